@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.access.credential_store import configured_names
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.access.recipient_store import RecipientDatabase
+    from gateway.access.share_store import ShareDatabase
     from gateway.config import Config
 
 log = logging.getLogger("gateway.serving")
@@ -40,18 +42,7 @@ def open_database(
     # Commands that open no database start sooner.
     from gateway.access.recipient_store import RecipientDatabase  # noqa: PLC0415
 
-    settings = config.gateway.audit
-    first = audit if settings is not None and settings.fail_closed else None
-
-    def before(change: Change) -> None:
-        if first and not first.write(change_record(change).line(), timeout_seconds=AUDIT_SECONDS):
-            raise Unavailable("the change is not made: the audit log cannot be written")
-
-    def after(change: Change) -> None:
-        log.info("%s of recipient %s by %s", change.action, change.recipient, change.actor)
-        if audit is not None and first is None:
-            audit.put(change_record(change).line())
-
+    before, after = _hooks(config, audit, "recipient", change_record)
     return RecipientDatabase(
         config.database_place,
         source=config.database_source,
@@ -67,6 +58,50 @@ def open_database(
     )
 
 
+def open_share_database(
+    config: Config,
+    actor: str,
+    *,
+    now_ms: Callable[[], int],
+    audit: AuditLog | None = None,
+    create: bool = True,
+    read_only: bool = False,
+) -> ShareDatabase:
+    """Open the database for operations on shares, as `open_database`."""
+    # As above.
+    from gateway.access.share_store import ShareDatabase  # noqa: PLC0415
+
+    before, after = _hooks(config, audit, "share", share_change_record)
+    return ShareDatabase(
+        config,
+        now_ms=now_ms,
+        actor=actor,
+        create=create,
+        read_only=read_only,
+        before_change=before,
+        on_change=after,
+    )
+
+
+def _hooks(
+    config: Config, audit: AuditLog | None, what: str, record: Callable[[Change], AuditRecord]
+) -> tuple[Callable[[Change], None], Callable[[Change], None]]:
+    """Return what is called before and after the commit of each change."""
+    settings = config.gateway.audit
+    first = audit if settings is not None and settings.fail_closed else None
+
+    def before(change: Change) -> None:
+        if first and not first.write(record(change).line(), timeout_seconds=AUDIT_SECONDS):
+            raise Unavailable("the change is not made: the audit log cannot be written")
+
+    def after(change: Change) -> None:
+        log.info("%s of %s %s by %s", change.action, what, change.recipient, change.actor)
+        if audit is not None and first is None:
+            audit.put(record(change).line())
+
+    return before, after
+
+
 def create_database(config: Config, now_ms: Callable[[], int]) -> None:
     """Create the recipients' database of a configuration, where it does not exist.
 
@@ -75,6 +110,12 @@ def create_database(config: Config, now_ms: Callable[[], int]) -> None:
     """
     if config.has_database:
         open_database(config, "server", now_ms=now_ms).close()
+
+
+def share_change_record(change: Change) -> AuditRecord:
+    """Return the audit record of a change of a share."""
+    whole = change_record(change)
+    return replace(whole, recipient=None, details={**whole.details, "share": change.recipient})
 
 
 def change_record(change: Change) -> AuditRecord:

@@ -26,9 +26,10 @@ from gateway.access.authentication import (
 from gateway.database.errors import DatabaseMissing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from gateway.access.stored_recipients import RecipientReader, StoredRecipients
+    from gateway.access.stored_shares import StoredShares
     from gateway.config import Config
     from gateway.config.database import DatabasePlace
     from gateway.telemetry.metrics import Metrics
@@ -51,6 +52,10 @@ def configured_names(config: Config) -> frozenset[str]:
     return frozenset(recipient.name.lower() for recipient in config.gateway.recipients)
 
 
+async def _unused(_shares: StoredShares) -> None:
+    """Do nothing with shares."""
+
+
 class CredentialStore:
     """The credentials in force, kept up to date with the database."""
 
@@ -62,14 +67,18 @@ class CredentialStore:
         now_ms: Callable[[], int],
         *,
         must_exist: bool = False,
+        take_shares: Callable[[StoredShares], Awaitable[None]] = _unused,
     ) -> None:
         """`changed` is called on the event loop with each new table.
+
+        `take_shares` is called after each reading, with the same value unless shares have changed.
 
         Unless `must_exist`, the database may be created later, with the first recipient. Raises
         DatabaseError, OSError or ValueError for a database that cannot be read.
         """
         self._config = config
         self._changed = changed
+        self._take_shares = take_shares
         self._metrics = metrics
         self._now_ms = now_ms
         self._reader: RecipientReader | None = None
@@ -82,6 +91,11 @@ class CredentialStore:
         self._expiries: dict[str, float] = {}
         self._stored = self._thread.submit(self._read).result()
         metrics.recipients_readable.set(1)
+
+    @property
+    def shares(self) -> StoredShares:
+        """Return the shares of the database, as of the last reading."""
+        return {} if self._reader is None else self._reader.shares
 
     @property
     def had_database(self) -> bool:
@@ -124,6 +138,7 @@ class CredentialStore:
                 self._config = config()
                 stored = await self._read_patiently(config)
                 self._read_at_seconds = time.monotonic()
+                await self._take_shares(self.shares)
                 if stored is not self._stored or self._has_ended:
                     self._stored, self._has_ended = stored, False
                     await self._change(config)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
-from sqlalchemy import Column, Connection, Table, delete, insert
+from sqlalchemy import Column, Connection, Table, delete, insert, select
 
 from gateway.access import client_rows, grant_rows, recipient_rows, token_rows
 from gateway.access.authentication import token_hash
@@ -48,6 +48,7 @@ from gateway.database.schema import (
     NETWORKS,
     POLICIES,
     RECIPIENTS,
+    SHARES,
     TOKENS,
     name_key,
     recipient_key,
@@ -500,7 +501,9 @@ class RecipientDatabase(RecordedDatabase):
 
     def _check_shares(self, shares: Sequence[str], *, allow_absent: bool) -> None:
         """Check the names of shares to grant. Raises RecipientError."""
-        known = None if self._known_shares is None or allow_absent else {*self._known_shares()}
+        known = None
+        if self._known_shares is not None and not allow_absent:
+            known = {*self._known_shares(), *self.database.connection.scalars(select(SHARES.c.name))}
         folded = {*map(name_key, known or ())}
         for share in shares:
             check_share(share)

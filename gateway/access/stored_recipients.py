@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gateway.access import recipient_rows
+from gateway.access import recipient_rows, share_rows
 from gateway.access.authentication import Credential
 from gateway.access.catalog import Recipient
 from gateway.access.federation import FederationPolicy
@@ -27,6 +27,7 @@ from gateway.database.migration import check_schema, opened
 from gateway.database.schema import recipient_key
 
 if TYPE_CHECKING:
+    from gateway.access.stored_shares import StoredShares
     from gateway.config.database import DatabasePlace
 
 
@@ -56,6 +57,12 @@ class StoredRecipients:
         return iter(self.by_key.values())
 
 
+def read_shares_once(place: DatabasePlace) -> StoredShares:
+    """Read the shares of a database without a change to it. Raises as `read_once`."""
+    with closing(opened(place, read_only=True)) as database, database.reading() as connection:
+        return share_rows.read(connection, None)
+
+
 def read_once(place: DatabasePlace) -> StoredRecipients:
     """Read the recipients of a database without a change to it. Raises DatabaseError and ValueError."""
     with closing(opened(place, read_only=True)) as database, database.reading() as connection:
@@ -73,6 +80,8 @@ class RecipientReader:
         self._data_version: int | None = None
         self._position: Position | None = None
         self._stored = StoredRecipients()
+        self.shares: StoredShares = {}
+        """The shares as of the last reading; the same value as before where none has changed."""
 
     def read(self) -> StoredRecipients:
         """Return the recipients; the same value as before where nothing has changed.
@@ -120,7 +129,10 @@ class RecipientReader:
             changed = changed_since(connection, self._position)
             keys = None if changed.keys is None else changed.keys.get("recipient", frozenset())
             records = recipient_rows.read(connection, keys)
+            share_keys = None if changed.keys is None else changed.keys.get("share", frozenset())
+            shares = None if share_keys == frozenset() else share_rows.read(connection, share_keys)
         self._stored = _updated(self._stored, keys, records)
+        self.shares = _updated_shares(self.shares, share_keys, shares)
         self._position, self._data_version = changed.position, data_version
         return self._stored
 
@@ -160,6 +172,17 @@ def _updated(
         others = {key: known for key, known in stored.by_key.items() if key not in keys}
         return StoredRecipients(others | found)
     return stored if found == stored.by_key else StoredRecipients(found)
+
+
+def _updated_shares(
+    stored: StoredShares, keys: Collection[str] | None, found: StoredShares | None
+) -> StoredShares:
+    """Return the shares with those of these keys replaced; the same value where nothing differs."""
+    if found is None:
+        return stored
+    others = {} if keys is None else {key: share for key, share in stored.items() if key not in keys}
+    updated = {**others, **found}
+    return stored if updated == stored else updated
 
 
 def _stored(record: RecipientRecord) -> StoredRecipient:

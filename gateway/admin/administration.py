@@ -10,6 +10,8 @@ from typing import Protocol
 from aiohttp import web
 
 from gateway.access.recipient_store import RecipientDatabase
+from gateway.access.share_store import ShareDatabase
+from gateway.config import Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,21 @@ class OpenDatabase(Protocol):
         """
 
 
+class OpenShareDatabase(Protocol):
+    """Opens the database for operations on shares, as `OpenDatabase` does for recipients."""
+
+    def __call__(self, actor: str, *, create: bool = False, read_only: bool = False) -> ShareDatabase:
+        """Return a new connection for the calling thread."""
+
+
 @dataclass(frozen=True)
 class Administration:
     """The state and operations behind the admin API."""
 
     open_database: OpenDatabase
+    open_shares: OpenShareDatabase
+    config: Callable[[], Config]
+    """Returns the configuration in force."""
     endpoint: Callable[[], str]
     """Returns the URL for profiles."""
     metrics_page: Callable[[], bytes]

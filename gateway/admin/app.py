@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from gateway.admin import handlers
+from gateway.admin import handlers, share_handlers
 from gateway.admin.administration import ADMINISTRATION, Administration
 from gateway.admin.codec import encode
 from gateway.admin.middlewares import answer_database_errors, answer_errors, authenticate
@@ -48,6 +48,13 @@ OPERATIONS = (
     Operation("PUT", "/recipients/{name}/networks", handlers.allow_networks),
     Operation("PUT", "/recipients/{name}/shares/{share}", handlers.grant_share),
     Operation("DELETE", "/recipients/{name}/shares/{share}", handlers.revoke_share),
+    Operation("GET", "/shares", share_handlers.list_shares, errors=(401, 503)),
+    Operation("POST", "/shares", share_handlers.add_share, 201, errors=(400, 401, 404, 409, 503)),
+    Operation("GET", "/shares/{share}", share_handlers.show_share),
+    Operation("PATCH", "/shares/{share}", share_handlers.update_share, errors=(400, 401, 404, 409, 503)),
+    Operation("DELETE", "/shares/{share}", share_handlers.remove_share, errors=(400, 401, 404, 409, 503)),
+    Operation("GET", "/shares/{share}/permissions", share_handlers.show_permissions),
+    Operation("PATCH", "/shares/{share}/permissions", share_handlers.update_permissions),
 )
 
 

@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from aiohttp import web
 
 from gateway.access.recipient_store import RecipientDatabase
+from gateway.access.recorded_database import RecordedDatabase
+from gateway.access.share_store import ShareDatabase
 from gateway.admin.administration import ADMINISTRATION, Administration
 
 T = TypeVar("T")
+D = TypeVar("D", bound=RecordedDatabase)
 
 WAIT_SECONDS = 30.0
 """Of a change for the changes of earlier requests."""
@@ -62,12 +66,23 @@ class Call:
 
         Changes run one after the other. Raises TimeoutError if earlier ones take too long.
         """
-        open_database = self.administration.open_database
+        opener = partial(self.administration.open_database, self._actor, create=create, read_only=read_only)
+        return await self._run(opener, work, read_only=read_only)
 
+    async def with_shares(
+        self, work: Callable[[ShareDatabase], T], *, create: bool = False, read_only: bool = False
+    ) -> T:
+        """Return the result of `work` on the shares of the database, as `with_database`."""
+        opener = partial(self.administration.open_shares, self._actor, create=create, read_only=read_only)
+        return await self._run(opener, work, read_only=read_only)
+
+    @property
+    def _actor(self) -> str:
+        return self.actor or f"admin:{self.request.remote}"
+
+    async def _run(self, opener: Callable[[], D], work: Callable[[D], T], *, read_only: bool) -> T:
         def run() -> T:
-            actor = self.actor or f"admin:{self.request.remote}"
-            opened = open_database(actor, create=create, read_only=read_only)
-            with closing(opened) as database:
+            with closing(opener()) as database:
                 return work(database)
 
         if read_only:

@@ -14,6 +14,7 @@ from gateway.access.recipient_records import (
     RecipientExists,
     RecipientNotFound,
 )
+from gateway.access.share_records import ShareError, ShareExists, ShareNotFound
 from gateway.admin.administration import ADMINISTRATION
 from gateway.database.errors import DatabaseMissing
 from gateway.errors import InvalidParameter, NotFound, Unauthenticated, Unavailable
@@ -37,11 +38,11 @@ async def answer_database_errors(request: web.Request, handler: Handler) -> web.
     """Answer the errors of the recipients' database."""
     try:
         return await handler(request)
-    except (RecipientNotFound, DatabaseMissing) as error:
+    except (RecipientNotFound, ShareNotFound, DatabaseMissing) as error:
         raise NotFound(str(error)) from None
-    except RecipientExists as error:
+    except (RecipientExists, ShareExists) as error:
         return ErrorAnswer(409, "INVALID_PARAMETER_VALUE", str(error)).response()
-    except RecipientError as error:
+    except (RecipientError, ShareError) as error:
         raise InvalidParameter(str(error)) from None
     except OSError as error:
         log.error("the recipients' database: %s", error)  # noqa: TRY400 - the reason says it all

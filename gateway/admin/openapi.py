@@ -19,7 +19,7 @@ DOCUMENT = web.AppKey("document", bytes)
 ERRORS: Mapping[int, str] = {
     400: "A value is not accepted",
     401: "The admin token is missing or wrong",
-    404: "The recipient does not exist, or no database is configured",
+    404: "The recipient or the share does not exist, or there is no database yet",
     409: "The name is taken",
     413: "The body is larger than 64 KiB",
     503: "The database cannot be written",
@@ -46,7 +46,7 @@ def document(operations: Iterable[Operation]) -> Json:
         "info": {
             "title": "Delta Sharing gateway, administration",
             "version": "1",
-            "description": "Recipients at run time. Changes reach running servers within a second.",
+            "description": "Recipients and shares at run time. Servers see changes within a second.",
         },
         "security": [{"admin": []}],
         "paths": paths,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
-from gateway.access.audited_database import open_database
-from gateway.access.recipient_store import RecipientDatabase
+from gateway.access.audited_database import open_database, open_share_database
 from gateway.admin.administration import Administration, ReloadResult
 from gateway.database.errors import DatabaseMissing, DatabaseUnusable
 from gateway.telemetry.audit import AuditLog
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from gateway.config import Admin, Config
     from gateway.telemetry.metrics import AdminMetrics
+
+T = TypeVar("T")
 
 
 def administer(
@@ -34,11 +36,11 @@ def administer(
     database may come back, and an empty one in its place would reject every recipient.
     """
 
-    def opened(actor: str, *, create: bool = False, read_only: bool = False) -> RecipientDatabase:
+    def opened(opener: Callable[..., T], actor: str, *, create: bool = False, read_only: bool = False) -> T:
         current = config()
         had = had_database()
         try:
-            return open_database(
+            return opener(
                 current, actor, now_ms=now_ms, audit=audit, create=create and not had, read_only=read_only
             )
         except DatabaseMissing:
@@ -47,7 +49,9 @@ def administer(
             raise
 
     return Administration(
-        open_database=opened,
+        open_database=partial(opened, open_database),
+        open_shares=partial(opened, open_share_database),
+        config=config,
         endpoint=lambda: config().endpoint_url,
         metrics_page=metrics_page,
         reload=reload,

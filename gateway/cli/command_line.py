@@ -44,6 +44,29 @@ COMMANDS: Mapping[str, Command] = {
         "Manage the recipients in the database. Running servers see a change within a second.",
         "add acme -c share.yaml --share sales --expires 90d --profile acme.share",
     ),
+    "share": Command(
+        "manage the shares in the database, while servers run",
+        "Manage the shares in the database, and list those of the configuration, too.\n"
+        "Running servers see a change within a second.",
+        "add sales -c share.yaml --comment 'Orders of all shops'",
+    ),
+    "table": Command(
+        "manage the tables of shares in the database, while servers run",
+        "Manage the tables of shares in the database. Running servers see a change within a second.",
+        "add sales.public.orders s3://bucket/orders -c share.yaml",
+    ),
+    "export": Command(
+        "print the shares and recipients of the database as YAML",
+        "Print the shares and recipients of the database as YAML, without tokens and secrets.\n"
+        "`delta-gateway apply` brings another database to the same state.",
+        "-c share.yaml -o shares.yaml",
+    ),
+    "apply": Command(
+        "bring shares and recipients of the database to the state of a file",
+        "Print how shares and recipients of the database differ from a file, and change them.\n"
+        "A file that is applied again changes nothing. Nothing is removed without --remove.",
+        "shares.yaml -c share.yaml --dry-run",
+    ),
     "token": Command(
         "make a token, its profile file and the recipient's entry",
         "Make a token, write its profile file and print the recipient's entry for gateway.recipients.\n"

@@ -1,7 +1,7 @@
-"""The state of a configuration for commands: with the tables that one search finds.
+"""The state of a configuration for commands: with stored shares, and the tables that one search finds.
 
-In: a configuration. Out: the state, and lines about the searches. Without places where tables are discovered
-nothing is searched.
+In: a configuration. Out: the state, and lines about the searches and about what is stored and not shared.
+Without places where tables are discovered nothing is searched.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gateway.access.catalog import Catalog
 from gateway.access.discovered import Refusal, with_discovered
+from gateway.access.stored_shares import LeftOut, StoredShares, with_stored
 from gateway.config import Config, Source
 from gateway.state import GatewayState
 from gateway.tables.discovery import KnownTables, discovered, search_once
@@ -20,18 +21,20 @@ SHOWN_REFUSALS = 20
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredState:
-    """A state with the tables of one search.
+    """A state with stored shares and the tables of one search.
 
     Attributes:
         state: the state.
         searches: what was found in each place.
         refused: found tables that are not shared, because of others that are.
+        left_out: what is stored and not shared.
 
     """
 
     state: GatewayState
     searches: dict[Source, KnownTables]
     refused: tuple[Refusal, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -39,7 +42,9 @@ class DiscoveredState:
         return not any(known.last.problem for known in self.searches.values())
 
     def lines(self) -> Iterator[str]:
-        """Iterate over what the searches found, a line each."""
+        """Iterate over what is left out and what the searches found, a line each."""
+        for one in self.left_out:
+            yield f"{one.name!a} is stored and not shared: {one.reason}"
         for source, known in self.searches.items():
             tables, refused = known.distinct()
             template = source.discovery.discover
@@ -54,14 +59,30 @@ class DiscoveredState:
 
 
 def discovered_state(config: Config) -> DiscoveredState:
-    """Return the state of a configuration after one search of each place. Blocks."""
+    """Return the state of a configuration, its database and one search of each place. Blocks."""
+    whole = with_stored(config, stored_shares(config))
+    config = whole.config
     state = GatewayState.of(config)
     if not any(True for _ in config.sources):
-        return DiscoveredState(state, {})
+        return DiscoveredState(state, {}, left_out=whole.left_out)
     searches = search_once(config, state.tables.storages)
     shares = with_discovered(config, discovered(searches.items()))
     found = GatewayState.of(config, previous=state, catalog=Catalog.of(shares.shares))
-    return DiscoveredState(found, searches, shares.refused)
+    return DiscoveredState(found, searches, shares.refused, whole.left_out)
+
+
+def stored_shares(config: Config) -> StoredShares:
+    """Return the shares of the database; none where it cannot be read, which `check` reports elsewhere."""
+    place = config.database_place
+    if place.path is not None and not place.path.exists():
+        return {}
+    # A command without a database starts sooner.
+    from gateway.access.stored_recipients import read_shares_once  # noqa: PLC0415
+
+    try:
+        return read_shares_once(place)
+    except (OSError, ValueError):
+        return {}
 
 
 def _refusals(name: str, refused: tuple[Refusal, ...]) -> Iterator[str]:

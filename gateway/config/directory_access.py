@@ -14,7 +14,7 @@ from itertools import pairwise
 from gateway.config.errors import shown
 from gateway.config.locations import Location
 from gateway.config.networks import Network, parse_networks
-from gateway.config.roots import ACCESS_POINT_SUFFIXES, DIRECTORY, Roots, comparable
+from gateway.config.roots import ACCESS_POINT_SUFFIXES, DIRECTORY, Holder, Roots, comparable
 from gateway.config.sections import EVERY_SHARE, Config, RecipientEntry, TableEntry
 from gateway.config.storages import StorageEntry
 
@@ -30,7 +30,7 @@ LimitedRecipient = tuple[RecipientEntry, tuple[Network, ...]]
 
 def directory_access_problem(config: Config, roots: Roots) -> str | None:
     """Return why a table may not offer directory access, with what to do; None if all may."""
-    return next(_problems(config, roots), None)
+    return next((problem for _, problem in directory_access_problems(config, roots)), None)
 
 
 def root_problem(location: Location, entry: StorageEntry | None) -> str | None:
@@ -103,7 +103,8 @@ def limited_recipients(config: Config) -> list[LimitedRecipient]:
     ]
 
 
-def _problems(config: Config, roots: Roots) -> Iterator[str]:
+def directory_access_problems(config: Config, roots: Roots) -> Iterator[tuple[Holder, str]]:
+    """Iterate over the tables that may not offer directory access, each with the reason."""
     limited = limited_recipients(config)
     for share in config.shares:
         for schema in share.schemas:
@@ -111,10 +112,10 @@ def _problems(config: Config, roots: Roots) -> Iterator[str]:
                 if DIRECTORY in table.access_modes:
                     name = f"{share.name}.{schema.name}.{table.name}"
                     for problem in _problems_of(config, share.name, table, limited):
-                        yield f"{name} cannot offer directory access: {problem}"
+                        yield (False, name), f"{name} cannot offer directory access: {problem}"
                     locations = [comparable(config, root) for root in _roots_of(table)]
                     for problem in roots.overlaps((False, name), locations):
-                        yield f"{name} cannot offer directory access: {problem}; {APART}"
+                        yield (False, name), f"{name} cannot offer directory access: {problem}; {APART}"
 
 
 def _problems_of(

@@ -162,11 +162,9 @@ class Reader:
             value = _SCALARS[hint](text) if origin is None else _choice(text, typing.get_args(hint))
             _check_limits(value, limits)
             if isinstance(value, Location):
-                value = self._with_account(value)
-                self._check_cloud(value)
+                value = self.located(value)
             elif isinstance(value, LocationTemplate):
-                value = dataclasses.replace(value, root=self._with_account(value.root))
-                self._check_cloud(value.root)
+                value = dataclasses.replace(value, root=self.located(value.root))
         except ValueError as reason:
             raise self.error(node, key, str(reason)) from None
         return self.directory / value if isinstance(value, Path) else value
@@ -180,6 +178,12 @@ class Reader:
         if invalid.index is not None and isinstance(node, yaml.SequenceNode):
             return self.error(node.value[invalid.index], f"{name}[{invalid.index}]", str(invalid))
         return self.error(node, name, str(invalid))
+
+    def located(self, location: Location) -> Location:
+        """Return a location with its account. Raises ValueError without one, and for an unknown cloud."""
+        found = self._with_account(location)
+        self._check_cloud(found)
+        return found
 
     def _with_account(self, location: Location) -> Location:
         """Add the account to a location whose form names none. Raises ValueError without one."""
@@ -289,7 +293,9 @@ class Reader:
         log.warning("%s: unknown key %s is ignored%s", self._place(node), key, hint)
 
     def _place(self, node: yaml.Node | None) -> str:
-        return self.file if node is None else f"{self.file}:{node.start_mark.line + 1}"
+        # A node that was made from a value has no line.
+        is_in_text = node is not None and node.start_mark is not None
+        return f"{self.file}:{node.start_mark.line + 1}" if node is not None and is_in_text else self.file
 
 
 def _form_of(kind: type, field: dataclasses.Field[Any], node: yaml.Node) -> dataclasses.Field[Any]:

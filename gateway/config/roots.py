@@ -19,6 +19,9 @@ DIRECTORY = "dir"
 ACCESS_POINT_SUFFIXES = ("-s3alias", "--ol-s3")
 """The ends of the aliases of S3 access points, which stand for a bucket of another name."""
 
+Holder = tuple[bool, str]
+"""Whether it is a volume, and the full name of the table or the volume: both can have one name."""
+
 _GOOGLE_DOMAIN = "googleapis.com"
 _ANY_BUCKET = "*"
 _ANY_ALIAS = "*-s3alias"
@@ -44,8 +47,8 @@ class Root:
     is_readable: bool
 
     @property
-    def holder(self) -> tuple[bool, str]:
-        """Identify the table or the volume: both can have one name."""
+    def holder(self) -> Holder:
+        """Identify the table or the volume."""
         return (self.kind == "volume", self.name)
 
     @property
@@ -81,7 +84,7 @@ class Roots:
                 if outer in self._below:
                     self._below[outer].append(root)
 
-    def overlaps(self, holder: tuple[bool, str], locations: Collection[Location]) -> Iterator[str]:
+    def overlaps(self, holder: Holder, locations: Collection[Location]) -> Iterator[str]:
         """Iterate over the directories that have files in common with those of a table or a volume.
 
         The same directory may be several tables, several volumes, or an auxiliary location of several tables.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.config.directory_access import credential_problems, limited_recipients
-from gateway.config.roots import Roots, comparable
+from gateway.config.roots import Holder, Roots, comparable
 from gateway.config.sections import Config
 
 MOVE = "move one of them, or remove the volume"
@@ -17,16 +17,17 @@ MOVE = "move one of them, or remove the volume"
 
 def volume_problem(config: Config, roots: Roots) -> str | None:
     """Return why a directory may not be a volume, with what to do; None if all may."""
-    return next(_problems(config, roots), None)
+    return next((problem for _, problem in volume_problems(config, roots)), None)
 
 
-def _problems(config: Config, roots: Roots) -> Iterator[str]:
+def volume_problems(config: Config, roots: Roots) -> Iterator[tuple[Holder, str]]:
+    """Iterate over the volumes that are no directories for one, each with the reason."""
     limited = limited_recipients(config)
     for share in config.shares:
         for schema in share.schemas:
             for volume in schema.volumes:
                 name, location = f"{share.name}.{schema.name}.{volume.name}", volume.location
                 for problem in credential_problems(config, location, share.name, limited, kind="volume"):
-                    yield f"the volume {name} cannot be shared: {problem}"
+                    yield (True, name), f"the volume {name} cannot be shared: {problem}"
                 for problem in roots.overlaps((True, name), [comparable(config, location)]):
-                    yield f"the volume {name} cannot be shared: {problem}; {MOVE}"
+                    yield (True, name), f"the volume {name} cannot be shared: {problem}; {MOVE}"

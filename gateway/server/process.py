@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from gateway.access.authentication import changed_recipients
 from gateway.access.catalog import Catalog
 from gateway.access.credential_store import CredentialStore
 from gateway.access.discovered import NOTHING_DISCOVERED, Discovered, with_discovered
+from gateway.access.stored_shares import LeftOut, StoredShares, with_stored
 from gateway.app import create_app
 from gateway.config import Config, ConfigError, load, loads
 from gateway.config.effects import changed_fixed_keys
@@ -58,6 +59,8 @@ log = logging.getLogger("gateway.serving")
 
 HEAPS_BESIDE_THE_POOLS = 2
 """For the event loop and for the threads that read logs; each native thread has its own."""
+LOGGED_ENTRIES = 20
+"""Maximum number of log lines for each change of the database."""
 WORTH_RETURNING_BYTES = 2 * 1024 * 1024
 
 
@@ -96,6 +99,7 @@ class ServerProcess:
             lambda storage: metrics.timings(metrics.storage_seconds.labels(storage))
         )
         self.audit = open_audit(config)
+        self._left_out: tuple[LeftOut, ...] = ()
         self._streams_at_return = self._resident_after_return_bytes = 0
         self._returning: asyncio.Future[None] | None = None
         caches = config.gateway.cache
@@ -109,6 +113,7 @@ class ServerProcess:
             self.metrics,
             now_ms,
             must_exist=secrets.has_database,
+            take_shares=self.take_shares,
         )
         activity = Activity()
         self.pipeline = create_app(
@@ -126,7 +131,9 @@ class ServerProcess:
         self.inspector = Inspector(lambda: self.pipeline.state, activity, now_ms=now_ms)
         self._apply_credentials(self.credential_store.table(config))
         self.metrics.config_loaded.set(now_ms() / 1000)
-        self._discovered = NOTHING_DISCOVERED
+        self._discovered, self._shares = NOTHING_DISCOVERED, self.credential_store.shares
+        if self._shares:
+            self._serve(_served(config, self._shares, self._discovered))
         self.on_reload: Callable[[Config], None] = lambda _config: None
         """Called with each configuration that takes effect; it must not raise."""
         self.reloader = Reloader(self.files, self._load, self._apply, outcome=self._record_reload)
@@ -218,20 +225,44 @@ class ServerProcess:
     async def take_discovered(self, discovered: Discovered) -> None:
         """Serve the tables that are discovered, in place of those that were before."""
         self._discovered = discovered
+        await self._serve_latest()
+
+    async def take_shares(self, shares: StoredShares) -> None:
+        """Serve the shares of the database, in place of those that were before."""
+        if shares is self._shares:
+            return
+        self._shares = shares
+        await self._serve_latest()
+        log.info("the shares of the database have changed")
+
+    async def _serve_latest(self) -> None:
+        """Serve the shares of the configuration, the database and the discovery as they are."""
         while True:
-            config = self.config
-            catalog, served = await asyncio.to_thread(_catalog, config, discovered)
-            # Both may have changed meanwhile; then another catalog is on its way, or is made here.
-            if discovered is not self._discovered:
-                return
-            if config is self.config:
-                self._replace_state(self.pipeline.state.with_catalog(catalog, served))
+            config, shares, discovered = self.config, self._shares, self._discovered
+            served = await asyncio.to_thread(_served, config, shares, discovered)
+            # Each may have changed meanwhile.
+            is_current = shares is self._shares and discovered is self._discovered
+            if is_current and config is self.config:
+                self._serve(served)
                 return
 
+    def _serve(self, served: _Served) -> None:
+        self._report_left_out(served.left_out)
+        self._replace_state(self.pipeline.state.with_catalog(served.catalog, served.tables))
+
+    def _report_left_out(self, left_out: tuple[LeftOut, ...]) -> None:
+        """Count and log what is stored and not shared."""
+        self.metrics.stored_left_out.set(len(left_out))
+        for one in [one for one in left_out if one not in self._left_out][:LOGGED_ENTRIES]:
+            log.warning("%s is stored and not shared: %s", ascii(one.name), one.reason)
+        self._left_out = left_out
+
     async def _apply(self, loaded: Config) -> None:
-        discovered = self._discovered
-        catalog, _ = await asyncio.to_thread(_catalog, loaded, discovered)
-        state = GatewayState.of(loaded, now_ms=self._now_ms, previous=self.pipeline.state, catalog=catalog)
+        shares, discovered = self._shares, self._discovered
+        served = await asyncio.to_thread(_served, loaded, shares, discovered)
+        state = GatewayState.of(
+            loaded, now_ms=self._now_ms, previous=self.pipeline.state, catalog=served.catalog
+        )
         if self.tls is not None and loaded.ssl is not None:
             await asyncio.to_thread(renew, self.tls, loaded.ssl)
         credentials = await self.credential_store.latest_table(loaded)
@@ -239,8 +270,9 @@ class ServerProcess:
         self._replace_state(replace(state, credentials=credentials))
         self.pipeline.limits = RequestLimits.of(loaded, workers=self._workers, previous=self.pipeline.limits)
         self.on_reload(loaded)
-        if discovered is not self._discovered:
-            await self.take_discovered(self._discovered)
+        self._report_left_out(served.left_out)
+        if shares is not self._shares or discovered is not self._discovered:
+            await self._serve_latest()
 
     def _record_reload(self, refused: str | None) -> None:
         self.metrics.reloads.labels("accepted" if refused is None else "refused").inc()
@@ -249,10 +281,20 @@ class ServerProcess:
             self.metrics.config_loaded.set(self._now_ms() / 1000)
 
 
-def _catalog(config: Config, discovered: Discovered) -> tuple[Catalog, ServedTables]:
-    """Return the catalog of a configuration with discovered tables. Slow for thousands of tables."""
-    catalog = Catalog.of(with_discovered(config, discovered).shares)
-    return catalog, ServedTables.of(config, catalog)
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """What is served: the catalog, what its tables are found by, and what is stored but not in it."""
+
+    catalog: Catalog
+    tables: ServedTables
+    left_out: tuple[LeftOut, ...]
+
+
+def _served(config: Config, stored: StoredShares, discovered: Discovered) -> _Served:
+    """Return what is served by a configuration, the database and the discovery. Slow for many tables."""
+    whole = with_stored(config, stored)
+    catalog = Catalog.of(with_discovered(whole.config, discovered).shares)
+    return _Served(catalog, ServedTables.of(config, catalog), whole.left_out)
 
 
 def _tracing(config: Config) -> Middleware | None:

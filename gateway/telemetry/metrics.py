@@ -183,6 +183,11 @@ class Metrics:
         self.recipients_readable = self._gauge(
             "recipients_readable", "1 while the recipients' database can be read.", mode="livemin"
         )
+        self.stored_left_out = self._gauge(
+            "stored_entries_left_out",
+            "Shares, schemas, tables and volumes of the database that are no longer valid.",
+            mode="livemax",
+        )
         self.credentials_expiry = self._gauge(
             "storage_credentials_expire_timestamp_seconds",
             "End of the storage's credentials.",

@@ -12,7 +12,9 @@ from gateway.access.authentication import token_hash
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.admin.administration import ADMINISTRATION, Administration, ReloadResult, WorkerReload
 from gateway.admin.app import create_admin_app
+from gateway.config import loads
 from gateway.config.database import DatabasePlace
+from gateway.database.errors import DatabaseMissing
 
 NOW_MS = 1_700_000_000_000
 TOKEN = "the-admin-token"
@@ -53,9 +55,15 @@ async def reloaded():
     return ReloadResult(None, [WorkerReload(0, 17, None), WorkerReload(1, 18, "the port cannot change")])
 
 
+def no_shares(actor, *, create=False, read_only=False):
+    raise DatabaseMissing
+
+
 def administration(open_database):
     return Administration(
         open_database=open_database,
+        open_shares=no_shares,
+        config=lambda: loads("version: 1\ngateway: {anonymous: true}\n"),
         endpoint=lambda: "https://share.example/delta-sharing",
         metrics_page=lambda: b"# metrics\n",
         reload=reloaded,

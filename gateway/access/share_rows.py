@@ -1,0 +1,121 @@
+"""The rows of shares in the database: their reading, and the writing of what differs.
+
+In: a connection within a transaction. Out: stored shares. Triggers of the database note each changed share.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, delete, insert, select, update
+
+from gateway.access.stored_shares import StoredSchema, StoredShare, StoredTable
+from gateway.database.schema import SCHEMAS, SHARES, TABLES, name_key
+
+BATCH = 500
+_NO_OPTIONS = "{}"
+
+
+def read(connection: Connection, keys: Collection[str] | None) -> dict[str, StoredShare]:
+    """Return the shares with these keys that exist, by their keys; None: all."""
+    if keys is None:
+        return _read(connection, None)
+    ordered = sorted(keys)
+    found: dict[str, StoredShare] = {}
+    for start in range(0, len(ordered), BATCH):
+        found |= _read(connection, ordered[start : start + BATCH])
+    return found
+
+
+def write(connection: Connection, before: StoredShare | None, after: StoredShare, now_ms: int) -> None:
+    """Write what differs between two states of a share."""
+    key = after.key
+    if before is None:
+        connection.execute(
+            insert(SHARES).values(key=key, name=after.name, options=_text(after.options), created_ms=now_ms)
+        )
+    elif (before.name, before.options) != (after.name, after.options):
+        connection.execute(
+            update(SHARES).where(SHARES.c.key == key).values(name=after.name, options=_text(after.options))
+        )
+    earlier = {name_key(schema.name): schema for schema in before.schemas} if before else {}
+    later = {name_key(schema.name): schema for schema in after.schemas}
+    for gone in earlier.keys() - later.keys():
+        connection.execute(delete(SCHEMAS).where(SCHEMAS.c.share == key, SCHEMAS.c.key == gone))
+    for schema_key, schema in later.items():
+        _write_schema(connection, key, earlier.get(schema_key), schema, now_ms)
+
+
+def remove(connection: Connection, key: str) -> None:
+    """Delete a share with its schemas and tables."""
+    connection.execute(delete(SHARES).where(SHARES.c.key == key))
+
+
+def _write_schema(
+    connection: Connection, share: str, before: StoredSchema | None, after: StoredSchema, now_ms: int
+) -> None:
+    key = name_key(after.name)
+    if before is None:
+        connection.execute(
+            insert(SCHEMAS).values(
+                share=share, key=key, name=after.name, options=_text(after.options), created_ms=now_ms
+            )
+        )
+    elif (before.name, before.options) != (after.name, after.options):
+        connection.execute(
+            update(SCHEMAS)
+            .where(SCHEMAS.c.share == share, SCHEMAS.c.key == key)
+            .values(name=after.name, options=_text(after.options))
+        )
+    earlier = {name_key(table.name): table for table in before.tables} if before else {}
+    later = {name_key(table.name): table for table in after.tables}
+    for gone in earlier.keys() - later.keys():
+        connection.execute(
+            delete(TABLES).where(TABLES.c.share == share, TABLES.c.schema == key, TABLES.c.key == gone)
+        )
+    new = []
+    for table_key, table in later.items():
+        values = {"name": table.name, "location": table.location, "options": _text(table.options)}
+        if table_key not in earlier:
+            new.append({"share": share, "schema": key, "key": table_key, **values, "created_ms": now_ms})
+        elif earlier[table_key] != table:
+            place = (TABLES.c.share == share, TABLES.c.schema == key, TABLES.c.key == table_key)
+            connection.execute(update(TABLES).where(*place).values(**values))
+    for start in range(0, len(new), BATCH):
+        connection.execute(insert(TABLES), new[start : start + BATCH])
+
+
+def _read(connection: Connection, keys: Collection[str] | None) -> dict[str, StoredShare]:
+    def rows(query: Select[Any], column: Any) -> Iterable[Row[Any]]:
+        return connection.execute(query if keys is None else query.where(column.in_(keys)))
+
+    tables: dict[tuple[str, str], list[StoredTable]] = {}
+    by_name = select(TABLES).order_by(TABLES.c.share, TABLES.c.schema, TABLES.c.key)
+    for row in rows(by_name, TABLES.c.share):
+        table = StoredTable(row.name, row.location, _options(row.options))
+        tables.setdefault((row.share, row.schema), []).append(table)
+    schemas: dict[str, list[StoredSchema]] = {}
+    for row in rows(select(SCHEMAS).order_by(SCHEMAS.c.share, SCHEMAS.c.key), SCHEMAS.c.share):
+        own = tuple(tables.get((row.share, row.key), ()))
+        schemas.setdefault(row.share, []).append(StoredSchema(row.name, _options(row.options), own))
+    return {
+        row.key: StoredShare(row.name, _options(row.options), tuple(schemas.get(row.key, ())))
+        for row in rows(select(SHARES).order_by(SHARES.c.key), SHARES.c.key)
+    }
+
+
+def _text(options: Mapping[str, Any]) -> str:
+    return json.dumps(dict(options), sort_keys=True)
+
+
+def _options(text: str) -> dict[str, Any]:
+    if text == _NO_OPTIONS:
+        return {}
+    try:
+        options = json.loads(text)
+    except ValueError:
+        options = None
+    # Another program can have written it. An unknown key leaves the entry out, and nothing else.
+    return options if isinstance(options, dict) else {"options that are no JSON object": True}

@@ -1,0 +1,158 @@
+"""Operations on the shares of the database.
+
+In: the operations of `delta-gateway share` and `table` and of the admin API, as functions from a share to its
+next state. Out: stored shares. A change is refused if the configuration would refuse its entries, with the
+same reason; it is part of the history, and servers notice it within a second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gateway.access import share_rows
+from gateway.access.recipient_records import Change
+from gateway.access.recorded_database import RecordedDatabase, Subject
+from gateway.access.share_records import ShareError, ShareExists, ShareNotFound
+from gateway.access.stored_shares import StoredShare, WithStored, with_stored
+from gateway.config import Config
+from gateway.database.schema import name_key
+
+KIND = "share"
+"""Of subjects in the history."""
+CREATED, CHANGED, DELETED = "createShare", "updateShare", "deleteShare"
+
+_NOT_STORABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+class ShareDatabase(RecordedDatabase):
+    """One connection to the database, for operations on shares."""
+
+    def __init__(self, config: Config, **options: Any) -> None:
+        """Open the database of a configuration; `options` are those of `RecordedDatabase`."""
+        super().__init__(config.database_place, source=config.database_source, **options)
+        self._config = config
+
+    def all(self) -> Mapping[str, StoredShare]:
+        """Return all shares by their keys, from one consistent read."""
+        with self.database.reading() as connection:
+            return share_rows.read(connection, None)
+
+    def show(self, name: str) -> StoredShare:
+        """Return a share. Raises ShareNotFound."""
+        with self.database.reading() as connection:
+            found = share_rows.read(connection, [_key(name)]).get(_key(name))
+        if found is None:
+            raise self._missing(name)
+        return found
+
+    def with_configuration(self) -> WithStored:
+        """Return the configuration with all shares, and what is left out."""
+        return with_stored(self._config, self.all())
+
+    def history(self, name: str | None) -> tuple[Change, ...]:
+        """Return the changes of a share, also of a deleted one, oldest first; None: of all shares."""
+        return self.changes(KIND, None if name is None else _key(name))
+
+    def add(self, share: StoredShare, detail: Mapping[str, str] | None = None) -> StoredShare:
+        """Add a share. Raises ShareExists, and ShareError for one that cannot be shared."""
+
+        def added(before: StoredShare | None) -> StoredShare:
+            if before is not None:
+                raise ShareExists(f"share {before.name!r} exists already")
+            return share
+
+        return self._edit(CREATED, share.name, added, detail)
+
+    def edit(
+        self,
+        name: str,
+        edit: Callable[[StoredShare], StoredShare],
+        detail: Mapping[str, str] | None = None,
+        *,
+        action: str = CHANGED,
+    ) -> StoredShare:
+        """Change a share. Raises ShareNotFound, and ShareError for one that cannot be shared.
+
+        `detail` describes the change in the history and in the audit log.
+        """
+
+        def edited(before: StoredShare | None) -> StoredShare:
+            if before is None:
+                raise self._missing(name)
+            return edit(before)
+
+        return self._edit(action, name, edited, detail)
+
+    def replace(self, share: StoredShare, detail: Mapping[str, str] | None = None) -> StoredShare:
+        """Put a share in place of that of its name, if there is one. Raises ShareError."""
+        return self._edit(CHANGED, share.name, lambda _before: share, detail)
+
+    def remove(self, name: str) -> None:
+        """Remove a share with its schemas and tables; their files stay. Raises ShareNotFound."""
+        with self.change(DELETED, Subject(KIND, name, _key(name))) as (connection, _detail):
+            if _key(name) not in share_rows.read(connection, [_key(name)]):
+                raise self._missing(name)
+            share_rows.remove(connection, _key(name))
+
+    def _edit(
+        self,
+        action: str,
+        name: str,
+        edit: Callable[[StoredShare | None], StoredShare],
+        described: Mapping[str, str] | None,
+    ) -> StoredShare:
+        self._check_name(name)
+        with self.change(action, Subject(KIND, name, _key(name))) as (connection, detail):
+            stored = share_rows.read(connection, None)
+            before = stored.get(_key(name))
+            after = edit(before)
+            self._check(stored, after)
+            share_rows.write(connection, before, after, self.now_ms())
+            detail.update(described or {})
+            return after
+
+    def _check_name(self, name: str) -> None:
+        if any(share.name.casefold() == name.casefold() for share in self._config.shares):
+            raise ShareExists(f"share {name!r} is in the configuration file, where it is changed")
+
+    def _check(self, stored: Mapping[str, StoredShare], after: StoredShare) -> None:
+        """Raise ShareError where a state of a share would not be shared as a whole."""
+        for text in _texts(after):
+            if _NOT_STORABLE.search(text):
+                raise ShareError("a name or location has a control character or half of a surrogate pair")
+        _check_unique("schema", [schema.name for schema in after.schemas])
+        for schema in after.schemas:
+            _check_unique("table", [table.name for table in schema.tables])
+        earlier = {*with_stored(self._config, stored).left_out}
+        left_out = with_stored(self._config, {**stored, after.key: after}).left_out
+        new = [one for one in left_out if one not in earlier]
+        if new:
+            raise ShareError(f"{new[0].name}: {new[0].reason}")
+
+    def _missing(self, name: str) -> ShareError:
+        if any(share.name.casefold() == name.casefold() for share in self._config.shares):
+            return ShareExists(f"share {name!r} is in the configuration file, where it is changed")
+        return ShareNotFound(f"the database has no share {name!r}")
+
+
+def _key(name: str) -> str:
+    return name_key(name)
+
+
+def _texts(share: StoredShare) -> list[str]:
+    texts = [share.name]
+    for schema in share.schemas:
+        texts.append(schema.name)
+        for table in schema.tables:
+            texts += (table.name, table.location)
+    return texts
+
+
+def _check_unique(what: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name.casefold() in seen:
+            raise ShareError(f"{what} {name!r} is there twice (names are case-insensitive)")
+        seen.add(name.casefold())

@@ -1,0 +1,213 @@
+"""Shares of the database, and a configuration with them.
+
+In: what the database stores. Out: the entries that the configuration would have, and what is left out because
+it is no longer valid, with the reason: nothing that is stored can keep a server from starting. A share of the
+configuration wins over a stored one of its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gateway.config import Config, ConfigError, Location, SchemaEntry, ShareEntry
+from gateway.config.directory_access import directory_access_problems
+from gateway.config.entries import EntryReader
+from gateway.config.errors import Invalid
+from gateway.config.roots import DIRECTORY, Holder, ReadableRoots, Roots
+from gateway.config.volumes import volume_problems
+
+IN_CONFIGURATION = "the configuration has a share of this name, which is the one that is shared"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable:
+    """A table as it is stored; `options` are its other keys of the configuration."""
+
+    name: str
+    location: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSchema:
+    """A schema as it is stored; `options` are its other keys of the configuration but `tables`."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tables: tuple[StoredTable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredShare:
+    """A share as it is stored; `options` are its other keys of the configuration but `schemas`."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    schemas: tuple[StoredSchema, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The name as it is compared."""
+        return self.name.casefold()
+
+    def document(self) -> dict[str, Any]:
+        """Return the share as a map of the configuration."""
+        schemas = [
+            {
+                "name": schema.name,
+                **schema.options,
+                "tables": [
+                    {"name": table.name, "location": table.location, **table.options}
+                    for table in schema.tables
+                ],
+            }
+            for schema in self.schemas
+        ]
+        return {"name": self.name, **self.options, "schemas": schemas}
+
+
+StoredShares = Mapping[str, StoredShare]
+"""Shares by their keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A stored share, schema, table or volume that is not shared, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WithStored:
+    """A configuration with the stored shares, and what of them was left out."""
+
+    config: Config
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def with_stored(config: Config, stored: StoredShares) -> WithStored:
+    """Return the configuration with the stored shares that are valid in it. Slow for thousands of tables."""
+    if not stored:
+        return WithStored(config)
+    left_out: list[LeftOut] = []
+    configured = {share.name.casefold() for share in config.shares}
+    reader = EntryReader(config)
+    entries = []
+    for key, share in sorted(stored.items()):
+        if key in configured:
+            left_out.append(LeftOut(share.name, IN_CONFIGURATION))
+        elif (entry := _share(reader, share, left_out)) is not None:
+            entries.append(entry)
+    entries = list(_without_conflicts(config, entries, left_out))
+    whole = _without_problems(config, tuple(entries), left_out)
+    return WithStored(whole, tuple(left_out))
+
+
+def _share(reader: EntryReader, share: StoredShare, left_out: list[LeftOut]) -> ShareEntry | None:
+    schemas = (_schema(reader, share, schema, left_out) for schema in share.schemas)
+    try:
+        return reader.share(share.name, share.options, [one for one in schemas if one is not None])
+    except (ConfigError, Invalid) as error:
+        left_out.append(LeftOut(share.name, str(error)))
+        return None
+
+
+def _schema(
+    reader: EntryReader, share: StoredShare, schema: StoredSchema, left_out: list[LeftOut]
+) -> SchemaEntry | None:
+    tables = []
+    for table in schema.tables:
+        try:
+            tables.append(reader.table(table.name, table.location, table.options))
+        except ConfigError as error:
+            left_out.append(LeftOut(f"{share.name}.{schema.name}.{table.name}", str(error)))
+    try:
+        return reader.schema(schema.name, schema.options, tables)
+    except (ConfigError, Invalid) as error:
+        left_out.append(LeftOut(f"{share.name}.{schema.name}", str(error)))
+        return None
+
+
+def _without_conflicts(
+    config: Config, shares: Iterable[ShareEntry], left_out: list[LeftOut]
+) -> Iterator[ShareEntry]:
+    """Iterate over shares without tables that take an id or files of the configuration's."""
+    readable = ReadableRoots(config)
+    locations: dict[str, Location] = {
+        table.id: table.location
+        for share in config.shares
+        for schema in share.schemas
+        for table in schema.tables
+        if table.id
+    }
+    for share in shares:
+        refused: set[Holder] = set()
+        for schema in share.schemas:
+            for table in schema.tables:
+                name = f"{share.name}.{schema.name}.{table.name}"
+                reader = readable.overlapping(table.location)
+                reason = ""
+                if table.id and locations.setdefault(table.id, table.location) != table.location:
+                    reason = f"the id '{table.id}' belongs to a table of another location"
+                elif reader is not None:
+                    reason = f"it has files in common with {reader}, for which recipients get credentials"
+                if reason:
+                    refused.add((False, name))
+                    left_out.append(LeftOut(name, reason))
+        yield _without(share, refused)
+
+
+def _without_problems(config: Config, shares: tuple[ShareEntry, ...], left_out: list[LeftOut]) -> Config:
+    """Return the configuration with shares, without those directories that no credential may read."""
+    whole = replace(config, shares=(*config.shares, *shares))
+    while any(_has_directories(share) for share in shares):
+        roots = Roots(whole)
+        problems: dict[Holder, str] = {}
+        for holder, reason in (*directory_access_problems(whole, roots), *volume_problems(whole, roots)):
+            problems.setdefault(holder, reason)
+        if not problems:
+            return whole
+        own = {holder: reason for holder, reason in problems.items() if holder in set(_holders(shares))}
+        left_out += (LeftOut(name, reason) for (_, name), reason in own.items())
+        if own:
+            shares = tuple(_without(share, own) for share in shares)
+        else:
+            # A directory of the configuration has files in common with one of the database.
+            left_out += (
+                LeftOut(one.name, next(iter(problems.values()))) for one in shares if _has_directories(one)
+            )
+            shares = tuple(share for share in shares if not _has_directories(share))
+        whole = replace(config, shares=(*config.shares, *shares))
+    return whole
+
+
+def _has_directories(share: ShareEntry) -> bool:
+    return any(
+        schema.volumes or any(DIRECTORY in table.access_modes for table in schema.tables)
+        for schema in share.schemas
+    )
+
+
+def _holders(shares: Iterable[ShareEntry]) -> Iterator[Holder]:
+    for share in shares:
+        for schema in share.schemas:
+            yield from ((False, f"{share.name}.{schema.name}.{table.name}") for table in schema.tables)
+            yield from ((True, f"{share.name}.{schema.name}.{volume.name}") for volume in schema.volumes)
+
+
+def _without(share: ShareEntry, refused: Iterable[Holder]) -> ShareEntry:
+    """Return a share without some tables and volumes."""
+    refused = set(refused)
+    if not refused:
+        return share
+
+    def kept(schema: SchemaEntry) -> SchemaEntry:
+        prefix = f"{share.name}.{schema.name}."
+        tables = tuple(one for one in schema.tables if (False, prefix + one.name) not in refused)
+        volumes = tuple(one for one in schema.volumes if (True, prefix + one.name) not in refused)
+        return replace(schema, tables=tables, volumes=volumes)
+
+    return replace(share, schemas=tuple(kept(schema) for schema in share.schemas))

@@ -1,0 +1,243 @@
+"""The operations of the admin API on shares, one function each, as in `handlers`.
+
+Shares of the configuration are returned, too; changes of them are refused, as the file holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import UNSET, UnsetType
+
+from gateway.access import share_edits
+from gateway.access.recipient_store import RecipientDatabase
+from gateway.access.share_records import ShareError, ShareNotFound
+from gateway.access.share_store import ShareDatabase
+from gateway.access.stored_shares import StoredShare, StoredTable, WithStored, with_stored
+from gateway.admin.call import Call
+from gateway.admin.share_messages import (
+    DataObject,
+    DataObjectUpdate,
+    LeftOutObject,
+    NewShare,
+    Permissions,
+    PermissionsUpdate,
+    PrivilegeAssignment,
+    ShareInfo,
+    Shares,
+    ShareUpdate,
+)
+from gateway.config import Config, SchemaEntry, ShareEntry, TableEntry, VolumeEntry
+from gateway.database.errors import DatabaseMissing
+
+Texts = NewShare | ShareUpdate
+
+
+async def list_shares(call: Call) -> Shares:
+    """List the shares of the configuration and of the database."""
+    whole = await _whole(call)
+    config = call.administration.config()
+    left_out = tuple(LeftOutObject(one.name, one.reason) for one in whole.left_out)
+    return Shares(tuple(_info(config, share) for share in whole.config.shares), left_out)
+
+
+async def show_share(call: Call) -> ShareInfo:
+    """Return a share with its data objects."""
+    whole = await _whole(call)
+    return _whole_info(call.administration.config(), whole, call.share)
+
+
+async def add_share(call: Call, body: NewShare) -> ShareInfo:
+    """Add a share to the database."""
+    new = share_edits.with_options(StoredShare(body.name), _options(body))
+    whole = await call.with_shares(lambda database: _added(database, new), create=True)
+    return _whole_info(call.administration.config(), whole, body.name)
+
+
+def _added(database: ShareDatabase, new: StoredShare) -> WithStored:
+    database.add(new)
+    return database.with_configuration()
+
+
+async def update_share(call: Call, body: ShareUpdate) -> ShareInfo:
+    """Change a share of the database: its description and its data objects."""
+
+    def edit(share: StoredShare) -> StoredShare:
+        changed = share_edits.with_options(share, _options(body))
+        for update in body.updates:
+            changed = _updated(changed, update)
+        return changed
+
+    detail = {
+        f"{number} {update.action}": f"{update.data_object.data_object_type} {update.data_object.shared_as}"
+        for number, update in enumerate(body.updates)
+    }
+
+    def change(database: ShareDatabase) -> WithStored:
+        database.edit(call.share, edit, detail)
+        return database.with_configuration()
+
+    whole = await call.with_shares(change)
+    return _whole_info(call.administration.config(), whole, call.share)
+
+
+async def remove_share(call: Call) -> ShareInfo:
+    """Remove a share of the database; the files of its tables stay."""
+
+    def remove(database: ShareDatabase) -> StoredShare:
+        found = database.show(call.share)
+        database.remove(call.share)
+        return found
+
+    removed = await call.with_shares(remove)
+    return ShareInfo(removed.name, "database", comment=removed.options.get("comment") or UNSET)
+
+
+async def show_permissions(call: Call) -> Permissions:
+    """List the recipients of the database that may read a share."""
+    await show_share(call)
+    try:
+        records = await call.with_database(RecipientDatabase.list, read_only=True)
+    except DatabaseMissing:
+        records = ()
+    key = call.share.casefold()
+    return Permissions(
+        tuple(
+            PrivilegeAssignment(record.name)
+            for record in records
+            if key in {name.casefold() for name in record.shares}
+        )
+    )
+
+
+async def update_permissions(call: Call, body: PermissionsUpdate) -> Permissions:
+    """Grant a share to recipients, or take it back."""
+    await show_share(call)
+
+    def change(database: RecipientDatabase) -> None:
+        for one in body.changes:
+            # A name that is not there changes nothing for the others.
+            database.show(one.principal)
+        for one in body.changes:
+            if one.add:
+                database.grant(one.principal, [call.share])
+            if one.remove:
+                database.revoke(one.principal, shares=[call.share])
+
+    await call.with_database(change)
+    if body.omit_permissions_list:
+        return Permissions(())
+    return await show_permissions(call)
+
+
+async def _whole(call: Call) -> WithStored:
+    try:
+        return await call.with_shares(ShareDatabase.with_configuration, read_only=True)
+    except DatabaseMissing:
+        return with_stored(call.administration.config(), {})
+
+
+def _options(body: Texts) -> dict[str, Any]:
+    """Return the options that a request changes; None takes one away."""
+    given = {"comment": body.comment, "displayName": body.display_name, "properties": body.properties}
+    return {name: value or None for name, value in given.items() if value is not UNSET}
+
+
+def _updated(share: StoredShare, update: DataObjectUpdate) -> StoredShare:
+    found, action = update.data_object, update.action
+    if found.data_object_type == "SCHEMA":
+        if action == "UPDATE":
+            raise ShareError("a schema has nothing to update: add or remove it")
+        edit = share_edits.with_schema if action == "ADD" else share_edits.without_schema
+        return edit(share, found.shared_as)
+    schema, separator, name = found.shared_as.partition(".")
+    if not (schema and separator and name):
+        raise ShareError(f"shared_as {found.shared_as!r}: expected schema.name")
+    if found.data_object_type == "VOLUME":
+        if action == "REMOVE":
+            return share_edits.without_volume(share, schema, name)
+        if action == "UPDATE":
+            share = share_edits.without_volume(share, schema, name)
+        volume = {"name": name, "location": _location(found), **_given(id=found.id, comment=found.comment)}
+        return share_edits.with_volume(share, schema, volume)
+    if action == "REMOVE":
+        return share_edits.without_table(share, schema, name)
+    table = StoredTable(name, _location(found), _table_options(found))
+    if action == "UPDATE":
+        share = share_edits.without_table(share, schema, name)
+    return share_edits.with_table(share, schema, table)
+
+
+def _location(found: DataObject) -> str:
+    if isinstance(found.name, UnsetType):
+        raise ShareError(f"{found.shared_as}: name must be given, the location of the data")
+    return found.name
+
+
+def _table_options(found: DataObject) -> dict[str, Any]:
+    history = found.history_data_sharing_status
+    return _given(
+        id=found.id,
+        historyShared=UNSET if history is UNSET else history == "ENABLED",
+        startVersion=found.start_version,
+        accessModes=UNSET if found.access_modes is UNSET else list(found.access_modes),
+        auxiliaryLocations=UNSET if found.auxiliary_locations is UNSET else list(found.auxiliary_locations),
+    )
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not UNSET}
+
+
+def _whole_info(config: Config, whole: WithStored, name: str) -> ShareInfo:
+    share = next((one for one in whole.config.shares if one.name.casefold() == name.casefold()), None)
+    if share is None:
+        raise ShareNotFound(f"there is no share {name!r}")
+    info = _info(config, share)
+    objects = tuple(found for schema in share.schemas for found in _objects(schema))
+    return ShareInfo(info.name, info.source, info.comment, info.display_name, info.properties, objects)
+
+
+def _info(config: Config, share: ShareEntry) -> ShareInfo:
+    is_configured = any(one.name.casefold() == share.name.casefold() for one in config.shares)
+    source: Literal["configuration", "database"] = "configuration" if is_configured else "database"
+    properties: Mapping[str, str] = share.properties
+    return ShareInfo(
+        share.name,
+        source,
+        share.comment or UNSET,
+        share.display_name or UNSET,
+        dict(properties) or UNSET,
+    )
+
+
+def _objects(schema: SchemaEntry) -> list[DataObject]:
+    """Return a schema, and its tables and volumes, as data objects."""
+    return [
+        DataObject(schema.name, data_object_type="SCHEMA"),
+        *(_table(schema, table) for table in schema.tables),
+        *(_volume(schema, volume) for volume in schema.volumes),
+    ]
+
+
+def _table(schema: SchemaEntry, table: TableEntry) -> DataObject:
+    return DataObject(
+        f"{schema.name}.{table.name}",
+        table.location.url,
+        history_data_sharing_status="ENABLED" if table.history_shared else "DISABLED",
+        start_version=table.start_version,
+        access_modes=table.access_modes,
+        auxiliary_locations=tuple(root.url for root in table.auxiliary_locations) or UNSET,
+        id=table.id or UNSET,
+    )
+
+
+def _volume(schema: SchemaEntry, volume: VolumeEntry) -> DataObject:
+    return DataObject(
+        f"{schema.name}.{volume.name}",
+        volume.location.url,
+        "VOLUME",
+        comment=volume.comment or UNSET,
+        id=volume.id or UNSET,
+    )

@@ -1,0 +1,113 @@
+"""`delta-gateway apply FILE`: brings shares and recipients of the database to the state of a file.
+
+In: a file of `delta-gateway export`, or one with `shares` alone. Out: the plan, and its steps, each a change
+of its own. Applied again, the file changes nothing. What it does not have is removed only by `--remove`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from gateway.access.audited_database import open_database
+from gateway.access.share_edits import of_document
+from gateway.access.share_plan import Step, plan
+from gateway.access.share_records import ShareError
+from gateway.access.stored_shares import StoredShare
+from gateway.cli.apply_recipients import RecipientStep, plan_recipients
+from gateway.cli.federation_policies import printable
+from gateway.cli.stored import actor, on_shares
+from gateway.telemetry.clock import epoch_ms
+
+if TYPE_CHECKING:
+    from gateway.access.share_store import ShareDatabase
+    from gateway.config import Config
+    from gateway.telemetry.audit import AuditLog
+
+SIGNS = {"add": "+", "change": "~", "remove": "-"}
+MAX_LINES = 20
+"""Lines of the plan in the history."""
+KEYS = frozenset({"shares", "recipients"})
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("file", type=Path, metavar="FILE", help="a file of `delta-gateway export`")
+    parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan, and change nothing")
+    parser.add_argument(
+        "--remove",
+        action="store_true",
+        help="also remove shares, schemas, tables, grants and policies that the file does not have",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+
+    def apply(database: ShareDatabase, config: Config, audit: AuditLog | None) -> None:
+        shares, wanted = read(arguments.file)
+        steps = plan(database.all(), shares, removes=arguments.remove)
+        opened = open_database(config, actor(), now_ms=epoch_ms, audit=audit, create=False)
+        with closing(opened) as recipients:
+            changes = list(plan_recipients(recipients.list(), wanted, removes=arguments.remove))
+            _print(steps, changes)
+            if not arguments.dry_run:
+                for step in steps:
+                    _apply(database, step)
+                for change in changes:
+                    change.make(recipients)
+
+    return on_shares(arguments, "apply", apply, reads=False, creates=not arguments.dry_run)
+
+
+def _print(steps: Sequence[Step], changes: Sequence[RecipientStep]) -> None:
+    """Print the plan."""
+    for step in steps:
+        sys.stdout.write(f"{SIGNS[step.verb]} share {printable(step.name)}\n")
+        for line in step.lines:
+            sys.stdout.write(f"    {printable(line)}\n")
+    for change in changes:
+        sys.stdout.write(f"{printable(change.line)}\n")
+    if not steps and not changes:
+        sys.stdout.write("Nothing differs.\n")
+
+
+def read(file: Path) -> tuple[list[StoredShare], list[Any]]:
+    """Return the shares and the recipients of a file. Raises ShareError and OSError."""
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise ShareError(f"{file} is not YAML") from None
+    if not isinstance(document, Mapping) or not all(isinstance(document.get(key, []), list) for key in KEYS):
+        raise ShareError(f"{file}: expected a map with the keys `shares` and `recipients`, lists")
+    unknown = sorted(str(key) for key in document.keys() - KEYS)
+    if unknown:
+        raise ShareError(f"{file}: unknown key {unknown[0]!r}; accepted: {', '.join(sorted(KEYS))}")
+    shares = [of_document(_map(file, one)) for one in document.get("shares", [])]
+    names = [share.key for share in shares]
+    if len({*names}) < len(names):
+        raise ShareError(f"{file}: a share is there twice (names are case-insensitive)")
+    return shares, document.get("recipients", [])
+
+
+def _map(file: Path, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ShareError(f"{file}: a share: expected a map of keys")
+    return value
+
+
+def _apply(database: ShareDatabase, step: Step) -> None:
+    detail = {"by": "apply", "differs": "; ".join(step.lines[:MAX_LINES])}
+    if step.share is None:
+        database.remove(step.name)
+    elif step.verb == "add":
+        database.add(step.share, detail)
+    else:
+        database.replace(step.share, detail)

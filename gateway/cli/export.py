@@ -1,0 +1,99 @@
+"""`delta-gateway export`: the shares and recipients of the database as YAML, for `delta-gateway apply`.
+
+Tokens and secrets are not stored in a form that could be exported: a recipient that is applied elsewhere gets
+a new one there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from gateway.access.audited_database import open_database
+from gateway.cli.new_file import NewFile
+from gateway.cli.stored import actor, on_shares
+from gateway.telemetry.clock import epoch_ms
+
+if TYPE_CHECKING:
+    from gateway.access.recipient_records import RecipientRecord
+    from gateway.access.share_store import ShareDatabase
+    from gateway.config import Config
+    from gateway.telemetry.audit import AuditLog
+
+
+class ExportFile(NewFile):
+    """The file of an export."""
+
+    what = "the export"
+    if_exists = "remove it, or name another file"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="a new file; default: the standard output"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+
+    def export(shares: ShareDatabase, config: Config, _audit: AuditLog | None) -> None:
+        with closing(open_database(config, actor(), now_ms=epoch_ms, read_only=True)) as recipients:
+            text = exported(shares, recipients.list())
+        if arguments.output is None:
+            sys.stdout.write(text)
+            return
+        with ExportFile(arguments.output) as file:
+            file.write_text(text)
+            file.keep()
+
+    return on_shares(arguments, "export", export, reads=True)
+
+
+def exported(shares: ShareDatabase, recipients: tuple[RecipientRecord, ...]) -> str:
+    """Return the text of an export."""
+    document = {
+        "shares": [share.document() for share in shares.all().values()],
+        "recipients": [recipient_document(record) for record in recipients],
+    }
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+
+
+def recipient_document(record: RecipientRecord) -> dict[str, Any]:
+    """Return a recipient with the keys of the configuration, `comment` and names of policies; no secrets."""
+    grants: list[Any] = list(record.shares)
+    for grant in record.grants:
+        place = {"schema": grant.schema, "table": grant.table, "condition": grant.condition}
+        grants.append({"share": grant.share, **_given(place)})
+    policies = [
+        {
+            "name": stored.name,
+            "issuer": stored.policy.issuer,
+            "subjectClaim": stored.policy.subject_claim,
+            "subject": stored.policy.subject,
+            "audiences": sorted(stored.policy.audiences),
+            **_given({"claims": dict(stored.policy.claims)}),
+        }
+        for stored in record.policies
+    ]
+    values: dict[str, Any] = {
+        "comment": record.comment,
+        "shares": grants,
+        "properties": dict(record.properties),
+        "networks": list(record.networks),
+        "oidc": policies,
+        "forbidBearerTokens": record.forbids_bearer_tokens,
+    }
+    return {"name": record.name, **_given(values)}
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value}

@@ -1,0 +1,215 @@
+"""`delta-gateway share add|alter|list|remove|show|history`: shares in the database, while servers run.
+
+Shares of the configuration are listed and shown, too; they are changed in its file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gateway.access import share_edits
+from gateway.access.share_records import ShareError, ShareNotFound
+from gateway.access.stored_shares import StoredShare, StoredTable, with_stored
+from gateway.cli.federation_policies import printable
+from gateway.cli.stored import on_shares
+from gateway.cli.text_table import text_table
+from gateway.config import Config
+
+if TYPE_CHECKING:
+    from gateway.access.share_store import ShareDatabase
+
+READING = frozenset({"list", "show", "history"})
+CONFIGURED, STORED = "configuration", "database"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the operations and their arguments."""
+    operations = parser.add_subparsers(dest="operation", required=True, metavar="OPERATION")
+
+    def operation(name: str, text: str, example: str, *, named: bool = True) -> argparse.ArgumentParser:
+        added = operations.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=f"example:\n  delta-gateway share {name} {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        added.add_argument(
+            "-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration"
+        )
+        if named:
+            added.add_argument("name", metavar="NAME", help="the share")
+        return added
+
+    add = operation(
+        "add", "add a share without tables", "sales -c share.yaml --comment 'Orders of all shops'"
+    )
+    alter = operation(
+        "alter", "change the description of a share", "sales -c share.yaml --display-name 'Sales, worldwide'"
+    )
+    for described in (add, alter):
+        described.add_argument(
+            "--comment", metavar="TEXT", help="a description for recipients; '' removes it"
+        )
+        described.add_argument("--display-name", metavar="TEXT", help="a name for people; '' removes it")
+        described.add_argument(
+            "--property",
+            dest="properties",
+            action="append",
+            default=[],
+            metavar="NAME=TEXT",
+            help="a text by a name of your choice; may be repeated; NAME= removes it",
+        )
+    operation("list", "list all shares", "-c share.yaml", named=False)
+    operation("show", "show a share with its schemas and tables", "sales -c share.yaml")
+    operation("remove", "remove a share with its schemas and tables; their files stay", "sales -c share.yaml")
+    history = operation("history", "show the changes of shares", "sales -c share.yaml", named=False)
+    history.add_argument("name", nargs="?", metavar="NAME", help="a share; without it all")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    return on_shares(
+        arguments,
+        "share",
+        lambda database, config, _audit: _OPERATIONS[arguments.operation](database, config, arguments),
+        reads=arguments.operation in READING,
+        creates=arguments.operation == "add",
+        without=(lambda config: _list_shares(config, {})) if arguments.operation == "list" else None,
+    )
+
+
+def _add(database: ShareDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+    empty = StoredShare(arguments.name)
+    options = _options(empty, arguments)
+    database.add(share_edits.with_options(empty, options), _detail(options))
+
+
+def _alter(database: ShareDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+    detail: dict[str, str] = {}
+
+    def edit(share: StoredShare) -> StoredShare:
+        changed = _options(share, arguments)
+        detail.update(_detail(changed))
+        return share_edits.with_options(share, changed)
+
+    if arguments.comment is None and arguments.display_name is None and not arguments.properties:
+        raise ShareError("alter: give --comment, --display-name or --property")
+    database.edit(arguments.name, edit, detail)
+
+
+def _options(share: StoredShare, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the changed options of a share; None takes one away."""
+    options: dict[str, Any] = {}
+    if arguments.comment is not None:
+        options["comment"] = arguments.comment or None
+    if arguments.display_name is not None:
+        options["displayName"] = arguments.display_name or None
+    if arguments.properties:
+        texts = dict(share.options.get("properties") or {})
+        for pair in arguments.properties:
+            name, separator, text = pair.partition("=")
+            if not separator or not name:
+                raise ShareError(f"--property {pair!r}: expected NAME=TEXT")
+            texts[name] = text
+        options["properties"] = {name: text for name, text in texts.items() if text} or None
+    return options
+
+
+def _detail(options: Mapping[str, Any]) -> dict[str, str]:
+    return {name: json.dumps(value) for name, value in options.items()}
+
+
+def _list(database: ShareDatabase, config: Config, _arguments: argparse.Namespace) -> None:
+    _list_shares(config, database.all())
+
+
+def _list_shares(config: Config, stored: Mapping[str, StoredShare]) -> None:
+    whole = with_stored(config, stored)
+    names = {share.name.casefold() for share in config.shares}
+    rows = [
+        {
+            "share": share.name,
+            "from": CONFIGURED if share.name.casefold() in names else STORED,
+            "schemas": len(share.schemas),
+            "tables": sum(len(schema.tables) for schema in share.schemas),
+            "comment": printable(share.comment or ""),
+        }
+        for share in whole.config.shares
+    ]
+    sys.stdout.write(text_table(rows) if rows else "There is no share.\n")
+    for one in whole.left_out:
+        sys.stdout.write(f"{printable(one.name)} is stored and not shared: {printable(one.reason)}\n")
+
+
+def _show(database: ShareDatabase, config: Config, arguments: argparse.Namespace) -> None:
+    key = arguments.name.casefold()
+    whole = with_stored(config, database.all())
+    found = next((share for share in whole.config.shares if share.name.casefold() == key), None)
+    if found is None:
+        # A stored share that is left out as a whole.
+        raise ShareNotFound(
+            next((f"{one.name}: {one.reason}" for one in whole.left_out if one.name.casefold() == key), "")
+            or f"there is no share {arguments.name!r}"
+        )
+    is_configured = any(share.name.casefold() == key for share in config.shares)
+    sys.stdout.write(f"{found.name}, from the {CONFIGURED if is_configured else STORED}\n")
+    for label, text in (("display name", found.display_name), ("comment", found.comment)):
+        if text:
+            sys.stdout.write(f"{label}: {printable(text)}\n")
+    for name, text in found.properties.items():
+        sys.stdout.write(f"property {printable(name)}: {printable(text)}\n")
+    rows = [
+        {"schema": schema.name, "table": table.name, "location": table.location.url, "access": _access(table)}
+        for schema in found.schemas
+        for table in schema.tables
+    ]
+    sys.stdout.write(text_table(rows) if rows else "It has no table.\n")
+
+
+def _access(table: Any) -> str:
+    history = ", history" if table.history_shared else ""
+    return f"{' '.join(table.access_modes)}{history}"
+
+
+def _remove(database: ShareDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+    database.remove(arguments.name)
+
+
+def _history(database: ShareDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+    for change in database.history(arguments.name):
+        at = datetime.fromtimestamp(change.at_ms / 1000, UTC).isoformat(timespec="seconds")
+        detail = ", ".join(f"{name} {text}" for name, text in change.detail.items())
+        sys.stdout.write(
+            f"{at} {printable(change.actor)} {change.action} {printable(change.recipient)}"
+            f"{f': {printable(detail)}' if detail else ''}\n"
+        )
+
+
+def table_of(arguments: argparse.Namespace, name: str) -> StoredTable:
+    """Return the table that the arguments of `table add` describe."""
+    options: dict[str, Any] = {
+        "id": arguments.id,
+        "historyShared": True if arguments.history_shared else None,
+        "startVersion": arguments.start_version,
+        "accessModes": arguments.access_modes or None,
+        "auxiliaryLocations": arguments.auxiliary_locations or None,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    return StoredTable(name, arguments.location, given)
+
+
+_OPERATIONS: Mapping[str, Callable[[ShareDatabase, Config, argparse.Namespace], None]] = {
+    "add": _add,
+    "alter": _alter,
+    "list": _list,
+    "show": _show,
+    "remove": _remove,
+    "history": _history,
+}

@@ -1,0 +1,74 @@
+"""What the commands on stored shares have in common: the database, who changes it, and their errors."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from gateway.access.audited_database import open_share_database
+from gateway.access.recipient_records import RecipientError
+from gateway.access.share_records import ShareError
+from gateway.cli.federation_policies import printable
+from gateway.config import Config, load
+from gateway.database.errors import DatabaseError, DatabaseMissing
+from gateway.telemetry.audit import open_audit
+from gateway.telemetry.clock import epoch_ms
+
+if TYPE_CHECKING:
+    from gateway.access.share_store import ShareDatabase
+    from gateway.telemetry.audit import AuditLog
+
+
+def on_shares(
+    arguments: Namespace,
+    command: str,
+    operation: Callable[[ShareDatabase, Config, AuditLog | None], None],
+    *,
+    reads: bool,
+    creates: bool = False,
+    without: Callable[[Config], None] | None = None,
+) -> int:
+    """Run an operation on the database of a configuration, and print its errors.
+
+    It gets the open audit log, too. `reads`: it changes nothing. `creates`: it creates the database where
+    there is none. `without` runs instead where there is no database.
+    """
+    config = load(arguments.config, needs_readers=False)
+    audit = None if reads else open_audit(config)
+    try:
+        opened = open_share_database(
+            config, actor(), now_ms=epoch_ms, audit=audit, create=creates, read_only=reads
+        )
+        with closing(opened) as database:
+            operation(database, config, audit)
+    except DatabaseMissing as missing:
+        if without is None:
+            return failed(command, missing)
+        without(config)
+    except DatabaseError as error:
+        return failed(command, f"the database cannot be used: {error}")
+    except (ShareError, RecipientError, OSError) as error:
+        return failed(command, error)
+    finally:
+        if audit is not None:
+            audit.close()
+    return 0
+
+
+def actor() -> str:
+    """Return who changes the database: the process's user; environment variables could name any user."""
+    try:
+        return f"cli:{printable(pwd.getpwuid(os.getuid()).pw_name)}"
+    except KeyError:
+        return f"cli:{os.getuid()}"
+
+
+def failed(command: str, reason: object) -> int:
+    """Print why a command failed, and return its status."""
+    sys.stderr.write(f"delta-gateway {command}: {reason}\n")
+    return 1

@@ -1,0 +1,108 @@
+"""What is exported is what is applied: shares through YAML, plans and the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.access.share_edits import of_document
+from gateway.access.share_plan import plan
+from gateway.access.share_store import ShareDatabase
+from gateway.access.stored_shares import StoredSchema, StoredShare, StoredTable, with_stored
+from gateway.config import loads
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
+NAMES = st.text(
+    st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="/"), min_size=1, max_size=12
+)
+PATHS = st.text("abcü %{}$'\"#-", min_size=1, max_size=12).map(lambda text: f"/{text}")
+
+
+def optional(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=values)
+
+
+def unique(of: st.SearchStrategy[Any], largest: int) -> st.SearchStrategy[tuple[Any, ...]]:
+    found = st.lists(of, max_size=largest, unique_by=lambda one: one.name.casefold())
+    return found.map(lambda items: tuple(sorted(items, key=lambda one: one.name.casefold())))
+
+
+TABLES = st.builds(
+    StoredTable,
+    NAMES,
+    PATHS,
+    optional(historyShared=st.booleans(), startVersion=st.integers(0, 9), accessModes=st.just(["url"])),
+)
+SCHEMAS = st.builds(StoredSchema, NAMES, st.just({}), unique(TABLES, 4))
+SHARES = st.builds(
+    StoredShare,
+    NAMES,
+    optional(
+        comment=TEXT.filter(bool), displayName=TEXT.filter(bool), properties=st.dictionaries(NAMES, TEXT)
+    ),
+    unique(SCHEMAS, 3),
+)
+STATES = unique(SHARES, 3)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShareDatabase]:
+    file = tmp_path_factory.mktemp("shares") / "recipients.db"
+    config = loads(f"version: 1\ngateway: {{anonymous: true, database: 'sqlite:///{file}'}}\n")
+    opened = ShareDatabase(config, now_ms=lambda: 0)
+    yield opened
+    opened.close()
+
+
+@given(SHARES)
+def test_a_share_is_the_same_after_yaml(share: StoredShare) -> None:
+    text = yaml.safe_dump(share.document(), sort_keys=False, allow_unicode=True, width=100)
+    assert of_document(yaml.safe_load(text)) == share
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(STATES, STATES)
+def test_an_applied_export_is_the_exported_state(
+    database: ShareDatabase, earlier: tuple[StoredShare, ...], wanted: tuple[StoredShare, ...]
+) -> None:
+    text = yaml.safe_dump([share.document() for share in wanted], sort_keys=False, allow_unicode=True)
+    exported = [of_document(one) for one in yaml.safe_load(text)]
+    for state in (earlier, exported):
+        for step in plan(database.all(), state, removes=True):
+            if step.share is None:
+                database.remove(step.name)
+            else:
+                database.replace(step.share)
+    stored = database.all()
+    assert plan(stored, wanted, removes=True) == []
+    assert plan(stored, wanted, removes=False) == []
+    assert stored == {share.key: share for share in wanted}
+    # What was accepted is served as a whole.
+    assert with_stored(loads("version: 1\ngateway: {anonymous: true}\n"), stored).left_out == ()
+
+
+@given(STATES, STATES)
+def test_without_removal_nothing_is_lost(
+    earlier: tuple[StoredShare, ...], wanted: tuple[StoredShare, ...]
+) -> None:
+    stored = {share.key: share for share in earlier}
+    after = dict(stored)
+    for step in plan(stored, wanted, removes=False):
+        assert step.share is not None
+        after[step.share.key] = step.share
+
+    def tables(state: dict[str, StoredShare]) -> set[tuple[str, str, str]]:
+        return {
+            (key, schema.name.casefold(), table.name.casefold())
+            for key, share in state.items()
+            for schema in share.schemas
+            for table in schema.tables
+        }
+
+    assert tables(after) == tables(stored) | tables({share.key: share for share in wanted})
+    assert plan(after, wanted, removes=False) == []

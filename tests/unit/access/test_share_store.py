@@ -1,0 +1,319 @@
+"""Shares in the database: what may be stored, and what of it a configuration serves. On both databases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from sqlalchemy import Table, update
+from support.gateway_app import Clock
+
+from gateway.access import share_edits
+from gateway.access.catalog import Catalog
+from gateway.access.recipient_records import Change
+from gateway.access.share_records import ShareError, ShareExists, ShareNotFound
+from gateway.access.share_store import ShareDatabase
+from gateway.access.stored_recipients import RecipientReader
+from gateway.access.stored_shares import StoredShare, StoredTable, with_stored
+from gateway.config import Config, loads
+from gateway.config.database import DatabasePlace
+from gateway.database.schema import SCHEMAS, SHARES, TABLES
+
+ROLE = "arn:aws:iam::123456789012:role/reader"
+STORAGES: list[dict[str, Any]] = [
+    {"prefix": "s3://lake/", "roleArn": ROLE},
+    {"prefix": "az://account/", "account": "acct"},
+]
+
+
+def configured(place: DatabasePlace, *shares: dict[str, Any], **section: Any) -> Config:
+    url = f"sqlite:///{place.path}" if place.path is not None else place.url and place.url.reveal()
+    gateway = {"anonymous": True, "database": {"url": url}, "storages": STORAGES, **section}
+    return loads(yaml.safe_dump({"version": 1, "shares": list(shares), "gateway": gateway}))
+
+
+OF_FILE = {
+    "name": "File",
+    "schemas": [{"name": "d", "tables": [{"name": "t", "location": "/t", "id": "own"}]}],
+}
+
+
+@pytest.fixture
+def changes() -> list[Change]:
+    return []
+
+
+@pytest.fixture
+def database(place: DatabasePlace, changes: list[Change]) -> Iterator[ShareDatabase]:
+    opened = ShareDatabase(
+        configured(place, OF_FILE),
+        now_ms=Clock(1_700_000_000_000),
+        actor="cli:test",
+        on_change=changes.append,
+    )
+    yield opened
+    opened.close()
+
+
+def table(name: str = "t", location: str = "s3://lake/t", **options: Any) -> StoredTable:
+    return StoredTable(name, location, options)
+
+
+def add_table(database: ShareDatabase, share: str, schema: str, added: StoredTable) -> StoredShare:
+    return database.edit(share, lambda found: share_edits.with_table(found, schema, added))
+
+
+def test_a_share_is_added_changed_and_removed(database: ShareDatabase, changes: list[Change]) -> None:
+    database.add(StoredShare("Sales", {"comment": "for all"}), {"why": "test"})
+    add_table(database, "sales", "Public", table("Orders", historyShared=True))
+    add_table(database, "SALES", "public", table("other", "abfss://lake@acct.dfs.core.windows.net/t"))
+    found = database.show("sAlEs")
+    (schema,) = found.schemas
+    assert (found.name, found.options, schema.name) == ("Sales", {"comment": "for all"}, "Public")
+    assert [(one.name, one.options) for one in schema.tables] == [
+        ("Orders", {"historyShared": True}),
+        ("other", {}),
+    ]
+    database.edit("sales", lambda one: share_edits.with_options(one, {"comment": None, "displayName": "S"}))
+    database.edit("sales", lambda one: share_edits.without_table(one, "PUBLIC", "ORDERS"))
+    (after,) = database.all().values()
+    assert after.options == {"displayName": "S"}
+    assert [one.name for one in after.schemas[0].tables] == ["other"]
+    database.edit("sales", lambda one: share_edits.without_schema(one, "public"))
+    assert database.show("sales").schemas == ()
+    database.remove("SALES")
+    assert database.all() == {}
+    actions = [change.action for change in database.history("sales")]
+    assert actions == ["createShare", *["updateShare"] * 5, "deleteShare"]
+    assert [change.action for change in changes] == actions
+    assert dict(changes[0].detail) == {"why": "test"}
+
+
+def test_what_is_not_there_is_named(database: ShareDatabase) -> None:
+    database.add(StoredShare("s"))
+    for call, text in (
+        (lambda: database.show("x"), "no share 'x'"),
+        (lambda: database.remove("x"), "no share 'x'"),
+        (lambda: database.edit("x", lambda one: one), "no share 'x'"),
+        (lambda: database.edit("s", lambda one: share_edits.without_schema(one, "d")), "no schema 'd'"),
+        (lambda: database.edit("s", lambda one: share_edits.without_table(one, "d", "t")), "no schema 'd'"),
+    ):
+        with pytest.raises(ShareNotFound, match=text):
+            call()
+    with pytest.raises(ShareExists, match="exists already"):
+        database.add(StoredShare("S"))
+    add_table(database, "s", "d", table())
+    with pytest.raises(ShareExists, match=r"s\.d has a table 'T' already"):
+        add_table(database, "s", "D", table("T"))
+
+
+def test_shares_of_the_configuration_are_changed_in_its_file(database: ShareDatabase) -> None:
+    for change in (
+        lambda: database.add(StoredShare("fILE")),
+        lambda: database.edit("file", lambda one: one),
+        lambda: database.replace(StoredShare("File")),
+        lambda: database.remove("file"),
+        lambda: database.show("file"),
+    ):
+        with pytest.raises(ShareExists, match="in the configuration file"):
+            change()
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"name": "a/b"}, "may not contain '/'"),
+    ({"name": "s", "comment": "x" * 70_000}, "more than 65536"),
+    ({"name": "s", "propertys": {}}, "unknown key"),
+    ({"name": "s", "tables": {"discover": "/x/{schema}/{table}"}}, "unknown key"),
+    ({"name": "s", "schemas": [{"name": "d"}, {"name": "D"}]}, "is there twice"),
+    (
+        {"name": "s", "schemas": [{"name": "d", "tables": [{"name": "t", "location": "x"}]}]},
+        "not a location",
+    ),
+    (
+        {"name": "s", "schemas": [{"name": "d", "tables": [{"name": "t", "location": "/x/../y"}]}]},
+        "may not contain '..'",
+    ),
+    (
+        {
+            "name": "s",
+            "schemas": [{"name": "d", "tables": [{"name": "t", "location": "/x", "startVersion": -1}]}],
+        },
+        "too small",
+    ),
+    (
+        {
+            "name": "s",
+            "schemas": [{"name": "d", "tables": [{"name": "t", "location": "/x", "id": "own"}]}],
+        },
+        "another location",
+    ),
+    (
+        {
+            "name": "s",
+            "schemas": [
+                {
+                    "name": "d",
+                    "tables": [{"name": "t", "location": "s3://lake/t", "accessModes": ["dir"]}],
+                }
+            ],
+        },
+        "historyShared: true",
+    ),
+    (
+        {"name": "s", "schemas": [{"name": "d", "volumes": [{"name": "v", "location": "/x"}]}]},
+        "local files have no credentials",
+    ),
+    (
+        {
+            "name": "s",
+            "schemas": [{"name": "d", "volumes": [{"name": "v", "location": "s3://lake/v", "x": 1}]}],
+        },
+        "unknown key",
+    ),
+    (
+        {
+            "name": "s",
+            "schemas": [
+                {
+                    "name": "d",
+                    "tables": [{"name": "t", "location": "s3://lake/v/t"}],
+                    "volumes": [{"name": "v", "location": "s3://lake/v"}],
+                }
+            ],
+        },
+        "lie within its directory",
+    ),
+    ({"name": "s\ud800"}, "surrogate"),
+    ({"name": "s", "schemas": "x"}, "list of maps"),
+    ({"name": 7}, "as text"),
+]
+
+
+def test_what_the_configuration_refuses_is_not_stored(database: ShareDatabase) -> None:
+    for share, reason in REFUSED:
+        with pytest.raises(ShareError) as refused:
+            database.replace(share_edits.of_document(share))
+        assert reason in str(refused.value)
+        assert database.all() == {}
+
+
+def test_a_stored_text_names_no_variable_of_the_environment(
+    database: ShareDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET", "revealed")
+    stored = database.add(StoredShare("s", {"comment": "${A_SECRET} $${A_SECRET}"}))
+    (share,) = with_stored(loads("version: 1\ngateway: {anonymous: true}\n"), {"s": stored}).config.shares
+    assert share.comment == "${A_SECRET} $${A_SECRET}"
+
+
+def test_what_is_no_longer_valid_is_left_out_one_by_one(
+    place: DatabasePlace, database: ShareDatabase
+) -> None:
+    database.add(StoredShare("gone"))
+    document = {
+        "name": "s",
+        "schemas": [
+            {
+                "name": "d",
+                "tables": [
+                    {"name": "fine", "location": "s3://lake/fine"},
+                    {"name": "azure", "location": "az://account/t"},
+                    {
+                        "name": "dir",
+                        "location": "s3://lake/dir",
+                        "accessModes": ["dir"],
+                        "historyShared": True,
+                    },
+                    {"name": "inner", "location": "s3://lake/files/t"},
+                    {"name": "broken", "location": "s3://lake/broken"},
+                ],
+                "volumes": [{"name": "v", "location": "s3://lake/pictures"}],
+            }
+        ],
+    }
+    database.replace(share_edits.of_document(document))
+    with database.database.changing() as connection:
+        connection.execute(
+            update(TABLES).where(TABLES.c.key == "broken").values(options='{"accessModes": 7}')
+        )
+    volumes = [{"name": "v", "location": "s3://lake/files"}]
+    shares = ({"name": "GONE"}, {"name": "o", "schemas": [{"name": "d", "volumes": volumes}]})
+    storages = [{"prefix": "s3://lake/files/", "roleArn": ROLE}]
+    found = with_stored(configured(place, *shares, storages=storages), database.all())
+    left_out = {one.name: one.reason for one in found.left_out}
+    assert set(left_out) == {"gone", "s.d.azure", "s.d.dir", "s.d.inner", "s.d.broken", "s.d.v"}
+    assert "the configuration has a share" in left_out["gone"]
+    assert "names no account" in left_out["s.d.azure"]
+    assert "give directoryRoleArn or roleArn" in left_out["s.d.dir"]
+    assert "the volume o.d.v" in left_out["s.d.inner"]
+    names = [one.full_name for one in Catalog.of(found.config.shares).tables()]
+    assert names == ["s.d.fine"]
+    # Without them the shares of the file are served as before.
+    assert [share.name for share in found.config.shares] == ["GONE", "o", "s"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "[]", "7", '"x"', '{"volumes": 7}', '{"volumes": "x"}', '{"x": {}}']
+)
+@pytest.mark.parametrize("row", [SHARES, SCHEMAS, TABLES], ids=lambda row: str(row.name))
+def test_no_text_of_options_breaks_what_is_read_beside_it(tmp_path: Path, row: Table, text: str) -> None:
+    place = DatabasePlace(tmp_path / "recipients.db")
+    with ShareDatabase(configured(place), now_ms=Clock(0)) as database:
+        for name in ("bad", "good"):
+            database.add(StoredShare(name))
+            add_table(database, name, "d", table())
+        column = row.c.key if row is SHARES else row.c.share
+        with database.database.changing() as connection:
+            connection.execute(update(row).where(column == "bad").values(options=text))
+        found = with_stored(configured(place), database.all())
+    assert len(found.left_out) == 1
+    assert "good.d.t" in [one.full_name for one in Catalog.of(found.config.shares).tables()]
+
+
+def test_a_share_with_something_left_out_can_be_changed(
+    place: DatabasePlace, database: ShareDatabase
+) -> None:
+    database.add(StoredShare("s"))
+    add_table(database, "s", "d", table("azure", "az://account/t"))
+    later = ShareDatabase(configured(place, storages=[]), now_ms=Clock(0))
+    try:
+        changed = add_table(later, "s", "d", table("new", "/x"))
+        assert [one.name for one in changed.schemas[0].tables] == ["azure", "new"]
+        with pytest.raises(ShareError, match="names no account"):
+            add_table(later, "s", "d", table("second", "az://account/u"))
+    finally:
+        later.close()
+
+
+def test_a_reader_reads_the_shares_that_have_changed(place: DatabasePlace, database: ShareDatabase) -> None:
+    reader = RecipientReader(lambda: place)
+    try:
+        reader.read()
+        assert reader.shares == {}
+        database.add(StoredShare("a"))
+        database.add(StoredShare("b"))
+        reader.read()
+        first = reader.shares
+        assert list(first) == ["a", "b"]
+        reader.read()
+        assert reader.shares is first
+        add_table(database, "b", "d", table())
+        reader.read()
+        assert reader.shares["a"] is first["a"]
+        assert reader.shares["b"].schemas[0].tables == (table(),)
+        database.remove("a")
+        reader.read()
+        assert list(reader.shares) == ["b"]
+    finally:
+        reader.close()
+
+
+def test_options_are_stored_as_json_with_any_text(database: ShareDatabase) -> None:
+    texts = {"a": "ü\u202e\n<script>", "b": "\U0001f600"}
+    database.add(StoredShare("s", {"properties": texts}))
+    assert database.show("s").options == {"properties": texts}
+    assert json.dumps(database.show("s").document())

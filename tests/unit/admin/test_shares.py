@@ -1,0 +1,149 @@
+"""Shares by the admin API, with the field names of Databricks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client import CollectorRegistry
+
+from gateway.access.authentication import token_hash
+from gateway.admin.administration import ReloadResult
+from gateway.admin.app import create_admin_app
+from gateway.admin.setup import administer
+from gateway.config import Admin, load
+from gateway.telemetry.metrics import AdminMetrics
+
+TOKEN = "the-admin-token"
+OF_FILE = [{"name": "File", "schemas": [{"name": "d", "tables": [{"name": "t", "location": "/t"}]}]}]
+
+
+async def reloaded() -> ReloadResult:
+    return ReloadResult(None)
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[TestClient[Any, Any]]:
+    file = tmp_path / "share.yaml"
+    recipient = {"name": "r", "tokens": [{"sha256": "a" * 64}], "shares": ["*"]}
+    file.write_text(yaml.safe_dump({"version": 1, "shares": OF_FILE, "gateway": {"recipients": [recipient]}}))
+    config = load(file)
+    app = create_admin_app(
+        administer(
+            Admin(token_hash(TOKEN).hex()),
+            lambda: config,
+            audit=None,
+            metrics_page=lambda: b"",
+            reload=reloaded,
+            had_database=lambda: False,
+            metrics=AdminMetrics(CollectorRegistry()),
+            now_ms=lambda: 1_700_000_000_000,
+        )
+    )
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with TestClient(TestServer(app), headers=headers) as opened:
+        yield opened
+
+
+async def call(
+    client: TestClient[Any, Any], method: str, path: str, body: Any = None, status: int = 200
+) -> Any:
+    answer = await client.request(method, path, json=body)
+    assert answer.status == status, await answer.text()
+    return await answer.json()
+
+
+def update(action: str, shared_as: str, kind: str = "TABLE", **fields: Any) -> dict[str, Any]:
+    return {"action": action, "data_object": {"shared_as": shared_as, "data_object_type": kind, **fields}}
+
+
+async def test_a_share_lives_from_its_addition_to_its_removal(client: TestClient[Any, Any]) -> None:
+    of_file = {"name": "File", "source": "configuration"}
+    assert await call(client, "GET", "/shares") == {"shares": [of_file], "left_out": []}
+    added = await call(client, "POST", "/shares", {"name": "sales", "comment": "x"}, 201)
+    assert added == {"name": "sales", "source": "database", "comment": "x", "objects": []}
+    updates = [
+        update("ADD", "public", "SCHEMA"),
+        update("ADD", "public.orders", name="/orders", history_data_sharing_status="ENABLED"),
+        update("ADD", "public.other", name="/other", start_version=3, id="i"),
+    ]
+    changed = await call(
+        client, "PATCH", "/shares/SALES", {"comment": "", "properties": {"a": "b"}, "updates": updates}
+    )
+    orders = {
+        "shared_as": "public.orders",
+        "name": "file:///orders",
+        "data_object_type": "TABLE",
+        "history_data_sharing_status": "ENABLED",
+        "start_version": 0,
+        "access_modes": ["url"],
+    }
+    assert changed["properties"] == {"a": "b"}
+    assert "comment" not in changed
+    assert changed["objects"][:2] == [{"shared_as": "public", "data_object_type": "SCHEMA"}, orders]
+    assert changed["objects"][2]["id"] == "i"
+    assert await call(client, "GET", "/shares/sales") == changed
+    replaced = await call(
+        client, "PATCH", "/shares/sales", {"updates": [update("UPDATE", "public.orders", name="/orders")]}
+    )
+    assert [one.get("history_data_sharing_status") for one in replaced["objects"]][1:] == ["DISABLED"] * 2
+    emptied = await call(
+        client,
+        "PATCH",
+        "/shares/sales",
+        {"updates": [update("REMOVE", "public.orders"), update("REMOVE", "public", "SCHEMA")]},
+    )
+    assert emptied["objects"] == []
+    assert (await call(client, "DELETE", "/shares/sales"))["name"] == "sales"
+    await call(client, "GET", "/shares/sales", status=404)
+    assert (await call(client, "GET", "/shares/file"))["objects"][1]["shared_as"] == "d.t"
+
+
+async def test_a_change_is_made_as_a_whole_or_not_at_all(client: TestClient[Any, Any]) -> None:
+    await call(client, "POST", "/shares", {"name": "s"}, 201)
+    for bad, text in (
+        (update("ADD", "d.u", name="no location"), "is not a location"),
+        (update("ADD", "d.u"), "name must be given"),
+        (update("ADD", "d", name="/u"), "expected schema.name"),
+        (update("ADD", "d.v", "VOLUME", name="/v"), "local files have no credentials"),
+        (update("UPDATE", "d", "SCHEMA"), "nothing to update"),
+    ):
+        body = {"updates": [update("ADD", "d.t", name="/t"), bad]}
+        assert text in (await call(client, "PATCH", "/shares/s", body, 400))["message"]
+    assert (await call(client, "GET", "/shares/s"))["objects"] == []
+    missing = {"updates": [update("ADD", "d.t", name="/t"), update("REMOVE", "d.x")]}
+    assert "no table 'x'" in (await call(client, "PATCH", "/shares/s", missing, 404))["message"]
+    twice = {"updates": [update("ADD", "d.t", name="/t"), update("ADD", "D.T", name="/t")]}
+    assert "has a table" in (await call(client, "PATCH", "/shares/s", twice, 409))["message"]
+    await call(client, "PATCH", "/shares/s", {"update": []}, 400)
+
+
+async def test_shares_of_the_configuration_are_read_only(client: TestClient[Any, Any]) -> None:
+    for method, path, body in (
+        ("POST", "/shares", {"name": "fILE"}),
+        ("PATCH", "/shares/file", {"comment": "x"}),
+        ("DELETE", "/shares/file", None),
+    ):
+        assert "configuration file" in (await call(client, method, path, body, 409))["message"]
+
+
+async def test_permissions_are_grants_of_the_whole_share(client: TestClient[Any, Any]) -> None:
+    await call(client, "POST", "/shares", {"name": "s"}, 201)
+    for name in ("a", "b"):
+        await call(client, "POST", "/recipients", {"name": name}, 201)
+    changes = [{"principal": name, "add": ["SELECT"]} for name in ("a", "b")]
+    granted = await call(client, "PATCH", "/shares/S/permissions", {"changes": changes})
+    assignments = [{"principal": name, "privileges": ["SELECT"]} for name in ("a", "b")]
+    assert granted == {"privilege_assignments": assignments}
+    body = {"changes": [{"principal": "a", "remove": ["SELECT"]}, {"principal": "x", "add": ["SELECT"]}]}
+    await call(client, "PATCH", "/shares/s/permissions", body, 404)
+    assert await call(client, "GET", "/shares/s/permissions") == granted
+    body = {"changes": [{"principal": "a", "remove": ["SELECT"]}], "omit_permissions_list": True}
+    assert await call(client, "PATCH", "/shares/s/permissions", body) == {"privilege_assignments": []}
+    left = await call(client, "GET", "/shares/s/permissions")
+    assert left == {"privilege_assignments": assignments[1:]}
+    await call(client, "GET", "/shares/x/permissions", status=404)

@@ -1,0 +1,256 @@
+"""`delta-gateway share`, `table`, `export` and `apply`, on a database of recipients and shares."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.__main__ import main
+from gateway.access.audited_database import open_share_database
+from gateway.config import load
+from gateway.telemetry.clock import epoch_ms
+
+OF_FILE = [{"name": "file", "schemas": [{"name": "d", "tables": [{"name": "t", "location": "/t"}]}]}]
+HASH = "a" * 64
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "share.yaml"
+    recipient = {"name": "r", "tokens": [{"sha256": HASH}], "shares": ["*"]}
+    gateway = {"recipients": [recipient], "audit": {"file": "audit.jsonl"}}
+    file.write_text(yaml.safe_dump({"version": 1, "shares": OF_FILE, "gateway": gateway}))
+    return file
+
+
+def run(config: Path, *arguments: str) -> int:
+    return main([*arguments, "-c", str(config)])
+
+
+def printed(config: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    assert run(config, *arguments) == 0
+    return capsys.readouterr().out
+
+
+def refused(config: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    assert run(config, *arguments) == 1
+    found = capsys.readouterr()
+    assert found.out == ""
+    return found.err
+
+
+def test_shares_and_tables_are_managed_while_servers_run(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "configuration" in printed(config, capsys, "share", "list")
+    assert not (config.parent / "recipients.db").exists()
+    assert run(config, "share", "add", "sales", "--comment", "for all", "--property", "a=b=c") == 0
+    assert run(config, "table", "add", "sales.public.orders", "/orders", "--history-shared") == 0
+    assert run(config, "table", "add", "sales.public.old", "/old", "--start-version", "3", "--id", "i") == 0
+    shown = printed(config, capsys, "share", "show", "SALES")
+    assert "comment: for all" in shown
+    assert "property a: b=c" in shown
+    assert "file:///orders" in shown
+    assert (
+        run(config, "share", "alter", "sales", "--comment", "", "--display-name", "S", "--property", "a=")
+        == 0
+    )
+    shown = printed(config, capsys, "share", "show", "sales")
+    assert "comment" not in shown
+    assert "property" not in shown
+    assert "display name: S" in shown
+    listed = printed(config, capsys, "share", "list")
+    assert "database" in listed
+    assert "configuration" in listed
+    assert run(config, "table", "remove", "sales.public.orders") == 0
+    assert "orders" not in printed(config, capsys, "share", "show", "sales")
+    assert run(config, "share", "remove", "sales") == 0
+    history = printed(config, capsys, "share", "history", "sales")
+    actions = [line.split()[2] for line in history.splitlines()]
+    assert actions == ["createShare", "addTable", "addTable", "updateShare", "removeTable", "deleteShare"]
+    records = [json.loads(line) for line in (config.parent / "audit.jsonl").read_text().splitlines()]
+    assert [record["actionName"] for record in records] == actions
+    assert {record["requestParams"]["share"] for record in records} == {"sales"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("share", "add", "FILE"), "in the configuration file"),
+        (("share", "remove", "file"), "in the configuration file"),
+        (("share", "add", "s"), "exists already"),
+        (("share", "alter", "s"), "give --comment"),
+        (("share", "alter", "s", "--property", "x"), "expected NAME=TEXT"),
+        (("share", "show", "x"), "there is no share 'x'"),
+        (("share", "remove", "x"), "no share 'x'"),
+        (("table", "add", "file.d.u", "/u"), "in the configuration file"),
+        (("table", "add", "s.d", "/u"), "accepted: SHARE.SCHEMA.TABLE"),
+        (("table", "add", "s.d.t", "u"), "is not a location"),
+        (("table", "add", "s.d.t", "/t", "--access-mode", "dir"), "historyShared: true"),
+        (("table", "remove", "s.d.t"), "no schema 'd'"),
+        (("apply", "missing.yaml"), "No such file"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    config: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], reason: str
+) -> None:
+    assert run(config, "share", "add", "s") == 0
+    assert reason in refused(config, capsys, *arguments)
+
+
+def test_recipients_may_be_granted_stored_shares(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(config, "share", "add", "s")
+    profile = str(config.parent / "p.share")
+    assert run(config, "recipient", "add", "a", "--share", "s", "--profile", profile) == 0
+    assert "x" in refused(config, capsys, "recipient", "add", "b", "--share", "x")
+
+
+def write(file: Path, *shares: dict[str, Any], **keys: Any) -> str:
+    file.write_text(yaml.safe_dump({"shares": list(shares), **keys}))
+    return str(file)
+
+
+def table(name: str, location: str, **options: Any) -> dict[str, Any]:
+    return {"name": name, "location": location, **options}
+
+
+def test_a_file_is_applied_once_and_then_changes_nothing(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = [table("t", "/t", historyShared=True), table("u", "/u")]
+    first = write(
+        tmp_path / "1.yaml", {"name": "a", "schemas": [{"name": "d", "tables": tables}]}, {"name": "b"}
+    )
+    assert run(config, "share", "add", "c") == 0
+    shown = printed(config, capsys, "apply", first, "--dry-run")
+    assert "+ share a" in shown
+    assert "+ table d.t" in shown
+    assert printed(config, capsys, "apply", first, "--dry-run") == shown
+    assert printed(config, capsys, "apply", first) == shown
+    assert printed(config, capsys, "apply", first) == "Nothing differs.\n"
+    second = write(
+        tmp_path / "2.yaml",
+        {"name": "a", "comment": "x", "schemas": [{"name": "d", "tables": [table("t", "/v")]}]},
+    )
+    shown = printed(config, capsys, "apply", second)
+    assert "~ share a" in shown
+    assert "its description" in shown
+    assert "~ table d.t" in shown
+    assert "- " not in shown
+    assert "file:///u" in printed(config, capsys, "share", "show", "a")
+    shown = printed(config, capsys, "apply", second, "--remove")
+    assert "- share b" in shown
+    assert "- share c" in shown
+    assert "- table d.u" in shown
+    assert printed(config, capsys, "apply", second, "--remove") == "Nothing differs.\n"
+
+
+def test_an_export_has_all_but_secrets_and_applies_to_another_database(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = [table("t", "/t", historyShared=True, id="${HOME}"), table("ü", "/u")]
+    share = {
+        "name": "A",
+        "comment": "x\ny",
+        "properties": {"k": "v"},
+        "schemas": [{"name": "D", "tables": tables}],
+    }
+    run(config, "apply", write(tmp_path / "1.yaml", share, {"name": "empty"}))
+    profile = tmp_path / "p.share"
+    run(
+        config, "recipient", "add", "acme", "--share", "a", "--allow", "10.0.0.0/8", "--profile", str(profile)
+    )
+    text = printed(config, capsys, "export")
+    token = json.loads(profile.read_text())["bearerToken"]
+    assert token not in text
+    assert "sha256" not in text
+    document = yaml.safe_load(text)
+    assert document["shares"] == [share, {"name": "empty", "schemas": []}]
+    assert document["recipients"] == [{"name": "acme", "shares": ["a"], "networks": ["10.0.0.0/8"]}]
+    other = tmp_path / "other" / "share.yaml"
+    other.parent.mkdir()
+    other.write_text(config.read_text())
+    exported = tmp_path / "export.yaml"
+    assert run(config, "export", "-o", str(exported)) == 0
+    shown = printed(other, capsys, "apply", str(exported))
+    assert "+ recipient acme, without a token" in shown
+    assert printed(other, capsys, "export") == text
+    assert printed(other, capsys, "apply", str(exported), "--remove") == "Nothing differs.\n"
+    with open_share_database(load(other), "test", now_ms=epoch_ms, read_only=True) as database:
+        assert set(database.all()) == {"a", "empty"}
+    assert "remove it, or name another file" in refused(config, capsys, "export", "-o", str(exported))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[", "is not YAML"),
+        ("[]", "expected a map"),
+        ("shares: {}", "lists"),
+        ("shares: [x]", "expected a map of keys"),
+        ("share: []", "unknown key 'share'"),
+        ("shares: [{name: a}, {name: A}]", "twice"),
+        ("shares: [{name: a, comments: x}]", "unknown key"),
+        ("shares: [{name: file}]", "in the configuration file"),
+    ],
+)
+def test_a_file_that_cannot_be_applied_is_refused(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, reason: str
+) -> None:
+    file = tmp_path / "wanted.yaml"
+    file.write_text(text)
+    capsys.readouterr()
+    assert run(config, "apply", str(file)) == 1
+    assert reason in capsys.readouterr().err
+
+
+def test_recipients_of_a_file_get_grants_networks_and_policies(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = {"name": "p", "issuer": "https://idp", "subject": "x", "audiences": ["a"]}
+    first = {"name": "Acme", "comment": "c", "shares": ["file", "later"], "oidc": [policy]}
+    shown = printed(config, capsys, "apply", write(tmp_path / "1.yaml", recipients=[first]))
+    assert shown == "+ recipient Acme, without a token\n"
+    exported = yaml.safe_load(printed(config, capsys, "export"))
+    assert exported["recipients"] == [first | {"oidc": [{**policy, "subjectClaim": "sub"}]}]
+    second = {"name": "acme", "shares": ["file", "new"], "networks": ["10.0.0.0/8"]}
+    file = write(tmp_path / "2.yaml", recipients=[second])
+    assert printed(config, capsys, "apply", file) == (
+        "~ recipient Acme: + new\n~ recipient Acme: networks 10.0.0.0/8\n"
+    )
+    assert printed(config, capsys, "apply", file) == "Nothing differs.\n"
+    assert printed(config, capsys, "apply", file, "--remove") == (
+        "~ recipient Acme: - later\n~ recipient Acme: - policy p\n"
+    )
+    # A file without networks does not open a recipient to all addresses.
+    third = write(tmp_path / "3.yaml", recipients=[{"name": "acme", "shares": ["file", "new"]}])
+    assert printed(config, capsys, "apply", third, "--remove") == "Nothing differs.\n"
+
+
+@pytest.mark.parametrize(
+    ("recipient", "reason"),
+    [
+        ("x", "maps with a name"),
+        ({"name": 1}, "maps with a name"),
+        ({"name": "a", "tokens": []}, "unknown key 'tokens'"),
+        ({"name": "a", "shares": [{"share": "s", "table": "t"}]}, "grants for parts"),
+        ({"name": "a", "shares": "s"}, "is a list"),
+        ({"name": "a", "properties": {"x": "y"}}, "is not applied"),
+        ({"name": "a", "oidc": [{"name": "p"}]}, "name, issuer, subject"),
+        ({"name": "a", "networks": ["x"]}, "x"),
+    ],
+)
+def test_a_recipient_that_cannot_be_applied_is_refused(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], recipient: Any, reason: str
+) -> None:
+    file = write(tmp_path / "1.yaml", recipients=[recipient])
+    capsys.readouterr()
+    assert run(config, "apply", file) == 1
+    assert reason in capsys.readouterr().err
+    assert yaml.safe_load(printed(config, capsys, "export")) == {"shares": [], "recipients": []}
