@@ -107,10 +107,13 @@ async def test_changes_during_reloads_are_all_served(tmp_path: Path, small: Path
     settings = base(small)
     file.write_text(yaml.safe_dump(settings))
     await asyncio.to_thread(add, file, "stored", "t", small / "whole")
+    # The changes do not read the file, which is rewritten beside them.
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(file.read_text())
     async with running_process(file, settings) as live:
         for number in range(5):
             await asyncio.gather(
-                asyncio.to_thread(add, file, f"k{number}", "t", small / "whole"),
+                asyncio.to_thread(add, copy, f"k{number}", "t", small / "whole"),
                 live.change("preSignedUrlTimeoutSeconds", 1000 + number),
             )
             async with asyncio.timeout(20):
