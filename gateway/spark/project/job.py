@@ -45,7 +45,11 @@ _MIN_RETAINED_HOURS = 168
 _UNREADABLE = (PySparkException, Py4JJavaError, FileNotFoundError)
 
 
-class NotProved(Exception):
+class NotKept(Exception):
+    """Raised for a source or a directory that the job cannot work on. The message has no value of a row."""
+
+
+class NotProved(NotKept):
     """Raised when the projection is not what the rule makes of its source."""
 
 
@@ -144,11 +148,11 @@ class Job:
     now_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
 
     def run(self) -> Outcome:
-        """Bring the projection up to date. Raises Locked, InvalidRule, NotProved and Spark's errors."""
+        """Bring the projection up to date. Raises Locked, InvalidRule, NotKept and Spark's errors."""
         self._source = TableLog(self.spark, self.target.source)
         source = self._source.latest()
         if not source.exists:
-            raise ValueError("the source is not a Delta table")
+            raise NotKept("the source is not a Delta table")
         check_rule(self._rows_of_source(source), self.target.projection)
         if self.options.check:
             return Outcome(self.target.names, how="checked", source_version=source.number)
@@ -163,7 +167,7 @@ class Job:
         published = self._published.latest()
         record = Record.of(self._published.commit(published.number)) if published.exists else None
         if published.exists and record is None:
-            raise ValueError(f"version {published.number} of the table was not written by this command")
+            raise NotKept(f"version {published.number} of the table was not written by this command")
         outcome.version = published.number
         base = self._recovered(record)
         if record is None or (source.table_id, source.number) != (record.source_id, record.source_version):
@@ -179,6 +183,8 @@ class Job:
         work = self._work.latest()
         if record is None:
             return -1
+        if work.number < record.work_version:
+            raise NotKept("the directory lacks versions of the work table; move it away to begin again")
         if work.number > record.work_version:
             self._restore(record.work_version)
         return self._work.latest().number
@@ -315,7 +321,7 @@ class Job:
         """Put small files together and remove unneeded ones, where it is time for that."""
         now = self.now_ms()
         if self._is_due(record.optimized_ms, self.options.optimize_hours, now):
-            record = self._optimize(outcome, replace(record, optimized_ms=now))
+            record = self._optimize(outcome, record, now)
         if self._is_due(record.vacuumed_ms, self.options.vacuum_hours, now):
             self._vacuum(now)
             work = self._work.latest().number
@@ -326,19 +332,24 @@ class Job:
     def _is_due(last_ms: int, hours: int, now: int) -> bool:
         return hours > 0 and now - last_ms >= hours * _HOUR_MS
 
-    def _optimize(self, outcome: Outcome, record: Record) -> Record:
-        """Put small files together; publish them once they have the rows of those they replace."""
+    def _optimize(self, outcome: Outcome, record: Record, now: int) -> Record:
+        """Put small files together; publish them once they have the rows of those they replace.
+
+        A table without small files gets no version: the next run looks again.
+        """
         base = record.work_version
         DeltaTable.forPath(self.spark, self._work.root).optimize().executeCompaction()
         self.step("optimized")
         work = self._work.latest().number
         changes = fold(self._work.commits(base + 1, work))
+        if changes.are_empty:
+            return record
         before = digest(self._work.rows(base, changes.removed.values()))
         after = digest(self._work.rows(work, changes.added.values()))
         if before != after:
             self._restore(base)
             raise NotProved("OPTIMIZE has changed rows")
-        record = replace(record, work_version=work)
+        record = replace(record, work_version=work, optimized_ms=now)
         self._commit(outcome, changes, record)
         return record
 

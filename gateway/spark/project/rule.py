@@ -34,6 +34,9 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
+    # A file that cannot be read is an error, and not the absence of its rows.
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
     **REDACTION,
 }
 
@@ -146,7 +149,7 @@ def _column(frame: DataFrame, one: ProjectedColumn, projection: Projection) -> C
         case "floor":
             require(t.IntegralType, t.DecimalType)
             # Below the smallest number of its type there is no multiple: null, where an error would show it.
-            return f.try_subtract(value, f.pmod(value, f.lit(one.step))).cast(kind)
+            return f.try_subtract(value, f.pmod(value, f.lit(one.step))).try_cast(kind)
         case "month" | "year":
             require(t.DateType, t.TimestampType, t.TimestampNTZType)
             return f.trunc(value.cast("date"), one.function)

@@ -12,12 +12,9 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
-from gateway.spark.project.job import Job, NotProved, Options, Outcome, Target, kind_of
+from gateway.spark.project.job import Job, NotKept, Options, Outcome, Target, kind_of
 from gateway.spark.project.lock import Locked
-from gateway.spark.project.rule import SETTINGS
+from gateway.spark.project.rule import SETTINGS, InvalidRule
 from gateway.spark.session import session_like
 from gateway.spark.targets import for_spark
 
@@ -79,10 +76,10 @@ def _outcome(spark: SparkSession, target: Target, options: Options) -> Outcome:
     started = time.monotonic()
     try:
         outcome = Job(spark, target, options).run()
-    except (Locked, NotProved, ValueError) as error:
+    except (Locked, InvalidRule, NotKept) as error:
         outcome = Outcome(target.names, error=str(error))
-    except (PySparkException, Py4JError, OSError) as error:
-        # Spark's messages quote values of the rows.
+    except Exception as error:  # noqa: BLE001 - of one projection among many
+        # Messages of others quote values of the rows.
         outcome = Outcome(target.names, error=kind_of(error))
     outcome.seconds = time.monotonic() - started
     return outcome

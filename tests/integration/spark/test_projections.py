@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
-from support.gateway_process import running_gateway
+from support.gateway_process import RunningGateway, running_gateway
+from support.spark_client import SparkClient, file_id, files
 
 from gateway import config
 from gateway.config import Projection
@@ -165,11 +166,39 @@ def test_recipients_read_each_version_and_its_changes(kept: Kept, tmp_path: Path
         targets = load_targets(tmp_path / "gateway.yaml")
         options = VerifyOptions(predicates=0, shown_rows=3)
         (result,) = verify(kept.spark, str(gateway.profile), targets, options)
+        kept.sql("DELETE FROM {t} WHERE id BETWEEN 60 AND 69")
+        published = file_ids(gateway)
+        kept.die("proved")
+        assert_no_route_has_more_than(1, gateway)
+        assert file_ids(gateway) == published
+        assert kept.run().version == 2
+        assert file_ids(gateway) != published
+        assert_no_route_has_more_than(2, gateway)
     assert result.error is None
     assert result.equal, [check.differences for check in result.checks]
     assert "changes 0 to 1" in {check.name for check in result.checks if not check.skipped}
-    nothing = kept.run()
-    assert (nothing.how, nothing.version) == ("nothing", 1)
+    kept.assert_equal()
+    assert (kept.run().how, kept.run().version) == ("nothing", 2)
+
+
+def file_ids(gateway: RunningGateway) -> set[tuple[str, str | None]]:
+    lines = files(SparkClient(gateway, "s", table="t").query_pages(1))
+    return {(file_id(line), line["file"].get("deletionVectorFileId")) for line in lines}
+
+
+def assert_no_route_has_more_than(version: int, gateway: RunningGateway) -> None:
+    client = SparkClient(gateway, "s", table="t")
+    assert client.version() == client.metadata().version == client.query().version == version
+    assert client.changes(startingVersion=0).answer.status == 200
+    for method, path, body in (
+        ("POST", "query", {"version": version + 1}),
+        ("POST", "query", {"startingVersion": version + 1}),
+        ("GET", f"metadata?version={version + 1}", None),
+        ("GET", f"changes?startingVersion={version + 1}", None),
+        ("POST", "temporary-table-credentials", {}),
+    ):
+        answer = gateway.request(method, f"{client.path}/{path}", body, client.headers())
+        assert 400 <= answer.status < 500, (path, answer.status)
 
 
 def test_a_job_that_is_killed_leaves_the_published_version(kept: Kept) -> None:

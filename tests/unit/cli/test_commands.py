@@ -101,6 +101,16 @@ def test_check_fails_for_tables_that_recipients_could_not_read(
     assert "the table has no Delta log" in printed
 
 
+def test_check_names_the_command_that_publishes_a_projection(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "share.yaml"
+    projection = {"source": str(tmp_path / "source"), "columns": ["id"]}
+    file.write_text(shared([{"name": "t", "location": str(tmp_path / "shared"), "projection": projection}]))
+    assert main(["check", "-c", str(file)]) == 1
+    assert "run `delta-gateway project`" in capsys.readouterr().out
+
+
 def test_check_reports_errors_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "share.yaml").write_text("version: 1\nport: x\n")
     assert main(["check", "-c", str(tmp_path / "share.yaml")]) == 1
