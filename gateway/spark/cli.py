@@ -266,7 +266,8 @@ def _project(arguments: argparse.Namespace) -> int:
     spark = delta_session("delta-gateway project", jars=arguments.jars)
     outcomes = keep(spark, targets, options, parallel=arguments.parallel, ended=lambda one: _say(str(one)))
     failed = sum(outcome.error is not None for outcome in outcomes)
-    _say(f"{len(outcomes) - failed} of {len(outcomes)} projections are up to date.")
+    fine = "rules fit their sources" if arguments.check else "projections are up to date"
+    _say(f"{len(outcomes) - failed} of {len(outcomes)} {fine}.")
     return 1 if failed else 0
 
 

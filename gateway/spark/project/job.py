@@ -118,7 +118,7 @@ class Outcome:
         """Describe the outcome in one line, without values of the rows."""
         names = ", ".join(self.names)
         if self.error is not None:
-            return f"{names}: not up to date: {self.error}"
+            return f"{names}: failed: {self.error}"
         if self.how == "checked":
             return f"{names}: the rule fits the source"
         remark = f" ({self.remark})" if self.remark else ""

@@ -93,7 +93,7 @@ def standalone_cluster(directory: Path) -> Iterator[str]:
             for one in commands
         ]
         try:
-            wait_until(lambda: Path(log.name).read_text().count("Registering worker") == 2)
+            wait_until(lambda: Path(log.name).read_text().count("Registering worker") >= 2, seconds=300)
             yield master
         finally:
             for one in running:
