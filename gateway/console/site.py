@@ -34,12 +34,20 @@ from gateway.telemetry.activity import LiveStream, RecentQuery, RecipientUse, ad
 
 A = TypeVar("A")
 
+MEMORY_SECONDS = 5.0
+"""The time for an answer from the memory of a process. One that takes longer hangs."""
+TABLE_SECONDS = 25.0
+"""The time for the facts of a table: more than those of the reading itself."""
+
 
 class Ask(Protocol):
     """Asks the processes that serve."""
 
-    def __call__(self, question: Any, *, one: bool = False) -> Awaitable[Sequence[Any]]:
-        """Return the answers of all processes that answer in time; with `one` of a single process."""
+    def __call__(self, question: Any, *, one: bool = False, seconds: float) -> Awaitable[Sequence[Any]]:
+        """Return the answers of all processes that answer in time; with `one` of a single process.
+
+        `seconds`: the time that each process has.
+        """
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ class Site:
     async def table(self, question: AskTable) -> TableAnswer:
         """Return the facts of a table. Raises Unavailable."""
         async with self._tables:
-            return await self._one(question, TableAnswer)
+            return await self._one(question, TableAnswer, seconds=TABLE_SECONDS)
 
     async def activity(
         self, *, table: str | None = None, recipient: str | None = None
@@ -92,14 +100,16 @@ class Site:
         """Return the storages and the reloads of each process."""
         return await self._answers(AskStatus(), StatusAnswer)
 
-    async def _one(self, question: Question, kind: type[A]) -> A:
-        answers = await self._answers(question, kind, one=True)
+    async def _one(self, question: Question, kind: type[A], *, seconds: float = MEMORY_SECONDS) -> A:
+        answers = await self._answers(question, kind, one=True, seconds=seconds)
         if not answers:
             raise Unavailable("No process of the server answers in time.")
         return answers[0]
 
-    async def _answers(self, question: Question, kind: type[A], *, one: bool = False) -> list[A]:
-        answers = await self.ask(msgspec.to_builtins(question), one=one)
+    async def _answers(
+        self, question: Question, kind: type[A], *, one: bool = False, seconds: float = MEMORY_SECONDS
+    ) -> list[A]:
+        answers = await self.ask(msgspec.to_builtins(question), one=one, seconds=seconds)
         return [msgspec.convert(answer, kind) for answer in answers]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -43,6 +44,7 @@ START_SECONDS = 10.0
 CONCURRENT_SEARCHES = 8
 PATIENCE_SECONDS = SEARCH_SECONDS + 30.0
 """A search that has no end after this time hangs, and counts as failed."""
+RETRY_SECONDS = 5.0
 LOGGED_REFUSALS = 20
 
 _Content = list[tuple[SourceKey, tuple[FoundTable, ...]]]
@@ -68,6 +70,8 @@ class Discoverer:
         self._running: dict[SourceKey, asyncio.Task[None]] = {}
         self._threads = ThreadPoolExecutor(CONCURRENT_SEARCHES, thread_name_prefix=THREAD)
         self._taking = asyncio.Lock()
+        self._publish_seconds = math.inf
+        """When what was found is published again, because that failed: as on a full disk."""
 
     @asynccontextmanager
     async def following(self, *, start_seconds: float = START_SECONDS) -> AsyncIterator[None]:
@@ -103,7 +107,7 @@ class Discoverer:
         gone = [key for key in self._places if key not in sources]
         for key in gone:
             self._metrics.forget(self._places.pop(key).source.shown)
-        if gone:
+        if gone or time.monotonic() >= self._publish_seconds:
             await self._publish()
         # A reload searches again at once: its storages may be others.
         is_changed, self._seen = config is not self._seen, config
@@ -149,7 +153,9 @@ class Discoverer:
 
     async def _publish(self) -> None:
         async with self._taking:
+            self._publish_seconds = time.monotonic() + RETRY_SECONDS
             await self._take(Discovered({key: place.tables for key, place in self._places.items()}))
+            self._publish_seconds = math.inf
 
     def _report(self, place: _Place, found: _Found) -> None:
         """Count a search, and log what is new about it."""

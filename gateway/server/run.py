@@ -133,7 +133,7 @@ async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
     async def reload() -> ReloadResult:
         return ReloadResult(await process.reloader.reload())
 
-    async def ask(question: Any, *, one: bool = False) -> list[Any]:  # noqa: ARG001 - there is one process
+    async def ask(question: Any, *, one: bool = False, seconds: float) -> list[Any]:  # noqa: ARG001 - there is one process
         return [await process.inspector.answer(question)]
 
     administration = _administration(

@@ -42,6 +42,8 @@ LENGTH_BYTES = 4
 READ_BYTES = 65_536
 RELOAD_SECONDS = 30.0
 ASK_SECONDS = 25.0
+WORKERS_ASKED = 2
+"""Of a question for a single worker, one after the other."""
 START_SECONDS = 60.0
 """A restarted worker that is not ready within this time is killed: it may hang."""
 STEADY_SECONDS = 10.0
@@ -248,11 +250,23 @@ class _Worker:
     """Questions without an answer yet."""
     sending: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a line is sent to the worker."""
+    line: asyncio.Future[None] | None = None
+    """The line that is being sent, until it is sent whole."""
+    is_silent: bool = False
+    """The last question was not answered in time: the worker may hang."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a process of this slot serves for the first time."""
     serves: bool = False
     """Return whether the current process serves."""
     pause_seconds: float = FIRST_PAUSE_SECONDS
+
+    def sent(self, line: asyncio.Future[None]) -> None:
+        """Let the next line be sent, whether this one was sent or not."""
+        self.line = None
+        self.sending.release()
+        if not line.cancelled():
+            # The caller may have left; an error of the socket is then nobody's.
+            line.exception()
 
 
 class Supervisor:
@@ -334,11 +348,19 @@ class Supervisor:
         return WorkerReload(worker.index, process_id, refused)
 
     async def ask(self, question: Any, *, one: bool = False, seconds: float = ASK_SECONDS) -> list[Any]:
-        """Return the answers of all workers that answer in time; with `one` that of a single worker."""
+        """Return the answers of all workers that answer in time; with `one` that of a single worker.
+
+        `seconds`: the time in which a worker has to answer. With `one`, a second worker is asked after that.
+        """
         serving = [worker for worker in self._workers if worker.control_socket is not None]
-        asked = serving[:1] if one else serving
-        answers = await asyncio.gather(*(self._ask(worker, question, seconds) for worker in asked))
-        return [answer for answer in answers if answer is not None]
+        if not one:
+            answers = await asyncio.gather(*(self._ask(worker, question, seconds) for worker in serving))
+            return [answer for answer in answers if answer is not None]
+        for worker in sorted(serving, key=lambda worker: worker.is_silent)[:WORKERS_ASKED]:
+            answer = await self._ask(worker, question, seconds)
+            if answer is not None:
+                return [answer]
+        return []
 
     async def _ask(self, worker: _Worker, question: Any, seconds: float) -> Any:
         number = next(self._reload_ids)
@@ -347,17 +369,28 @@ class Supervisor:
             async with asyncio.timeout(seconds):
                 await self._send(worker, _line(ask=number, question=question))
                 return await answer
-        except (TimeoutError, OSError):
+        except TimeoutError:
+            worker.is_silent = True
+            return None
+        except OSError:
             return None
         finally:
             del worker.questions[number]
 
     async def _send(self, worker: _Worker, line: bytes) -> None:
-        """Send a line whole: the socket takes long lines in several parts. Raises OSError."""
-        async with worker.sending:
-            if worker.control_socket is None:
-                raise ConnectionResetError("the worker ended")
-            await asyncio.get_running_loop().sock_sendall(worker.control_socket, line)
+        """Send a line whole: the socket takes long lines in several parts. Raises OSError.
+
+        A caller that is cancelled leaves, and the rest of a line that has begun is sent without it.
+        """
+        await worker.sending.acquire()
+        if worker.control_socket is None:
+            worker.sending.release()
+            raise ConnectionResetError("the worker ended")
+        sending = worker.line = asyncio.ensure_future(
+            asyncio.get_running_loop().sock_sendall(worker.control_socket, line)
+        )
+        sending.add_done_callback(worker.sent)
+        await asyncio.shield(sending)
 
     def forward(self, number: signal.Signals) -> None:
         """Send a signal to every worker."""
@@ -446,6 +479,10 @@ class Supervisor:
             for question in worker.questions.values():
                 if not question.done():
                     question.set_result(None)
+            if worker.line is not None:
+                worker.line.cancel()
+                with suppress(asyncio.CancelledError, OSError):
+                    await worker.line
             own_end.close()
             worker_end.close()
 
@@ -454,6 +491,7 @@ class Supervisor:
             worker.serves = True
             worker.control_socket = control_socket
             worker.ready.set()
+        worker.is_silent = False
         answer = worker.reloads.get(message.get("reload", -1))
         if answer is not None and not answer.done():
             answer.set_result(message["refused"])

@@ -9,6 +9,7 @@ that the table's directory is still there is known from the listing of its paren
 from __future__ import annotations
 
 import os
+import stat
 import time
 import unicodedata
 import zlib
@@ -176,7 +177,9 @@ class _Search:
         """Iterate over the directories of a template's level below others."""
         if level.names is None:
             for directory in directories:
-                yield replace(directory, location=below(directory.location, level.before))
+                location = below(directory.location, level.before)
+                if not self._is_link_out(location):
+                    yield replace(directory, location=location)
             return
         for directory, names, _ in self._listed(list(directories)):
             for name in filter(may_hold_tables, names):
@@ -191,21 +194,25 @@ class _Search:
         """Return a directory below another; None for one that cannot be shared."""
         location = below(directory.location, name)
         named = unicodedata.normalize("NFC", named)
-        reason = _name_problem(named) or self._link_problem(location)
+        reason = _name_problem(named)
         if reason is not None:
             self._refused.append(Refusal(location, reason))
+            return None
+        if self._is_link_out(location):
             return None
         if is_schema:
             return replace(directory, location=location, schema=named)
         return replace(directory, location=location, names=(*directory.names, named))
 
-    def _link_problem(self, location: Location) -> str | None:
+    def _is_link_out(self, location: Location) -> bool:
+        """Return whether a directory is a link out of the searched location, and refuse it."""
         if self._real_root is None or not os.path.islink(location.key):  # noqa: PTH114 - as `realpath`
-            return None
+            return False
         real = os.path.realpath(location.key)
         if real.startswith(self._real_root.rstrip("/") + "/"):
-            return None
-        return "it is a link out of the searched location"
+            return False
+        self._refused.append(Refusal(location, "it is a link out of the searched location"))
+        return True
 
     def _take_tables(self, directories: list[_Directory], *, goes_deeper: bool) -> list[_Directory]:
         """Add the directories that are tables, and return those below the others."""
@@ -215,7 +222,7 @@ class _Search:
             is_there = (
                 directory.location in self._known and not self._is_due(directory.location)
                 if self._real_root is None
-                else os.path.isdir(f"{directory.location.key}/{LOG_DIRECTORY}")  # noqa: PTH112 - as above
+                else self._has_local_log(directory.location)
             )
             if is_there:
                 self._add(directory)
@@ -232,6 +239,19 @@ class _Search:
                 )
                 deeper += [child for child in children if child is not None]
         return deeper
+
+    def _has_local_log(self, location: Location) -> bool:
+        """Return whether a local directory has a log. An error other than its absence says nothing."""
+        log = below(location, LOG_DIRECTORY)
+        try:
+            is_there = stat.S_ISDIR(os.stat(log.key).st_mode)  # noqa: PTH116 - as above
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            self._unknown.add(location)
+            self._problem = self._problem or f"{type(error).__name__}: {error.strerror}"
+            return False
+        return is_there and not self._is_link_out(log)
 
     def _is_due(self, location: Location) -> bool:
         return zlib.crc32(location.key.encode("utf-8", "surrogateescape")) % RECHECK_EVERY == self._round

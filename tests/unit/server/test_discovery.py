@@ -149,6 +149,29 @@ async def test_a_reload_during_a_discovery_serves_both(tmp_path: Path, warehouse
             assert live.state.config.pre_signed_url_timeout_seconds == 1000 + number
 
 
+async def test_what_is_found_is_published_again_after_an_error(
+    tmp_path: Path, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "RETRY_SECONDS", 0.2)
+    async with running_process(tmp_path / "gateway.yaml", settings(warehouse)) as live:
+        process, errors = live.process, [OSError("no space"), OSError("no space")]
+
+        async def take(discovered: Discovered) -> None:
+            if errors:
+                raise errors.pop()
+            await process.take_discovered(discovered)
+
+        discoverer = Discoverer(
+            lambda: process.config,
+            lambda: process.pipeline.state.tables.storages,
+            take,
+            DiscoveryMetrics(process.metrics.registry),
+        )
+        async with discoverer.following():
+            await Searched(live, discoverer, discoverer._metrics).until(["d.t", "d.u", "e.t"])
+            assert errors == []
+
+
 async def test_a_search_that_hangs_delays_neither_the_start_nor_other_searches(
     tmp_path: Path, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,38 @@ async def test_a_worker_without_an_answer_in_time_is_left_out():
             await asyncio.sleep(0.02)
 
 
+async def test_a_worker_that_hangs_delays_questions_for_one_worker_once():
+    async with running(2) as (supervisor, _, restarted):
+        os.kill(supervisor.process_ids[0], signal.SIGSTOP)
+        assert [one["index"] for one in await supervisor.ask({}, one=True, seconds=0.5)] == [1]
+        asked = asyncio.ensure_future(supervisor.ask({}, one=True, seconds=30))
+        assert [one["index"] for one in await asyncio.wait_for(asked, 10)] == [1]
+        os.kill(supervisor.process_ids[0], signal.SIGCONT)
+        # Its late answer shows that it lives.
+        async with asyncio.timeout(10):
+            while (await supervisor.ask({}, one=True))[0]["index"] != 0:
+                await asyncio.sleep(0.02)
+        assert restarted == []
+
+
+async def test_a_worker_that_hangs_reads_whole_lines_afterwards():
+    long = {"text": "x" * 1_000_000}
+    async with running(2) as (supervisor, _, restarted):
+        workers = supervisor.process_ids
+        os.kill(workers[0], signal.SIGSTOP)
+        for _ in range(3):
+            assert [one["index"] for one in await supervisor.ask(long, seconds=0.5)] == [1]
+        os.kill(workers[0], signal.SIGCONT)
+        assert [one["index"] for one in await supervisor.ask({}, seconds=10)] == [0, 1]
+        os.kill(workers[0], signal.SIGSTOP)
+        assert len(await supervisor.ask(long, seconds=0.5)) == 1
+        os.kill(workers[0], signal.SIGKILL)
+        async with asyncio.timeout(20):
+            while len(await supervisor.ask({}, seconds=1)) < 2:
+                await asyncio.sleep(0.02)
+        assert restarted == workers[:1], "an unsent line does not outlive its worker"
+
+
 async def test_all_workers_answer_on_one_port():
     async with running(2) as (supervisor, url, _):
         answers = [await ask(url) for _ in range(60)]

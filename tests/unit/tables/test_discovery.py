@@ -75,6 +75,48 @@ def test_each_directory_with_a_log_is_a_table(tmp_path: Path) -> None:
     assert local(tmp_path, maxDepth=1)[0] == ["a.t", "a.u", "b.t", "c.deep_t"]
 
 
+def test_no_link_on_the_way_to_a_table_leads_out_of_the_searched_directory(tmp_path: Path) -> None:
+    tables_in(tmp_path, "in/a/delta/t", "in/b/delta/u", "in/b/delta/v", "out/delta/secret", "out/log")
+    (tmp_path / "in/c").mkdir()
+    (tmp_path / "in/c/delta").symlink_to(tmp_path / "out/delta")
+    (tmp_path / "in/b/delta/v/_delta_log").rmdir()
+    (tmp_path / "in/b/delta/v/_delta_log").symlink_to(tmp_path / "out/log/_delta_log")
+    (tmp_path / "in/d").symlink_to(tmp_path / "in/a")
+    config = configured(f"{tmp_path}/in/{{schema}}/delta/{{table}}")
+    storages = Storages(config, url_key=b"", environment={})
+    try:
+        (known,) = discovery.search_once(config, storages).values()
+    finally:
+        storages.close()
+    assert names_of(known) == ["a.t", "b.u", "d.t"]
+    refused = {Path(one.location.key).relative_to(tmp_path): one.reason for one in known.last.refused}
+    assert {str(path) for path in refused} == {"in/c/delta", "in/b/delta/v/_delta_log"}
+    assert all("a link out of" in reason for reason in refused.values())
+
+
+def test_a_local_table_is_kept_while_its_directory_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    tables_in(tmp_path, "a/t", "a/u")
+    config = configured(f"{tmp_path}/{{schema}}/{{table}}")
+    (source,) = config.sources
+    storages = Storages(config, url_key=b"", environment={})
+    try:
+        store = storages.store(source.discovery.discover.root)
+        known = KnownTables().after(search(store, source, KnownTables()), now_seconds=0, keep_seconds=9)
+        (tmp_path / "a/t/_delta_log").rmdir()
+        # Root may read every directory. A link to itself is an error for root, too.
+        (tmp_path / "a/u/_delta_log").rmdir()
+        (tmp_path / "a/u/_delta_log").symlink_to("_delta_log")
+        known = known.after(search(store, source, known), now_seconds=1, keep_seconds=9)
+        assert names_of(known) == ["a.u"], "a log that is gone withdraws its table, an error keeps it"
+        assert "OSError" in known.last.problem
+        known = known.after(search(store, source, known), now_seconds=10, keep_seconds=9)
+        assert names_of(known) == []
+    finally:
+        storages.close()
+
+
 def test_text_around_a_placeholder_is_no_part_of_a_name(tmp_path: Path) -> None:
     tables_in(tmp_path, "sales.db/delta/t", "sales.db/delta/u", "other/delta/t", ".db/delta/t")
     source = source_of("s3://b/{schema}.db/delta/{table}")
