@@ -81,6 +81,7 @@ HELD_BY = {
     "a rate": "test_a_quick_recipient_gets_429_with_a_time_and_others_are_not_held",
     "a query that does not fit": "test_a_request_over_the_limit_gets_retry_after_and_then_succeeds",
     "a request over": "test_native_work_ends_at_the_deadline_of_its_request",
+    "a token that is not known while": "test_a_long_outage_ends_what_the_database_gave_and_nothing_else",
     "an audit record": "test_requests_continue_while_the_audit_disk_is_full_unless_audit_fails_closed",
     "the URL of a data file that was": "test_an_expired_url_is_refused",
     "the URL of a data file that is": "test_a_signed_url_of_no_file_of_the_table_is_not_found",
