@@ -15,6 +15,7 @@ from gateway.config import Config, ConfigError, Location, SchemaEntry, ShareEntr
 from gateway.config.directory_access import directory_access_problems
 from gateway.config.entries import EntryReader
 from gateway.config.errors import Invalid
+from gateway.config.projection_directories import containing_projection, projection_roots
 from gateway.config.roots import DIRECTORY, Holder, ReadableRoots, Roots
 from gateway.config.volumes import volume_problems
 
@@ -135,7 +136,7 @@ def _without_conflicts(
     config: Config, shares: Iterable[ShareEntry], left_out: list[LeftOut]
 ) -> Iterator[ShareEntry]:
     """Iterate over shares without tables that take an id or files of the configuration's."""
-    readable = ReadableRoots(config)
+    readable, projections = ReadableRoots(config), projection_roots(config)
     locations: dict[str, Location] = {
         table.id: table.location
         for share in config.shares
@@ -149,8 +150,12 @@ def _without_conflicts(
             for table in schema.tables:
                 name = f"{share.name}.{schema.name}.{table.name}"
                 reader = readable.overlapping(table.location)
+                roots = (table.location, *table.auxiliary_locations)
+                inside = [one for root in roots if (one := containing_projection(root, projections))]
                 reason = ""
-                if table.id and locations.setdefault(table.id, table.location) != table.location:
+                if inside:
+                    reason = f"it lies within the projection {inside[0]}, which has rows before their proof"
+                elif table.id and locations.setdefault(table.id, table.location) != table.location:
                     reason = f"the id '{table.id}' belongs to a table of another location"
                 elif reader is not None:
                     reason = f"it has files in common with {reader}, for which recipients get credentials"

@@ -21,7 +21,8 @@ from gateway.config.sections import Config, SchemaEntry, ShareEntry, TableEntry,
 FILE = "the database"
 SHARE_KEYS = frozenset(known_keys(ShareEntry)) - {"name", "schemas", "tables"}
 SCHEMA_KEYS = frozenset(known_keys(SchemaEntry)) - {"name", "tables"}
-TABLE_KEYS = frozenset(known_keys(TableEntry)) - {"name", "location"}
+# A projection has a secret, and the job that keeps it reads the file alone.
+TABLE_KEYS = frozenset(known_keys(TableEntry)) - {"name", "location", "projection"}
 VOLUME_KEYS = frozenset(known_keys(VolumeEntry)) - {"name"}
 
 _PLAIN_KEYS = frozenset({"id", "historyShared"})

@@ -18,6 +18,22 @@ def projection_problem(config: Config) -> str | None:
     return next(_problems(config), None)
 
 
+def containing_projection(location: Location, roots: Mapping[Location, str]) -> str | None:
+    """Return the name of the projection whose directory is a location or contains it; None without one."""
+    return next((roots[one] for one in (location, *_outer(location)) if one in roots), None)
+
+
+def projection_roots(config: Config) -> dict[Location, str]:
+    """Return the names of all projections by their directories."""
+    return {
+        table.location: f"{share.name}.{schema.name}.{table.name}"
+        for share in config.shares
+        for schema in share.schemas
+        for table in schema.tables
+        if table.projection is not None
+    }
+
+
 def _problems(config: Config) -> Iterator[str]:
     projections = [
         (table.location, f"{share.name}.{schema.name}.{table.name}", table.projection)

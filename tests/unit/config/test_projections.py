@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 from support.documentation import page
 
 from gateway.access.catalog import Catalog
+from gateway.access.stored_shares import StoredSchema, StoredShare, StoredTable, with_stored
 from gateway.config import ConfigError, Secret, TableEntry, loads
 
 RULE: dict[str, Any] = {"source": "/lake/customers", "columns": ["id", "name"], "where": "id > 3"}
@@ -142,3 +144,27 @@ def test_the_example_of_the_page_is_read(monkeypatch: pytest.MonkeyPatch) -> Non
     (table,) = (t for s in config.shares for c in s.schemas for t in c.tables)
     assert table.projection is not None
     assert table.location.key.startswith("projections/customers/")
+
+
+@pytest.mark.parametrize(
+    ("location", "options"),
+    [
+        ("{root}", {}),
+        ("{root}/data", {"historyShared": True}),
+        (
+            "/elsewhere",
+            {"accessModes": ["dir"], "historyShared": True, "auxiliaryLocations": ["{root}/data"]},
+        ),
+        ("/elsewhere", {"projection": {"source": "/lake/customers", "columns": ["id"]}}),
+    ],
+)
+def test_the_database_has_no_projections_and_no_table_in_one(location: str, options: dict[str, Any]) -> None:
+    config, place = read(RULE), root(RULE)
+    given = json.loads(json.dumps(options).replace("{root}", place))
+    table = StoredTable("u", location.replace("{root}", place), given)
+    plain = StoredTable("v", "/elsewhere/v")
+    stored = StoredShare("other", schemas=(StoredSchema("d", tables=(table, plain)),))
+    found = with_stored(config, {"other": stored})
+    assert [one.name for one in found.left_out] == ["other.d.u"]
+    names = [t.name for s in found.config.shares for c in s.schemas for t in c.tables]
+    assert names == ["t", "v"]
