@@ -268,6 +268,7 @@ def test_a_command_with_a_page_fails_at_once_without_the_libraries(
 
 
 def test_a_subject_is_a_table_with_all_that_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history.metadata, "version", lambda _name: "a release")
     target, what = Target("s.d.t", "/t", 3, "p = recipient.area", {"area": "x"}), VerifyOptions().what()
     others = [
         subject_of(replace(target, **change), "http://h", what)
