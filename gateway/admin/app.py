@@ -13,9 +13,7 @@ from gateway.admin.administration import ADMINISTRATION, Administration
 from gateway.admin.codec import encode
 from gateway.admin.middlewares import answer_database_errors, answer_errors, authenticate
 from gateway.admin.openapi import DOCUMENT, document
-from gateway.admin.operation import Operation
-
-MAX_BODY_BYTES = 64 * 1024
+from gateway.admin.operation import MAX_BODY_BYTES, Operation, any_name
 
 OPERATIONS = (
     Operation("GET", "/healthz", handlers.alive, errors=()),
@@ -71,5 +69,5 @@ def create_admin_app(administration: Administration) -> web.Application:
 def route(operation: Operation) -> web.RouteDef:
     """Return the route of an operation; that of a GET also answers HEAD."""
     if operation.method == "GET":
-        return web.get(operation.path, operation.respond)
-    return web.route(operation.method, operation.path, operation.respond)
+        return web.get(any_name(operation.path), operation.respond)
+    return web.route(operation.method, any_name(operation.path), operation.respond)

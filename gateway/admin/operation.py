@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,13 @@ from msgspec import Struct
 from gateway.admin.call import Call
 from gateway.admin.codec import decode_body, decode_query, encode
 from gateway.web.error_response import JSON_CONTENT_TYPE
+from gateway.web.request_body import read_body
+
+MAX_BODY_BYTES = 64 * 1024
+BODY_SECONDS = 30.0
+"""The time in which the body of a request has to arrive."""
+
+_NAME = re.compile(r"{(\w+)}")
 
 Handler = Callable[..., Awaitable[Struct | web.Response]]
 
@@ -39,7 +47,9 @@ class Operation:
         """Decode the request, run the handler and encode its answer."""
         arguments = {}
         if "body" in self.types:
-            arguments["body"] = decode_body(await request.read(), self.types["body"])
+            arguments["body"] = decode_body(
+                await read_body(request, BODY_SECONDS, MAX_BODY_BYTES), self.types["body"]
+            )
         if "query" in self.types:
             arguments["query"] = decode_query(request.query, self.types["query"])
         answer = await self.handler(Call(request), **arguments)
@@ -47,3 +57,8 @@ class Operation:
             return answer
         headers = {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "no-store"}
         return web.Response(body=encode(answer), status=self.status, headers=headers)
+
+
+def any_name(path: str) -> str:
+    """Return the path of a route for names with any character. By default aiohttp takes none with a brace."""
+    return _NAME.sub(r"{\1:[^/]+}", path)

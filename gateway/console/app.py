@@ -8,6 +8,7 @@ from aiohttp import web
 
 from gateway.admin.administration import ADMINISTRATION
 from gateway.admin.middlewares import answer_database_errors
+from gateway.admin.operation import any_name
 from gateway.console import operation_pages, recipient_pages, share_pages, sign_in
 from gateway.console.protection import (
     PREFIX,
@@ -22,7 +23,7 @@ from gateway.console.site import SITE
 if TYPE_CHECKING:
     from gateway.console.site import Site
 
-RECIPIENT = "/recipients/{name}"
+RECIPIENT = any_name("/recipients/{name}")
 
 
 def routes() -> list[web.RouteDef]:
@@ -36,13 +37,13 @@ def routes() -> list[web.RouteDef]:
         web.post("/sign-in", sign_in.sign_in),
         web.post("/sign-out", sign_in.sign_out),
         web.get("/shares", share_pages.shares),
-        web.get("/shares/{share}", share_pages.share),
-        web.get("/shares/{share}/{schema}/{table}", share_pages.table),
+        web.get(any_name("/shares/{share}"), share_pages.share),
+        web.get(any_name("/shares/{share}/{schema}/{table}"), share_pages.table),
         web.get("/recipients", recipient_pages.recipients),
         web.post("/recipients", recipient_pages.add),
         web.get(RECIPIENT, recipient_pages.recipient),
         web.post(f"{RECIPIENT}/rotate", recipient_pages.rotate),
-        web.post(f"{RECIPIENT}/clients/{{client}}/rotate", recipient_pages.rotate_client),
+        web.post(f"{RECIPIENT}{any_name('/clients/{client}')}/rotate", recipient_pages.rotate_client),
         web.post(f"{RECIPIENT}/revoke", recipient_pages.revoke),
         web.post(f"{RECIPIENT}/grant", recipient_pages.grant),
         web.post(f"{RECIPIENT}/take-back", recipient_pages.take_back),

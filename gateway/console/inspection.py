@@ -128,7 +128,7 @@ class Inspector:
         expiries = [(name, round(expires.timestamp() * 1000)) for name, expires in storages.expiries()]
         statuses = []
         for calls in storages.used():
-            ends = [expires_ms for name, expires_ms in expiries if name.startswith(calls.name)]
+            ends = [expires_ms for name, expires_ms in expiries if is_within(name, calls.name)]
             failed = calls.last_failure
             age_ms = 0 if failed is None else round((calls.now_seconds() - failed[0]) * 1000)
             statuses.append(
@@ -148,6 +148,11 @@ class Inspector:
             tuple(statuses),
             tuple(self._reloads),
         )
+
+
+def is_within(prefix: str, storage: str) -> bool:
+    """Return whether a prefix of the configuration belongs to a storage: a bucket, an account or a mount."""
+    return f"{prefix}/".startswith(f"{storage.rstrip('/')}/")
 
 
 def shares_of(catalog: Catalog, question: AskShares) -> SharesAnswer:

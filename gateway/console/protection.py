@@ -14,6 +14,7 @@ from aiohttp import web
 from yarl import URL
 
 from gateway.access.recipient_records import RecipientExists
+from gateway.console.forms import form_of
 from gateway.console.rendering import redirect, respond
 from gateway.console.sessions import COOKIE, Session
 from gateway.console.site import SESSION, SITE
@@ -112,8 +113,8 @@ async def require_session(request: web.Request, handler: Handler) -> web.StreamR
 
 async def _require_form(request: web.Request, session: Session) -> None:
     """Raise Refused unless the form is of this session, for the first time, by a user who may send it."""
-    form = await request.post()
-    token, number = str(form.get("token", "")), str(form.get("form", ""))
+    form = await form_of(request)
+    token, number = form.get("token", ""), form.get("form", "")
     if not hmac.compare_digest(token.encode("utf-8", "replace"), session.form_token.encode()):
         raise Refused(403, "The form is not of this session. Open its page again.")
     if request.path == f"{PREFIX}/sign-out":

@@ -6,7 +6,7 @@ import asyncio
 import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from aiohttp import web
 
@@ -15,6 +15,7 @@ from gateway.admin import handlers
 from gateway.admin.call import Call
 from gateway.admin.codec import decode_query
 from gateway.admin.messages import Addition, GrantOptions, Rotation
+from gateway.console.forms import form_of
 from gateway.console.listing import Listing, Wanted, listing
 from gateway.console.protection import PREFIX
 from gateway.console.questions import AskShares
@@ -142,13 +143,13 @@ async def share_names(site: Site) -> list[str]:
 
 async def add(request: web.Request) -> web.Response:
     """Add a recipient, and show its profile once."""
-    sent = await request.post()
+    sent = await form_of(request)
     fields: dict[str, object] = {
-        "name": str(sent.get("name", "")).strip(),
-        "comment": str(sent.get("comment", "")).strip(),
+        "name": sent.get("name", "").strip(),
+        "comment": sent.get("comment", "").strip(),
         "oauthClient": sent.get("kind") == "client",
     }
-    if share := str(sent.get("share", "")).strip():
+    if share := sent.get("share", "").strip():
         fields["shares"] = [share]
     if (life := _seconds(sent.get("days"), DAY_SECONDS)) is not None:
         fields["expiresInSeconds"] = life
@@ -176,15 +177,15 @@ async def revoke(request: web.Request) -> web.Response:
 
 async def grant(request: web.Request) -> web.Response:
     """Grant a share."""
-    sent = await request.post()
-    await handlers.grant_share(_call(request, share=str(sent.get("share", "")).strip()), GrantOptions())
+    sent = await form_of(request)
+    await handlers.grant_share(_call(request, share=sent.get("share", "").strip()), GrantOptions())
     return _shown(request)
 
 
 async def take_back(request: web.Request) -> web.Response:
     """Take back the grant of a share."""
-    sent = await request.post()
-    await handlers.revoke_share(_call(request, share=str(sent.get("share", ""))))
+    sent = await form_of(request)
+    await handlers.revoke_share(_call(request, share=unquote(sent.get("share", ""))))
     return _shown(request)
 
 
@@ -208,7 +209,7 @@ def _shown(request: web.Request) -> web.Response:
 
 
 async def _rotation(request: web.Request) -> Rotation:
-    sent = await request.post()
+    sent = await form_of(request)
     lives = {
         "oldExpiresInSeconds": _seconds(sent.get("old_hours"), HOUR_SECONDS),
         "expiresInSeconds": _seconds(sent.get("days"), DAY_SECONDS),
@@ -216,9 +217,9 @@ async def _rotation(request: web.Request) -> Rotation:
     return decode_query({name: life for name, life in lives.items() if life is not None}, Rotation)
 
 
-def _seconds(sent: object, unit_seconds: int) -> int | None:
+def _seconds(sent: str | None, unit_seconds: int) -> int | None:
     """Return a number of a form in seconds; None for an empty field."""
-    text = str(sent or "").strip()
+    text = (sent or "").strip()
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 6):  # noqa: PLR2004

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from gateway.config.networks import parse_address
+from gateway.console.forms import form_of
 from gateway.console.protection import PREFIX, SIGN_IN, Refused
 from gateway.console.rendering import redirect, respond
 from gateway.console.sessions import COOKIE, Role
 from gateway.console.site import SITE
 from gateway.limits.admission import LimitExceeded
+from gateway.limits.attempts import network_of
 
 if TYPE_CHECKING:
     from gateway.console.site import Site
@@ -35,21 +38,22 @@ async def form(request: web.Request) -> web.Response:
 
 async def sign_in(request: web.Request) -> web.Response:
     """Begin a session by a token."""
-    site, sent = request.app[SITE], await request.post()
-    token, target = str(sent.get("secret", "")).strip(), _target(str(sent.get("next", "")))
+    site, sent = request.app[SITE], await form_of(request)
+    token, target = sent.get("secret", "").strip(), _target(sent.get("next", ""))
     digest = hashlib.sha256(token.encode("utf-8", "surrogatepass"))
     address = request.remote or ""
+    client = network_of(parse_address(address))
     try:
-        site.attempts.check(address, ATTEMPT, digest.digest())
+        site.attempts.check(client, ATTEMPT, digest.digest())
     except LimitExceeded:
         raise Refused(429, "Too many attempts have failed. Wait a while and try again.") from None
     role = role_of(site, digest.hexdigest())
     if role is None:
-        site.attempts.failed(address, ATTEMPT)
+        site.attempts.failed(client, ATTEMPT)
         site.administration.count_refused()
         log.warning("a sign-in to the console without a valid token: from %s", address)
         return await respond(request, "sign_in.html", status=401, target=target, failed=True)
-    site.attempts.succeeded(address, ATTEMPT, digest.digest())
+    site.attempts.succeeded(client, ATTEMPT, digest.digest())
     return begin(request, f"console:{role.name.lower()}:{address}", role, target)
 
 

@@ -10,6 +10,7 @@ successes have memory of a fixed size: of too many, those that end first are for
 from __future__ import annotations
 
 import hashlib
+from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING
 
 from gateway.limits.admission import LimitExceeded, LimitKind
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway._native import SharedLimits
+    from gateway.config.networks import Address
 
 PAIR_FAILURES, PAIR_SECONDS = 10, 6.0
 """Failures of a pair at once, and the time in which one is forgiven."""
 ADDRESS_FAILURES, ADDRESS_SECONDS = 60, 1.0
 KEY_BYTES = 16
+SITE_BITS = 64
+"""One host may have any address of an IPv6 network of this length."""
 
 
 class FailedAttempts:
@@ -68,3 +72,10 @@ class FailedAttempts:
 
     def _success(self, address: str, client_id: str, secret_sha256: bytes) -> bytes:
         return self._key(address, client_id, secret_sha256.hex())
+
+
+def network_of(address: Address | None) -> str:
+    """Return the address by which attempts are counted, or its network."""
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((address.packed, SITE_BITS), strict=False))
+    return str(address)

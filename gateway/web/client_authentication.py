@@ -7,13 +7,13 @@ and an address that is not allowed have one answer; the reason is in the log. Fa
 from __future__ import annotations
 
 import logging
-from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING
 
 from gateway.access.authentication import UNREADABLE_RECIPIENTS, token_hash
 from gateway.access.oauth_clients import AuthenticatedClient, ClientRefused
 from gateway.config.networks import allowed
 from gateway.errors import InvalidClient, Unavailable
+from gateway.limits.attempts import network_of
 from gateway.protocol.oauth import TokenRequest
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from gateway.web.context import RequestContext
 
 log = logging.getLogger("gateway.clients")
-
-SITE_BITS = 64
-"""One host may have any address of an IPv6 network of this length."""
 
 
 class ClientAuthentication:
@@ -40,7 +37,7 @@ class ClientAuthentication:
             headers.get("Content-Type"), headers.getall("Authorization", []), context.body
         )
         address = context.address
-        site, secret_sha256 = _site(address), token_hash(request.secret)
+        site, secret_sha256 = network_of(address), token_hash(request.secret)
         self._attempts.check(site, request.client_id, secret_sha256)
         try:
             found = self._authenticate(context, request.client_id, secret_sha256, address)
@@ -63,9 +60,3 @@ class ClientAuthentication:
         if networks and not allowed(networks, address):
             raise ClientRefused("address")
         return found
-
-
-def _site(address: Address | None) -> str:
-    if isinstance(address, IPv6Address):
-        return str(IPv6Network((address.packed, SITE_BITS), strict=False))
-    return str(address)

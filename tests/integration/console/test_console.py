@@ -5,6 +5,7 @@ DELTA_GATEWAY_PICTURES=docs/images names a directory for the pictures of the doc
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import os
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 OPERATOR, VIEWER = "the-token-of-the-operators", "the-token-of-the-viewers"
-HOSTILE = ("<svg onload=document.title='owned'>", "x" * 255, "\u202etxt.eman", "מאגר")
-"""Markup, the longest name, one that turns the text after it, and one that is read from the right."""
+HOSTILE = ("<svg onload=document.title='owned'>", "x" * 255, "\u202etxt.eman", "מאגר", "{name}%2F..;")
+"""Markup, the longest name, one that turns the text after it, one read from the right, and a pattern."""
 TABLES = 3000
 PAGES = (
     "/console/",
@@ -403,6 +404,60 @@ def test_the_console_needs_its_session_and_the_admin_api_its_token(console: Cons
         assert "acme" not in body
     status, _, _ = console.request("GET", "/console/", headers={"Authorization": f"Bearer {OPERATOR}"})
     assert status == 303
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers"),
+    [
+        (303, gzip.compress(f"secret={OPERATOR}".encode()), {"Content-Encoding": "gzip"}),
+        (400, b"secret=x", {"Content-Encoding": "gzip"}),
+        (400, b"--b--\r\n", {"Content-Type": "multipart/form-data"}),
+        (400, b"--b--\r\n", {"Content-Type": "multipart/form-data; boundary=b"}),
+        (400, b"secret=\xff", {}),
+        (400, b"secret=%ff", {}),
+        (400, b"&a=" * 100, {}),
+        (
+            303,
+            b"secret=" + OPERATOR.encode(),
+            {"Content-Type": "application/x-www-form-urlencoded; charset=none"},
+        ),
+        (413, b"x" * 100_000, {}),
+        (413, gzip.compress(b"x" * 10_000_000), {"Content-Encoding": "gzip"}),
+    ],
+)
+def test_a_form_of_any_coding_has_an_answer_and_no_defect(
+    empty: Console, status: int, body: bytes, headers: dict[str, str]
+) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", empty.port, timeout=30)
+    form = {"Content-Type": "application/x-www-form-urlencoded", **empty.same_site, **headers}
+    connection.request("POST", "/console/sign-in", body, form)
+    response = connection.getresponse()
+    response.read()
+    connection.close()
+    assert (response.status, response.headers["X-Frame-Options"]) == (status, "DENY")
+    assert "raceback" not in empty.gateway.log.read_text()
+
+
+def test_the_admin_api_decodes_bodies_and_takes_any_name(empty: Console) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", empty.port, timeout=30)
+    headers = {"Authorization": f"Bearer {OPERATOR}", "Content-Encoding": "gzip"}
+    name = HOSTILE[-1]
+    connection.request("POST", "/recipients", gzip.compress(json.dumps({"name": name}).encode()), headers)
+    assert connection.getresponse().status == 201
+    connection.close()
+    assert empty.api("GET", f"/recipients/{quote(name, safe='')}")["name"] == name
+
+
+def test_a_grant_of_a_share_whose_name_is_shown_by_symbols_is_taken_back(empty: Console) -> None:
+    name, path = "turned \u202e and %41", "/console/recipients/turned"
+    empty.api("POST", "/recipients", {"name": "turned", "shares": [name], "allowAbsent": True})
+    headers = {"Cookie": empty.cookie(OPERATOR), **empty.same_site}
+    _, _, page = empty.request("GET", path, headers=headers)
+    fields = {
+        field: re.findall(rf'name="{field}" value="([^"]+)"', page)[0] for field in ("token", "form", "share")
+    }
+    assert empty.request("POST", f"{path}/take-back", fields, headers)[0] == 303
+    assert empty.api("GET", "/recipients/turned")["shares"] == []
 
 
 def test_failed_attempts_to_sign_in_are_limited(empty: Console) -> None:

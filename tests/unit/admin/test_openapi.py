@@ -12,7 +12,8 @@ SCHEMAS = DOCUMENT["components"]["schemas"]
 
 
 def test_the_document_and_the_routes_are_the_same():
-    routes = {(route(operation).method.lower(), route(operation).path) for operation in OPERATIONS}
+    made = [route(operation) for operation in OPERATIONS]
+    routes = {(one.method.lower(), one.path.replace(":[^/]+}", "}")) for one in made}
     described = {
         (method, path)
         for path, item in DOCUMENT["paths"].items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.console.inspection import is_within
 from gateway.console.listing import PAGE_LENGTH, Wanted, listing
 from gateway.console.questions import SIZE_BOUNDS, TableFacts
 from gateway.console.rendering import ago, is_soon, left, moment
@@ -209,6 +210,13 @@ def facts(**changed):
         "has_bad_hint": False,
     }
     return TableFacts(**values | changed)
+
+
+def test_the_end_of_credentials_is_that_of_their_own_storage():
+    assert is_within("s3://sales/", "s3://sales")
+    assert is_within("s3://sales/eu/", "s3://sales/")
+    assert not is_within("s3://sales-archive/", "s3://sales")
+    assert not is_within("s3://sales", "s3://sales-archive")
 
 
 def test_the_clients_that_can_read_a_table():
