@@ -257,7 +257,7 @@ def test_the_coverage_of_rust_is_skipped_without_tools_of_its_llvm(
         run.llvm_tools()
 
 
-def test_parts_side_by_side_start_in_their_order_and_two_run_at_a_time(
+def test_parts_side_by_side_start_in_their_order_and_some_run_at_a_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(run, "CACHE", tmp_path)
@@ -276,6 +276,7 @@ def test_parts_side_by_side_start_in_their_order_and_two_run_at_a_time(
         started.append("rust")
         assert others_ended.wait(timeout=60)
 
+    monkeypatch.setattr(run, "PARTS_AT_A_TIME", 2)
     parts = {name: short(name) for name in run.SIDE_BY_SIDE} | {"rust": long}
     monkeypatch.setattr(run, "PARTS", parts)
     chosen = ["clone", "fuzz", "docs", "rust"]
