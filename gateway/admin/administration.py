@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import web
 
-from gateway.access.recipient_store import RecipientDatabase
-from gateway.access.share_store import ShareDatabase
 from gateway.config import Config
+
+if TYPE_CHECKING:
+    # The supervisor has results of reloads also where there is no database.
+    from gateway.access.recipient_store import RecipientDatabase
+    from gateway.access.share_store import ShareDatabase
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,12 +79,21 @@ def test_a_first_share_is_written_without_web_server(demo_tables, tmp_path):
     assert not loaded_by("init", str(demo_tables), *words) & NEVER
 
 
-def test_a_server_loads_neither_admin_api_nor_certificates_before_it_needs_them():
+def test_a_server_loads_neither_admin_api_nor_certificates_nor_databases_before_it_needs_them():
     program = "import gateway.server.run, sys; print(*sys.modules, sep=chr(10))"
     command = [sys.executable, "-P", "-c", program]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
     assert "aiohttp.web" in loaded
-    assert not {"gateway.admin.app", "cryptography.x509", "polars", "opentelemetry"} & {*loaded}
+    late = {
+        "gateway.admin.app",
+        "cryptography.x509",
+        "polars",
+        "opentelemetry",
+        "sqlalchemy",
+        "alembic",
+        "jinja2",
+    }
+    assert not late & {*loaded}
 
 
 def test_the_doctor_loads_no_native_code_and_no_package_of_an_extra(tmp_path):
