@@ -42,12 +42,19 @@ def _problems(config: Config) -> Iterator[str]:
         for table in schema.tables
         if table.projection is not None
     ]
+    roots = {root: name for root, name, _ in projections}
     for root, name, projection in projections:
         base = replace(root, key=root.key.rpartition("/")[0])
         if base.contains(projection.source) or projection.source.contains(base):
             yield f"{name} cannot be a projection: its location and its source lie within each other"
+        outer = next((roots[one] for one in _outer(projection.source) if one in roots), None)
+        if outer is not None:
+            yield (
+                f"{name} cannot be a projection: its source lies within the projection {outer}, whose "
+                "directory has rows before their proof; let the source be that projection itself"
+            )
     if projections:
-        yield from _problems_of_others(config, {root: name for root, name, _ in projections})
+        yield from _problems_of_others(config, roots)
 
 
 def _problems_of_others(config: Config, roots: Mapping[Location, str]) -> Iterator[str]:

@@ -18,6 +18,9 @@ Action = dict[str, Any]
 FileKey = tuple[str, str | None]
 """The path of a file and the identity of its deletion vector."""
 
+WORK_PROPERTIES = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
+"""Properties of the work table alone: the published history is kept as long as that of other tables."""
+
 _RELATIVE_VECTOR = "u"
 
 
@@ -44,7 +47,7 @@ class Changes:
     def lines(self) -> Iterator[Action]:
         """Iterate over the actions of the published commit."""
         for name, action in self.others.items():
-            yield {name.partition(":")[0]: action}
+            yield {name.partition(":")[0]: _published(action)}
         # A file that gets another deletion vector is removed and added: in this order for careless readers.
         for action in self.removed.values():
             yield {"remove": moved(action)}
@@ -85,6 +88,15 @@ def file_key(action: Mapping[str, Any]) -> FileKey:
     if not vector:
         return action["path"], None
     return action["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}"
+
+
+def _published(action: Action) -> Action:
+    """Return an action without the work table's own properties."""
+    properties = action.get("configuration")
+    if not isinstance(properties, dict):
+        return action
+    kept = {name: value for name, value in properties.items() if name not in WORK_PROPERTIES}
+    return action | {"configuration": kept}
 
 
 def moved(action: Action) -> Action:

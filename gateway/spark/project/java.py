@@ -7,14 +7,19 @@ They are those of the driver: a session of Spark Connect has none.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import SparkSession
+
+
+_PYTHON_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 def classes(spark: SparkSession) -> Any:
@@ -53,3 +58,19 @@ def sequence(spark: SparkSession, items: Iterable[Any]) -> Any:
 def as_list(spark: SparkSession, items: Any) -> list[Any]:
     """Return a sequence of Scala as a list."""
     return list(classes(spark).scala.jdk.javaapi.CollectionConverters.asJava(items))
+
+
+@contextmanager
+def without_log(spark: SparkSession) -> Iterator[None]:
+    """Turn off Spark's log in this process within the block: its errors quote values of the rows."""
+    level = classes(spark).org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()
+    before = [(logger, logger.disabled) for logger in map(PySparkLogger.getLogger, _PYTHON_LOGGERS)]
+    spark.sparkContext.setLogLevel("OFF")
+    for logger, _ in before:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        spark.sparkContext.setLogLevel(level)
+        for logger, was_disabled in before:
+            logger.disabled = was_disabled

@@ -20,12 +20,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from gateway.config.projections import WORK_DIRECTORY
-from gateway.spark.project.actions import Changes, fold
+from gateway.spark.project.actions import WORK_PROPERTIES, Changes, fold
 from gateway.spark.project.changes import Disagreement, apply_changes, net_changes, signed_digest
 from gateway.spark.project.lock import locked
 from gateway.spark.project.record import RECORD_FIELD, Record, difference
 from gateway.spark.project.rule import check_rule, clean_schema, projected
 from gateway.spark.project.table_log import CHANGE_TYPE, TableLog
+from gateway.spark.verify.compare import quoted
 from gateway.spark.verify.digest import EMPTY, Digest, digest
 
 if TYPE_CHECKING:
@@ -37,10 +38,19 @@ if TYPE_CHECKING:
     from gateway.spark.project.table_log import Version
 
 APP_ID = "delta-gateway.projection."
-_PROPERTIES = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
+_KEPT_DAYS = 90
+_PROPERTIES = {
+    "delta.enableDeletionVectors": "true",
+    "delta.enableChangeDataFeed": "true",
+    # VACUUM takes a removed file for one that never was in the table once Delta has forgotten its removal.
+    **dict.fromkeys(WORK_PROPERTIES, f"interval {_KEPT_DAYS} days"),
+}
 _HOUR_MS = 3_600_000
 _MIN_RETAINED_HOURS = 168
 """Hours for which removed files are kept at least: longer than signed URLs and tokens are valid."""
+
+_ALL_PARTITIONS = ("partitionOverwriteMode", "static")
+"""The option of a whole write, whatever the session says."""
 
 _UNREADABLE = (PySparkException, Py4JJavaError, FileNotFoundError)
 
@@ -87,6 +97,14 @@ class Options:
     whole: bool = False
     optimize_hours: int = 24
     vacuum_hours: int = 168
+
+
+@dataclass(frozen=True)
+class _Proved:
+    """A version of the work table and the digest that it was proved to have."""
+
+    digest: Digest
+    version: int
 
 
 @dataclass
@@ -170,7 +188,7 @@ class Job:
             raise NotKept(f"version {published.number} of the table was not written by this command")
         outcome.version = published.number
         base = self._recovered(record)
-        if record is None or (source.table_id, source.number) != (record.source_id, record.source_version):
+        if record is None or not self._is_proved(source, record):
             record = self._update(outcome, base, source, record)
         elif self.options.whole:
             record = self._prove_again(outcome, source, record)
@@ -216,12 +234,24 @@ class Job:
         found = self._whole(outcome, source)
         return self._publish(outcome, base, source, found, record)
 
+    def _is_proved(self, source: Version, record: Record) -> bool:
+        """Return whether a version of the source is the one that the record is about."""
+        known = (record.source_id, record.source_version)
+        return (source.table_id, source.number) == known and self._has_its_past(record)
+
+    def _has_its_past(self, record: Record) -> bool:
+        """Return whether the source's commit is the proved one, and not of a past put back from a copy."""
+        stamp = self._source.stamp(record.source_version)
+        return not stamp or not record.source_stamp or stamp == record.source_stamp
+
     def _why_whole(self, source: Version, record: Record) -> str | None:
         """Return why changes are not enough; None if they are."""
         if source.table_id != record.source_id:
             return "the source is another table"
         if source.number < record.source_version:
             return "the source was put back to an earlier version"
+        if not self._has_its_past(record):
+            return "the source has another past"
         try:
             before = self._source.at(record.source_version)
         except _UNREADABLE:
@@ -231,8 +261,8 @@ class Job:
             return "the source's columns have changed"
         return None
 
-    def _by_changes(self, outcome: Outcome, base: int, source: Version, record: Record) -> Digest:
-        """Apply the source's changes to the work table and prove them; return the digest of all rows."""
+    def _by_changes(self, outcome: Outcome, base: int, source: Version, record: Record) -> _Proved:
+        """Apply the source's changes to the work table and prove them."""
         changed = self._source.changes(record.source_version + 1, source.number)
         rows = projected(changed, self.target.projection, beside=(CHANGE_TYPE,)).persist()
         net = net_changes(rows).persist()
@@ -251,12 +281,12 @@ class Job:
             raise NotProved("the changed rows differ from those of the source")
         outcome.how, outcome.changed_rows = "changes", added.rows + removed.rows
         found = record.digest + difference(added, removed)
-        if self.options.whole and not self._digest_of_source(source) == found == self._digest_of_work():
+        if self.options.whole and not self._digest_of_source(source) == found == self._digest_of_work(now):
             raise NotProved("the rows differ from those of the source")
-        return found
+        return _Proved(found, now)
 
-    def _whole(self, outcome: Outcome, source: Version) -> Digest:
-        """Write all rows and prove them; return their digest."""
+    def _whole(self, outcome: Outcome, source: Version) -> _Proved:
+        """Write all rows and prove them."""
         rows = projected(self._rows_of_source(source), self.target.projection)
         schema, work = clean_schema(rows.schema), self._work.latest()
         partitions = self.target.projection.partition_by
@@ -269,32 +299,42 @@ class Job:
         elif work.schema != schema:
             # The schema of the rows has what the source says about its columns.
             empty = self.spark.createDataFrame([], schema).write.format("delta").mode("overwrite")
-            empty.option("overwriteSchema", "true").partitionBy(*partitions).save(self._work.root)
+            empty.option(*_ALL_PARTITIONS).option("overwriteSchema", "true").partitionBy(*partitions).save(
+                self._work.root
+            )
             self.step("created")
-        rows.write.format("delta").mode("overwrite").save(self._work.root)
+        rows.write.format("delta").mode("overwrite").option(*_ALL_PARTITIONS).save(self._work.root)
         self.step("written")
-        found, expected = self._digest_of_work(), self._digest_of_source(source)
+        now = self._work.latest().number
+        found, expected = self._digest_of_work(now), self._digest_of_source(source)
         if found != expected:
             raise NotProved(f"{found.rows} rows were written, the rule makes {expected.rows} of the source")
         outcome.how, outcome.changed_rows = "whole", found.rows
-        return found
+        return _Proved(found, now)
 
     def _prove_again(self, outcome: Outcome, source: Version, record: Record) -> Record:
         """Prove all rows of the published version; write it anew where it differs."""
-        if self._digest_of_source(source) == record.digest == self._digest_of_work():
+        if (
+            self._digest_of_source(source)
+            == record.digest
+            == self._digest_of_work(self._work.latest().number)
+        ):
             return record
         outcome.remark = "written anew: it differed from its source"
         found = self._whole(outcome, source)
         return self._publish(outcome, record.work_version, source, found, record)
 
     def _publish(
-        self, outcome: Outcome, base: int, source: Version, found: Digest, before: Record | None
+        self, outcome: Outcome, base: int, source: Version, proved: _Proved, before: Record | None
     ) -> Record:
-        """Publish the work table's latest version, which is proved."""
-        now, work = self.now_ms(), self._work.latest().number
+        """Publish the version of the work table that is proved, which may not be the latest."""
+        now = self.now_ms()
         optimized, vacuumed = (before.optimized_ms, before.vacuumed_ms) if before else (now, now)
-        record = Record(source.table_id, source.number, work, found, optimized, vacuumed)
-        self._commit(outcome, fold(self._work.commits(base + 1, work)), record)
+        stamp = self._source.stamp(source.number)
+        record = Record(
+            source.table_id, source.number, proved.version, proved.digest, optimized, vacuumed, stamp
+        )
+        self._commit(outcome, fold(self._work.commits(base + 1, proved.version)), record)
         return record
 
     def _commit(self, outcome: Outcome, changes: Changes, record: Record) -> None:
@@ -325,7 +365,9 @@ class Job:
         if self._is_due(record.vacuumed_ms, self.options.vacuum_hours, now):
             self._vacuum(now)
             work = self._work.latest().number
-            # Its commits have no files. The published one only says when it was.
+            if not fold(self._work.commits(record.work_version + 1, work)).are_empty:
+                raise NotKept("another writer has changed the work table")
+            # The commits of VACUUM have no files. The published one only says when it was.
             self._commit(outcome, Changes(), replace(record, vacuumed_ms=now, work_version=work))
 
     @staticmethod
@@ -333,12 +375,14 @@ class Job:
         return hours > 0 and now - last_ms >= hours * _HOUR_MS
 
     def _optimize(self, outcome: Outcome, record: Record, now: int) -> Record:
-        """Put small files together; publish them once they have the rows of those they replace.
+        """Put small files together, and write those with removed rows anew.
 
-        A table without small files gets no version: the next run looks again.
+        They are published once they have the rows of those they replace. A table without such files gets no version: the next run looks again.
         """
         base = record.work_version
         DeltaTable.forPath(self.spark, self._work.root).optimize().executeCompaction()
+        # Recipients get whole files: a row that a deletion vector removes is still in its file.
+        self.spark.sql(f"REORG TABLE delta.{quoted(self._work.root)} APPLY (PURGE)")
         self.step("optimized")
         work = self._work.latest().number
         changes = fold(self._work.commits(base + 1, work))
@@ -354,12 +398,15 @@ class Job:
         return record
 
     def _vacuum(self, now: int) -> None:
-        """Remove files that no version of the shared history needs."""
+        """Remove files that no version of the shared history and none of its changes need."""
         hours = _MIN_RETAINED_HOURS
         if self.target.first_version is not None:
             oldest = max(self._published.oldest(), self.target.first_version)
             oldest = min(oldest, self._published.latest().number)
-            hours = max(hours, (now - self._published.committed_ms(oldest)) // _HOUR_MS + 1)
+            # The clock of VACUUM is a later one: two hours leave one.
+            hours = max(hours, (now - self._published.begun_ms(oldest)) // _HOUR_MS + 2)
+        if hours > _KEPT_DAYS * 24:
+            return
         DeltaTable.forPath(self.spark, self._work.root).vacuum(hours)
         self.step("vacuumed")
 
@@ -370,9 +417,9 @@ class Job:
     def _digest_of_source(self, source: Version) -> Digest:
         return digest(projected(self._rows_of_source(source), self.target.projection))
 
-    def _digest_of_work(self) -> Digest:
-        version = str(self._work.latest().number)
-        return digest(self.spark.read.format("delta").option("versionAsOf", version).load(self._work.root))
+    def _digest_of_work(self, version: int) -> Digest:
+        reading = self.spark.read.format("delta").option("versionAsOf", str(version))
+        return digest(reading.load(self._work.root))
 
 
 def kind_of(error: BaseException) -> str:

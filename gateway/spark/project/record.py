@@ -21,6 +21,7 @@ class Record:
         work_version: version of the work table.
         digest: of all rows.
         optimized_ms, vacuumed_ms: when the files were put together, and unneeded ones removed, the last time.
+        source_stamp: of the commit of that version of the source; empty if it is unknown.
 
     """
 
@@ -30,6 +31,7 @@ class Record:
     digest: Digest
     optimized_ms: int
     vacuumed_ms: int
+    source_stamp: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the record for a commit. Words are texts: some readers round numbers of 64 bits."""

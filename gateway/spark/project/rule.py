@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 SALT_PREFIX = "delta-gateway-salt-"
 """The start of a salt in plans, by which Spark keeps it out of its logs and its pages."""
 
-REDACTION = {"spark.sql.redaction.string.regex": f"{SALT_PREFIX}[0-9a-f]+"}
+REDACTION = {
+    # Spark folds the salt's cast into a constant of bytes, which plans show in hexadecimal digits.
+    "spark.sql.redaction.string.regex": f"(?:{SALT_PREFIX}|{SALT_PREFIX.encode().hex().upper()})[0-9A-Fa-f]+"
+}
 
 SETTINGS = {
     # Texts of times and errors of casts depend on these, so they are part of every rule.
@@ -37,6 +41,8 @@ SETTINGS = {
     # A file that cannot be read is an error, and not the absence of its rows.
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
+    # The job keeps files for a week at least. The table's property is for a longer memory of removals.
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     **REDACTION,
 }
 
@@ -65,6 +71,10 @@ _IMPURE = (
     "Uuid",
     "Rand",
 )
+_SPECIAL_TIME = re.compile(
+    r"""['"]\s*(?:now|today|tomorrow|yesterday)(?:\s+[\w/:+-]+)?\s*['"]""", re.IGNORECASE
+)
+"""Texts, with or without a zone, that Spark reads as the moment of the run where a date or a time is due."""
 
 
 class InvalidRule(ValueError):
@@ -76,7 +86,8 @@ def projected(frame: DataFrame, projection: Projection, *, beside: tuple[str, ..
 
     The condition is evaluated on all rows: no statistics of the source decide.
     """
-    columns = [_column(frame, one, projection).alias(one.name) for one in projection.columns]
+    # The files' footers have the metadata of the columns that Spark writes, so they get none.
+    columns = [_column(frame, one, projection).alias(one.name, metadata={}) for one in projection.columns]
     if projection.where is not None:
         frame = _filtered(frame, f.expr(projection.where))
     return frame.select(*(f.col(quoted(name)) for name in beside), *columns)
@@ -105,8 +116,12 @@ def check_rule(frame: DataFrame, projection: Projection) -> None:
         raise InvalidRule(f"where: {str(error).strip().splitlines()[0]}") from None
     if projection.where is None:
         return
-    condition = java.condition_of(frame.where(f.expr(projection.where)))
+    if _SPECIAL_TIME.search(projection.where):
+        raise InvalidRule(
+            "where: 'now', 'today', 'tomorrow' and 'yesterday' are times of the run; give a date"
+        )
     try:
+        condition = java.condition_of(frame.where(f.expr(projection.where)))
         classes = [node["class"].rpartition(".")[2] for node in json.loads(condition.toJSON())]
     except Py4JError:
         raise InvalidRule("where: Spark cannot describe the condition") from None
@@ -139,7 +154,8 @@ def _column(frame: DataFrame, one: ProjectedColumn, projection: Projection) -> C
 
     match one.function:
         case None:
-            return value
+            cleaned = clean_schema(t.StructType([field])).fields[0].dataType
+            return value if cleaned == kind else value.cast(cleaned)
         case "sha256":
             require(*_HASHABLE)
             return _hashed(value, kind, _salt(projection))

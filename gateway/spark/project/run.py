@@ -12,6 +12,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from gateway.spark.project.java import without_log
 from gateway.spark.project.job import Job, NotKept, Options, Outcome, Target, kind_of
 from gateway.spark.project.lock import Locked
 from gateway.spark.project.rule import SETTINGS, InvalidRule
@@ -53,7 +54,10 @@ def keep(
     parallel: int,
     ended: Ended = lambda _outcome: None,
 ) -> list[Outcome]:
-    """Bring projections up to date, `parallel` at a time. Each end is reported at once."""
+    """Bring projections up to date, `parallel` at a time. Each end is reported at once.
+
+    Spark logs nothing meanwhile: an outcome names the kind of an error, and the log would quote values.
+    """
     sessions: SimpleQueue[SparkSession] = SimpleQueue()
     for _ in range(parallel):
         # The settings are part of the rules, and those of the given session stay as they are.
@@ -68,7 +72,7 @@ def keep(
         ended(outcome)
         return outcome
 
-    with ThreadPoolExecutor(parallel, thread_name_prefix="projections") as threads:
+    with without_log(spark), ThreadPoolExecutor(parallel, thread_name_prefix="projections") as threads:
         return list(threads.map(one, targets))
 
 

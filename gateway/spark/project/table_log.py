@@ -127,10 +127,28 @@ class TableLog:
                 return int(stem)
         return 0
 
-    def committed_ms(self, number: int) -> int:
-        """Return when the commit of a version was written."""
+    def begun_ms(self, number: int) -> int:
+        """Return when a version was begun: its first file was removed, or else its commit was written.
+
+        The commit knows it: the time of its file is that of a copy, where the log was copied.
+        """
+        actions = self.commit(number)
+        removed = (action.get("remove", {}).get("deletionTimestamp") for action in actions)
+        stated = (action.get("commitInfo", {}).get("timestamp") for action in actions)
+        times = [self._status(number).getModificationTime(), *removed, *stated]
+        return min(int(time) for time in times if time is not None)
+
+    def stamp(self, number: int) -> str:
+        """Return what tells the commit of a version from another one of that number; empty if it is gone."""
+        try:
+            status = self._status(number)
+        except Py4JJavaError:
+            return ""
+        return f"{status.getModificationTime()}-{status.getLen()}"
+
+    def _status(self, number: int) -> Any:
         file = self._file(number)
-        return int(file.getFileSystem(self._hadoop()).getFileStatus(file).getModificationTime())
+        return file.getFileSystem(self._hadoop()).getFileStatus(file)
 
     def _snapshot(self, number: int) -> Any:
         return self._log.getSnapshotAt(number, self._none, self._none, False)

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
 from support.gateway_process import RunningGateway, running_gateway
 from support.spark_client import SparkClient, file_id, files
 
@@ -25,6 +29,7 @@ from gateway.spark.project.job import Job, NotProved, Options, Outcome, Target
 from gateway.spark.project.lock import Locked, locked
 from gateway.spark.project.rule import SETTINGS, InvalidRule, projected
 from gateway.spark.project.run import keep, projections
+from gateway.spark.project.table_log import TableLog
 from gateway.spark.session import session_like
 from gateway.spark.targets import load_targets
 from gateway.spark.verify.digest import digest
@@ -279,6 +284,56 @@ def test_a_source_with_other_columns_or_another_past_is_written_anew(kept: Kept)
     assert dict(kept.served().dtypes)["decade"] == "bigint"
 
 
+def test_a_source_that_was_put_back_from_a_copy_is_written_anew(kept: Kept) -> None:
+    source, copy = Path(kept.source), Path(f"{kept.source}-copy")
+    shutil.copytree(source, copy)
+    kept.sql("DELETE FROM {t} WHERE id < 50")
+    kept.run()
+    shutil.rmtree(source)
+    copy.rename(source)
+    # The same table with another version of the same number.
+    kept.sql("DELETE FROM {t} WHERE id > 150")
+    outcome = kept.run()
+    assert (outcome.how, outcome.remark) == ("whole", "written anew: the source has another past")
+    kept.assert_equal()
+    assert kept.run().how == "nothing"
+
+
+def test_maintenance_drops_removed_rows_and_keeps_the_shared_history(kept: Kept) -> None:
+    kept.spark.conf.set("spark.databricks.delta.optimize.minFileSize", "1")
+    kept.run()
+    (gone, *_) = [row["id"] for row in kept.served().select("id").collect()]
+    kept.sql(f"DELETE FROM {{t}} WHERE id = {gone}")
+    kept.run()
+    compacted = replace(NO_MAINTENANCE, optimize_hours=1)
+    assert kept.run(compacted, later_hours=2).version == 2
+    for file in kept.served().inputFiles():
+        rows = kept.spark.read.parquet(file)
+        assert not rows.where(f.col("id") == gone).count(), "recipients get files as they are"
+    log = TableLog(kept.spark, kept.target.root)
+    removed = [one["remove"]["deletionTimestamp"] for one in log.commit(2) if "remove" in one]
+    # A log that was copied has files of a later time.
+    later = time.time() + 1000
+    os.utime(Path(kept.target.root, "_delta_log", f"{2:020}.json"), (later, later))
+    assert log.begun_ms(2) <= min(removed)
+    cleaned = replace(NO_MAINTENANCE, vacuum_hours=1)
+    kept.run(cleaned, later_hours=89 * 24)
+    assert "vacuumed" in kept.steps
+    # Delta has forgotten which files were removed when.
+    kept.run(cleaned, later_hours=91 * 24)
+    assert "vacuumed" not in kept.steps
+
+
+def test_settings_of_a_session_change_no_whole_write(spark: Any, tmp_path: Path) -> None:
+    kept = made(spark, tmp_path, columns=RULE["columns"][2:4], partitionBy=["area"])
+    kept.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    kept.run()
+    kept.sql("CREATE OR REPLACE TABLE {t} USING delta AS SELECT * FROM {t} WHERE zip NOT LIKE '1%'")
+    kept.sql("ALTER TABLE {t} ALTER COLUMN zip COMMENT 'changed'")
+    assert kept.run().how == "whole"
+    kept.assert_equal()
+
+
 def ages() -> str:
     names = [name.split()[0] for name in ROWS.split(", ")]
     return f"SELECT * FROM ({values(0, 20)}) AS t({', '.join(names)})"
@@ -300,24 +355,51 @@ def test_the_proof_decides_what_is_published(kept: Kept, monkeypatch: pytest.Mon
     monkeypatch.undo()
     # A published version that differs is found by the proof of all rows.
     honest, answers = Job._digest_of_work, [before]
-    monkeypatch.setattr(Job, "_digest_of_work", lambda job: answers.pop() if answers else honest(job))
+    monkeypatch.setattr(Job, "_digest_of_work", lambda job, at: answers.pop() if answers else honest(job, at))
     whole = replace(NO_MAINTENANCE, whole=True)
     assert kept.run(whole).remark == "written anew: it differed from its source"
     kept.assert_equal()
 
 
+@contextmanager
+def spark_log(spark: Any, file: Path) -> Iterator[Path]:
+    """Write Spark's log to a file, too."""
+    core = spark._jvm.org.apache.logging.log4j.core
+    appender = core.appender.FileAppender.newBuilder().withFileName(str(file)).setName("test").build()
+    appender.start()
+    logger = spark._jvm.org.apache.logging.log4j.LogManager.getRootLogger()
+    logger.addAppender(appender)
+    try:
+        yield file
+    finally:
+        logger.removeAppender(appender)
+        appender.stop()
+
+
 class TestPrivacy:
-    def test_no_error_quotes_a_value(self, spark: Any, tmp_path: Path) -> None:
+    def test_no_error_and_no_log_quotes_a_value(
+        self, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         kept = made(spark, tmp_path, where="CAST(email AS INT) > 3")
-        (outcome,) = keep(spark, [kept.target], NO_MAINTENANCE, parallel=1)
-        assert outcome.error == "CAST_INVALID_INPUT"
-        assert "user" not in str(outcome)
+        with spark_log(spark, tmp_path / "log") as log:
+            (outcome,) = keep(spark, [kept.target], NO_MAINTENANCE, parallel=1)
+            assert outcome.error == "CAST_INVALID_INPUT"
+            assert "user" not in str(outcome)
+            assert "@example.com" not in "".join(capsys.readouterr())
+            assert log.read_text() == ""
+            with pytest.raises(PySparkException):
+                kept.expected().collect()
+            assert "@example.com" in log.read_text()
 
     def test_salts_and_what_the_source_says_of_its_columns_stay_there(self, kept: Kept) -> None:
         kept.sql("ALTER TABLE {t} ALTER COLUMN amount COMMENT 'a comment of the source'")
+        kept.sql("ALTER TABLE {t} ADD COLUMN nested STRUCT<a: INT COMMENT 'another comment of the source'>")
+        kept.sql("UPDATE {t} SET nested = named_struct('a', 1)")
+        kept.rule["columns"] = [*kept.rule["columns"], "nested"]
         rows = projected(kept.spark.read.format("delta").load(kept.source), kept.projection)
         plan = rows._jdf.queryExecution().toString()
         assert "delta-gateway-salt-" not in plan
+        assert b"delta-gateway-salt-".hex() not in plan.lower()
         assert "(redacted)" in plan
         kept.run()
         everything = "".join(
@@ -325,11 +407,18 @@ class TestPrivacy:
         )
         for secret in (SALT, "comment", "country", "hidden", "email", kept.source):
             assert secret not in everything.replace("_delta_log", "")
+        # Recipients get the files as they are, with what their writer says of the columns.
+        files = [path.read_bytes() for path in Path(kept.target.root).rglob("*.parquet")]
+        assert files
+        assert not any(b"comment of the source" in file for file in files)
 
     @pytest.mark.parametrize(
         "where",
         [
             "at < current_timestamp()",
+            "at < TIMESTAMP 'now'",
+            "at > ' Yesterday UTC'",
+            "_metadata.file_size > 3",
             "current_user() = country",
             "rand() < 0.5",
             "id IN (SELECT id FROM range(3))",

@@ -119,6 +119,15 @@ def test_a_source_and_its_projection_lie_apart(source: str) -> None:
         read(RULE | {"source": source})
 
 
+def test_the_source_of_a_projection_is_no_table_before_its_proof() -> None:
+    rule = RULE | {"source": root(RULE)}
+    other = {"name": "u", "location": "/shared/u", "projection": rule}
+    assert len(list(Catalog.of(read(RULE, other).shares).tables())) == 2
+    other["projection"] = RULE | {"source": f"{root(RULE)}/data"}
+    with pytest.raises(ConfigError, match="its source lies within the projection"):
+        read(RULE, other)
+
+
 def test_tables_are_not_discovered_around_a_projection() -> None:
     entry = {"name": "t", "location": "/shared/t", "projection": RULE}
     discovering = {"name": "e", "tables": {"discover": "/shared/{table}"}}

@@ -57,12 +57,15 @@ def test_the_difference_leads_from_the_first_version_to_the_last(history: Any) -
 def test_the_last_schema_protocol_and_domains_are_published_and_change_files_are_not() -> None:
     commits = [
         [{"protocol": {"minReaderVersion": 1}}, {"metaData": {"id": "a"}}, {"cdc": {"path": "c"}}],
-        [{"metaData": {"id": "b"}}, {"domainMetadata": {"domain": "x", "configuration": "1"}}],
+        [
+            {"metaData": {"id": "b", "configuration": {"k": "v", "delta.logRetentionDuration": "9"}}},
+            {"domainMetadata": {"domain": "x", "configuration": "1"}},
+        ],
         [{"domainMetadata": {"domain": "x", "configuration": "2"}}, {"txn": {}}, {"commitInfo": {}}],
     ]
     assert list(fold(commits).lines()) == [
         {"protocol": {"minReaderVersion": 1}},
-        {"metaData": {"id": "b"}},
+        {"metaData": {"id": "b", "configuration": {"k": "v"}}},
         {"domainMetadata": {"domain": "x", "configuration": "2"}},
     ]
 
