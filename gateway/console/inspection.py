@@ -46,6 +46,7 @@ from gateway.console.questions import (
 )
 from gateway.errors import GatewayError, NotFound
 from gateway.tables.native import LogError, Snapshot, Stop
+from gateway.tables.open_table import NotCached
 from gateway.telemetry.activity import Activity
 
 if TYPE_CHECKING:
@@ -202,7 +203,12 @@ def _page(tables: Iterable[SharedTable], name: Callable[[SharedTable], str], tex
 
 
 def facts_of(opened: OpenTable, most_files: int) -> TableFacts:
-    """Read the facts of a table's latest version, as `AskTable` says. Blocks. Raises LogError."""
+    """Read the facts of a table's latest version, as `AskTable` says. Blocks. Raises LogError.
+
+    Raises NotCached while the storage is down: a cached snapshot has no files, and reading them could hang.
+    """
+    if opened.stale:
+        raise NotCached
     snapshot = opened.snapshot()
     files, size_bytes = snapshot.totals(Stop(seconds=INVENTORY_SECONDS))
     found, refused = _inventory(snapshot) if files <= most_files else (None, None)

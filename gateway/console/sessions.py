@@ -21,7 +21,7 @@ COOKIE = "delta_gateway_console"
 MAX_SESSIONS = 1000
 IDLE_SECONDS = 30 * 60
 LIFETIME_SECONDS = 8 * 3600
-MAX_SENT_FORMS = 100
+MAX_SENT_FORMS, MAX_FORM_LENGTH = 100, 64
 """Of a session. A form older than that cannot be sent a second time by accident."""
 _BYTES = 32
 
@@ -51,8 +51,8 @@ class Session:
         return self.role >= Role.OPERATOR
 
     def send_once(self, form: str) -> bool:
-        """Return whether a form is sent for the first time."""
-        if form in self._sent:
+        """Return whether a form is sent for the first time, and by a number of this length."""
+        if form in self._sent or len(form) > MAX_FORM_LENGTH:
             return False
         self._sent[form] = None
         if len(self._sent) > MAX_SENT_FORMS:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from gateway.console.inspection import is_within
+from gateway.console.inspection import facts_of, is_within
 from gateway.console.listing import PAGE_LENGTH, Wanted, listing
 from gateway.console.questions import SIZE_BOUNDS, TableFacts
 from gateway.console.rendering import ago, is_soon, left, moment
@@ -18,6 +20,7 @@ from gateway.console.sessions import (
 )
 from gateway.console.share_pages import bars_of, readers_of
 from gateway.console.sign_in import _target
+from gateway.tables.open_table import NotCached
 from gateway.telemetry.activity import (
     MAX_QUERIES,
     MAX_RECIPIENTS,
@@ -86,6 +89,7 @@ def test_a_form_is_sent_once_and_few_forms_are_remembered(clock):
     for number in range(10 * MAX_SENT_FORMS):
         assert session.send_once(str(number))
     assert len(session._sent) == MAX_SENT_FORMS
+    assert not session.send_once("x" * 65), "no form of a page has so long a number"
 
 
 def test_a_session_shows_no_secret(clock):
@@ -210,6 +214,12 @@ def facts(**changed):
         "has_bad_hint": False,
     }
     return TableFacts(**values | changed)
+
+
+def test_the_facts_of_a_table_are_not_read_while_its_storage_is_down():
+    # An object without a snapshot: anything that is read of it is an error of another kind.
+    with pytest.raises(NotCached):
+        facts_of(SimpleNamespace(stale=True), 10)
 
 
 def test_the_end_of_credentials_is_that_of_their_own_storage():
