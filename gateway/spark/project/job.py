@@ -377,7 +377,8 @@ class Job:
     def _optimize(self, outcome: Outcome, record: Record, now: int) -> Record:
         """Put small files together, and write those with removed rows anew.
 
-        They are published once they have the rows of those they replace. A table without such files gets no version: the next run looks again.
+        They are published once they have the rows of those they replace. A table without such files gets no
+        version: the next run looks again.
         """
         base = record.work_version
         DeltaTable.forPath(self.spark, self._work.root).optimize().executeCompaction()
