@@ -24,6 +24,7 @@ from gateway.access.authentication import (
     configured_policies,
 )
 from gateway.database.errors import DatabaseMissing
+from gateway.limits.replica_share import ALONE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from gateway.access.stored_shares import StoredShares
     from gateway.config import Config
     from gateway.config.database import DatabasePlace
+    from gateway.limits.replica_share import ReplicaShare
     from gateway.telemetry.metrics import Metrics
 
 log = logging.getLogger("gateway.recipients")
@@ -68,10 +70,14 @@ class CredentialStore:
         *,
         must_exist: bool = False,
         take_shares: Callable[[StoredShares], Awaitable[None]] = _unused,
+        replica_id: str = "",
+        share_changed: Callable[[ReplicaShare], None] = lambda _share: None,
     ) -> None:
         """`changed` is called on the event loop with each new table.
 
         `take_shares` is called after each reading, with the same value unless shares have changed.
+        `replica_id`: of this server, for the limits that replicas share; `share_changed` is called on the
+        event loop when they join or leave.
 
         Unless `must_exist`, the database may be created later, with the first recipient. Raises
         DatabaseError, OSError or ValueError for a database that cannot be read.
@@ -82,6 +88,8 @@ class CredentialStore:
         self._metrics = metrics
         self._now_ms = now_ms
         self._reader: RecipientReader | None = None
+        self._replica_id = replica_id
+        self._share_changed = share_changed
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
         self._stored: StoredRecipients | None = None
         self._read_at_seconds = time.monotonic()
@@ -90,6 +98,9 @@ class CredentialStore:
         self._readable = True
         self._expiries: dict[str, float] = {}
         self._stored = self._thread.submit(self._read).result()
+        self.replica_share = ALONE
+        """The part of the recipients' limits for this server."""
+        self._take_share(lambda _share: None)
         metrics.recipients_readable.set(1)
 
     @property
@@ -139,6 +150,7 @@ class CredentialStore:
                 stored = await self._read_patiently(config)
                 self._read_at_seconds = time.monotonic()
                 await self._take_shares(self.shares)
+                self._take_share(self._share_changed)
                 if stored is not self._stored or self._has_ended:
                     self._stored, self._has_ended = stored, False
                     await self._change(config)
@@ -147,6 +159,13 @@ class CredentialStore:
                 self._report(error)
                 await self._end_state(config)
                 await asyncio.sleep(POLL_SECONDS)
+
+    def _take_share(self, changed: Callable[[ReplicaShare], None]) -> None:
+        share = ALONE if self._reader is None else self._reader.replica_share
+        if share != self.replica_share:
+            self.replica_share = share
+            log.info("the limits of recipients are divided by %d replicas", share.count)
+            changed(share)
 
     async def _read_patiently(self, config: Callable[[], Config]) -> StoredRecipients | None:
         """Wait for a change and read the database on its thread, however long that takes."""
@@ -208,7 +227,7 @@ class CredentialStore:
             # A server without a database starts sooner.
             from gateway.access.stored_recipients import RecipientReader  # noqa: PLC0415
 
-            self._reader = RecipientReader(self._place)
+            self._reader = RecipientReader(self._place, self._replica_id)
         return self._reader
 
     def _place(self) -> DatabasePlace:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from gateway.config.sections import EVERY_SHARE
 
+MAX_CONDITION_BYTES = 64 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -52,6 +54,22 @@ class Grant:
     def is_whole_share(self) -> bool:
         """Return whether everything of a share is granted without a condition."""
         return self.schema is None and self.condition is None
+
+
+def place_text(grant: Grant) -> str:
+    """Return the place of a grant, as `grant_operations.place_of` reads it."""
+    parts = (grant.share, grant.schema, grant.table)
+    return ".".join(_quoted(part) for part in parts if part is not None)
+
+
+def grant_text(grant: Grant) -> str:
+    """Return a grant for people."""
+    condition = "" if grant.condition is None else f" where {grant.condition}"
+    return place_text(grant) + condition
+
+
+def _quoted(part: str) -> str:
+    return f"`{part.replace('`', '``')}`" if "." in part or "`" in part else part
 
 
 class GrantIndex:

@@ -7,6 +7,7 @@ earlier release that takes the place of the present one is brought up to date.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -19,16 +20,21 @@ from gateway.access.catalog import Recipient
 from gateway.access.federation import FederationPolicy
 from gateway.access.oauth_clients import ClientSecret, OAuthClient
 from gateway.access.recipient_records import RecipientRecord
+from gateway.access.replicas import Replicas
 from gateway.config.networks import parse_networks
 from gateway.database.changes import CHANNEL, Position, changed_since, last_position
 from gateway.database.engine import Database
-from gateway.database.errors import DatabaseMissing, DatabaseUnusable
+from gateway.database.errors import DatabaseError, DatabaseMissing, DatabaseUnusable
 from gateway.database.migration import check_schema, opened
 from gateway.database.schema import recipient_key
+from gateway.limits.replica_share import ALONE, ReplicaShare
 
 if TYPE_CHECKING:
     from gateway.access.stored_shares import StoredShares
     from gateway.config.database import DatabasePlace
+
+
+log = logging.getLogger("gateway.recipients")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +78,11 @@ def read_once(place: DatabasePlace) -> StoredRecipients:
 class RecipientReader:
     """Reads the database whenever it has changed. Not thread-safe."""
 
-    def __init__(self, place: Callable[[], DatabasePlace]) -> None:
-        """`place` is called for each new connection."""
+    def __init__(self, place: Callable[[], DatabasePlace], replica_id: str = "") -> None:
+        """`place` is called for each new connection. `replica_id`: of the server that the reader is for."""
         self._place = place
+        self._replicas = Replicas(replica_id) if replica_id else None
+        self._replicas_readable = True
         self._database: Database | None = None
         self._file: tuple[int, int] | None = None
         self._data_version: int | None = None
@@ -89,11 +97,31 @@ class RecipientReader:
         Raises DatabaseError, OSError and ValueError for a database that cannot be read.
         """
         try:
-            return self._read()
+            stored = self._read()
         except BaseException:
             # The next read opens a new connection.
             self.close()
             raise
+        self._read_replicas()
+        return stored
+
+    @property
+    def replica_share(self) -> ReplicaShare:
+        """The part of this server among its replicas, at the last reading that succeeded."""
+        return ALONE if self._replicas is None else self._replicas.share
+
+    def _read_replicas(self) -> None:
+        """Read the replicas. Without them the recipients are known nevertheless."""
+        if self._replicas is None or self._database is None:
+            return
+        try:
+            self._replicas.read(self._database)
+        except DatabaseError as error:
+            if self._replicas_readable:
+                log.warning("the replicas are not known, the limits stay divided as they are: %s", error)
+            self._replicas_readable = False
+        else:
+            self._replicas_readable = True
 
     def wait(self, seconds: float) -> None:
         """Return after this time, or when PostgreSQL notifies of a change."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,6 +13,7 @@ from gateway.config import Config
 
 if TYPE_CHECKING:
     # The supervisor has results of reloads also where there is no database.
+    from gateway.access.grants import Grant
     from gateway.access.recipient_store import RecipientDatabase
     from gateway.access.share_store import ShareDatabase
 
@@ -72,6 +73,10 @@ class Administration:
     count_refused: Callable[[], None] = lambda: None
     """Called for each request without a valid token."""
     metrics_token_sha256: str | None = field(default=None, repr=False)
+    known_shares: Callable[[], Iterable[str] | None] = lambda: None
+    """Returns the shares that can be granted; None: any."""
+    grant_warnings: Callable[[Sequence[Grant], tuple[tuple[str, str], ...]], Sequence[str]] = lambda *_: ()
+    """Returns what is wrong with grants to a recipient with these properties. Blocks."""
     changes: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
     """Held by the request that changes the database. SQLite polls for its own lock, which starves writers."""
 

@@ -53,6 +53,9 @@ OPERATIONS = (
     Operation("DELETE", "/shares/{share}", share_handlers.remove_share, errors=(400, 401, 404, 409, 503)),
     Operation("GET", "/shares/{share}/permissions", share_handlers.show_permissions),
     Operation("PATCH", "/shares/{share}/permissions", share_handlers.update_permissions),
+    Operation("PUT", "/recipients/{name}/grants", handlers.grant_part),
+    Operation("POST", "/recipients/{name}/grants/revoke", handlers.revoke_part),
+    Operation("PUT", "/recipients/{name}/properties", handlers.set_properties),
 )
 
 

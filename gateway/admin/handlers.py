@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 from aiohttp import web
 
-from gateway.access import client_rows, federation, recipient_records
+from gateway.access import client_rows, federation, grant_operations, recipient_records
+from gateway.access.grants import Grant
 from gateway.access.oauth_clients import secret_id
 from gateway.access.recipient_records import (
     ClientRecord,
@@ -32,13 +34,17 @@ from gateway.admin.messages import (
     ClientSecretLife,
     FederationPolicies,
     FederationPolicy,
+    GrantedPart,
+    GrantedRecipient,
     GrantOptions,
+    GrantPlace,
     Issued,
     IssuedSecret,
     NetworkList,
     OAuthClient,
     OAuthClients,
     OidcPolicy,
+    PropertyChanges,
     Purge,
     Purged,
     Recipient,
@@ -54,6 +60,7 @@ from gateway.admin.openapi import DOCUMENT
 from gateway.database.errors import DatabaseMissing
 from gateway.errors import InvalidParameter
 from gateway.protocol.profile import TOKEN_ENDPOINT, oauth_profile
+from gateway.tables.rules import native_rule
 from gateway.telemetry.metrics import CONTENT_TYPE
 from gateway.web.error_response import JSON_CONTENT_TYPE
 
@@ -110,6 +117,8 @@ async def show_recipient(call: Call) -> RecipientHistory:
         found.federation_policies,
         found.clients,
         found.bearer_tokens_forbidden,
+        found.grants,
+        found.properties,
         tuple(Change(change.at_ms, change.actor, change.action, {**change.detail}) for change in changes),
     )
 
@@ -273,6 +282,39 @@ async def revoke_share(call: Call) -> Recipient:
     return _recipient(record)
 
 
+async def grant_part(call: Call, body: GrantedPart, query: GrantOptions) -> GrantedRecipient:
+    """Grant a part of a share, with or without a condition. It replaces the grant for the same place."""
+    grant = Grant.of(body.share, body.schema, body.table, body.condition)
+    known = None if query.allow_absent else call.administration.known_shares()
+    before = await call.with_database(lambda database: database.show(call.name), read_only=True)
+    # Tables are read before the transaction, which others wait for.
+    warnings = await asyncio.to_thread(call.administration.grant_warnings, [grant], before.properties)
+    record = await call.with_database(
+        lambda database: grant_operations.grant_parts(
+            database, call.name, [grant], native_rule, known_shares=known
+        )
+    )
+    found = _recipient(record)
+    return GrantedRecipient(**msgspec.structs.asdict(found), warnings=tuple(warnings))
+
+
+async def revoke_part(call: Call, body: GrantPlace) -> Recipient:
+    """Revoke the grant for a part of a share, with any condition."""
+    place = Grant.of(body.share, body.schema, body.table, None)
+    record = await call.with_database(
+        lambda database: grant_operations.revoke_parts(database, call.name, [place])
+    )
+    return _recipient(record)
+
+
+async def set_properties(call: Call, body: PropertyChanges) -> Recipient:
+    """Set or remove properties of a recipient, which conditions of grants use."""
+    record = await call.with_database(
+        lambda database: grant_operations.set_properties(database, call.name, body.properties, native_rule)
+    )
+    return _recipient(record)
+
+
 async def delete_recipient(call: Call) -> Recipient:
     """Delete a recipient with its tokens, clients and grants, and return its last state."""
     return _recipient(await call.with_database(lambda database: database.delete(call.name)))
@@ -307,6 +349,8 @@ def _recipient(record: recipient_records.RecipientRecord) -> Recipient:
         tuple(map(_stored_policy, record.policies)),
         tuple(map(_client, record.clients)),
         record.forbids_bearer_tokens,
+        tuple(GrantedPart(one.share, one.schema, one.table, one.condition) for one in record.grants),
+        dict(record.properties),
     )
 
 

@@ -10,8 +10,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from gateway.access.grants import MAX_CONDITION_BYTES
 from gateway.access.recipient_names import MAX_NAME_LENGTH, MAX_POLICY_TEXT_LENGTH
 from gateway.access.recipient_records import MAX_LIFE_SECONDS
+from gateway.config.sections import MAX_PROPERTY_LENGTH
 from gateway.protocol.profile import Profile
 from gateway.web.error_response import ErrorCode
 
@@ -27,6 +29,10 @@ Age = Annotated[int, Meta(ge=0, le=MAX_LIFE_SECONDS)]
 PolicyText = Annotated[str, Meta(min_length=1, max_length=MAX_POLICY_TEXT_LENGTH)]
 PolicyName = Annotated[str, Meta(pattern="^[a-z0-9-]{1,255}$")]
 TimeMs = Annotated[int, Meta(description="milliseconds since the epoch")]
+ShareName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+Condition = Annotated[str, Meta(min_length=1, max_length=MAX_CONDITION_BYTES)]
+PropertyName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+PropertyText = Annotated[str, Meta(max_length=MAX_PROPERTY_LENGTH)]
 Refusal = Annotated[str | None, Meta(description="reason why the configuration was refused")]
 AllowAbsent = Annotated[bool, Meta(description="accept shares that are not in the configuration yet")]
 
@@ -128,6 +134,26 @@ class GrantOptions(Struct, frozen=True, rename="camel"):
     allow_absent: AllowAbsent = False
 
 
+class GrantPlace(Struct, frozen=True, forbid_unknown_fields=True):
+    """A share, a schema of it, or a table of that. `*` is every share."""
+
+    share: ShareName
+    schema: ShareName | None = None
+    table: ShareName | None = None
+
+
+class GrantedPart(GrantPlace, frozen=True):
+    """A grant for a place; with a condition, SQL over partition columns, for the files where it is true."""
+
+    condition: Condition | None = None
+
+
+class PropertyChanges(Request, frozen=True):
+    """Texts by name that are set; null removes a property. The others stay."""
+
+    properties: dict[PropertyName, PropertyText | None]
+
+
 class Token(Answer, frozen=True):
     """A token of a recipient. Its plain text is not stored."""
 
@@ -180,6 +206,14 @@ class Recipient(Answer, frozen=True):
     federation_policies: tuple[StoredFederationPolicy, ...]
     clients: tuple[OAuthClient, ...]
     bearer_tokens_forbidden: bool
+    grants: tuple[GrantedPart, ...]
+    properties: dict[str, str]
+
+
+class GrantedRecipient(Recipient, frozen=True):
+    """A recipient of the database, and what is wrong with a grant that was given."""
+
+    warnings: tuple[str, ...]
 
 
 class Change(Answer, frozen=True):

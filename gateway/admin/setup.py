@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gateway.access.audited_database import open_database, open_share_database
 from gateway.admin.administration import Administration, ReloadResult
+from gateway.admin.grant_checks import grant_warnings
 from gateway.database.errors import DatabaseMissing, DatabaseUnusable
 from gateway.telemetry.audit import AuditLog
 
@@ -58,4 +59,6 @@ def administer(
         token_sha256=settings.token_sha256,
         metrics_token_sha256=settings.metrics_token_sha256,
         count_refused=metrics.auth_failures.inc,
+        known_shares=lambda: [share.name for share in config().shares],
+        grant_warnings=lambda grants, properties: grant_warnings(config(), grants, properties),
     )

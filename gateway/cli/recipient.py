@@ -19,9 +19,17 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gateway.access.audited_database import open_database
+from gateway.access.grants import grant_text
 from gateway.access.recipient_records import Change, RecipientError, RecipientRecord, profile_of
 from gateway.cli.durations import life, seconds
 from gateway.cli.federation_policies import add_policy_arguments, policy_of, policy_text, printable
+from gateway.cli.grants import (
+    add_grant_arguments,
+    add_property_arguments,
+    change_properties,
+    grant_of_parts,
+    revoke_of_parts,
+)
 from gateway.cli.oauth_clients import (
     add_bearer_token_arguments,
     add_client_arguments,
@@ -166,14 +174,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SHARE",
-        help="take this share back and keep the tokens; may be repeated",
+        help="take this share, SHARE.SCHEMA or SHARE.SCHEMA.TABLE back and keep the tokens; may be repeated",
     )
     grant = operation(
         "grant",
-        "grant shares, or set the networks of a recipient",
-        "acme -c share.yaml sales --allow 192.0.2.0/24",
+        "grant shares or parts of them, or set the networks of a recipient",
+        'acme -c share.yaml sales.public.orders --where "country = recipient.country"',
     )
-    grant.add_argument("shares", nargs="*", metavar="SHARE", help="a share to grant; '*' for all")
+    add_grant_arguments(grant)
     restriction = grant.add_mutually_exclusive_group()
     restriction.add_argument(
         "--allow",
@@ -206,6 +214,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action="store_true",
             help="accept shares and issuers that are not in the configuration yet",
         )
+    property_ = operation(
+        "property",
+        "set or remove texts of a recipient that conditions of grants use as recipient.NAME",
+        "acme -c share.yaml country=de",
+    )
+    add_property_arguments(property_)
     operation(
         "delete",
         "delete a recipient with its tokens, clients and grants; its history stays",
@@ -397,14 +411,19 @@ def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Nam
     _report_file(arguments)
 
 
-def _revoke(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+def _revoke(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
+    if arguments.shares and (record := revoke_of_parts(database, config, arguments)) is not None:
+        _print(record)
+        return
     _print(database.revoke(arguments.name, shares=arguments.shares))
 
 
-def _grant(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+def _grant(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
     if not arguments.shares and arguments.networks is None:
         raise RecipientError("grant: name shares, or networks by --allow or --allow-anywhere")
-    if arguments.shares:
+    if (of_parts := grant_of_parts(database, config, arguments)) is not None:
+        record = of_parts
+    elif arguments.shares:
         record = database.grant(
             arguments.name,
             arguments.shares,
@@ -414,6 +433,10 @@ def _grant(database: RecipientDatabase, _config: Config, arguments: argparse.Nam
     else:
         record = database.allow(arguments.name, arguments.networks)
     _print(record)
+
+
+def _property(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+    _print(change_properties(database, arguments))
 
 
 def _delete(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
@@ -460,6 +483,7 @@ _OPERATIONS: Mapping[str, Callable[[RecipientDatabase, Config, argparse.Namespac
     "rotate": _rotate,
     "revoke": _revoke,
     "grant": _grant,
+    "property": _property,
     "delete": _delete,
     "purge": _purge,
     "policy": _policy,
@@ -501,17 +525,17 @@ def _print(record: RecipientRecord) -> None:
         for token in record.tokens
         if token.live(now_ms)
     ]
-    shares = ", ".join(record.shares) or "none"
+    shares = ", ".join((*record.shares, *(printable(grant_text(grant)) for grant in record.grants))) or "none"
     networks = ", ".join(record.networks) or "anywhere"
     comment = f"; comment: {printable(record.comment)}" if record.comment else ""
     tokens = "; ".join(lives) or "none alive"
     if record.forbids_bearer_tokens:
         tokens = f"forbidden ({tokens})" if lives else "forbidden"
+    properties = "".join(f"; {printable(f'{key}={text}')}" for key, text in record.properties)
     policies = "".join(f"; {policy_text(stored)}" for stored in record.policies)
     clients = "".join(f"; {client_text(client, _time, now_ms)}" for client in record.clients)
-    sys.stdout.write(
-        f"{record.name}: shares {shares}; from {networks}; tokens: {tokens}{clients}{policies}{comment}\n"
-    )
+    described = f"{clients}{policies}{properties}{comment}"
+    sys.stdout.write(f"{record.name}: shares {shares}; from {networks}; tokens: {tokens}{described}\n")
 
 
 def _time(at_ms: int) -> str:

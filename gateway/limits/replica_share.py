@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gateway.config.operation import RecipientLimits
+
+
+def replica_id(secret: bytes) -> str:
+    """Return the id of a replica by the secret that its workers share."""
+    return hashlib.sha256(b"replica\0" + secret).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)

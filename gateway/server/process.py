@@ -26,6 +26,7 @@ from gateway.config.effects import changed_fixed_keys
 from gateway.config.file_stamps import Stamp, stamp
 from gateway.console.inspection import Inspector
 from gateway.limits.process_memory import bound_heaps, private_bytes, resident_bytes
+from gateway.limits.replica_share import replica_id
 from gateway.server.extras import ExtraMissing, check_extras
 from gateway.server.reload import Reloader
 from gateway.server.session_policies import check_session_policies
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.access.authentication import CredentialTable
+    from gateway.limits.replica_share import ReplicaShare
     from gateway.limits.shared_memory import SharedLimits
     from gateway.server.worker_secrets import WorkerSecrets
     from gateway.web.pipeline import Middleware
@@ -114,6 +116,8 @@ class ServerProcess:
             now_ms,
             must_exist=secrets.has_database,
             take_shares=self.take_shares,
+            replica_id=replica_id(secrets.token_secret),
+            share_changed=self._apply_share,
         )
         activity = Activity()
         self.pipeline = create_app(
@@ -130,6 +134,7 @@ class ServerProcess:
         )
         self.inspector = Inspector(lambda: self.pipeline.state, activity, now_ms=now_ms)
         self._apply_credentials(self.credential_store.table(config))
+        self._apply_share(self.credential_store.replica_share)
         self.metrics.config_loaded.set(now_ms() / 1000)
         self._discovered, self._shares = NOTHING_DISCOVERED, self.credential_store.shares
         if self._shares:
@@ -206,6 +211,12 @@ class ServerProcess:
     def _apply_credentials(self, credentials: CredentialTable) -> None:
         self._replace_state(replace(self.pipeline.state, credentials=credentials))
 
+    def _apply_share(self, share: ReplicaShare) -> None:
+        limits = self.pipeline.limits
+        self.pipeline.limits = RequestLimits.of(
+            self.config, workers=self._workers, replica=share, previous=limits
+        )
+
     def _replace_state(self, state: GatewayState) -> None:
         state.tables.storages.observe_by(self._observe_storage)
         changed = changed_recipients(self.pipeline.state.credentials, state.credentials)
@@ -268,7 +279,7 @@ class ServerProcess:
         credentials = await self.credential_store.latest_table(loaded)
         # From here on nothing can fail or suspend: the new state takes effect as a whole.
         self._replace_state(replace(state, credentials=credentials))
-        self.pipeline.limits = RequestLimits.of(loaded, workers=self._workers, previous=self.pipeline.limits)
+        self._apply_share(self.credential_store.replica_share)
         self.on_reload(loaded)
         self._report_left_out(served.left_out)
         if shares is not self._shares or discovered is not self._discovered:

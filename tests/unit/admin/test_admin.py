@@ -433,3 +433,72 @@ async def test_the_clients_of_a_recipient(client, open_database):
     assert allowed["bearerTokensForbidden"] is False
     assert (await client.post("/recipients/alice/rotate", json={})).status == 200
     assert (await client.post("/recipients", json=body | {"federationPolicies": [POLICY]})).status == 400
+
+
+async def test_parts_of_shares_are_granted_with_conditions_and_taken_back(client, recorded):
+    await answer(await client.post("/recipients", json={"name": "alice"}), 201)
+    set_to = await answer(
+        await client.put("/recipients/alice/properties", json={"properties": {"region": "eu", "tier": "1"}})
+    )
+    assert set_to["properties"] == {"region": "eu", "tier": "1"}
+    place = {"share": "sales", "schema": "public", "table": "orders"}
+    grant = {**place, "condition": "region = recipient.region"}
+    granted = await answer(await client.put("/recipients/alice/grants", json=grant))
+    assert (granted["grants"], granted["warnings"], granted["shares"]) == ([grant], [], [])
+    whole = {"share": "logs", "schema": None, "table": None, "condition": "region = 'eu'"}
+    await answer(
+        await client.put("/recipients/alice/grants", json={"share": "Logs", "condition": "region = 'eu'"})
+    )
+    shown = await answer(await client.get("/recipients/alice"))
+    assert shown["grants"] == [whole, grant]
+    assert "sales.public.orders where region = recipient.region" in shown["history"][-2]["detail"]["granted"]
+    assert recorded[-1].action == "updateSharePermissions"
+    removed = await answer(
+        await client.put("/recipients/alice/properties", json={"properties": {"tier": None}})
+    )
+    assert removed["properties"] == {"region": "eu"}
+    for _ in range(2):
+        taken = await client.post("/recipients/alice/grants/revoke", json=place)
+        assert taken.status == (200 if _ == 0 else 400)
+    assert (await answer(await client.get("/recipients/alice")))["grants"] == [whole]
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "reason"),
+    [
+        ("PUT grants", {"share": "sales", "condition": "region ="}, "the condition ends too early"),
+        ("PUT grants", {"share": "sales", "condition": "a = recipient.b"}, "no property 'b'"),
+        ("PUT grants", {"share": "sales", "table": "t"}, "a grant for a table names its schema"),
+        ("PUT grants", {"share": "sales", "condition": ""}, "$.condition"),
+        ("PUT grants", {"share": "sales", "where": "x"}, "where"),
+        ("PUT properties", {"properties": {"": "x"}}, "properties"),
+        ("PUT properties", {"properties": {"a": 1}}, "properties"),
+        ("POST grants/revoke", {"share": "sales"}, "sales is not granted"),
+    ],
+)
+async def test_a_grant_or_property_that_is_none_is_refused(client, recorded, operation, body, reason):
+    await answer(await client.post("/recipients", json={"name": "alice"}), 201)
+    method, path = operation.split()
+    refused = await answer(await client.request(method, f"/recipients/alice/{path}", json=body), 400)
+    assert reason in refused["message"]
+    assert len(recorded) == 1
+
+
+async def test_a_share_of_a_part_is_known_and_what_is_wrong_with_a_grant_is_told(
+    aiohttp_client, open_database
+):
+    checked = []
+
+    def warnings(grants, properties):
+        checked.append((grants, properties))
+        return ["s.d.t is not checked"]
+
+    known = replace(administration(open_database), known_shares=lambda: ["sales"], grant_warnings=warnings)
+    client = await aiohttp_client(create_admin_app(known), headers={"Authorization": f"Bearer {TOKEN}"})
+    await answer(await client.post("/recipients", json={"name": "alice"}), 201)
+    grant = {"share": "news", "schema": "d", "condition": "p = 1"}
+    refused = await answer(await client.put("/recipients/alice/grants", json=grant), 400)
+    assert "share 'news' is not in the configuration" in refused["message"]
+    granted = await answer(await client.put("/recipients/alice/grants?allowAbsent=true", json=grant))
+    assert granted["warnings"] == ["s.d.t is not checked"]
+    assert [grants[0].share for grants, _ in checked] == ["news", "news"]

@@ -113,7 +113,9 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(strin
 
 @given(TEXTS, st.integers(0, 2**53), st.lists(TEXTS))
 def test_an_answer_has_the_bytes_of_its_fields_as_json(text, time_ms, texts):
-    recipient = Recipient(text, text, time_ms, (Token(time_ms, None),), tuple(texts), (), (), (), False)
+    recipient = Recipient(
+        text, text, time_ms, (Token(time_ms, None),), tuple(texts), (), (), (), False, (), {}
+    )
     assert encode(recipient) == orjson.dumps(
         {
             "name": text,
@@ -125,6 +127,8 @@ def test_an_answer_has_the_bytes_of_its_fields_as_json(text, time_ms, texts):
             "federationPolicies": [],
             "clients": [],
             "bearerTokensForbidden": False,
+            "grants": [],
+            "properties": {},
         }
     )
 

@@ -604,3 +604,86 @@ def test_a_profile_that_cannot_be_written_adds_no_client(run, config, tmp_path):
     assert run("client", "add", "acme", "--profile", str(tmp_path / "absent" / "a.share"))[0] == 1
     assert run("add", "new", "--oauth", "--oidc")[0] == 1
     assert run("show", "acme")[1] == before
+
+
+@pytest.fixture
+def tables(config, tmp_path):
+    """A table that is partitioned by `p`, one without partitions, and one without a log."""
+    for name, columns in (("parted", ["p"]), ("plain", [])):
+        log = tmp_path / name / "_delta_log"
+        log.mkdir(parents=True)
+        fields = [{"name": n, "type": "string", "nullable": True, "metadata": {}} for n in ("p", "x")]
+        metadata = {
+            "id": name,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": fields}),
+            "partitionColumns": columns,
+            "configuration": {},
+        }
+        actions = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}]
+        (log / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)))
+    entries = [{"name": name, "location": str(tmp_path / name)} for name in ("parted", "plain", "absent")]
+    share = {"name": "sales", "schemas": [{"name": "d", "tables": entries}]}
+    config.write_text(json.dumps({"version": 1, "shares": [share, {"name": "a.b"}]}))
+
+
+def test_parts_of_shares_are_granted_shown_and_taken_back(tables, run):
+    assert run("add", "acme")[0] == 0
+    assert run("property", "acme", "region=eu", "tier=a b") == (
+        0,
+        run("show", "acme")[1].splitlines()[0] + "\n",
+        "",
+    )
+    code, out, err = run("grant", "acme", "sales.d.parted", "--where", "p = recipient.region")
+    assert (code, err) == (0, "")
+    assert "shares sales.d.parted where p = recipient.region;" in out
+    assert "; region=eu; tier=a b" in out
+    assert run("grant", "acme", "a.b", "sales.d.plain")[0] == 0
+    assert "shares a.b, sales.d.parted where p = recipient.region, sales.d.plain;" in run("show", "acme")[1]
+    code, _, err = run("property", "acme", "--remove", "region")
+    assert (code, "the recipient has no property 'region'" in err) == (1, True)
+    assert run("revoke", "acme", "--share", "sales.d.parted", "--share", "a.b")[0] == 0
+    assert run("revoke", "acme", "--share", "sales.d.plain")[0] == 0
+    code, out, _ = run("property", "acme", "--remove", "region", "tier=")
+    assert (code, "shares none;" in out, "; tier=" in out) == (0, True, True)
+    history = run("history", "acme")[1]
+    for text in (
+        "granted=sales.d.parted where p = recipient.region",
+        "granted=`a.b`; sales.d.plain",
+        "revoked=sales.d.parted; `a.b`",
+        "properties=region tier",
+    ):
+        assert text in history
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (["sales.d.plain", "--where", "p = 'a'"], 1, "sales.d.plain: column 'p' is no partition column"),
+        (["sales.d.parted", "--where", "q = 'a'"], 1, "no one column is named 'q'"),
+        (["sales.d.parted", "--where", "p ="], 1, "the condition ends too early"),
+        (["sales.d.parted", "--where", "p = recipient.x"], 1, "the recipient has no property 'x'"),
+        (["news.d", "--where", "p = 'a'"], 1, "share 'news' is not in the configuration"),
+        (["sales.d.parted", "--allow", "192.0.2.1"], 1, "parts of shares and networks are two commands"),
+        (["--where", "p = 'a'"], 1, "name shares"),
+        (
+            ["sales", "--where", "p = 'a'"],
+            0,
+            "sales.d.plain: column 'p' is no partition column; they are refused",
+        ),
+        (["sales.d.absent", "--where", "p = 'a'"], 0, "sales.d.absent is not checked, it cannot be read"),
+        (["sales.d.other", "--where", "p = 'a'"], 0, "has no table that sales.d.other is for"),
+        (["news.d", "--where", "p = 'a'", "--allow-absent"], 0, "has no table that news.d is for"),
+    ],
+)
+def test_a_condition_is_compared_with_its_tables_when_it_is_given(tables, run, arguments, code, reason):
+    assert run("add", "acme")[0] == 0
+    found, _, err = run("grant", "acme", *arguments)
+    assert (found, reason in err) == (code, True), err
+    assert ("shares none;" in run("show", "acme")[1]) is (code == 1)
+
+
+def test_a_condition_beside_a_whole_share_is_said_to_hide_nothing(tables, run):
+    assert run("add", "acme", "--share", "sales")[0] == 0
+    code, _, err = run("grant", "acme", "sales.d.parted", "--where", "p = 'a'")
+    assert (code, "the share is granted as a whole, too" in err) == (0, True)

@@ -1,0 +1,75 @@
+"""Checks grants with conditions against the tables that they are for.
+
+In: a configuration and a grant. Out: warnings, or RecipientError for a condition that the partition columns
+of no table decide. Blocks: the logs of tables are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from gateway.access.catalog import Recipient
+from gateway.access.grants import place_text
+from gateway.access.recipient_records import RecipientError
+from gateway.errors import GatewayError
+from gateway.state import GatewayState
+from gateway.tables.native import LogError, RuleRefused
+from gateway.tables.rules import InvalidRule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gateway.access.catalog import SharedTable
+    from gateway.access.grants import Grant
+    from gateway.config import Config
+
+MAX_TABLES = 50
+"""The tables that are read for a grant of many."""
+
+
+def grant_warnings(
+    config: Config, grants: Iterable[Grant], properties: tuple[tuple[str, str], ...]
+) -> list[str]:
+    """Return what is wrong with grants that may be given nevertheless.
+
+    Raises RecipientError for a condition that each of its tables was read for and none decides.
+    """
+    state = GatewayState.of(config)
+    try:
+        return [
+            warning
+            for grant in grants
+            if grant.condition is not None
+            for warning in _warnings(state, grant, properties)
+        ]
+    finally:
+        state.tables.close()
+
+
+def _warnings(state: GatewayState, grant: Grant, properties: tuple[tuple[str, str], ...]) -> Iterator[str]:
+    recipient = Recipient("", frozenset(), (), (grant,), properties)
+    refused, decided, unread = [], 0, []
+    for table in islice(_tables(state, recipient), MAX_TABLES):
+        try:
+            opened = state.tables.open(table)
+            rule = opened.rule
+            if rule is not None:
+                opened.snapshot().check_rule(rule)
+            decided += 1
+        except (RuleRefused, InvalidRule) as error:
+            refused.append(f"{table.full_name}: {error.detail}")
+        except (LogError, GatewayError) as error:
+            unread.append(f"{table.full_name} is not checked, it cannot be read: {error}")
+    if refused and not decided and not unread:
+        raise RecipientError(f"the condition for {place_text(grant)}: {'; '.join(refused)}")
+    if not refused and not decided and not unread:
+        yield f"the configuration has no table that {place_text(grant)} is for; its condition is not checked"
+    yield from (f"requests for {problem}; they are refused" for problem in refused)
+    yield from unread
+
+
+def _tables(state: GatewayState, recipient: Recipient) -> Iterator[SharedTable]:
+    for share in state.catalog.shares_of(recipient):
+        yield from state.catalog.share(recipient, share.name).tables()

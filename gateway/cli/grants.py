@@ -1,0 +1,102 @@
+"""Grants for parts of shares and properties of recipients, on the command line.
+
+In: parsed arguments of `recipient grant`, `revoke` and `property`. Out: the changed record. A condition is
+parsed, and compared with the partition columns of the tables that it is for, before anything is changed.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from gateway.access.recipient_records import RecipientError, RecipientRecord
+from gateway.cli.federation_policies import printable
+from gateway.config.sections import EVERY_SHARE
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gateway.access.recipient_store import RecipientDatabase
+    from gateway.config import Config
+
+
+def add_grant_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `grant` for shares and their parts."""
+    parser.add_argument(
+        "shares",
+        nargs="*",
+        metavar="SHARE[.SCHEMA[.TABLE]]",
+        help="a share to grant, or a part of it; '*' for all; names with dots in backticks",
+    )
+    parser.add_argument(
+        "--where",
+        metavar="CONDITION",
+        help="grant the files alone for which this is true: SQL over partition columns",
+    )
+
+
+def add_property_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `property`."""
+    parser.add_argument("set", nargs="*", metavar="NAME=TEXT", help="set this property")
+    parser.add_argument(
+        "--remove", action="append", default=[], metavar="NAME", help="remove this property; may be repeated"
+    )
+
+
+def grant_of_parts(
+    database: RecipientDatabase, config: Config, arguments: argparse.Namespace
+) -> RecipientRecord | None:
+    """Grant parts of shares; None where the arguments name whole shares alone."""
+    # Other operations start sooner without the native module.
+    from gateway.access.grant_operations import grant_parts, place_of  # noqa: PLC0415
+    from gateway.admin.grant_checks import grant_warnings  # noqa: PLC0415
+    from gateway.tables.rules import native_rule  # noqa: PLC0415
+
+    known = [share.name for share in config.shares]
+    grants = [place_of(text, known, arguments.where) for text in arguments.shares]
+    if all(grant.is_whole_share for grant in grants):
+        if arguments.where is not None:
+            raise RecipientError("grant: --where is for the shares that are granted")
+        return None
+    if arguments.networks is not None:
+        raise RecipientError("grant: parts of shares and networks are two commands")
+    before = database.show(arguments.name)
+    warnings = grant_warnings(config, grants, before.properties)
+    record = grant_parts(
+        database, before.name, grants, native_rule, known_shares=None if arguments.allow_absent else known
+    )
+    if arguments.where is not None and {EVERY_SHARE, *(grant.share for grant in grants)} & {*record.shares}:
+        warnings.append("the share is granted as a whole, too: the condition hides nothing until that ends")
+    for warning in warnings:
+        sys.stderr.write(f"delta-gateway recipient: warning: {printable(warning)}\n")
+    return record
+
+
+def revoke_of_parts(
+    database: RecipientDatabase, config: Config, arguments: argparse.Namespace
+) -> RecipientRecord | None:
+    """Take grants for parts of shares back; None where the arguments name whole grants of shares alone."""
+    from gateway.access.grant_operations import place_of, revoke_parts  # noqa: PLC0415
+
+    record = database.show(arguments.name)
+    known = [*record.shares, *(share.name for share in config.shares)]
+    places = [place_of(text, known) for text in arguments.shares]
+    if all(place.is_whole_share and place.share in record.shares for place in places):
+        return None
+    return revoke_parts(database, record.name, places)
+
+
+def change_properties(database: RecipientDatabase, arguments: argparse.Namespace) -> RecipientRecord:
+    """Set and remove properties."""
+    from gateway.access.grant_operations import set_properties  # noqa: PLC0415
+    from gateway.tables.rules import native_rule  # noqa: PLC0415
+
+    changes: dict[str, str | None] = dict.fromkeys(arguments.remove)
+    for text in arguments.set:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise RecipientError(f"property: {text!r} is not NAME=TEXT")
+        changes[key] = value
+    if not changes:
+        raise RecipientError("property: give NAME=TEXT, or --remove NAME")
+    return set_properties(database, arguments.name, changes, native_rule)
