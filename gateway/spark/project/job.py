@@ -42,6 +42,8 @@ _KEPT_DAYS = 90
 _PROPERTIES = {
     "delta.enableDeletionVectors": "true",
     "delta.enableChangeDataFeed": "true",
+    # The published commits have none, whatever a cluster gives to new tables.
+    "delta.enableInCommitTimestamps": "false",
     # VACUUM takes a removed file for one that never was in the table once Delta has forgotten its removal.
     **dict.fromkeys(WORK_PROPERTIES, f"interval {_KEPT_DAYS} days"),
 }

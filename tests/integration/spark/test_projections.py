@@ -324,10 +324,13 @@ def test_maintenance_drops_removed_rows_and_keeps_the_shared_history(kept: Kept)
     assert "vacuumed" not in kept.steps
 
 
-def test_settings_of_a_session_change_no_whole_write(spark: Any, tmp_path: Path) -> None:
+def test_settings_of_a_session_change_no_projection(spark: Any, tmp_path: Path) -> None:
     kept = made(spark, tmp_path, columns=RULE["columns"][2:4], partitionBy=["area"])
     kept.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    kept.spark.conf.set("spark.databricks.delta.properties.defaults.enableInCommitTimestamps", "true")
     kept.run()
+    first = Path(kept.target.root, "_delta_log", f"{0:020}.json").read_text()
+    assert '"inCommitTimestamp"' not in first
     kept.sql("CREATE OR REPLACE TABLE {t} USING delta AS SELECT * FROM {t} WHERE zip NOT LIKE '1%'")
     kept.sql("ALTER TABLE {t} ALTER COLUMN zip COMMENT 'changed'")
     assert kept.run().how == "whole"
@@ -351,6 +354,18 @@ def test_the_proof_decides_what_is_published(kept: Kept, monkeypatch: pytest.Mon
         assert digest(kept.served()) == before
     outcome = kept.run()
     assert (outcome.how, "the changes did not lead to" in outcome.remark) == ("whole", True)
+    kept.assert_equal()
+    monkeypatch.undo()
+    # Another writer is faster than the publication: what it wrote has no proof.
+    publish = Job._publish
+
+    def late(job: Job, *rest: Any) -> Any:
+        kept.served().limit(3).write.format("delta").mode("append").save(f"{kept.target.root}/data")
+        return publish(job, *rest)
+
+    monkeypatch.setattr(Job, "_publish", late)
+    kept.sql("DELETE FROM {t} WHERE id > 190")
+    assert kept.run().how == "changes"
     kept.assert_equal()
     monkeypatch.undo()
     # A published version that differs is found by the proof of all rows.
