@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gateway.protocol.profile import TOKEN_ENDPOINT
 from gateway.routes import (
+    activation,
     changes,
     discovery,
     files,
@@ -53,10 +54,12 @@ def create_app(
     configured. `audit` is the open audit log, if one is configured. `activity` remembers recent requests. The
     caller closes the tables of `state`.
     """
+    limits = RequestLimits.of(config, workers=workers, shared=shared_limits)
+    links = activation.Activation(config.prefixes[0], limits.attempts, audit, now_ms)
     return RequestPipeline(
-        Router(all_routes(config.prefixes), prefixes=config.prefixes),
+        Router([*all_routes(config.prefixes), *links.routes()], prefixes=config.prefixes),
         GatewayState.of(config, now_ms=now_ms, token_secret=token_secret),
-        RequestLimits.of(config, workers=workers, shared=shared_limits),
+        limits,
         RequestRecorder(metrics or Metrics(), audit, now_ms, activity),
         audits_first=config.gateway.audit is not None and config.gateway.audit.fail_closed,
         middleware=middleware,

@@ -31,8 +31,17 @@ class RecipientExists(RecipientError):
     """Raised when the name is taken in the database or in the configuration file."""
 
 
+MAX_LINK_SECONDS = 30 * 86_400
+"""Maximum life of an activation link: it waits in a mailbox."""
 MAX_LIFE_SECONDS = 10 * 365 * 86_400
 """Of a token or secret."""
+
+
+class LinkInvalid(RecipientError):
+    """Raised for an activation link that is unknown, was used or has ended: one text for all."""
+
+    def __init__(self) -> None:
+        super().__init__("this link does not exist, was used already, or has ended")
 
 
 class NewRecipient(TypedDict, total=False):
@@ -125,6 +134,15 @@ class IssuedSecret:
     client_id: str
     secret: str = field(repr=False)
     expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedLink:
+    """A new activation link, with the plain text of its code, which is not stored."""
+
+    recipient: str
+    code: str = field(repr=False)
+    expires_ms: int
 
 
 @dataclass(frozen=True, slots=True)

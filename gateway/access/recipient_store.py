@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from sqlalchemy import Column, Connection, Table, delete, insert, select
 
-from gateway.access import client_rows, grant_rows, recipient_rows, token_rows
+from gateway.access import activation_rows, client_rows, grant_rows, recipient_rows, token_rows
+from gateway.access.activation_rows import LinkKind
 from gateway.access.authentication import token_hash
 from gateway.access.federation import FederationPolicy
 from gateway.access.recipient_names import (
@@ -29,9 +30,12 @@ from gateway.access.recipient_names import (
 )
 from gateway.access.recipient_records import (
     MAX_LIFE_SECONDS,
+    MAX_LINK_SECONDS,
     Change,
+    IssuedLink,
     IssuedSecret,
     IssuedToken,
+    LinkInvalid,
     NewRecipient,
     Purged,
     RecipientError,
@@ -43,6 +47,7 @@ from gateway.access.recipient_records import (
 from gateway.access.recorded_database import RecordedDatabase, Subject, nothing
 from gateway.config.sections import EVERY_SHARE
 from gateway.database.schema import (
+    ACTIVATION_LINKS,
     CLIENT_SECRETS,
     HISTORY,
     NETWORKS,
@@ -265,6 +270,108 @@ class RecipientDatabase(RecordedDatabase):
         detail |= {"client": client_id, "secretExpiresMs": _end_text(expires_ms)}
         return IssuedSecret(name, client_id, secret, expires_ms)
 
+    def add_with_link(
+        self,
+        name: str,
+        *,
+        valid_for_seconds: int,
+        kind: LinkKind = "token",
+        expires_in_seconds: int | None = None,
+        **described: Unpack[NewRecipient],
+    ) -> IssuedLink:
+        """Add a recipient without a token, and return a link that gives its first one.
+
+        `valid_for_seconds` is the life of the link, `expires_in_seconds` that of the token or secret that it
+        gives. A recipient of `kind` "client" may use no bearer tokens.
+        """
+        self._check_new(name, described.get("comment", ""))
+        with self._change("createRecipient", name) as (connection, detail):
+            self._insert(connection, name, detail, **described)
+            if kind == "client":
+                client_rows.forbid_bearer_tokens(connection, name, forbidden=True)
+                detail["bearerTokensForbidden"] = "true"
+            return self._link(
+                connection,
+                name,
+                detail,
+                valid_for_seconds=valid_for_seconds,
+                kind=kind,
+                expires_in_seconds=expires_in_seconds,
+            )
+
+    def add_link(
+        self, name: str, *, valid_for_seconds: int, expires_in_seconds: int | None = None
+    ) -> IssuedLink:
+        """Return a link that gives a recipient another token, or another client where tokens are forbidden.
+
+        Unused links of the recipient end. Raises RecipientNotFound.
+        """
+        with self._change("createActivationLink", name) as (connection, detail):
+            record = _one(connection, name)
+            kind: LinkKind = "client" if record.forbids_bearer_tokens else "token"
+            activation_rows.delete_open(connection, record.name)
+            return self._link(
+                connection,
+                record.name,
+                detail,
+                valid_for_seconds=valid_for_seconds,
+                kind=kind,
+                expires_in_seconds=expires_in_seconds,
+            )
+
+    def activate(self, code: str) -> IssuedToken | IssuedSecret:
+        """Use a link: issue its token, or its client with a secret. Raises LinkInvalid.
+
+        The youngest token of the recipient stays valid, as for a rotation.
+        """
+        with self.database.reading() as connection:
+            link = activation_rows.find(connection, code, self.now_ms())
+        if link is None:
+            raise LinkInvalid
+        with self._change("activateRecipient", link.recipient) as (connection, detail):
+            if not activation_rows.use(connection, link, self.now_ms()):
+                raise LinkInvalid
+            detail["link"] = activation_rows.link_id(link.sha256)
+            record = _one(connection, link.recipient)
+            if link.kind == "client":
+                client_id = client_rows.insert_client(connection, record, self.now_ms())
+                return self._issue_secret(connection, record.name, client_id, link.lifetime_seconds, detail)
+            token_rows.end_old(
+                connection,
+                TOKENS,
+                record.tokens,
+                now_ms=self.now_ms(),
+                expires_in_seconds=MAX_LIFE_SECONDS,
+            )
+            return self._issue(connection, record.name, link.lifetime_seconds, detail)
+
+    def _link(
+        self,
+        connection: Connection,
+        name: str,
+        detail: dict[str, str],
+        *,
+        valid_for_seconds: int,
+        kind: LinkKind,
+        expires_in_seconds: int | None,
+    ) -> IssuedLink:
+        if not 0 < valid_for_seconds <= MAX_LINK_SECONDS:
+            raise RecipientError(f"a link's life: 1 to {MAX_LINK_SECONDS} seconds")
+        now_ms, code = self.now_ms(), secrets.token_urlsafe(TOKEN_BYTES)
+        _end(now_ms, expires_in_seconds, "token")
+        expires_ms = now_ms + valid_for_seconds * 1000
+        sha256 = activation_rows.insert_link(
+            connection,
+            name,
+            code,
+            kind=kind,
+            now_ms=now_ms,
+            expires_ms=expires_ms,
+            lifetime_seconds=expires_in_seconds,
+        )
+        detail |= {"link": activation_rows.link_id(sha256), "linkExpiresMs": str(expires_ms)}
+        return IssuedLink(name, code, expires_ms)
+
     def add_policy(
         self, name: str, policy_name: str, policy: FederationPolicy, *, allow_absent: bool = False
     ) -> RecipientRecord:
@@ -391,7 +498,7 @@ class RecipientDatabase(RecordedDatabase):
             return issued
 
     def revoke(self, name: str, *, shares: Sequence[str] = ()) -> RecipientRecord:
-        """End all tokens and client secrets of a recipient or, with `shares`, revoke only these grants."""
+        """End all tokens, client secrets and unused links of a recipient; with `shares` only these grants."""
         action = "updateSharePermissions" if shares else "revokeRecipientTokens"
         with self._change(action, name) as (connection, detail):
             record = _one(connection, name)
@@ -399,6 +506,7 @@ class RecipientDatabase(RecordedDatabase):
                 grant_rows.delete_shares(connection, record, shares)
                 detail["revoked"] = _listed(shares)
             else:
+                activation_rows.delete_open(connection, record.name)
                 for token in record.tokens:
                     token_rows.end(connection, TOKENS, token.sha256, self.now_ms())
                 for client in record.clients:
@@ -442,8 +550,14 @@ class RecipientDatabase(RecordedDatabase):
     def purge(
         self, *, tokens_expired_for_seconds: int | None = None, history_older_than_seconds: int | None = None
     ) -> Purged:
-        """Delete tokens, client secrets and changes that are older than the given ages; None: none."""
+        """Delete tokens, client secrets and changes that are older than the given ages; None: none.
+
+        Activation links that ended are deleted with the tokens.
+        """
         with self._change("purgeRecipients", NOBODY) as (connection, detail):
+            self._delete_older(
+                connection, ACTIVATION_LINKS, ACTIVATION_LINKS.c.expires_ms, tokens_expired_for_seconds
+            )
             purged = Purged(
                 self._delete_older(connection, TOKENS, TOKENS.c.expires_ms, tokens_expired_for_seconds)
                 + self._delete_older(

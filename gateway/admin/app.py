@@ -27,6 +27,7 @@ OPERATIONS = (
     Operation("POST", "/purge", handlers.purge),
     Operation("POST", "/recipients/{name}/rotate", handlers.rotate_token),
     Operation("POST", "/recipients/{name}/revoke", handlers.revoke_tokens),
+    Operation("POST", "/recipients/{name}/activation-links", handlers.add_activation_link, 201),
     Operation("GET", "/recipients/{name}/federation-policies", handlers.list_policies),
     Operation(
         "POST",

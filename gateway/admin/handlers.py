@@ -27,6 +27,8 @@ from gateway.access.recipient_records import (
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.admin.call import Call
 from gateway.admin.messages import (
+    ActivationLink,
+    ActivationLinkLife,
     Addition,
     BearerTokens,
     Change,
@@ -59,7 +61,7 @@ from gateway.admin.messages import (
 from gateway.admin.openapi import DOCUMENT
 from gateway.database.errors import DatabaseMissing
 from gateway.errors import InvalidParameter
-from gateway.protocol.profile import TOKEN_ENDPOINT, oauth_profile
+from gateway.protocol.profile import TOKEN_ENDPOINT, activation_url, oauth_profile
 from gateway.tables.rules import native_rule
 from gateway.telemetry.metrics import CONTENT_TYPE
 from gateway.web.error_response import JSON_CONTENT_TYPE
@@ -124,7 +126,9 @@ async def show_recipient(call: Call) -> RecipientHistory:
 
 
 async def add_recipient(call: Call, body: Addition) -> Issued:
-    """Add a recipient, and return the profile of its first token."""
+    """Add a recipient, and return the profile of its first token, or a link that gives it."""
+    if body.activation:
+        return await _add_with_link(call, body)
     if body.oauth_client:
         return await _add_with_client(call, body)
     if body.federation_policies:
@@ -154,6 +158,35 @@ async def _add_with_client(call: Call, body: Addition) -> Issued:
         create=True,
     )
     return Issued(issued.recipient, client_profile_of(call.administration.endpoint(), issued))
+
+
+async def _add_with_link(call: Call, body: Addition) -> Issued:
+    if body.federation_policies:
+        raise InvalidParameter("activation and federationPolicies exclude each other")
+    link = await call.with_database(
+        lambda database: database.add_with_link(
+            body.name,
+            valid_for_seconds=body.link_expires_in_seconds,
+            kind="client" if body.oauth_client else "token",
+            expires_in_seconds=body.expires_in_seconds,
+            **_described(body),
+        ),
+        create=True,
+    )
+    return Issued(link.recipient, activation_url=activation_url(call.administration.endpoint(), link.code))
+
+
+async def add_activation_link(call: Call, body: ActivationLinkLife) -> ActivationLink:
+    """Return a link that gives another profile once; unused links of the recipient end."""
+    link = await call.with_database(
+        lambda database: database.add_link(
+            call.name,
+            valid_for_seconds=body.link_expires_in_seconds,
+            expires_in_seconds=body.expires_in_seconds,
+        )
+    )
+    url = activation_url(call.administration.endpoint(), link.code)
+    return ActivationLink(link.recipient, url, link.expires_ms)
 
 
 async def _add_federated(call: Call, body: Addition) -> Issued:

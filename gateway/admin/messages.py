@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from gateway.access.grants import MAX_CONDITION_BYTES
 from gateway.access.recipient_names import MAX_NAME_LENGTH, MAX_POLICY_TEXT_LENGTH
-from gateway.access.recipient_records import MAX_LIFE_SECONDS
+from gateway.access.recipient_records import MAX_LIFE_SECONDS, MAX_LINK_SECONDS
 from gateway.config.sections import MAX_PROPERTY_LENGTH
 from gateway.protocol.profile import Profile
 from gateway.web.error_response import ErrorCode
@@ -37,6 +37,13 @@ Refusal = Annotated[str | None, Meta(description="reason why the configuration w
 AllowAbsent = Annotated[bool, Meta(description="accept shares that are not in the configuration yet")]
 
 
+DEFAULT_LINK_SECONDS = 3 * 86_400
+LinkLife = Annotated[
+    int,
+    Meta(ge=1, le=MAX_LINK_SECONDS, description="life of the activation link"),
+]
+
+
 class Request(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Base of request bodies."""
 
@@ -54,6 +61,11 @@ class Addition(Request, frozen=True):
     networks: Networks = ()
     expires_in_seconds: Life | None = None
     allow_absent: AllowAbsent = False
+    activation: Annotated[
+        bool,
+        Meta(description="with an activation link, which gives the profile once, instead of the profile"),
+    ] = False
+    link_expires_in_seconds: LinkLife = DEFAULT_LINK_SECONDS
     oauth_client: Annotated[
         bool,
         Meta(description="with a client instead of a bearer token, which is then forbidden to the recipient"),
@@ -237,14 +249,31 @@ class Recipients(Answer, frozen=True):
     recipients: tuple[Recipient, ...]
 
 
-class Issued(Answer, frozen=True):
+class Issued(Answer, frozen=True, omit_defaults=True):
     """A new token, as a profile that is shown once.
 
-    The profile of a recipient with federation policies is one to complete.
+    The profile of a recipient with federation policies is one to complete. With an activation link there is
+    no profile, which the link gives.
     """
 
     recipient: str
-    profile: Profile
+    profile: Profile | None = None
+    activation_url: str | None = None
+
+
+class ActivationLinkLife(Request, frozen=True):
+    """The lives of an activation link, and of its token or secret. Without the latter: no end."""
+
+    link_expires_in_seconds: LinkLife = DEFAULT_LINK_SECONDS
+    expires_in_seconds: Life | None = None
+
+
+class ActivationLink(Answer, frozen=True):
+    """A link that gives a profile once. Its part behind `#` is a secret."""
+
+    recipient: str
+    activation_url: str
+    expires_ms: TimeMs
 
 
 class Purged(Answer, frozen=True):

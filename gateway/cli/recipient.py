@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from gateway.access.audited_database import open_database
 from gateway.access.grants import grant_text
 from gateway.access.recipient_records import Change, RecipientError, RecipientRecord, profile_of
+from gateway.cli.activation_links import add_link_arguments, print_link
 from gateway.cli.durations import life, seconds
 from gateway.cli.federation_policies import add_policy_arguments, policy_of, policy_text, printable
 from gateway.cli.grants import (
@@ -133,6 +134,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="add a client that gets short-lived tokens here for its secret, instead of a bearer token",
     )
+    link = operation(
+        "link",
+        "print an activation link, which gives another profile once",
+        "acme -c share.yaml --link-expires 24h --expires 90d",
+    )
+    add_link_arguments(add, link)
     client = operation(
         "client",
         "add, list, rotate or remove the clients that get short-lived tokens for a secret",
@@ -182,21 +189,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'acme -c share.yaml sales.public.orders --where "country = recipient.country"',
     )
     add_grant_arguments(grant)
-    restriction = grant.add_mutually_exclusive_group()
-    restriction.add_argument(
-        "--allow",
-        dest="networks",
-        action="append",
-        metavar="NETWORK",
-        help="accept the recipient from this network only, instead of the earlier ones; may be repeated",
-    )
-    restriction.add_argument(
-        "--allow-anywhere",
-        dest="networks",
-        action="store_const",
-        const=[],
-        help="accept the recipient from every network",
-    )
+    _add_restriction_arguments(grant)
     policy = operation(
         "policy",
         "add, list or remove the policies that accept tokens of an identity provider",
@@ -249,6 +242,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     history.add_argument("name", nargs="?", metavar="NAME", help="the recipient; default: all")
     operation("list", "list all recipients", "-c share.yaml", named=False)
+
+
+def _add_restriction_arguments(grant: argparse.ArgumentParser) -> None:
+    restriction = grant.add_mutually_exclusive_group()
+    restriction.add_argument(
+        "--allow",
+        dest="networks",
+        action="append",
+        metavar="NETWORK",
+        help="accept the recipient from this network only, instead of the earlier ones; may be repeated",
+    )
+    restriction.add_argument(
+        "--allow-anywhere",
+        dest="networks",
+        action="store_const",
+        const=[],
+        help="accept the recipient from every network",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -305,6 +316,9 @@ def _user() -> str:
 
 
 def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
+    if arguments.activation:
+        _add_with_link(database, config, arguments)
+        return
     if arguments.oauth:
         if arguments.oidc:
             raise RecipientError("add: --oauth and --oidc exclude each other")
@@ -325,6 +339,27 @@ def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namesp
         )
     _warn_of_host(config, arguments)
     _report_file(arguments)
+
+
+def _add_with_link(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
+    if arguments.oidc or arguments.profile is not None:
+        raise RecipientError("add: --activation excludes --oidc and --profile")
+    _refuse_provider_options(arguments)
+    issued = database.add_with_link(
+        arguments.name,
+        valid_for_seconds=arguments.link_expires,
+        kind="client" if arguments.oauth else "token",
+        expires_in_seconds=arguments.expires,
+        **described_by(arguments),
+    )
+    print_link(config, issued, _time(issued.expires_ms))
+
+
+def _link(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
+    issued = database.add_link(
+        arguments.name, valid_for_seconds=arguments.link_expires, expires_in_seconds=arguments.expires
+    )
+    print_link(config, issued, _time(issued.expires_ms))
 
 
 def _refuse_provider_options(arguments: argparse.Namespace) -> None:
@@ -481,6 +516,7 @@ def _list(database: RecipientDatabase, _config: Config, _arguments: argparse.Nam
 _OPERATIONS: Mapping[str, Callable[[RecipientDatabase, Config, argparse.Namespace], None]] = {
     "add": _add,
     "rotate": _rotate,
+    "link": _link,
     "revoke": _revoke,
     "grant": _grant,
     "property": _property,

@@ -44,6 +44,7 @@ def routes() -> list[web.RouteDef]:
         web.get(RECIPIENT, recipient_pages.recipient),
         web.post(f"{RECIPIENT}/rotate", recipient_pages.rotate),
         web.post(f"{RECIPIENT}{any_name('/clients/{client}')}/rotate", recipient_pages.rotate_client),
+        web.post(f"{RECIPIENT}/link", recipient_pages.link),
         web.post(f"{RECIPIENT}/revoke", recipient_pages.revoke),
         web.post(f"{RECIPIENT}/grant", recipient_pages.grant),
         web.post(f"{RECIPIENT}/take-back", recipient_pages.take_back),

@@ -14,7 +14,7 @@ from gateway.access.recipient_records import RecipientNotFound, TokenRecord
 from gateway.admin import handlers
 from gateway.admin.call import Call
 from gateway.admin.codec import decode_query
-from gateway.admin.messages import Addition, GrantOptions, Rotation
+from gateway.admin.messages import ActivationLinkLife, Addition, GrantOptions, Rotation
 from gateway.console.forms import form_of
 from gateway.console.listing import Listing, Wanted, listing
 from gateway.console.protection import PREFIX
@@ -22,7 +22,7 @@ from gateway.console.questions import AskShares
 from gateway.console.rendering import redirect, respond
 from gateway.console.site import SITE, session_of
 from gateway.database.errors import DatabaseMissing
-from gateway.errors import InvalidParameter, NotFound
+from gateway.errors import InvalidParameter, NotFound, Unavailable
 from gateway.protocol.profile import Profile, profile_text
 
 if TYPE_CHECKING:
@@ -148,12 +148,15 @@ async def add(request: web.Request) -> web.Response:
         "name": sent.get("name", "").strip(),
         "comment": sent.get("comment", "").strip(),
         "oauthClient": sent.get("kind") == "client",
+        "activation": sent.get("hand_over") == "link",
     }
     if share := sent.get("share", "").strip():
         fields["shares"] = [share]
     if (life := _seconds(sent.get("days"), DAY_SECONDS)) is not None:
         fields["expiresInSeconds"] = life
     issued = await handlers.add_recipient(_call(request), decode_query(fields, Addition))
+    if issued.activation_url is not None:
+        return await _linked(request, issued.recipient, issued.activation_url)
     return await _issued(request, issued.recipient, issued.profile)
 
 
@@ -227,7 +230,21 @@ def _seconds(sent: str | None, unit_seconds: int) -> int | None:
     return int(text) * unit_seconds
 
 
-async def _issued(request: web.Request, name: str, profile: Profile) -> web.Response:
+async def link(request: web.Request) -> web.Response:
+    """Make an activation link, and show it once."""
+    sent = await form_of(request)
+    life = _seconds(sent.get("days"), DAY_SECONDS)
+    made = await handlers.add_activation_link(_call(request), ActivationLinkLife(expires_in_seconds=life))
+    return await _linked(request, made.recipient, made.activation_url)
+
+
+async def _linked(request: web.Request, name: str, url: str) -> web.Response:
+    return await respond(request, "link.html", status=201, name=name, url=url, back=recipient_path(name))
+
+
+async def _issued(request: web.Request, name: str, profile: Profile | None) -> web.Response:
+    if profile is None:
+        raise Unavailable("The server gave no profile.")
     text = profile_text(profile)
     return await respond(
         request,

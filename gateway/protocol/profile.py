@@ -7,6 +7,8 @@ from typing import Literal, NotRequired, TypedDict
 
 PROFILE_VERSION = 1
 OAUTH_PROFILE_VERSION = 2
+ACTIVATION = "/activate"
+"""Path of the page that gives a profile by a link, below the sharing endpoint."""
 TOKEN_ENDPOINT = "/oauth/token"  # noqa: S105 - a path
 """Path of the server's token endpoint, below the sharing endpoint."""
 
@@ -60,6 +62,11 @@ def oauth_profile(
     if scope is not None:
         values["scope"] = scope
     return values
+
+
+def activation_url(endpoint: str, code: str) -> str:
+    """Return an activation link. Browsers send its part behind `#` to no server."""
+    return f"{endpoint}{ACTIVATION}#{code}"
 
 
 def profile_text(content: Profile) -> str:

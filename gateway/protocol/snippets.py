@@ -27,6 +27,46 @@ curl:
 """
 
 
+def labelled(
+    profile: str, endpoint: str, share: str, table: str, *, has_token: bool
+) -> list[tuple[str, str]]:
+    """Return how to read a share by each client, as pairs of the client and its text.
+
+    `profile` is the name of the profile's file; `has_token`: it holds a bearer token, as some clients need.
+    """
+    name, url = (json.dumps(text, ensure_ascii=False) for text in (profile, f"{profile}#{table}"))
+    texts = {
+        "Python": f"""\
+# pip install delta-sharing
+import delta_sharing
+
+print(delta_sharing.SharingClient({name}).list_all_tables())""",
+        "pandas": f"""\
+# pip install delta-sharing
+import delta_sharing
+
+data = delta_sharing.load_as_pandas({url})
+print(data.head())""",
+        "Spark": f"""\
+# with the package io.delta:delta-sharing-spark_2.13
+spark.read.format("deltaSharing").load({url}).show()""",
+        "DuckDB": f"""\
+# pip install delta-sharing duckdb
+import delta_sharing
+import duckdb
+
+data = delta_sharing.load_as_pandas({url})
+print(duckdb.sql("FROM data LIMIT 10"))""",
+    }
+    if has_token:
+        texts["Power BI"] = f"""\
+Get Data > Delta Sharing
+Server URL: {endpoint}
+Bearer token: bearerToken of the profile"""
+        texts["curl"] = curl(Path(profile), f"{endpoint}/shares/{quote(share, safe='')}/all-tables")
+    return list(texts.items())
+
+
 def curl(profile: Path, url: str) -> str:
     """Return the command that fetches a URL with the token of a profile."""
     expression = r"""'s/.*"bearerToken": "\([^"]*\)".*/\1/p'"""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from gateway.access.authentication import token_hash
+from gateway.access.recipient_records import LinkInvalid
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.admin.administration import ADMINISTRATION, Administration, ReloadResult, WorkerReload
 from gateway.admin.app import create_admin_app
@@ -113,6 +115,48 @@ async def test_a_reload_answers_with_the_result_of_each_worker(client):
             {"worker": 1, "processId": 18, "reloaded": False, "refused": "the port cannot change"},
         ],
     }
+
+
+async def test_a_link_in_place_of_a_profile(client, open_database):
+    body = {"name": "alice", "shares": ["sales"], "expiresInSeconds": 60, "activation": True}
+    issued = await answer(await client.post("/recipients", json=body), 201)
+    assert "profile" not in issued
+    page, _, code = issued["activationUrl"].partition("#")
+    assert page == "https://share.example/delta-sharing/activate"
+    with closing(open_database("tests")) as database:
+        assert database.show("alice").tokens == ()
+        given = database.activate(code)
+        assert given.expires_ms == NOW_MS + 60_000
+        with pytest.raises(LinkInvalid):
+            database.activate(code)
+    link = await answer(await client.post("/recipients/ALICE/activation-links", json={}), 201)
+    assert link["expiresMs"] == NOW_MS + 3 * 86_400_000
+    shown = await answer(await client.get("/recipients/alice"))
+    assert [change["action"] for change in shown["history"]] == [
+        "createRecipient",
+        "activateRecipient",
+        "createActivationLink",
+    ]
+    secret = link["activationUrl"].partition("#")[2]
+    assert code not in str(shown)
+    assert secret not in str(shown)
+    assert len(shown["tokens"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/recipients/nobody/activation-links", {}, 404),
+        ("/recipients/alice/activation-links", {"linkExpiresInSeconds": 0}, 400),
+        ("/recipients/alice/activation-links", {"linkExpiresInSeconds": 31 * 86_400}, 400),
+        ("/recipients", {"name": "bob", "activation": True, "federationPolicies": "POLICY"}, 400),
+    ],
+)
+async def test_a_link_that_is_refused(client, path, body, status):
+    await client.post("/recipients", json={"name": "alice"})
+    if "federationPolicies" in body:
+        body = body | {"federationPolicies": [POLICY]}
+    await answer(await client.post(path, json=body), status)
 
 
 POLICY = {

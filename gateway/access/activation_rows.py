@@ -1,0 +1,87 @@
+"""The rows of activation links, each of which gives one profile.
+
+In: a connection, within the transaction of an operation. Out: changed rows. A link is used by an update of
+its row that finds it unused, so of two activations at once the second finds nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from gateway.access.authentication import token_hash
+from gateway.database.schema import ACTIVATION_LINKS, RECIPIENTS, recipient_key
+
+LinkKind = Literal["token", "client"]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLink:
+    """A link that can be used, and what it gives: a token, or an OAuth client with a secret."""
+
+    sha256: str
+    recipient: str
+    kind: str
+    lifetime_seconds: int | None
+
+
+def link_id(sha256: str) -> str:
+    """Return what the history calls a link; it does not show the code."""
+    return sha256[:12]
+
+
+def insert_link(
+    connection: Connection,
+    name: str,
+    code: str,
+    *,
+    kind: LinkKind,
+    now_ms: int,
+    expires_ms: int,
+    lifetime_seconds: int | None,
+) -> str:
+    """Add a link for a recipient, and return its hash."""
+    sha256 = token_hash(code).hex()
+    connection.execute(
+        insert(ACTIVATION_LINKS).values(
+            sha256=sha256,
+            recipient=recipient_key(name),
+            created_ms=now_ms,
+            expires_ms=expires_ms,
+            kind=kind,
+            lifetime_seconds=lifetime_seconds,
+        )
+    )
+    return sha256
+
+
+def find(connection: Connection, code: str, now_ms: int) -> OpenLink | None:
+    """Return the link of a code; None for one that is unknown, was used or has ended."""
+    links = ACTIVATION_LINKS.c
+    query = (
+        select(links.sha256, RECIPIENTS.c.name, links.kind, links.lifetime_seconds)
+        .join(RECIPIENTS, RECIPIENTS.c.key == links.recipient)
+        .where(links.sha256 == token_hash(code).hex(), links.used_ms.is_(None), links.expires_ms > now_ms)
+    )
+    row = connection.execute(query).one_or_none()
+    return None if row is None else OpenLink(*row)
+
+
+def use(connection: Connection, link: OpenLink, now_ms: int) -> bool:
+    """Mark a link as used, and return whether it could be used."""
+    links = ACTIVATION_LINKS.c
+    used = connection.execute(
+        update(ACTIVATION_LINKS)
+        .where(links.sha256 == link.sha256, links.used_ms.is_(None), links.expires_ms > now_ms)
+        .values(used_ms=now_ms)
+    )
+    return used.rowcount == 1
+
+
+def delete_open(connection: Connection, name: str) -> int:
+    """Delete the unused links of a recipient, and return their number."""
+    links = ACTIVATION_LINKS.c
+    unused = delete(ACTIVATION_LINKS).where(links.recipient == recipient_key(name), links.used_ms.is_(None))
+    return connection.execute(unused).rowcount

@@ -1,0 +1,42 @@
+"""Activation links on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from gateway.cli.durations import DAY_SECONDS, life
+from gateway.protocol.profile import activation_url
+
+if TYPE_CHECKING:
+    from gateway.access.recipient_records import IssuedLink
+    from gateway.config import Config
+
+DEFAULT_LINK_SECONDS = 3 * DAY_SECONDS
+
+
+def add_link_arguments(add: argparse.ArgumentParser, link: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the operations that make links."""
+    add.add_argument(
+        "--activation",
+        action="store_true",
+        help="print a link that gives the profile once, instead of the profile",
+    )
+    for parser in (add, link):
+        parser.add_argument(
+            "--link-expires",
+            type=life,
+            default=DEFAULT_LINK_SECONDS,
+            metavar="3d",
+            help="lifetime of the activation link; default 3d",
+        )
+    link.add_argument(
+        "--expires", type=life, metavar="90d", help="lifetime of the token or secret; default: no end"
+    )
+
+
+def print_link(config: Config, issued: IssuedLink, end: str) -> None:
+    """Print a link; its end goes to the standard error."""
+    sys.stdout.write(f"{activation_url(config.endpoint_url, issued.code)}\n")
+    sys.stderr.write(f"the link gives the profile once, until {end}\n")

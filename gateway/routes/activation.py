@@ -1,0 +1,229 @@
+"""`{endpoint}/activate`: the page on which a recipient gets a profile by a link, once.
+
+The code of the link is behind its `#`, which browsers send to no server, so it is in no request line, log or
+`Referer`. A GET changes nothing, whoever opens the link; the form sends the code in the body of a POST.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from contextlib import closing
+from functools import cache
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+from gateway.access.audited_database import open_database
+from gateway.access.catalog import Catalog, Recipient
+from gateway.access.recipient_records import (
+    IssuedSecret,
+    IssuedToken,
+    LinkInvalid,
+    RecipientError,
+    client_profile_of,
+    profile_of,
+)
+from gateway.console.rendering import icon, style_sheet
+from gateway.database.errors import DatabaseMissing
+from gateway.errors import MalformedRequest, Unavailable
+from gateway.limits.admission import LimitExceeded
+from gateway.limits.attempts import network_of
+from gateway.protocol.profile import ACTIVATION, profile_text
+from gateway.protocol.snippets import labelled
+from gateway.report.text import printable
+from gateway.web.context import Route
+from gateway.web.request_body import read_body
+from gateway.web.response import WholeResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jinja2 import Environment
+
+    from gateway.config import Config
+    from gateway.limits.attempts import FailedAttempts
+    from gateway.state import GatewayState
+    from gateway.telemetry.audit import AuditLog
+    from gateway.web.context import RequestContext
+
+ATTEMPT = "activation"
+ACTOR = "activation"
+"""Who makes the change, in the history and in the audit log."""
+MAX_FORM_BYTES, FORM_SECONDS = 4096, 10.0
+ACTIVATIONS_AT_ONCE, WAITING_ACTIVATIONS = 4, 64
+NO_TABLE = ("<share>", "<share>.<schema>.<table>")
+INVALID = "This link does not exist, was used already, or has ended. Ask the provider for another one."
+TOO_MANY = "Too many attempts have failed. Wait a while and try again."
+BUSY = "The server cannot give the profile at the moment. The link is not used up: try again later."
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'; "
+        "base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "X-Robots-Tag": "noindex",
+}
+
+
+class Activation:
+    """The pages of activation, and the limits of their attempts."""
+
+    def __init__(
+        self, prefix: str, attempts: FailedAttempts, audit: AuditLog | None, now_ms: Callable[[], int]
+    ) -> None:
+        """`prefix` is that of the endpoint, `attempts` the budgets that all workers share."""
+        self._address = prefix + ACTIVATION
+        self._audit = audit
+        self._now_ms = now_ms
+        self._attempts = attempts
+        self._working = asyncio.Semaphore(ACTIVATIONS_AT_ONCE)
+        self._waiting = 0
+
+    def routes(self) -> list[Route]:
+        """Return the route table."""
+        address = self._address
+        return [
+            Route("GET", address, self.activation_page, is_public=True),
+            Route("POST", address, self.activate, is_public=True),
+            Route("GET", f"{address}.css", activation_style, is_public=True),
+            Route("GET", f"{address}.js", activation_script, is_public=True),
+            Route("GET", f"{address}.svg", activation_icon, is_public=True),
+        ]
+
+    async def activation_page(self, _context: RequestContext) -> WholeResponse:
+        """Answer the page with the form, which needs no valid link."""
+        return await self._page()
+
+    async def activate(self, context: RequestContext) -> WholeResponse:
+        """Give the profile of a link, once."""
+        body = await read_body(context.request, FORM_SECONDS, MAX_FORM_BYTES)
+        code, address = _code_of(body), network_of(context.address)
+        digest = hashlib.sha256(code.encode()).digest()
+        try:
+            self._attempts.check(address, ATTEMPT, digest)
+        except LimitExceeded:
+            return await self._page(TOO_MANY, status=429)
+        if self._waiting >= WAITING_ACTIVATIONS:
+            return await self._page(BUSY, status=503)
+        self._waiting += 1
+        try:
+            async with self._working:
+                issued, recipient = await asyncio.to_thread(self._activate, context.state.config, code)
+        except (LinkInvalid, DatabaseMissing):
+            self._attempts.failed(address, ATTEMPT)
+            return await self._page(INVALID, status=404)
+        except RecipientError as error:
+            # Such as a recipient with the most clients that it may have.
+            return await self._page(str(error), status=400)
+        except (OSError, Unavailable):
+            return await self._page(BUSY, status=503)
+        finally:
+            self._waiting -= 1
+        return await asyncio.to_thread(self._profile_page, context.state, issued, recipient)
+
+    def _activate(self, config: Config, code: str) -> tuple[IssuedToken | IssuedSecret, Recipient]:
+        opened = open_database(config, ACTOR, now_ms=self._now_ms, audit=self._audit, create=False)
+        with closing(opened) as database:
+            issued = database.activate(code)
+            try:
+                record = database.show(issued.recipient)
+            except OSError:
+                # The link is used up, so the profile is given, with placeholders in its examples.
+                return issued, Recipient(issued.recipient, frozenset())
+        return issued, Recipient(record.name, frozenset(record.shares), grants=record.grants)
+
+    async def _page(self, problem: str = "", *, status: int = 200) -> WholeResponse:
+        text = await asyncio.to_thread(_render, address=self._address, profile=None, problem=problem)
+        return _html(text, status)
+
+    def _profile_page(
+        self, state: GatewayState, issued: IssuedToken | IssuedSecret, recipient: Recipient
+    ) -> WholeResponse:
+        endpoint = state.config.endpoint_url
+        has_token = isinstance(issued, IssuedToken)
+        content = (
+            profile_of(endpoint, issued)
+            if isinstance(issued, IssuedToken)
+            else client_profile_of(endpoint, issued)
+        )
+        text, file = profile_text(content), f"{issued.recipient}.share"
+        share, table = _first_table(state.catalog, recipient)
+        page = _render(
+            address=self._address,
+            profile=text,
+            data=base64.b64encode(text.encode()).decode(),
+            file=file,
+            snippets=labelled(file, endpoint, share, table, has_token=has_token),
+        )
+        return _html(page, 200)
+
+
+def _first_table(catalog: Catalog, recipient: Recipient) -> tuple[str, str]:
+    """Return a share and a table for examples: the first that is granted, else placeholders."""
+    for share in catalog.shares_of(recipient):
+        for table in catalog.share(recipient, share.name).tables():
+            return share.name, table.full_name
+    return NO_TABLE
+
+
+async def activation_style(_context: RequestContext) -> WholeResponse:
+    """Answer the style sheet."""
+    return _kept(await asyncio.to_thread(style_sheet), "text/css")
+
+
+async def activation_script(_context: RequestContext) -> WholeResponse:
+    """Answer the script, which moves the code from the address into the form."""
+    return _kept(
+        await asyncio.to_thread(lambda: _environment().get_template("activation.js").render()),
+        "text/javascript",
+    )
+
+
+async def activation_icon(_context: RequestContext) -> WholeResponse:
+    """Answer the icon."""
+    return _kept(await asyncio.to_thread(icon), "image/svg+xml")
+
+
+def _code_of(body: bytes) -> str:
+    """Return the code of a form. Raises MalformedRequest."""
+    try:
+        fields = parse_qs(body.decode("ascii"), max_num_fields=4)
+        code = fields.get("code", [""])[0].strip()
+        code.encode()
+    except (UnicodeError, ValueError):
+        raise MalformedRequest("the body is no form") from None
+    # As copied from the link, with all of it or with its sign.
+    return code.rpartition("#")[2]
+
+
+def _html(text: str, status: int) -> WholeResponse:
+    headers = {"Content-Type": "text/html; charset=utf-8", **HEADERS}
+    return WholeResponse(text.encode(), headers, status=status)
+
+
+def _kept(text: str, content_type: str) -> WholeResponse:
+    headers = {"Content-Type": f"{content_type}; charset=utf-8", **HEADERS, "Cache-Control": "max-age=300"}
+    return WholeResponse(text.encode(), headers)
+
+
+def _render(**values: object) -> str:
+    return _environment().get_template("activation.html").render({"problem": "", **values})
+
+
+@cache
+def _environment() -> Environment:
+    # Slow to import, and only a page needs it.
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
+
+    return Environment(
+        loader=PackageLoader("gateway.routes"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+    )
