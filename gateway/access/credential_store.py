@@ -149,11 +149,12 @@ class CredentialStore:
                 self._config = config()
                 stored = await self._read_patiently(config)
                 self._read_at_seconds = time.monotonic()
-                await self._take_shares(self.shares)
-                self._take_share(self._share_changed)
                 if stored is not self._stored or self._has_ended:
                     self._stored, self._has_ended = stored, False
                     await self._change(config)
+                # A revocation does not wait for the shares, which may be many.
+                await self._take_shares(self.shares)
+                self._take_share(self._share_changed)
                 self._report(None)
             except Exception as error:  # noqa: BLE001 - without this loop no revocation would take effect
                 self._report(error)

@@ -37,6 +37,8 @@ EXTRA_MISSING = (
     "pip install 'delta-sharing-gateway[postgresql]'"
 )
 
+URL_INVALID = "its URL cannot be parsed"
+
 _SQLITE_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _POSTGRESQL_BUSY = frozenset({"55P03", "40P01"})
 """`lock_not_available` and `deadlock_detected`."""
@@ -143,7 +145,11 @@ def _sqlite(path: Path, *, create: bool, read_only: bool) -> Connection:
 
 
 def _postgresql(place: DatabasePlace) -> Connection:
-    url = make_url("" if place.url is None else place.url.reveal()).set(drivername="postgresql+psycopg")
+    try:
+        url = make_url("" if place.url is None else place.url.reveal()).set(drivername="postgresql+psycopg")
+    except ValueError:
+        # The error names what it takes for a port, such as the password of a URL without a host.
+        raise DatabaseUnusable(URL_INVALID) from None
     if place.password is not None:
         url = url.set(password=place.password.reveal())
     options = {
@@ -189,7 +195,7 @@ def _translated() -> Iterator[None]:
     except ModuleNotFoundError:
         raise DatabaseUnusable(EXTRA_MISSING) from None
     except sqlalchemy.exc.ArgumentError:
-        raise DatabaseUnusable("its URL cannot be parsed") from None
+        raise DatabaseUnusable(URL_INVALID) from None
     except sqlalchemy.exc.SQLAlchemyError as error:
         raise DatabaseUnusable(f"it cannot be used: {type(error).__name__}") from None
 

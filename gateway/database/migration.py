@@ -13,12 +13,12 @@ from contextlib import closing
 from itertools import count
 from pathlib import Path
 
-from sqlalchemy import Connection, func, inspect, select
+from sqlalchemy import Connection, func, inspect, select, text
 
 from gateway.config.database import DatabasePlace
 from gateway.database.engine import Database
 from gateway.database.errors import DatabaseError, DatabaseMissing, DatabaseOutdated, DatabaseUnusable
-from gateway.database.migrations import recipients_file
+from gateway.database.migrations import recipients_file, triggers
 from gateway.database.schema import CHANGES, GRANTS, HEAD, HISTORY, METADATA, REPLICAS
 
 VERSION_TABLE = "alembic_version"
@@ -37,6 +37,9 @@ def check_schema(database: Database, connection: Connection) -> None:
         raise _without_tables(database)
     if found != HEAD:
         raise DatabaseOutdated(OUTDATED)
+    if not database.is_sqlite and not triggers.READ_TABLES.keys() <= _tables_with_triggers(connection):
+        # pg_restore creates them after the rows: before, a part of the rows may be there.
+        raise DatabaseUnusable("its triggers are missing: it is being restored, or was restored in part")
 
 
 def migrate(database: Database, *, create: bool = False, source: Path | None = None) -> None:
@@ -125,6 +128,20 @@ def _revision(database: Database, connection: Connection) -> str | None:
     if version not in (0, *recipients_file.VERSIONS):
         raise DatabaseOutdated(f"it has version {version}, of a newer gateway")
     return "0000" if version else None
+
+
+def _tables_with_triggers(connection: Connection) -> set[str]:
+    """Return the tables of PostgreSQL whose changes are recorded."""
+    return set(
+        connection.scalars(
+            text(
+                "SELECT relname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid"
+                " JOIN pg_proc ON pg_proc.oid = tgfoid"
+                " WHERE proname = :function AND pg_table_is_visible(pg_class.oid)"
+            ),
+            {"function": triggers.FUNCTION},
+        )
+    )
 
 
 def _upgrade(connection: Connection) -> None:

@@ -242,8 +242,13 @@ class ServerProcess:
         """Serve the shares of the database, in place of those that were before."""
         if shares is self._shares:
             return
-        self._shares = shares
-        await self._serve_latest()
+        before, self._shares = self._shares, shares
+        try:
+            await self._serve_latest()
+        except BaseException:
+            # The next call tries again.
+            self._shares = before
+            raise
         log.info("the shares of the database have changed")
 
     async def _serve_latest(self) -> None:

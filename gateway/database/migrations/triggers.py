@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from gateway.database.changes import CHANNEL, LOCK
 
+FUNCTION = "delta_gateway_changed"
 READ_TABLES = {
     "recipients": ("recipient", "key"),
     "tokens": ("recipient", "recipient"),
@@ -26,7 +27,7 @@ READ_TABLES = {
 """The tables of which servers hold the content, with the kind of their changes and the column of its key."""
 
 _FUNCTION = f"""
-CREATE FUNCTION delta_gateway_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION {FUNCTION}() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     written bigint;
     rows text;
@@ -79,7 +80,7 @@ def create(connection: Connection) -> None:
             for operation, transition in _TRANSITIONS.items():
                 connection.exec_driver_sql(
                     f"CREATE TRIGGER {table}_{operation.lower()} AFTER {operation} ON {table} {transition}"
-                    f" FOR EACH STATEMENT EXECUTE FUNCTION delta_gateway_changed('{kind}', '{column}')"
+                    f" FOR EACH STATEMENT EXECUTE FUNCTION {FUNCTION}('{kind}', '{column}')"
                 )
         return
     for table, (kind, column) in READ_TABLES.items():

@@ -23,10 +23,12 @@ from gateway.access.grants import Grant
 from gateway.access.recipient_records import RecipientError
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.access.stored_recipients import RecipientReader
-from gateway.config import loads
+from gateway.config import ConfigError, loads
 from gateway.config.database import DatabasePlace
 from gateway.config.networks import parse_networks
+from gateway.config.secret import Secret
 from gateway.database.engine import Database
+from gateway.database.errors import DatabaseUnusable
 from gateway.database.schema import GRANTS, NETWORKS, RECIPIENTS, TOKENS
 from gateway.telemetry.metrics import Metrics
 
@@ -139,6 +141,66 @@ async def test_a_restored_dump_is_read_with_all_that_it_revokes_also_when_more_c
         await until(lambda: store.knows(token) is not None)
         assert store.knows(kept) is None
         assert {*store.tables[-1].recipients} == {"anonymous", "alice"}
+
+
+def test_a_dump_that_is_being_restored_is_not_read_in_part(postgresql, clock):
+    """Without one transaction its tables are filled one after the other, `changes` among the first."""
+    name = postgresql.new_database()
+    place = postgresql.place(name)
+    with RecipientDatabase(place, now_ms=clock) as database:
+        database.add("alice", shares=["sales"])
+        dump = postgresql.dump(name)
+        database.add("bob", shares=["sales"])
+    first, middle, rest = dump.partition("-- Data for Name: recipients;")
+    with closing(RecipientReader(lambda: place)) as reader:
+        assert {*reader.read().by_key} == {"alice", "bob"}
+        _restore_without_transaction(postgresql, name, first)
+        with pytest.raises(DatabaseUnusable, match="being restored"):
+            reader.read()
+        _restore_without_transaction(postgresql, name, middle + rest)
+        assert {*reader.read().by_key} == {"alice"}
+
+
+def _restore_without_transaction(postgresql, name, part):
+    # pg_dump forbids commands of psql from its first line to its last.
+    statements = "\n".join(line for line in part.splitlines() if "restrict " not in line)
+    postgresql.program(
+        "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", postgresql.url(name), input=statements
+    )
+
+
+async def test_a_revocation_is_in_force_though_the_shares_cannot_be_served(database, clock, place):
+    token = database.add("alice", shares=["sales"]).token
+    store = FollowedStore(place, clock)
+    asked = []
+
+    async def refused(shares):
+        asked.append(shares)
+        raise MemoryError
+
+    store.store._take_shares = refused
+    async with store.watching():
+        await until(lambda: asked)
+        database.revoke("alice")
+        await until(lambda: store.knows(token) is None)
+        assert store.readable == 0
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://u:first@SECRET@127.0.0.1:1/db", "postgresql://u:first@word:SECRET@127.0.0.1:1/db"],
+)
+def test_a_password_with_an_unescaped_separator_is_refused_and_not_shown(url):
+    with pytest.raises(ConfigError, match="%40") as refused:
+        loads(f"{SHARES}, database: '{url}'}}\n")
+    assert "SECRET" not in str(refused.value)
+
+
+def test_a_password_in_the_place_of_a_port_is_not_shown():
+    place = DatabasePlace(None, Secret("postgresql://u:SECRET/db"))
+    with pytest.raises(DatabaseUnusable, match="cannot be parsed") as refused:
+        Database(place)
+    assert "SECRET" not in str(refused.value)
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "no database", "newer"])
