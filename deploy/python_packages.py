@@ -16,6 +16,24 @@ from pathlib import Path, PurePosixPath
 PYTHON = "3.11"
 # Of botocore's descriptions of services, which are most of its size: those that give credentials.
 AWS_SERVICES = {"signin", "sso", "sso-oidc", "sts"}
+# Of other packages what no server imports: asynchronous clients of Azure, SQLAlchemy beside its core and the
+# dialects of the two databases, what google-auth needs for RSA keys without `cryptography`.
+UNUSED = (
+    "azure/identity/aio",
+    "azure/storage/blob/_generated/aio",
+    "azure/storage/blob/aio",
+    "pyasn1_modules",
+    "sqlalchemy/dialects/mssql",
+    "sqlalchemy/dialects/mysql",
+    "sqlalchemy/dialects/oracle",
+    "sqlalchemy/ext/asyncio",
+    "sqlalchemy/ext/declarative",
+    "sqlalchemy/ext/mypy",
+    "sqlalchemy/orm",
+)
+# Directories of the packages' own tests.
+TESTS = {"testing", "tests"}
+SOURCES = {".c", ".cpp", ".h", ".hpp", ".pxd", ".pyi", ".pyx"}
 # Of glibc in Debian 12 and newer.
 MANYLINUX = (
     "manylinux_2_34",
@@ -66,9 +84,13 @@ def _unpack(wheel: Path, target: Path) -> None:
 
 
 def _installed_name(name: PurePosixPath) -> PurePosixPath | None:
-    """Return where a file of a wheel belongs; None for scripts, headers and services that are not used."""
+    """Return where a file of a wheel belongs; None for scripts, sources of C, and what is not used."""
     if name.parts[:2] == ("botocore", "data") and len(name.parts) > 3:
         return name if name.parts[2] in AWS_SERVICES else None
+    if any(name.is_relative_to(unused) for unused in UNUSED) or TESTS & {*name.parts}:
+        return None
+    if name.suffix in SOURCES and name.parts[0] != "gateway":
+        return None
     if not name.parts[0].endswith(".data"):
         return name
     return PurePosixPath(*name.parts[2:]) if name.parts[1] in {"purelib", "platlib"} else None

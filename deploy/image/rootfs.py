@@ -66,6 +66,8 @@ UNUSED = (
     f"usr/lib/python{PYTHON}/ensurepip",
     f"usr/lib/python{PYTHON}/lib2to3",
     f"usr/lib/python{PYTHON}/pydoc_data",
+    f"usr/lib/python{PYTHON}/test",
+    f"usr/lib/python{PYTHON}/turtle.py",
     # Their libraries are left out.
     *(
         f"usr/lib/python{PYTHON}/lib-dynload/{name}.*"
@@ -132,15 +134,29 @@ def assemble(root: Path, wheel: Path, requirements: Path) -> None:
     remove_unused(root)
     install_packages(wheel, requirements, root / SITE_PACKAGES, machine=platform.machine())
     strip_modules(root)
+    share_openssl(root)
     write_files(root)
     compile_modules(root)
     set_times(root, int(os.environ.get("SOURCE_DATE_EPOCH", "0")))
 
 
 def strip_modules(root: Path) -> None:
-    """Remove debugging symbols of native modules, which some wheels contain."""
+    """Remove symbols of native modules that no loader needs, which some wheels contain."""
     modules = sorted((root / SITE_PACKAGES).rglob("*.so"))
-    subprocess.run(["strip", "--strip-debug", "--enable-deterministic-archives", *modules], check=True)
+    subprocess.run(["strip", "--strip-unneeded", "--enable-deterministic-archives", *modules], check=True)
+
+
+def share_openssl(root: Path) -> None:
+    """Let the client of PostgreSQL use Debian's OpenSSL in place of a copy in its wheel.
+
+    The client needs symbols of OpenSSL 3.0 only. Debian's copy gets the security updates of the image.
+    """
+    libraries = root / SITE_PACKAGES / "psycopg_binary.libs"
+    for name in ("libcrypto", "libssl"):
+        (copy,) = libraries.glob(f"{name}-*.so.3")
+        (shared,) = (root / "usr/lib").glob(f"*/{name}.so.3")
+        copy.unlink()
+        copy.symlink_to(f"/{shared.relative_to(root)}")
 
 
 def check_release() -> None:

@@ -101,18 +101,69 @@ def grant_parts(
             _check_shares(given, known | {*connection.scalars(select(SHARES.c.key))})
         for grant in given:
             _check_rule(grant, record.properties, parse)
-            connection.execute(delete(GRANTS).where(*_at(record, grant)))
-            connection.execute(
-                insert(GRANTS).values(
-                    recipient=recipient_key(record.name),
-                    share=name_key(grant.share),
-                    schema=grant.schema,
-                    table=grant.table,
-                    condition=grant.condition,
-                )
-            )
+            _put(connection, record, grant)
         detail["granted"] = "; ".join(map(grant_text, given))
         return _one(connection, name)
+
+
+def apply_grants(
+    database: RecordedDatabase,
+    name: str,
+    *,
+    given: Iterable[Grant],
+    taken: Iterable[Grant],
+    properties: Mapping[str, str],
+    parse: Parse,
+) -> RecipientRecord:
+    """Give grants, take others back by their places, and replace all properties, in one change.
+
+    So no request meets a condition with the properties of another time. The shares may be absent. Raises
+    RecipientNotFound, and RecipientError also for a condition that needs a property that is not given.
+    """
+    added, removed = [checked(grant) for grant in given], [*taken]
+    _check_properties(properties)
+    with _changing(database, "updateSharePermissions", name) as (connection, detail, record):
+        for grant in removed:
+            connection.execute(delete(GRANTS).where(*_at(record, grant)))
+        for grant in added:
+            _put(connection, record, grant)
+        _put_properties(connection, record, properties)
+        result = _one(connection, name)
+        for grant in result.grants:
+            _check_rule(grant, result.properties, parse)
+        before = dict(record.properties)
+        changed = {key for key, _ in before.items() ^ properties.items()}
+        for what, texts in (
+            ("granted", map(grant_text, added)),
+            ("revoked", map(place_text, removed)),
+            # Texts may be personal; their names say what has changed.
+            ("properties", sorted(changed)),
+        ):
+            if text := "; ".join(texts):
+                detail[what] = text
+        return result
+
+
+def _put(connection: Connection, record: RecipientRecord, grant: Grant) -> None:
+    """Insert a grant in the place of one for the same place."""
+    connection.execute(delete(GRANTS).where(*_at(record, grant)))
+    connection.execute(
+        insert(GRANTS).values(
+            recipient=recipient_key(record.name),
+            share=name_key(grant.share),
+            schema=grant.schema,
+            table=grant.table,
+            condition=grant.condition,
+        )
+    )
+
+
+def _put_properties(connection: Connection, record: RecipientRecord, properties: Mapping[str, str]) -> None:
+    connection.execute(
+        update(RECIPIENTS)
+        .where(RECIPIENTS.c.key == recipient_key(record.name))
+        .values(properties=json.dumps(dict(properties), ensure_ascii=False, sort_keys=True))
+    )
 
 
 def _check_shares(grants: Iterable[Grant], known: Collection[str]) -> None:
@@ -150,18 +201,24 @@ def set_properties(
         absent = [key for key, text in changes.items() if text is None and key not in dict(record.properties)]
         if absent:
             raise RecipientError(f"{record.name!r} has no property {absent[0]!r}")
-        if len(properties) > MAX_PROPERTIES:
-            raise RecipientError(f"a recipient has at most {MAX_PROPERTIES} properties")
+        _check_number(properties)
         for grant in record.grants:
             _check_rule(grant, properties.items(), parse)
-        connection.execute(
-            update(RECIPIENTS)
-            .where(RECIPIENTS.c.key == recipient_key(name))
-            .values(properties=json.dumps(properties, ensure_ascii=False, sort_keys=True))
-        )
+        _put_properties(connection, record, properties)
         # Texts may be personal; their names say what has changed.
         detail["properties"] = " ".join(sorted(changes))
         return _one(connection, name)
+
+
+def _check_properties(properties: Mapping[str, str]) -> None:
+    _check_number(properties)
+    for key, text in properties.items():
+        _check_property(key, text)
+
+
+def _check_number(properties: Mapping[str, str]) -> None:
+    if len(properties) > MAX_PROPERTIES:
+        raise RecipientError(f"a recipient has at most {MAX_PROPERTIES} properties")
 
 
 def _check_property(key: str, text: str | None) -> None:

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remove",
         action="store_true",
-        help="also remove shares, schemas, tables, grants and policies that the file does not have",
+        help="also remove shares, schemas, tables, grants, policies and properties that are not in the file",
     )
 
 

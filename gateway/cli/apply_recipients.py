@@ -1,4 +1,4 @@
-"""The recipients of `delta-gateway apply`: whole shares, networks, policies and the comment of new ones.
+"""The recipients of `delta-gateway apply`: all that `export` writes, and the comment of new ones.
 
 In: the recipients of a file, and those of the database. Out: steps, each as a line of the plan and as a call.
 A new recipient has no token: `delta-gateway recipient rotate` issues one. No recipient is deleted.
@@ -6,18 +6,22 @@ A new recipient has no token: `delta-gateway recipient rotate` issues one. No re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gateway.access.federation import FederationPolicy
+from gateway.access.grant_operations import apply_grants, checked
+from gateway.access.grants import Grant, grant_text, place_text
 from gateway.access.share_records import ShareError
+from gateway.tables.rules import native_rule
 
 if TYPE_CHECKING:
     from gateway.access.recipient_records import RecipientRecord
     from gateway.access.recipient_store import RecipientDatabase
 
 KEYS = frozenset({"name", "comment", "shares", "properties", "networks", "oidc", "forbidBearerTokens"})
+GRANT_KEYS = frozenset({"share", "schema", "table", "condition"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,9 @@ def plan_recipients(
         record = known.get(recipient.name.lower())
         if record is None:
             yield _added(recipient)
+            yield from _with_parts(recipient.name, (), {}, recipient, removes=False)
+            if recipient.forbids_bearer_tokens:
+                yield _with_bearer_tokens(recipient.name, forbidden=True)
         else:
             yield from _changed(record, recipient, removes=removes)
 
@@ -49,9 +56,15 @@ class _Wanted:
     name: str
     comment: str
     shares: tuple[str, ...]
+    """Those that are granted as a whole."""
+    parts: tuple[Grant, ...]
+    """Grants for parts of shares, or with conditions."""
+    properties: Mapping[str, str]
     networks: tuple[str, ...] | None
     """None: they stay as they are."""
     policies: Mapping[str, FederationPolicy]
+    forbids_bearer_tokens: bool | None
+    """None: it stays as it is."""
 
     @staticmethod
     def of(document: Any) -> _Wanted:
@@ -62,21 +75,48 @@ class _Wanted:
         unknown = sorted(str(key) for key in document.keys() - KEYS)
         if unknown:
             raise ShareError(f"recipient {name!r}: unknown key {unknown[0]!r}")
-        parts = [one for one in _list(document, "shares") if not isinstance(one, str)]
-        for key in ("properties", "forbidBearerTokens"):
-            if document.get(key):
-                raise ShareError(
-                    f"recipient {name!r}: {key} is not applied; take it out, and use `recipient`"
-                )
-        if parts:
-            raise ShareError(f"recipient {name!r}: grants for parts are not applied; take them out")
+        grants = [_grant(name, one) for one in _list(document, "shares")]
+        if len({*map(_place, grants)}) < len(grants):
+            raise ShareError(f"recipient {name!r}: shares has one place twice")
+        forbids = document.get("forbidBearerTokens")
+        if not isinstance(forbids, bool | None):
+            raise ShareError(f"recipient {name!r}: forbidBearerTokens is true or false")
         return _Wanted(
             name,
             str(document.get("comment") or ""),
-            tuple(_list(document, "shares")),
+            tuple(grant.share for grant in grants if grant.is_whole_share),
+            tuple(grant for grant in grants if not grant.is_whole_share),
+            _properties(name, document.get("properties") or {}),
             tuple(str(one) for one in _list(document, "networks")) if document.get("networks") else None,
             dict(_policy(name, one) for one in _list(document, "oidc")),
+            forbids,
         )
+
+
+def _grant(recipient: str, document: Any) -> Grant:
+    """Read a grant: the name of a share, or a map as in the configuration."""
+    if isinstance(document, str):
+        document = {"share": document}
+    if not isinstance(document, dict) or not isinstance(document.get("share"), str):
+        raise ShareError(f"recipient {recipient!r}: a grant is a share's name, or a map with `share`")
+    unknown = sorted(str(key) for key in document.keys() - GRANT_KEYS)
+    if unknown:
+        raise ShareError(f"recipient {recipient!r}: unknown key {unknown[0]!r} of a grant")
+    texts = [document.get(key) for key in ("schema", "table", "condition")]
+    if not all(text is None or isinstance(text, str) for text in texts):
+        raise ShareError(f"recipient {recipient!r}: schema, table and condition of a grant are texts")
+    return checked(Grant.of(document["share"], *texts))
+
+
+def _place(grant: Grant) -> tuple[str, str | None, str | None]:
+    return grant.share, grant.schema, grant.table
+
+
+def _properties(recipient: str, document: Any) -> Mapping[str, str]:
+    is_map = isinstance(document, dict)
+    if not is_map or not all(isinstance(one, str) for pair in document.items() for one in pair):
+        raise ShareError(f"recipient {recipient!r}: properties is a map of texts")
+    return {**document}
 
 
 def _added(recipient: _Wanted) -> RecipientStep:
@@ -95,9 +135,10 @@ def _added(recipient: _Wanted) -> RecipientStep:
 
 def _changed(record: RecipientRecord, wanted: _Wanted, *, removes: bool) -> Iterator[RecipientStep]:
     name = record.name
-    before = {share.casefold() for share in record.shares}
-    after = {share.casefold() for share in wanted.shares}
-    new, gone = sorted(after - before), sorted(before - after) if removes else []
+    before, after = {*record.shares}, {*wanted.shares}
+    # A grant with a condition for all of a share takes the place of the one without.
+    narrowed = {grant.share for grant in wanted.parts if grant.schema is None}
+    new, gone = sorted(after - before), sorted(before - after - narrowed) if removes else []
     if new:
         yield RecipientStep(
             f"~ recipient {name}: + {', '.join(new)}",
@@ -107,6 +148,7 @@ def _changed(record: RecipientRecord, wanted: _Wanted, *, removes: bool) -> Iter
         yield RecipientStep(
             f"~ recipient {name}: - {', '.join(gone)}", lambda database: database.revoke(name, shares=gone)
         )
+    yield from _with_parts(name, record.grants, dict(record.properties), wanted, removes=removes)
     networks = wanted.networks
     if networks is not None and {*record.networks} != {*networks}:
         yield RecipientStep(
@@ -120,6 +162,41 @@ def _changed(record: RecipientRecord, wanted: _Wanted, *, removes: bool) -> Iter
     for policy_name, policy in wanted.policies.items():
         if policy_name not in stored or (removes and stored[policy_name] != policy):
             yield _with_policy(name, policy_name, policy)
+    forbids = wanted.forbids_bearer_tokens
+    if forbids is not None and forbids != record.forbids_bearer_tokens:
+        yield _with_bearer_tokens(name, forbidden=forbids)
+
+
+def _with_parts(
+    name: str, grants: Sequence[Grant], properties: Mapping[str, str], wanted: _Wanted, *, removes: bool
+) -> Iterator[RecipientStep]:
+    """Iterate over the step for grants of parts and for properties, if they differ."""
+    stored = {_place(grant): grant for grant in grants}
+    given = [grant for grant in wanted.parts if stored.get(_place(grant)) != grant]
+    places = {*map(_place, wanted.parts), *((share, None, None) for share in wanted.shares)}
+    taken = [grant for place, grant in stored.items() if removes and place not in places]
+    after = {**wanted.properties} if removes else {**properties, **wanted.properties}
+    if not given and not taken and after == properties:
+        return
+    changes = [f"+ {grant_text(grant)}" for grant in given]
+    changes += [f"- {place_text(grant)}" for grant in taken]
+    if after != properties:
+        changes.append(
+            f"properties {', '.join(sorted({key for key, _ in after.items() ^ properties.items()}))}"
+        )
+    yield RecipientStep(
+        f"~ recipient {name}: {'; '.join(changes)}",
+        lambda database: apply_grants(
+            database, name, given=given, taken=taken, properties=after, parse=native_rule
+        ),
+    )
+
+
+def _with_bearer_tokens(name: str, *, forbidden: bool) -> RecipientStep:
+    return RecipientStep(
+        f"~ recipient {name}: bearer tokens {'forbidden' if forbidden else 'allowed'}",
+        lambda database: database.forbid_bearer_tokens(name, forbidden=forbidden),
+    )
 
 
 def _with_policy(name: str, policy_name: str, policy: FederationPolicy) -> RecipientStep:

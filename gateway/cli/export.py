@@ -13,11 +13,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from gateway.access.audited_database import open_database
 from gateway.cli.new_file import NewFile
 from gateway.cli.stored import actor, on_shares
+from gateway.cli.yaml_text import dumped
 from gateway.telemetry.clock import epoch_ms
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def exported(shares: ShareDatabase, recipients: tuple[RecipientRecord, ...]) -> 
         "shares": [share.document() for share in shares.all().values()],
         "recipients": [recipient_document(record) for record in recipients],
     }
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+    return dumped(document)
 
 
 def recipient_document(record: RecipientRecord) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
+from gateway.cli.yaml_text import dumped
 from gateway.config import Location
 from gateway.tables.search import FoundTable
 
@@ -124,7 +123,7 @@ def configuration(
         gateway["publicUrl"] = public_url
     top["shares"] = [{"name": share, "schemas": list(schemas.values())}]
     top["gateway"] = gateway
-    return yaml.safe_dump(top, sort_keys=False, allow_unicode=True, width=100)
+    return dumped(top)
 
 
 def _escaped(text: str) -> str:

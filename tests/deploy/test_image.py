@@ -122,6 +122,29 @@ def test_the_image_has_the_identities_of_azure_and_google(rootfs):
     subprocess.run(["chroot", rootfs, "/usr/bin/python3.11", "-c", program], check=True)
 
 
+def test_the_image_reaches_postgresql_by_the_openssl_of_debian_and_makes_a_database(rootfs):
+    program = """
+import pathlib, psycopg, ssl, tempfile
+from gateway.config.database import DatabasePlace
+from gateway.database.migration import opened
+with tempfile.TemporaryDirectory() as directory:
+    opened(DatabasePlace(pathlib.Path(directory, "x.db")), create=True).close()
+try:
+    psycopg.connect("host=127.0.0.1 port=1 sslmode=verify-full sslrootcert=system")
+except psycopg.OperationalError:
+    print("refused")
+print(ssl.OPENSSL_VERSION_INFO[0])
+"""
+    python = ["chroot", rootfs, "/usr/bin/python3.11", "-c", program]
+    assert subprocess.run(python, check=True, capture_output=True, text=True).stdout.split() == [
+        "refused",
+        "3",
+    ]
+    libraries = (rootfs / "usr/local/lib/python3.11/dist-packages/psycopg_binary.libs").iterdir()
+    shared = {path.name.partition("-")[0] for path in libraries if path.is_symlink()}
+    assert shared == {"libcrypto", "libssl"}
+
+
 def test_the_image_lists_its_debian_packages_where_scanners_look(rootfs):
     listed = {path.name: path.read_text() for path in (rootfs / "var/lib/dpkg/status.d").iterdir()}
     assert {"libc6", "libssl3", "python3.11-minimal"} <= set(listed)

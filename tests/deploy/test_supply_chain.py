@@ -25,6 +25,8 @@ import components  # noqa: E402 - as above
 
 sys.path.remove(str(DEPLOY))
 
+OWN_CRATES = ("deltalog", "delta-gateway-native", "shared-limits")
+
 
 @pytest.fixture
 def dist(tmp_path, monkeypatch):
@@ -51,7 +53,7 @@ def test_the_bill_of_materials_is_equal_twice_and_has_a_licence_and_hashes_for_e
     listed = {one["purl"]: one for one in document["components"]}
     for url, one in listed.items():
         assert one["licenses"][0]["expression"] != "unknown", url
-        is_own = url.startswith(("pkg:cargo/deltalog@", "pkg:cargo/delta-gateway-native@"))
+        is_own = url.startswith(tuple(f"pkg:cargo/{name}@" for name in OWN_CRATES))
         assert is_own or one.get("hashes") or one.get("properties"), url
     references = {one["ref"] for one in document["dependencies"]}
     assert references == {*listed, document["metadata"]["component"]["bom-ref"]}

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gateway.access.share_edits import of_document
 from gateway.access.share_plan import plan
 from gateway.access.share_store import ShareDatabase
 from gateway.access.stored_shares import StoredSchema, StoredShare, StoredTable, with_stored
+from gateway.cli.yaml_text import dumped
 from gateway.config import loads
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
@@ -60,8 +61,10 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShareDatabase
 
 
 @given(SHARES)
+@example(StoredShare("s", {"comment": "\x85"}, ()))
+@example(StoredShare("s", {"comment": "a\u2028\u2029 b\r"}, ()))
 def test_a_share_is_the_same_after_yaml(share: StoredShare) -> None:
-    text = yaml.safe_dump(share.document(), sort_keys=False, allow_unicode=True, width=100)
+    text = dumped(share.document())
     assert of_document(yaml.safe_load(text)) == share
 
 
@@ -70,7 +73,7 @@ def test_a_share_is_the_same_after_yaml(share: StoredShare) -> None:
 def test_an_applied_export_is_the_exported_state(
     database: ShareDatabase, earlier: tuple[StoredShare, ...], wanted: tuple[StoredShare, ...]
 ) -> None:
-    text = yaml.safe_dump([share.document() for share in wanted], sort_keys=False, allow_unicode=True)
+    text = dumped([share.document() for share in wanted])
     exported = [of_document(one) for one in yaml.safe_load(text)]
     for state in (earlier, exported):
         for step in plan(database.all(), state, removes=True):

@@ -233,15 +233,76 @@ def test_recipients_of_a_file_get_grants_networks_and_policies(
     assert printed(config, capsys, "apply", third, "--remove") == "Nothing differs.\n"
 
 
+def test_a_recipient_that_is_exported_is_applied_elsewhere_with_its_rules(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = {"share": "sales", "schema": "eu", "table": "orders", "condition": "country = recipient.country"}
+    first = {
+        "name": "Acme",
+        "shares": ["file", rule, {"share": "all", "condition": "day > '2026-01-01'"}],
+        "properties": {"country": "de"},
+        "forbidBearerTokens": True,
+    }
+    file = write(tmp_path / "1.yaml", recipients=[first])
+    assert printed(config, capsys, "apply", file) == (
+        "+ recipient Acme, without a token\n"
+        "~ recipient Acme: + sales.eu.orders where country = recipient.country;"
+        " + all where day > '2026-01-01'; properties country\n"
+        "~ recipient Acme: bearer tokens forbidden\n"
+    )
+    assert printed(config, capsys, "apply", file) == "Nothing differs.\n"
+    (exported,) = yaml.safe_load(printed(config, capsys, "export"))["recipients"]
+    assert {**exported, "shares": sorted(map(str, exported["shares"]))} == (
+        first | {"shares": sorted(map(str, first["shares"]))}
+    )
+    # Another condition takes the place of the one before, and one without a place is taken back on demand.
+    narrower = {**rule, "condition": "country = recipient.country AND region = recipient.region"}
+    second = {"name": "acme", "shares": ["file", narrower], "properties": {"country": "fr", "region": "x"}}
+    file = write(tmp_path / "2.yaml", recipients=[second])
+    assert printed(config, capsys, "apply", file) == (
+        f"~ recipient Acme: + sales.eu.orders where {narrower['condition']}; properties country, region\n"
+    )
+    assert printed(config, capsys, "apply", file, "--remove") == "~ recipient Acme: - all\n"
+    assert printed(config, capsys, "apply", file, "--remove") == "Nothing differs.\n"
+    # A property that a condition needs stays, with all else of the step.
+    third = write(tmp_path / "3.yaml", recipients=[{**second, "properties": {"country": "fr"}}])
+    assert run(config, "apply", third, "--remove") == 1
+    assert "region" in capsys.readouterr().err
+    assert printed(config, capsys, "apply", file, "--remove") == "Nothing differs.\n"
+
+
+def test_a_share_is_narrowed_and_widened_by_a_file(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = write(tmp_path / "whole.yaml", recipients=[{"name": "a", "shares": ["s"]}])
+    part = write(
+        tmp_path / "part.yaml", recipients=[{"name": "a", "shares": [{"share": "s", "condition": "p = 1"}]}]
+    )
+    printed(config, capsys, "apply", whole)
+    for removes in ([], ["--remove"]):
+        assert printed(config, capsys, "apply", part, *removes) == "~ recipient a: + s where p = 1\n"
+        exported = yaml.safe_load(printed(config, capsys, "export"))
+        assert exported["recipients"] == [{"name": "a", "shares": [{"share": "s", "condition": "p = 1"}]}]
+        assert printed(config, capsys, "apply", whole, *removes) == "~ recipient a: + s\n"
+        assert yaml.safe_load(printed(config, capsys, "export"))["recipients"] == [
+            {"name": "a", "shares": ["s"]}
+        ]
+
+
 @pytest.mark.parametrize(
     ("recipient", "reason"),
     [
         ("x", "maps with a name"),
         ({"name": 1}, "maps with a name"),
         ({"name": "a", "tokens": []}, "unknown key 'tokens'"),
-        ({"name": "a", "shares": [{"share": "s", "table": "t"}]}, "grants for parts"),
+        ({"name": "a", "shares": [{"share": "s", "table": "t"}]}, "names its schema"),
+        ({"name": "a", "shares": [{"share": "s", "where": "x = 1"}]}, "unknown key 'where' of a grant"),
+        ({"name": "a", "shares": ["s", {"share": "S", "condition": "x = 1"}]}, "one place twice"),
+        ({"name": "a", "shares": [1]}, "a grant is a share's name"),
+        ({"name": "a", "shares": [{"share": "s", "schema": 1}]}, "are texts"),
         ({"name": "a", "shares": "s"}, "is a list"),
-        ({"name": "a", "properties": {"x": "y"}}, "is not applied"),
+        ({"name": "a", "properties": {"x": 1}}, "a map of texts"),
+        ({"name": "a", "forbidBearerTokens": "yes"}, "true or false"),
         ({"name": "a", "oidc": [{"name": "p"}]}, "name, issuer, subject"),
         ({"name": "a", "networks": ["x"]}, "x"),
     ],
