@@ -29,6 +29,8 @@ INSTALL_SECONDS = 1800
 PIPELINE = "test_every_command_runs_by_spark_submit"
 FILTERS = "test_the_contributing_page_selects_tests_that_there_are"
 DEVELOPMENT = "needs the development group, which `pip install .` leaves out; "
+STORED = "changes the database that the lines of other pages use"
+PARTS = "test_parts_of_shares_are_granted_shown_and_taken_back"
 ELSEWHERE = {
     "python3 tests/run.py": ("is the command that runs this test", "test_every_line_runs_or_says_why_not"),
     "git clone REPOSITORY": (
@@ -80,6 +82,26 @@ ELSEWHERE = {
     "delta-gateway generate": ("writes a million rows to /data", PIPELINE),
     "delta-gateway fleet": ("needs the extra `spark` and Java", PIPELINE),
     "delta-gateway usage": ("reads the audit log of a server in /var", PIPELINE),
+    "delta-gateway project": (
+        "needs the extra `spark` and Java",
+        "test_recipients_read_each_version_and_its_changes",
+    ),
+    "delta-gateway recipient add initech": (
+        STORED + "; its link is for a browser",
+        "test_a_person_saves_the_profile_in_a_browser",
+    ),
+    "delta-gateway recipient link": (
+        STORED + "; its link is for a browser",
+        "test_a_person_saves_the_profile_in_a_browser",
+    ),
+    "delta-gateway recipient property": (STORED, PARTS),
+    "delta-gateway recipient grant initech": (STORED, PARTS),
+    "delta-gateway recipient revoke initech": (STORED, PARTS),
+    "delta-gateway share": (STORED, "test_shares_and_tables_are_managed_while_servers_run"),
+    "delta-gateway table": (STORED, "test_shares_and_tables_are_managed_while_servers_run"),
+    "delta-gateway export": (STORED, "test_an_export_has_all_but_secrets_and_applies_to_another_database"),
+    "delta-gateway apply": (STORED, "test_an_export_has_all_but_secrets_and_applies_to_another_database"),
+    "curl -X PATCH": (STORED, "test_a_share_lives_from_its_addition_to_its_removal"),
 }
 """Beginnings of lines; the longest one that fits is that of a line."""
 
