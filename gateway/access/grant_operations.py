@@ -13,15 +13,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
+from sqlalchemy import Connection, select, update
 
-from gateway.access import recipient_rows
+from gateway.access import grant_rows, recipient_rows
 from gateway.access.grants import MAX_CONDITION_BYTES, Grant, Rule, grant_text, place_text
 from gateway.access.recipient_names import check_comment, check_name, check_share
 from gateway.access.recipient_records import RecipientError, RecipientNotFound, RecipientRecord
 from gateway.access.recorded_database import RecordedDatabase, Subject
 from gateway.config.sections import EVERY_SHARE, MAX_NAME_LENGTH, MAX_PROPERTIES, MAX_PROPERTY_LENGTH
-from gateway.database.schema import GRANTS, RECIPIENTS, SHARES, name_key, recipient_key
+from gateway.database.schema import RECIPIENTS, SHARES, name_key, recipient_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,7 @@ def grant_parts(
             _check_shares(given, known | {*connection.scalars(select(SHARES.c.key))})
         for grant in given:
             _check_rule(grant, record.properties, parse)
-            _put(connection, record, grant)
+            grant_rows.put(connection, record, grant)
         detail["granted"] = "; ".join(map(grant_text, given))
         return _one(connection, name)
 
@@ -124,9 +124,9 @@ def apply_grants(
     _check_properties(properties)
     with _changing(database, "updateSharePermissions", name) as (connection, detail, record):
         for grant in removed:
-            connection.execute(delete(GRANTS).where(*_at(record, grant)))
+            grant_rows.delete_at(connection, record, grant)
         for grant in added:
-            _put(connection, record, grant)
+            grant_rows.put(connection, record, grant)
         _put_properties(connection, record, properties)
         result = _one(connection, name)
         for grant in result.grants:
@@ -142,20 +142,6 @@ def apply_grants(
             if text := "; ".join(texts):
                 detail[what] = text
         return result
-
-
-def _put(connection: Connection, record: RecipientRecord, grant: Grant) -> None:
-    """Insert a grant in the place of one for the same place."""
-    connection.execute(delete(GRANTS).where(*_at(record, grant)))
-    connection.execute(
-        insert(GRANTS).values(
-            recipient=recipient_key(record.name),
-            share=name_key(grant.share),
-            schema=grant.schema,
-            table=grant.table,
-            condition=grant.condition,
-        )
-    )
 
 
 def _put_properties(connection: Connection, record: RecipientRecord, properties: Mapping[str, str]) -> None:
@@ -180,7 +166,7 @@ def revoke_parts(database: RecordedDatabase, name: str, grants: Iterable[Grant])
     taken = [checked(grant) for grant in grants]
     with _changing(database, "updateSharePermissions", name) as (connection, detail, record):
         for grant in taken:
-            if not connection.execute(delete(GRANTS).where(*_at(record, grant))).rowcount:
+            if not grant_rows.delete_at(connection, record, grant):
                 raise RecipientError(f"{place_text(grant)} is not granted to {record.name!r}")
         detail["revoked"] = "; ".join(map(place_text, taken))
         return _one(connection, name)
@@ -254,13 +240,3 @@ def _one(connection: Connection, name: str) -> RecipientRecord:
     if not found:
         raise RecipientNotFound(f"no recipient {name!r}")
     return found[0]
-
-
-def _at(record: RecipientRecord, grant: Grant) -> list[ColumnElement[bool]]:
-    """Return the conditions of rows for the place of a grant."""
-    return [
-        GRANTS.c.recipient == recipient_key(record.name),
-        GRANTS.c.share == name_key(grant.share),
-        GRANTS.c.schema.is_(None) if grant.schema is None else GRANTS.c.schema == grant.schema,
-        GRANTS.c.table.is_(None) if grant.table is None else GRANTS.c.table == grant.table,
-    ]

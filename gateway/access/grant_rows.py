@@ -1,25 +1,50 @@
 """The rows of grants in the database.
 
-In: a connection, within the transaction of an operation. Out: changed rows.
+In: a connection, within the transaction of an operation. Out: changed rows. There is one row for a place: a
+share, or a schema or a table of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, Delete, delete, insert
+from sqlalchemy import Connection, delete, insert
 
+from gateway.access.grants import Grant
 from gateway.access.recipient_records import RecipientError, RecipientRecord
 from gateway.database.schema import GRANTS, name_key, recipient_key
+
+
+def put(connection: Connection, record: RecipientRecord, grant: Grant) -> None:
+    """Insert a grant in the place of one for the same place."""
+    delete_at(connection, record, grant)
+    connection.execute(
+        insert(GRANTS).values(
+            recipient=recipient_key(record.name),
+            share=name_key(grant.share),
+            schema=grant.schema,
+            table=grant.table,
+            condition=grant.condition,
+        )
+    )
+
+
+def delete_at(connection: Connection, record: RecipientRecord, grant: Grant) -> bool:
+    """Delete the grant for the place of another one, with any condition, and return whether there was one."""
+    rows = delete(GRANTS).where(
+        GRANTS.c.recipient == recipient_key(record.name),
+        GRANTS.c.share == name_key(grant.share),
+        GRANTS.c.schema.is_(None) if grant.schema is None else GRANTS.c.schema == grant.schema,
+        GRANTS.c.table.is_(None) if grant.table is None else GRANTS.c.table == grant.table,
+    )
+    return connection.execute(rows).rowcount > 0
 
 
 def insert_shares(connection: Connection, record: RecipientRecord, shares: Sequence[str]) -> None:
     """Grant shares as a whole; those that are granted already stay."""
     for share in dict.fromkeys(map(name_key, shares)):
         if share not in record.shares:
-            # A grant of all of the share with a condition gives way to one without.
-            connection.execute(_delete_share(record, share))
-            connection.execute(insert(GRANTS).values(recipient=recipient_key(record.name), share=share))
+            put(connection, record, Grant(share))
 
 
 def delete_shares(connection: Connection, record: RecipientRecord, shares: Sequence[str]) -> None:
@@ -27,13 +52,4 @@ def delete_shares(connection: Connection, record: RecipientRecord, shares: Seque
     for key, share in {name_key(share): share for share in shares}.items():
         if key not in record.shares:
             raise RecipientError(f"share {share!r} is not granted to {record.name!r}")
-        connection.execute(_delete_share(record, key))
-
-
-def _delete_share(record: RecipientRecord, share: str) -> Delete:
-    return delete(GRANTS).where(
-        GRANTS.c.recipient == recipient_key(record.name),
-        GRANTS.c.share == share,
-        GRANTS.c.schema.is_(None),
-        GRANTS.c.table.is_(None),
-    )
+        delete_at(connection, record, Grant(key))

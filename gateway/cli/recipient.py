@@ -40,6 +40,7 @@ from gateway.cli.oauth_clients import (
     print_clients,
     warn_of_keys,
 )
+from gateway.cli.operations import add_operation
 from gateway.cli.profile_file import PrintedProfile, ProfileFile
 from gateway.config import Config, load
 from gateway.database.errors import DatabaseError, DatabaseMissing
@@ -78,16 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
     def operation(name: str, text: str, example: str, *, named: bool = True) -> argparse.ArgumentParser:
-        added = operations.add_parser(
-            name,
-            help=text,
-            description=f"{text[0].upper()}{text[1:]}.",
-            epilog=f"example:\n  delta-gateway recipient {name} {example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        added.add_argument(
-            "-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration"
-        )
+        added = add_operation(operations, "recipient", name, text, example)
         if named:
             added.add_argument("name", metavar="NAME", help="the recipient")
         return added

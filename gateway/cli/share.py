@@ -10,13 +10,13 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.access import share_edits
 from gateway.access.share_records import ShareError, ShareNotFound
 from gateway.access.stored_shares import StoredShare, StoredTable, with_stored
 from gateway.cli.federation_policies import printable
+from gateway.cli.operations import add_operation
 from gateway.cli.stored import on_shares
 from gateway.cli.text_table import text_table
 from gateway.config import Config
@@ -33,16 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     operations = parser.add_subparsers(dest="operation", required=True, metavar="OPERATION")
 
     def operation(name: str, text: str, example: str, *, named: bool = True) -> argparse.ArgumentParser:
-        added = operations.add_parser(
-            name,
-            help=text,
-            description=f"{text[0].upper()}{text[1:]}.",
-            epilog=f"example:\n  delta-gateway share {name} {example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        added.add_argument(
-            "-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration"
-        )
+        added = add_operation(operations, "share", name, text, example)
         if named:
             added.add_argument("name", metavar="NAME", help="the share")
         return added

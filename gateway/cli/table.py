@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.access import share_edits
 from gateway.access.share_records import ShareError
+from gateway.cli.operations import add_operation
 from gateway.cli.share import table_of
 from gateway.cli.stored import on_shares
 
@@ -22,16 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     operations = parser.add_subparsers(dest="operation", required=True, metavar="OPERATION")
 
     def operation(name: str, text: str, example: str) -> argparse.ArgumentParser:
-        added = operations.add_parser(
-            name,
-            help=text,
-            description=f"{text[0].upper()}{text[1:]}.",
-            epilog=f"example:\n  delta-gateway table {name} {example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        added.add_argument(
-            "-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration"
-        )
+        added = add_operation(operations, "table", name, text, example)
         added.add_argument("name", metavar="SHARE.SCHEMA.TABLE", help="the table in the share")
         return added
 

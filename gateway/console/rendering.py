@@ -18,7 +18,8 @@ from aiohttp import web
 from gateway.console.sessions import Session
 from gateway.console.site import SESSION, SITE
 from gateway.report.palette import DARK, LIGHT, declarations
-from gateway.report.text import printable, shortened
+from gateway.report.templating import html_environment
+from gateway.report.text import shortened
 from gateway.report.units import BYTES, COUNT, SECONDS
 
 if TYPE_CHECKING:
@@ -76,17 +77,7 @@ def _render(template: str, session: Session | None, path: str, now_ms: int, valu
 
 @cache
 def _environment() -> Environment:
-    # Slow to import, and only a page needs it.
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
-
-    environment = Environment(
-        loader=PackageLoader("gateway.console"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: printable(value) if type(value) is str else value,
-    )
+    environment = html_environment("gateway.console")
     environment.filters |= {
         "count": COUNT.text,
         "size": BYTES.text,
@@ -103,7 +94,8 @@ def _environment() -> Environment:
 
 @cache
 def _report_environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - as above
+    # Slow to import, and only a page needs it.
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
 
     # The sheet holds numbers and colours of this program alone.
     return Environment(loader=PackageLoader("gateway.report"), undefined=StrictUndefined)  # noqa: S701

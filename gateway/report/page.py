@@ -4,14 +4,10 @@ import datetime as dt
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gateway.report.palette import DARK, LIGHT, declarations
 from gateway.report.parts import Section
-from gateway.report.text import printable
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from gateway.report.templating import html_environment
 
 _LIBRARIES = ("jinja2", "matplotlib")
 
@@ -47,23 +43,5 @@ class Page:
         check_libraries()
         run_at = None if self.run_at is None else f"{self.run_at:%Y-%m-%d %H:%M} UTC"
         light, dark = (declarations(colours) for colours in (LIGHT, DARK))
-        template = _environment().get_template("page.html")
+        template = html_environment("gateway.report").get_template("page.html")
         return template.render(page=self, run_at=run_at, light=light, dark=dark)
-
-
-def _environment() -> "Environment":
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only a page needs it
-
-    return Environment(
-        loader=PackageLoader("gateway.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_finalized,
-    )
-
-
-def _finalized(value: object) -> object:
-    """Replace invisible characters in a text that a template writes. Markup of templates is unchanged."""
-    return printable(value) if type(value) is str else value

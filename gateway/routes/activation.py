@@ -31,7 +31,7 @@ from gateway.limits.admission import LimitExceeded
 from gateway.limits.attempts import network_of
 from gateway.protocol.profile import ACTIVATION, profile_text
 from gateway.protocol.snippets import labelled
-from gateway.report.text import printable
+from gateway.report.templating import html_environment
 from gateway.web.context import Route
 from gateway.web.request_body import read_body
 from gateway.web.response import WholeResponse
@@ -216,14 +216,4 @@ def _render(**values: object) -> str:
 
 @cache
 def _environment() -> Environment:
-    # Slow to import, and only a page needs it.
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
-
-    return Environment(
-        loader=PackageLoader("gateway.routes"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: printable(value) if type(value) is str else value,
-    )
+    return html_environment("gateway.routes")
