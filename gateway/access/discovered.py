@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from gateway.config import Config, Location, SchemaEntry, ShareEntry, Source, TableEntry
 from gateway.config.errors import Invalid
+from gateway.config.projection_directories import containing_projection, projection_roots
 from gateway.config.roots import ReadableRoots
 
 SourceKey = tuple[str, str, str, str]
@@ -18,18 +19,27 @@ SourceKey = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
-    """A table of a search, with the names that its directories give."""
+    """A table of a search, with the names that its directories or its catalog give.
+
+    Attributes:
+        schema: name of the schema in the share.
+        name: name of the table in the share.
+        location: root of the table.
+        listed_in: schema of the catalog that lists the table; empty for tables of directories.
+
+    """
 
     schema: str
     name: str
     location: Location
+    listed_in: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A directory or a table that is not shared, and why."""
+    """A directory, or a table of a catalog, that is not shared, and why."""
 
-    location: Location
+    name: str
     reason: str
 
 
@@ -59,14 +69,38 @@ def with_discovered(config: Config, discovered: Discovered) -> DiscoveredShares:
     """Return the shares with their discovered tables. Slow for thousands of tables."""
     if not discovered.tables:
         return DiscoveredShares(config.shares)
-    readable = ReadableRoots(config)
+    others = _Others(ReadableRoots(config), projection_roots(config))
     refused: list[Refusal] = []
-    shares = tuple(_with_tables(share, discovered, readable, refused) for share in config.shares)
+    shares = tuple(_with_tables(share, discovered, others, refused) for share in config.shares)
     return DiscoveredShares(shares, tuple(refused))
 
 
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """What of a configuration no found table may have files of.
+
+    Attributes:
+        readable: directories for which recipients get credentials.
+        projections: names of projections by their directories, which have rows before their proof.
+
+    """
+
+    readable: ReadableRoots
+    projections: Mapping[Location, str]
+
+    def problem(self, location: Location) -> str | None:
+        """Return why a table at a location is not shared; None if it may be."""
+        name = containing_projection(location, self.projections)
+        if name is not None:
+            return f"it lies within the projection {name}, which has rows before their proof"
+        name = self.readable.overlapping(location)
+        if name is not None:
+            return f"it has files in common with {name}, for which recipients get credentials"
+        return None
+
+
 def _with_tables(
-    share: ShareEntry, discovered: Discovered, readable: ReadableRoots, refused: list[Refusal]
+    share: ShareEntry, discovered: Discovered, others: _Others, refused: list[Refusal]
 ) -> ShareEntry:
     sources = list(share.sources)
     if not sources:
@@ -81,9 +115,9 @@ def _with_tables(
             schema = source.schema or found.schema
             key = schema.casefold()
             taken = names.setdefault(key, set())
-            entry = _entry(source, found, taken, listed, readable)
+            entry = _entry(source, found, taken, listed, others)
             if isinstance(entry, str):
-                refused.append(Refusal(found.location, entry))
+                refused.append(Refusal(found.location.url, entry))
                 continue
             schemas.setdefault(key, SchemaEntry(schema))
             taken.add(found.name.casefold())
@@ -95,16 +129,16 @@ def _with_tables(
 
 
 def _entry(
-    source: Source, found: FoundTable, taken: set[str], listed: set[Location], readable: ReadableRoots
+    source: Source, found: FoundTable, taken: set[str], listed: set[Location], others: _Others
 ) -> TableEntry | str:
     """Return the entry of a found table, or why it is not shared."""
     if found.location in listed:
         return "its directory is a table of the share already"
     if found.name.casefold() in taken:
         return "a table of its schema has its name"
-    name = readable.overlapping(found.location)
-    if name is not None:
-        return f"it has files in common with {name}, for which recipients get credentials"
+    problem = others.problem(found.location)
+    if problem is not None:
+        return problem
     try:
         SchemaEntry(found.schema)
         return TableEntry(found.name, found.location, history_shared=source.discovery.history_shared)

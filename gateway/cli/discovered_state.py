@@ -13,8 +13,9 @@ from gateway.access.catalog import Catalog
 from gateway.access.discovered import Refusal, with_discovered
 from gateway.access.stored_shares import LeftOut, StoredShares, with_stored
 from gateway.config import Config, Source
+from gateway.discovery.known_tables import KnownTables, discovered
+from gateway.discovery.searches import search_once
 from gateway.state import GatewayState
-from gateway.tables.discovery import KnownTables, discovered, search_once
 
 SHOWN_REFUSALS = 20
 
@@ -47,10 +48,10 @@ class DiscoveredState:
             yield f"{one.name!a} is stored and not shared: {one.reason}"
         for source, known in self.searches.items():
             tables, refused = known.distinct()
-            template = source.discovery.discover
+            calls = "listings" if source.discovery.unity_catalog is None else "requests"
             yield (
-                f"{source.shown}: {len(tables)} tables found below {template.root.url} "
-                f"by {known.last.calls} listings"
+                f"{source.shown}: {len(tables)} tables found {source.discovery.shown} "
+                f"by {known.last.calls} {calls}"
             )
             if known.last.problem:
                 yield f"{source.shown}: the search is not complete: {known.last.problem}"
@@ -88,6 +89,6 @@ def stored_shares(config: Config) -> StoredShares:
 def _refusals(name: str, refused: tuple[Refusal, ...]) -> Iterator[str]:
     for one in refused[:SHOWN_REFUSALS]:
         # A name may have characters that a terminal obeys.
-        yield f"{name}: {one.location.url!a} is not shared: {one.reason}"
+        yield f"{name}: {one.name!a} is not shared: {one.reason}"
     if len(refused) > SHOWN_REFUSALS:
-        yield f"{name}: {len(refused) - SHOWN_REFUSALS} more directories are not shared"
+        yield f"{name}: {len(refused) - SHOWN_REFUSALS} more are not shared"

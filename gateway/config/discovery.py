@@ -1,133 +1,73 @@
-"""Tables that are found below a location: the section that says where, and the template of their directories.
-
-A template is a location with `{schema}` and `{table}` in the place of directories, such as
-`s3://bucket/warehouse/{schema}.db/{table}/`. The part before them is the root, where a search begins.
-"""
+"""Discovery of tables: the section that says where, by a template of directories or in a Unity Catalog."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from urllib.parse import unquote
 
 from gateway.config.errors import Invalid
+from gateway.config.location_template import ACCEPTED, LocationTemplate
 from gateway.config.locations import Location
 from gateway.config.operation import setting
+from gateway.config.unity_catalog import UnityCatalog
 
-SCHEMA, TABLE = "schema", "table"
-ACCEPTED = "s3://bucket/warehouse/{schema}/{table}/, each placeholder in a directory of its own"
-MAX_LEVELS = 16
 MAX_JOINED_LEVELS = 4
-
-_PLACEHOLDER = re.compile(r"\{([^{}/]*)\}")
-_UNSAFE = re.compile(r"[{}\x00-\x1f\x7f]")
-_PERCENT_ENCODED = ("https:", "file:")
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """One directory of a template.
-
-    Attributes:
-        before: the beginning of its name; all of the name without a placeholder.
-        names: what the rest of the name up to `after` names: `schema` or `table`; None for neither.
-        after: the end of its name.
-
-    """
-
-    before: str
-    names: str | None = None
-    after: str = ""
-
-    def name_in(self, directory: str) -> str | None:
-        """Return the name that a directory gives; None for a directory that is not of this form."""
-        if not (directory.startswith(self.before) and directory.endswith(self.after)):
-            return None
-        return directory[len(self.before) : len(directory) - len(self.after)] or None
-
-
-@dataclass(frozen=True, slots=True)
-class LocationTemplate:
-    """Where tables are searched.
-
-    Attributes:
-        text: the template as the file has it.
-        root: the location before the first placeholder.
-        levels: the directories below the root, down to those of tables.
-
-    """
-
-    text: str
-    root: Location
-    levels: tuple[Level, ...]
-
-    @staticmethod
-    def parse(text: str) -> LocationTemplate:
-        """Parse a template. Raises ValueError that names the accepted form."""
-        start = text.find("{")
-        cut = text.rfind("/", 0, start) if start >= 0 else -1
-        if cut < 0:
-            raise ValueError(f"names no {{table}}; accepted: {ACCEPTED}")
-        rest = text[cut + 1 :]
-        if text.lower().startswith(_PERCENT_ENCODED):
-            rest = unquote(rest, errors="strict")
-        root = Location.parse(text[:cut] or "/")
-        levels = tuple(_level(part) for part in rest.rstrip("/").split("/"))
-        named = [level.names for level in levels if level.names]
-        if named not in ([TABLE], [SCHEMA, TABLE]):
-            raise ValueError(
-                f"has {{table}} once, and {{schema}} at most once before it; accepted: {ACCEPTED}"
-            )
-        if len(levels) > MAX_LEVELS:
-            raise ValueError(f"has more than {MAX_LEVELS} directories")
-        return LocationTemplate(text, root, levels)
-
-    @property
-    def names_schemas(self) -> bool:
-        """Return whether a directory names the schema of a table."""
-        return any(level.names == SCHEMA for level in self.levels)
-
-
-def _level(part: str) -> Level:
-    before, *rest = _PLACEHOLDER.split(part)
-    if part in ("", ".", "..") or len(rest) not in (0, 2):
-        raise ValueError(f"has a directory that cannot be searched; accepted: {ACCEPTED}")
-    name, after = rest or (None, "")
-    if name not in (None, SCHEMA, TABLE):
-        raise ValueError(f"has a placeholder that is neither {{schema}} nor {{table}}; accepted: {ACCEPTED}")
-    if _UNSAFE.search(before + after):
-        raise ValueError(f"has a brace or a control character beside a placeholder; accepted: {ACCEPTED}")
-    return Level(before, name, after)
 
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """Tables that are found while the server runs: each directory of the template with a `_delta_log`.
+    """Tables that are found while the server runs: those of a template of directories, or of a catalog.
 
     Listed tables win over found ones of the same name or location. See [Discovery](shares.md#discovery).
 
     Attributes:
         discover: location with `{schema}` and `{table}` in the place of directories, such as
             `s3://bucket/warehouse/{schema}/{table}/`. A directory may have text around its placeholder, as in
-            `{schema}.db`.
+            `{schema}.db`. Each directory of this form with a `_delta_log` is a table. Without it
+            `unityCatalog` must be given.
+        unity_catalog: tables that a Unity Catalog lists, in the place of `discover`.
         every_seconds: time from one search to the next.
         keep_seconds: time for which a table is kept that searches can neither find nor miss, because the
-            storage fails or a limit ends the search.
+            storage or the catalog fails or a limit ends the search.
         max_depth: number of directories below that of the template in which tables are searched, too. The
             name of such a table has all of these directories, joined by `_`.
         max_tables: maximum number of found tables.
-        max_calls: maximum number of listed directories of one search. Each costs one request or more.
+        max_calls: maximum number of listed directories of one search, or of requests to a catalog. A listed
+            directory costs one request or more.
         history_shared: allows time travel, the change data feed and streaming of the found tables.
 
     """
 
-    discover: LocationTemplate
+    discover: LocationTemplate | None = None
+    unity_catalog: UnityCatalog | None = None
     every_seconds: float = setting(300.0, minimum=1)
     keep_seconds: float = setting(86_400.0, minimum=0)
     max_depth: int = setting(0, minimum=0, maximum=MAX_JOINED_LEVELS)
     max_tables: int = setting(10_000, minimum=1, maximum=100_000)
     max_calls: int = setting(20_000, minimum=1, maximum=1_000_000)
     history_shared: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.discover is None) == (self.unity_catalog is None):
+            raise Invalid("discover", "must be given, or unityCatalog in its place")
+        if self.unity_catalog is not None and self.max_depth:
+            raise Invalid("max_depth", "is of directories; a catalog has none")
+
+    @property
+    def template(self) -> LocationTemplate:
+        """Return the template of directories. Raises ValueError for tables of a catalog."""
+        if self.discover is None:
+            raise ValueError("the tables are those of a catalog")
+        return self.discover
+
+    @property
+    def roots(self) -> tuple[Location, ...]:
+        """Return the locations that contain all tables that can be found."""
+        return (self.template.root,) if self.unity_catalog is None else self.unity_catalog.within
+
+    @property
+    def shown(self) -> str:
+        """Return where tables are found, for messages."""
+        return f"below {self.template.root.url}" if self.unity_catalog is None else self.unity_catalog.shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +88,13 @@ class Source:
     @property
     def key(self) -> tuple[str, str, str, str]:
         """Identify the source: with another key, nothing that was found is kept."""
-        template = self.discovery.discover
-        return self.share.casefold(), (self.schema or "").casefold(), template.text, template.root.url
+        catalog = self.discovery.unity_catalog
+        place = (
+            (self.discovery.template.text, self.discovery.template.root.url)
+            if catalog is None
+            else ("unityCatalog", catalog.identity)
+        )
+        return self.share.casefold(), (self.schema or "").casefold(), *place
 
     @property
     def shown(self) -> str:
@@ -158,11 +103,15 @@ class Source:
 
 
 def check_template(field: str, discovery: Discovery | None, *, names_schemas: bool) -> None:
-    """Check that the template of a share names schemas, and that of a schema none. Raises Invalid."""
-    if discovery is None or discovery.discover.names_schemas == names_schemas:
+    """Check that the names of a share's tables have schemas, and those of a schema none. Raises Invalid."""
+    if discovery is None:
         return
-    if names_schemas:
+    if discovery.unity_catalog is not None:
+        discovery.unity_catalog.check_names(field, names_schemas=names_schemas)
+    elif discovery.template.names_schemas != names_schemas:
         raise Invalid(
-            field, f"has no {{schema}}; give it, or discover tables in a schema; accepted: {ACCEPTED}"
+            field,
+            f"has no {{schema}}; give it, or discover tables in a schema; accepted: {ACCEPTED}"
+            if names_schemas
+            else "is of a schema, whose template has {table} alone",
         )
-    raise Invalid(field, "is of a schema, whose template has {table} alone")

@@ -6,22 +6,17 @@ The names are those of federation policies on other platforms.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from gateway.config.errors import Invalid
+from gateway.config.fetched_urls import is_accepted_url
 from gateway.config.operation import setting
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA")
 """Accepted signatures: none that a public key could forge."""
 DAY_SECONDS = 24 * 3600
-
-_NUMERIC = re.compile(r"(?:^|\.)(?:[0-9]+|0x[0-9a-f]*)\.?$")
-"""A host whose last label is a number. No name ends in one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +101,3 @@ class PolicyEntry:
     def __post_init__(self) -> None:
         if not self.audiences:
             raise Invalid("audiences", "is empty; a token for another service must not be accepted here")
-
-
-def is_accepted_url(url: str, *, allow_private_addresses: bool) -> bool:
-    """Return whether keys may be fetched from a URL, as far as the URL tells it."""
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-    except ValueError:
-        return False
-    if not host or parts.username is not None or parts.scheme not in ("http", "https"):
-        return False
-    is_local = host == "localhost"
-    try:
-        address = ip_address(host)
-    except ValueError:
-        if _NUMERIC.search(host):
-            # Systems read `127.1` and `2130706433` as addresses, which would not be checked as such.
-            return False
-        is_private = is_local
-    else:
-        is_local = address.is_loopback
-        is_private = not address.is_global
-    if is_private and not allow_private_addresses:
-        return False
-    return parts.scheme == "https" or (is_local and allow_private_addresses)

@@ -123,7 +123,7 @@ def _warn(config: Config, file: str) -> None:
             if " " in name:
                 log.warning("%s: '%s' contains a blank, which not all clients support", file, name)
     roots = [t.location for s in config.shares for c in s.schemas for t in c.tables]
-    roots += (source.discovery.discover.root for source in config.sources)
+    roots += (root for source in config.sources for root in source.discovery.roots)
     local = any(root.kind == "file" for root in roots)
     if local and config.host in UNSPECIFIED_HOSTS and config.gateway.public_url is None:
         log.warning(

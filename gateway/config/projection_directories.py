@@ -66,8 +66,10 @@ def _problems_of_others(config: Config, roots: Mapping[Location, str]) -> Iterat
                 f"{share.name}.{table.name} cannot offer directory access: it is the projection "
                 f"{roots[table.location]}, whose directory has rows before their proof"
             )
-    for source in config.sources:
-        inner = [name for root, name in roots.items() if source.discovery.discover.root.contains(root)]
+    # Tables of a catalog are compared one by one when they are found.
+    templates = [one for one in (source.discovery.discover for source in config.sources) if one is not None]
+    for template in templates:
+        inner = [name for root, name in roots.items() if template.root.contains(root)]
         if inner:
             yield (
                 f"tables are discovered in a directory that contains the projection {inner[0]}, and would "

@@ -27,9 +27,9 @@ from typing import Any
 
 import yaml
 
-from gateway.config.discovery import LocationTemplate
 from gateway.config.errors import ConfigError, Invalid, shown
 from gateway.config.file_stamps import FileStamp, file_stamp
+from gateway.config.location_template import LocationTemplate
 from gateway.config.locations import AZURE_DOMAIN, AZURE_DOMAINS, Location, check_account
 from gateway.config.secret import Secret
 

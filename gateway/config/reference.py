@@ -19,8 +19,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gateway.config.discovery import LocationTemplate
 from gateway.config.effects import EFFECTS, Effect
+from gateway.config.location_template import LocationTemplate
 from gateway.config.locations import Location
 from gateway.config.operation import RecipientLimits
 from gateway.config.reader import known_keys

@@ -574,7 +574,8 @@ class Config:
                     yield table.location
                     yield from table.auxiliary_locations
                 yield from (volume.location for volume in schema.volumes)
-        yield from (source.discovery.discover.root for source in self.sources)
+        for source in self.sources:
+            yield from source.discovery.roots
         yield from self.gateway.allowed_roots
 
     @property

@@ -15,17 +15,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gateway.access.discovered import NOTHING_DISCOVERED, Discovered, FoundTable, SourceKey
 from gateway.config.file_stamps import stamp
+from gateway.discovery.directories import SEARCH_SECONDS, THREAD
+from gateway.discovery.known_tables import KnownTables
+from gateway.discovery.searches import search_of
 from gateway.server.reload import Reloader
-from gateway.storage.breaker import State
-from gateway.tables.discovery import SEARCH_SECONDS, THREAD, KnownTables, SearchResult, search
-from gateway.tables.native import LogError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from gateway.access.discovered import Refusal
     from gateway.config import Config, Source
+    from gateway.discovery.known_tables import SearchResult
     from gateway.storage.registry import Storages
     from gateway.telemetry.metrics import DiscoveryMetrics
 
@@ -140,7 +140,7 @@ class Discoverer:
     async def _found(self, place: _Place) -> _Found:
         """Search a place on a thread."""
         source, loop = place.source, asyncio.get_running_loop()
-        work = _search_of(self._storages(), place)
+        work = search_of(self._storages(), source, place.known)
         running = loop.run_in_executor(self._threads, _search_and_compare, work, place)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -174,9 +174,9 @@ class Discoverer:
             log.info("%d tables are discovered in %s", len(found.tables), name)
         new = [one for one in refused if one not in place.refused]
         for one in new[:LOGGED_REFUSALS]:
-            log.warning("%s is not shared by %s: %s", ascii(one.location.url), name, one.reason)
+            log.warning("%s is not shared by %s: %s", ascii(one.name), name, one.reason)
         if len(new) > LOGGED_REFUSALS:
-            log.warning("%d more directories are not shared by %s", len(new) - LOGGED_REFUSALS, name)
+            log.warning("%d more are not shared by %s", len(new) - LOGGED_REFUSALS, name)
         place.refused = frozenset(refused)
 
 
@@ -199,22 +199,6 @@ class _Found:
     tables: tuple[FoundTable, ...]
     refused: tuple[Refusal, ...]
     is_changed: bool
-
-
-def _search_of(storages: Storages, place: _Place) -> Callable[[], SearchResult]:
-    """Return the search of a place; without a call of a storage that fails. Reads nothing."""
-    root = place.source.discovery.discover.root
-    problem = "the storage does not answer"
-    try:
-        if storages.calls(root).breaker.state is not State.OPEN:
-            return partial(search, storages.store(root), place.source, place.known)
-    except LogError as error:
-        problem = f"{type(error).__name__}: {error.detail or error}"
-    return partial(_constant, SearchResult(unknown=frozenset({root}), problem=problem))
-
-
-def _constant(result: SearchResult) -> SearchResult:
-    return result
 
 
 def _search_and_compare(work: Callable[[], SearchResult], place: _Place) -> _Found:

@@ -30,6 +30,7 @@ from gateway.access.credential_store import THREAD as RECIPIENTS
 from gateway.admin.administration import ReloadResult
 from gateway.config import Config, load
 from gateway.config.file_stamps import Stamp, stamp
+from gateway.discovery.directories import THREAD as DISCOVERY
 from gateway.limits.drain_rate import DrainRate
 from gateway.limits.shared_memory import map_limits
 from gateway.server.cache_directory import check_cache_directory
@@ -45,7 +46,6 @@ from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.storage.calls import CALLS
 from gateway.storage.registry import Storages
-from gateway.tables.discovery import THREAD as DISCOVERY
 from gateway.telemetry.audit import AuditLog, open_audit
 from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import (

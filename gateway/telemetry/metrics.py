@@ -301,7 +301,7 @@ class DiscoveryMetrics:
         self.tables = self._gauge("discovered_tables", "Tables that searches have found.", registry)
         self.refused = self._gauge(
             "discovery_refused_directories",
-            "Directories that searches have refused by their names.",
+            "Directories and tables of catalogs that searches have left out.",
             registry,
         )
         self.incomplete = self._gauge(

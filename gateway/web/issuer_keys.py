@@ -13,18 +13,16 @@ import logging
 import re
 import time
 from collections.abc import Callable, Sequence
-from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 import aiohttp
 import orjson
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gateway.access.federation import TokenRefused
 from gateway.access.identity_token import SigningKey, SigningKeys
-from gateway.config.federation import DAY_SECONDS, Issuer, is_accepted_url
+from gateway.config.federation import DAY_SECONDS, Issuer
+from gateway.config.fetched_urls import is_accepted_url
+from gateway.web.public_addresses import PublicResolver, proxy_hosts
 
 log = logging.getLogger("gateway.federation")
 
@@ -133,7 +131,7 @@ class IssuerKeys:
         if self.issuer.jwks_file is not None:
             return await asyncio.to_thread(self.issuer.jwks_file.read_bytes), FILE_LIFE_SECONDS
         allows_private = self.issuer.allow_private_addresses
-        resolver = None if allows_private else PublicResolver(_proxy_hosts())
+        resolver = None if allows_private else PublicResolver(proxy_hosts())
         connector = aiohttp.TCPConnector(resolver=resolver)
         timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=True) as session:
@@ -164,38 +162,6 @@ class IssuerKeys:
                 if len(body) > MAX_DOCUMENT_BYTES:
                     raise FetchError(f"its document has more than {MAX_DOCUMENT_BYTES} bytes")
             return bytes(body), _life_seconds(response.headers.get("Cache-Control", ""))
-
-
-class PublicResolver(AbstractResolver):
-    """Resolves names to public addresses only, so that a provider's document cannot name an inner host.
-
-    A proxy resolves the names of its requests itself, and its own host may have a private address.
-    """
-
-    def __init__(self, proxy_hosts: frozenset[str] = frozenset()) -> None:
-        """`proxy_hosts`: names that may have any address."""
-        self._resolver = aiohttp.ThreadedResolver()
-        self._proxy_hosts = proxy_hosts
-
-    async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
-        """Return the public addresses of a host. Raises OSError if there are none."""
-        found = await self._resolver.resolve(host, port, family)
-        if host.casefold() in self._proxy_hosts:
-            return found
-        public = [one for one in found if ip_address(one["host"].partition("%")[0]).is_global]
-        if not public:
-            raise OSError("its host has a private address; allowPrivateAddresses accepts it")
-        return public
-
-    async def close(self) -> None:
-        """Close the resolver."""
-        await self._resolver.close()
-
-
-def _proxy_hosts() -> frozenset[str]:
-    """Return the hosts of the proxies that the environment names."""
-    hosts = (urlsplit(url).hostname for url in getproxies().values())
-    return frozenset(host for host in hosts if host is not None)
 
 
 def _life_seconds(cache_control: str) -> float:

@@ -30,6 +30,7 @@ LAYERS = (
     Layer("routes", aiohttp=True),
     Layer("console", aiohttp=True),
     Layer("admin", aiohttp=True),
+    Layer("discovery", aiohttp=True, native=True),
     Layer("web", aiohttp=True, native=True),
     Layer("state"),
     Layer("tables", native=True),

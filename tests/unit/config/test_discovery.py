@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.documentation import blocks, page, section
 
 from gateway.config import Config, ConfigError, Location, loads
-from gateway.config.discovery import LocationTemplate
+from gateway.config.location_template import LocationTemplate
 
 
 def configured(share: dict[str, Any], grant: Any = "*") -> Config:
@@ -71,7 +73,7 @@ def test_an_odd_template_is_refused_with_what_is_accepted(text: str, problem: st
 
 def test_the_account_of_a_template_is_that_of_its_storage() -> None:
     (source,) = configured({"tables": {"discover": "az://lake/w/{schema}/{table}"}}).sources
-    assert source.discovery.discover.root.account == "acct"
+    assert source.discovery.template.root.account == "acct"
 
 
 def test_a_schema_has_a_template_without_schemas_and_a_share_one_with_them() -> None:
@@ -111,3 +113,86 @@ def test_a_template_of_a_schema_allows_grants_in_that_schema_alone() -> None:
     configured(share, {"share": "s", "schema": "D", "table": "t"})
     with pytest.raises(ConfigError, match="which is not shared"):
         configured(share, {"share": "s", "schema": "e", "table": "t"})
+
+
+CATALOG = {"url": "https://uc.example.com", "catalog": "main", "within": ["az://lake/w"]}
+
+
+def of_catalog(**keys: Any) -> dict[str, Any]:
+    return {"unityCatalog": {name: value for name, value in (CATALOG | keys).items() if value is not None}}
+
+
+def test_a_catalog_takes_the_place_of_a_template() -> None:
+    (source,) = configured({"tables": of_catalog(names="{catalog}_{schema}.{table}")}).sources
+    catalog = source.discovery.unity_catalog
+    assert catalog is not None
+    assert catalog.api_url == "https://uc.example.com/api/2.1/unity-catalog"
+    assert catalog.within[0].account == "acct", "the account is that of the storage"
+    assert catalog.shared_names("a.b", "t", names_schemas=True) == ("main_a.b", "t")
+    assert [*configured({"tables": of_catalog()}).locations] == [catalog.within[0]]
+    for url in ("https://uc.example.com/", "https://uc.example.com/api/2.1/unity-catalog/"):
+        (other,) = configured({"tables": of_catalog(url=url)}).sources
+        assert other.discovery.unity_catalog is not None
+        assert other.discovery.unity_catalog.api_url == catalog.api_url
+    schemas = [{"name": "d", "tables": of_catalog(names="{schema}_{table}")}]
+    (source,) = configured({"schemas": schemas}).sources
+    assert source.discovery.unity_catalog is not None
+    assert source.discovery.unity_catalog.shared_names("a", "t", names_schemas=False) == ("", "a_t")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"within": ["az://lake/w/inner"]},
+        {"schemas": ["a"]},
+        {"names": "x{schema}.{table}"},
+        {"catalog": "other"},
+        {"url": "https://uc.example.com/other"},
+    ],
+)
+def test_what_was_found_under_other_settings_is_not_kept(changes: dict[str, Any]) -> None:
+    before, after = (configured({"tables": of_catalog(**keys)}) for keys in ({}, changes))
+    assert next(before.sources).key != next(after.sources).key
+    renewed = configured({"tables": of_catalog(token="t", allowPrivateAddresses=True)})
+    assert next(renewed.sources).key == next(before.sources).key
+
+
+@pytest.mark.parametrize(
+    ("tables", "problem"),
+    [
+        (of_catalog(within=[]), "is empty"),
+        (of_catalog(within=None), "must be given"),
+        (of_catalog(url="http://uc.example.com"), "https only"),
+        (of_catalog(url="https://127.0.0.1"), "private addresses"),
+        (of_catalog(url="https://user:pw@uc.example.com"), "user or password"),
+        (of_catalog(url="https://uc.example.com/?token=x"), "is not a URL"),
+        (of_catalog(token="two words"), "no client can send"),
+        (of_catalog(token="line\n"), "no client can send"),
+        (of_catalog(names="{schema}"), "no form of names"),
+        (of_catalog(names="{database}.{table}"), "no form of names"),
+        (of_catalog(names="{schema}.{table"), "no form of names"),
+        (of_catalog(names="{schema}/x.{table}"), "no form of names"),
+        (of_catalog(names="{table}"), "another form"),
+        (of_catalog(names="a.{schema}.{table}"), "another form"),
+        (of_catalog(scheme=["a"]), "did you mean schemas"),
+        (of_catalog() | {"maxDepth": 1}, "is of directories"),
+        (of_catalog() | {"discover": "s3://b/{schema}/{table}"}, "in its place"),
+        ({"everySeconds": 5}, "must be given"),
+    ],
+)
+def test_an_odd_catalog_is_refused(tables: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        configured({"tables": tables})
+    assert problem in str(refused.value)
+    assert "pw" not in str(refused.value)
+
+
+def test_the_samples_of_the_page_load(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret")
+    discovery = section(page("shares"), "Discovery")
+    samples = [
+        text.replace("/run/secrets/catalog-token", f"{tmp_path}/token") for text in blocks(discovery, "yaml")
+    ]
+    found = [loads(f"version: 1\ngateway: {{anonymous: true}}\n{text}").sources for text in samples]
+    kinds = [[source.discovery.unity_catalog is not None for source in sources] for sources in found]
+    assert kinds == [[False, False], [True, True]]

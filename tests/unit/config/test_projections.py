@@ -10,8 +10,9 @@ import yaml
 from support.documentation import page
 
 from gateway.access.catalog import Catalog
+from gateway.access.discovered import Discovered, FoundTable, with_discovered
 from gateway.access.stored_shares import StoredSchema, StoredShare, StoredTable, with_stored
-from gateway.config import ConfigError, Secret, TableEntry, loads
+from gateway.config import ConfigError, Location, Secret, TableEntry, loads
 
 RULE: dict[str, Any] = {"source": "/lake/customers", "columns": ["id", "name"], "where": "id > 3"}
 HASHED = {"name": "mail", "function": "sha256"}
@@ -134,6 +135,24 @@ def test_tables_are_not_discovered_around_a_projection() -> None:
     shares = [{"name": "s", "schemas": [{"name": "d", "tables": [entry]}, discovering]}]
     with pytest.raises(ConfigError, match="found before their proof"):
         loads(yaml.safe_dump({"version": 1, "shares": shares, "gateway": {"anonymous": True}}))
+
+
+def test_no_catalog_names_a_table_within_a_projection() -> None:
+    entry = {"name": "t", "location": "/shared/t", "projection": RULE}
+    catalog = {"url": "https://uc.example.com", "catalog": "c", "within": ["/shared"]}
+    shares = [
+        {"name": "s", "schemas": [{"name": "d", "tables": [entry]}]},
+        {"name": "o", "tables": {"unityCatalog": catalog}},
+    ]
+    config = loads(yaml.safe_dump({"version": 1, "shares": shares, "gateway": {"anonymous": True}}))
+    places = {"own": root(RULE), "data": f"{root(RULE)}/data", "other": "/shared/other", "outer": "/shared/t"}
+    found = [FoundTable("d", name, Location.parse(place), "d") for name, place in places.items()]
+    (source,) = config.sources
+    merged = with_discovered(config, Discovered({source.key: tuple(found)}))
+    names = [table.full_name for table in Catalog.of(merged.shares).tables()]
+    assert names == ["s.d.t", "o.d.other", "o.d.outer"]
+    assert [one.name for one in merged.refused] == [f"file://{places[name]}" for name in ("own", "data")]
+    assert all("the projection s.d.t" in one.reason for one in merged.refused)
 
 
 def test_no_directory_with_a_projection_is_readable() -> None:

@@ -13,13 +13,16 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 from support.gateway_process import running_gateway
+from support.http_service import Response
 from support.live_process import Live, base, running_process
+from support.unity_catalog import running_catalog
 from support.waiting import wait_until
 from tables.small_tables import lay_out
 
 from gateway.__main__ import main
 from gateway.access.discovered import Discovered, FoundTable
 from gateway.config import Location
+from gateway.discovery import searches
 from gateway.server import discovery
 from gateway.server.discovery import DiscoveredFile, Discoverer
 from gateway.telemetry.metrics import DiscoveryMetrics
@@ -114,6 +117,41 @@ async def test_a_storage_that_fails_keeps_what_was_known_and_is_counted(
         await searched.until(["d.t", "d.u", "e.t"])
 
 
+async def test_the_tables_of_a_catalog_come_and_go(tmp_path: Path, warehouse: Path) -> None:
+    with running_catalog() as catalog:
+        catalog.add("d", "t", f"file://{warehouse}/d/t")
+        catalog.add("d", "elsewhere", f"file://{tmp_path}/small/whole")
+        section = {
+            "url": catalog.url,
+            "catalog": "main",
+            "within": [str(warehouse)],
+            "allowPrivateAddresses": True,
+        }
+        keys = {"discover": None, "unityCatalog": section, "keepSeconds": 2}
+        async with searching(tmp_path / "gateway.yaml", warehouse, **keys) as searched:
+            assert await searched.names() == ["d.t"]
+            assert (await searched.live.query())[0] == 200
+            assert searched.value("discovery_refused_directories", source="s") == 1
+            catalog.add("new", "t", f"file://{warehouse}/e/t")
+            await searched.until(["d.t", "new.t"])
+            catalog.drop("d", "t")
+            await searched.until(["new.t"])
+            assert (await searched.live.query())[0] == 404
+            catalog.failing["schemas", ""] = Response(500)
+            async with asyncio.timeout(20):
+                while not searched.value("discovery_incomplete", source="s"):
+                    await asyncio.sleep(0.02)
+            assert await searched.names() == ["new.t"]
+            await searched.until([])
+            catalog.failing.clear()
+            await searched.until(["new.t"])
+            # Nothing that was found outside of the new locations stays until the next search.
+            catalog.failing["schemas", ""] = Response(500)
+            within = [f"{warehouse}/d"]
+            assert await searched.live.change("shares[].tables.unityCatalog.within", within) is None
+            await searched.until([])
+
+
 async def test_a_reload_loses_nothing_and_searches_what_is_new(tmp_path: Path, warehouse: Path) -> None:
     async with searching(tmp_path / "gateway.yaml", warehouse, everySeconds=3600) as searched:
         live = searched.live
@@ -182,8 +220,8 @@ async def test_a_search_that_hangs_delays_neither_the_start_nor_other_searches(
         asyncio.run_coroutine_threadsafe(ends.wait(), loop).result()
         return real(*arguments)
 
-    real = discovery.search
-    monkeypatch.setattr(discovery, "search", search)
+    real = searches.search
+    monkeypatch.setattr(searches, "search", search)
     async with running_process(tmp_path / "gateway.yaml", settings(warehouse)) as live:
         process = live.process
         discoverer = Discoverer(

@@ -25,7 +25,7 @@ from tables.small_tables import lay_out
 
 from gateway.access.access_tokens import issue
 from gateway.access.authentication import configured_recipients, token_hash
-from gateway.config import Location, load
+from gateway.config import Location, Secret, load
 from gateway.config.effects import EFFECTS, Effect, row_of
 from gateway.config.file_stamps import stamp
 from gateway.config.reference import keys
@@ -260,6 +260,17 @@ def discovery(name: str) -> Seen:
     return seen
 
 
+def catalog(name: str) -> Seen:
+    """What the searches of a catalog are told."""
+
+    async def seen(live: Live) -> Any:
+        (source,) = live.state.config.sources
+        value = getattr(source.discovery.unity_catalog, name)
+        return [one.url for one in value] if name == "within" else value
+
+    return seen
+
+
 async def staleness(live: Live) -> Any:
     table = next(iter(live.state.catalog.tables()))
     return live.state.tables.open(table).max_staleness_ms
@@ -297,6 +308,12 @@ IN_PARTS = {
     "gateway.recipients[].shares": [{"share": "s"}],
 }
 SEARCHED = {"shares[].tables.discover": "/a/{schema}/{table}"}
+CATALOG = "shares[].tables.unityCatalog"
+CATALOGUED = {
+    f"{CATALOG}.url": "https://one.example.com",
+    f"{CATALOG}.catalog": "one",
+    f"{CATALOG}.within": ["s3://one/"],
+}
 AT_ONCE: Mapping[str, Row] = {
     "shares[].name": Row("s", "renamed", names_of("/shares"), ("s", "renamed")),
     "shares[].id": Row("share-id", "another", share_id, ("share-id", "another")),
@@ -381,6 +398,29 @@ AT_ONCE: Mapping[str, Row] = {
     "shares[].tables.maxTables": Row(5, 6, discovery("max_tables"), (5, 6), SEARCHED),
     "shares[].tables.maxCalls": Row(5, 6, discovery("max_calls"), (5, 6), SEARCHED),
     "shares[].tables.historyShared": Row(False, True, discovery("history_shared"), (False, True), SEARCHED),
+    f"{CATALOG}.url": Row(
+        "https://one.example.com",
+        "https://two.example.com",
+        catalog("url"),
+        ("https://one.example.com", "https://two.example.com"),
+        CATALOGUED,
+    ),
+    f"{CATALOG}.catalog": Row("one", "two", catalog("catalog"), ("one", "two"), CATALOGUED),
+    f"{CATALOG}.within": Row(
+        ["s3://one/"], ["s3://two/"], catalog("within"), (["s3://one/"], ["s3://two/"]), CATALOGUED
+    ),
+    f"{CATALOG}.schemas": Row(["a"], ["b"], catalog("schemas"), (("a",), ("b",)), CATALOGUED),
+    f"{CATALOG}.names": Row(
+        "{schema}.{table}",
+        "x.{table}",
+        catalog("names"),
+        ("{schema}.{table}", "x.{table}"),
+        CATALOGUED,
+    ),
+    f"{CATALOG}.token": Row("one", "two", catalog("token"), (Secret("one"), Secret("two")), CATALOGUED),
+    f"{CATALOG}.allowPrivateAddresses": Row(
+        False, True, catalog("allow_private_addresses"), (False, True), CATALOGUED
+    ),
     "gateway.anonymous": Row(False, True, status_with({}), (401, 200)),
     "gateway.publicUrl": Row(
         "http://one.example", "http://two.example", host_of_a_url, ("one.example", "two.example")

@@ -9,10 +9,14 @@ import pytest
 import yaml
 
 from gateway import _native
+from gateway.access.discovered import FoundTable
 from gateway.config import Config, Location, loads
+from gateway.discovery import directories
+from gateway.discovery.directories import search
+from gateway.discovery.known_tables import KnownTables, SearchResult
+from gateway.discovery.names import name_problem
+from gateway.discovery.searches import search_once
 from gateway.storage.registry import Storages
-from gateway.tables import discovery
-from gateway.tables.discovery import KnownTables, SearchResult, search
 
 
 class Listed:
@@ -55,7 +59,7 @@ def local(root: Path, **keys: object) -> tuple[list[str], KnownTables]:
     config = configured(f"{root}/{{schema}}/{{table}}", **keys)
     storages = Storages(config, url_key=b"", environment={})
     try:
-        (known,) = discovery.search_once(config, storages).values()
+        (known,) = search_once(config, storages).values()
     finally:
         storages.close()
     return names_of(known), known
@@ -85,11 +89,13 @@ def test_no_link_on_the_way_to_a_table_leads_out_of_the_searched_directory(tmp_p
     config = configured(f"{tmp_path}/in/{{schema}}/delta/{{table}}")
     storages = Storages(config, url_key=b"", environment={})
     try:
-        (known,) = discovery.search_once(config, storages).values()
+        (known,) = search_once(config, storages).values()
     finally:
         storages.close()
     assert names_of(known) == ["a.t", "b.u", "d.t"]
-    refused = {Path(one.location.key).relative_to(tmp_path): one.reason for one in known.last.refused}
+    refused = {
+        Path(one.name.removeprefix("file://")).relative_to(tmp_path): one.reason for one in known.last.refused
+    }
     assert {str(path) for path in refused} == {"in/c/delta", "in/b/delta/v/_delta_log"}
     assert all("a link out of" in reason for reason in refused.values())
 
@@ -102,7 +108,7 @@ def test_a_local_table_is_kept_while_its_directory_cannot_be_read(
     (source,) = config.sources
     storages = Storages(config, url_key=b"", environment={})
     try:
-        store = storages.store(source.discovery.discover.root)
+        store = storages.store(source.discovery.template.root)
         known = KnownTables().after(search(store, source, KnownTables()), now_seconds=0, keep_seconds=9)
         (tmp_path / "a/t/_delta_log").rmdir()
         # Root may read every directory. A link to itself is an error for root, too.
@@ -135,7 +141,7 @@ def test_hostile_names_are_refused_one_by_one(tmp_path: Path) -> None:
     (tmp_path / "d/inner").symlink_to(tmp_path / "d/fine")
     names, known = local(tmp_path)
     assert names == ["d.fine", "d.inner", "d.ü", "e.other"]
-    refused = {Path(one.location.key).name: one.reason for one in (*known.last.refused, *known.distinct()[1])}
+    refused = {Path(one.name).name: one.reason for one in (*known.last.refused, *known.distinct()[1])}
     assert all("control character" in refused[name] for name in odd[:3])
     assert "a link out of" in refused["link"]
     assert "a link out of" in refused["schema-link"]
@@ -145,7 +151,7 @@ def test_hostile_names_are_refused_one_by_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [".", "..", "a" * 256, "a\x00b", "a/b"])
 def test_names_that_no_local_directory_can_have_are_refused(name: str) -> None:
-    assert discovery._name_problem(name) is not None
+    assert name_problem(name) is not None
 
 
 def test_limits_end_a_search_and_keep_what_is_known(tmp_path: Path) -> None:
@@ -209,7 +215,7 @@ def test_a_storage_that_fails_is_not_called_for_each_directory(tmp_path: Path) -
     store = Listed(tmp_path)
     store.failing = {f"d{number:03}": _native.StorageUnavailable("down") for number in range(100)}
     result = search(store, source_of("s3://b/{schema}/{table}"), KnownTables())  # type: ignore[arg-type]
-    assert len(store.keys) == 1 + discovery.CONCURRENT_LISTINGS
+    assert len(store.keys) == 1 + directories.CONCURRENT_LISTINGS
     assert result.problem.startswith("StorageUnavailable")
 
 
@@ -217,7 +223,7 @@ def test_known_tables_are_listed_by_one_search_in_ten(tmp_path: Path) -> None:
     tables_in(tmp_path, *(f"d/t{number}" for number in range(200)))
     store, source = Listed(tmp_path), source_of("s3://b/{schema}/{table}")
     known, listed = KnownTables(), []
-    for _ in range(discovery.RECHECK_EVERY + 1):
+    for _ in range(directories.RECHECK_EVERY + 1):
         store.keys.clear()
         known = known.after(search(store, source, known), now_seconds=0, keep_seconds=0)  # type: ignore[arg-type]
         listed.append(set(store.keys) - {"", "d"})
@@ -229,5 +235,5 @@ def test_known_tables_are_listed_by_one_search_in_ten(tmp_path: Path) -> None:
 def test_a_missing_local_root_is_a_storage_that_fails(tmp_path: Path) -> None:
     names, known = local(tmp_path / "gone")
     assert names == []
-    assert known.last.is_unknown(Location("file", "", str(tmp_path / "gone/d/t")))
-    assert not SearchResult().is_unknown(Location("file", "", "/"))
+    assert known.last.is_unknown(FoundTable("d", "t", Location("file", "", str(tmp_path / "gone/d/t"))))
+    assert not SearchResult().is_unknown(FoundTable("d", "t", Location("file", "", "/")))

@@ -13,21 +13,22 @@ import stat
 import time
 import unicodedata
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gateway import _native
-from gateway.access.discovered import Discovered, FoundTable, Refusal
-from gateway.config.discovery import SCHEMA
+from gateway.access.discovered import FoundTable, Refusal
+from gateway.config.location_template import SCHEMA
 from gateway.config.sections import MAX_NAME_LENGTH
+from gateway.discovery.known_tables import KnownTables, SearchResult, within_limit
+from gateway.discovery.names import TOO_LONG, name_problem
 from gateway.tables.search import LOG_DIRECTORY, below, is_table, may_hold_tables
 
 if TYPE_CHECKING:
-    from gateway.config import Config, Location, Source
-    from gateway.config.discovery import Level
-    from gateway.storage.registry import Storages
+    from gateway.config import Location, Source
+    from gateway.config.location_template import Level
     from gateway.storage.stores import Store
 
 CONCURRENT_LISTINGS = 8
@@ -37,98 +38,19 @@ SEARCH_SECONDS = 300.0
 """After this time a search lists nothing more."""
 THREAD = "discovery"
 
-_NOT_IN_NAMES = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
-"""Categories of characters that are not shown, or that change how others are shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """What a search has found.
-
-    Attributes:
-        tables: the tables, by location.
-        refused: directories whose names cannot be those of tables.
-        unknown: directories that were not listed, or not to their end.
-        calls: number of listed directories.
-        problem: why the search is not complete, for the operator; empty for a complete one.
-
-    """
-
-    tables: tuple[FoundTable, ...] = ()
-    refused: tuple[Refusal, ...] = ()
-    unknown: frozenset[Location] = frozenset()
-    calls: int = 0
-    problem: str = ""
-
-    def is_unknown(self, location: Location) -> bool:
-        """Return whether the search cannot say that there is no table at a location."""
-        return any(outer in self.unknown for outer in _self_and_outer(location))
-
-
-@dataclass(frozen=True, slots=True)
-class KnownTables:
-    """The tables of one place of the configuration, over its searches.
-
-    Attributes:
-        seen: the tables with the monotonic time of the last search that found them, in seconds.
-        searches: number of searches.
-        last: the result of the last search.
-
-    """
-
-    seen: dict[FoundTable, float] = field(default_factory=dict)
-    searches: int = 0
-    last: SearchResult = field(default_factory=SearchResult)
-
-    def after(self, result: SearchResult, *, now_seconds: float, keep_seconds: float) -> KnownTables:
-        """Return the tables after a search: those that it found or that it can say nothing about."""
-        found = dict.fromkeys(result.tables, now_seconds)
-        kept = {
-            table: seconds
-            for table, seconds in self.seen.items()
-            if table not in found
-            and now_seconds - seconds <= keep_seconds
-            and result.is_unknown(table.location)
-        }
-        return KnownTables(kept | found, self.searches + 1, result)
-
-    def distinct(self) -> tuple[tuple[FoundTable, ...], tuple[Refusal, ...]]:
-        """Return the tables whose names are theirs alone, by name, and those that are refused."""
-        return _distinct(self.seen)
-
 
 def search(store: Store, source: Source, known: KnownTables) -> SearchResult:
     """Search the tables of one place of the configuration. Blocks, and raises nothing of a storage."""
-    root = source.discovery.discover.root
+    root = source.discovery.template.root
     try:
         store.renew()
     except Exception as error:  # noqa: BLE001 - identities fail by errors of many libraries
-        return SearchResult(unknown=frozenset({root}), problem=_text(error))
+        return SearchResult(unknown=frozenset({root}), problem=error_text(error))
     if root.kind == "file" and not os.path.isdir(root.key):  # noqa: PTH112 - as the native reader
         # A mount that is gone is no proof that its tables are.
         return SearchResult(unknown=frozenset({root}), problem="there is no such directory")
     with ThreadPoolExecutor(CONCURRENT_LISTINGS, thread_name_prefix=THREAD) as threads:
         return _Search(store.native, source, known, threads).run()
-
-
-def search_once(config: Config, storages: Storages) -> dict[Source, KnownTables]:
-    """Search all places of a configuration, for commands. Blocks."""
-    found = {}
-    for source in config.sources:
-        try:
-            store = storages.store(source.discovery.discover.root)
-        except _native.LogError as error:
-            root = source.discovery.discover.root
-            result = SearchResult(unknown=frozenset({root}), problem=_text(error))
-        else:
-            result = search(store, source, KnownTables())
-        found[source] = KnownTables().after(result, now_seconds=0.0, keep_seconds=0.0)
-    return found
-
-
-def discovered(known: Iterable[tuple[Source, KnownTables]]) -> Discovered:
-    """Return the known tables of all places as one value."""
-    return Discovered({source.key: tables.distinct()[0] for source, tables in known})
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,19 +80,23 @@ class _Search:
         self._tables: list[FoundTable] = []
         self._refused: list[Refusal] = []
         self._unknown: set[Location] = set()
-        root = source.discovery.discover.root
+        root = source.discovery.template.root
         # Of a local directory, links may lead anywhere.
         self._real_root = os.path.realpath(root.key) if root.kind == "file" else None
 
     def run(self) -> SearchResult:
         discovery = self._source.discovery
-        level = [_Directory(discovery.discover.root, self._source.schema or "")]
-        for template in discovery.discover.levels:
+        level = [_Directory(discovery.template.root, self._source.schema or "")]
+        for template in discovery.template.levels:
             level = list(self._step(template, level))
         for depth in range(discovery.max_depth + 1):
             level = self._take_tables(level, goes_deeper=depth < discovery.max_depth)
         return SearchResult(
-            self._within_limit(), tuple(self._refused), frozenset(self._unknown), self._calls, self._problem
+            self._within_limit(),
+            tuple(self._refused),
+            frozenset(self._unknown),
+            calls=self._calls,
+            problem=self._problem,
         )
 
     def _step(self, level: Level, directories: Iterable[_Directory]) -> Iterator[_Directory]:
@@ -194,9 +120,9 @@ class _Search:
         """Return a directory below another; None for one that cannot be shared."""
         location = below(directory.location, name)
         named = unicodedata.normalize("NFC", named)
-        reason = _name_problem(named)
+        reason = name_problem(named)
         if reason is not None:
-            self._refused.append(Refusal(location, reason))
+            self._refused.append(Refusal(location.url, reason))
             return None
         if self._is_link_out(location):
             return None
@@ -211,7 +137,7 @@ class _Search:
         real = os.path.realpath(location.key)
         if real.startswith(self._real_root.rstrip("/") + "/"):
             return False
-        self._refused.append(Refusal(location, "it is a link out of the searched location"))
+        self._refused.append(Refusal(location.url, "it is a link out of the searched location"))
         return True
 
     def _take_tables(self, directories: list[_Directory], *, goes_deeper: bool) -> list[_Directory]:
@@ -265,7 +191,7 @@ class _Search:
     def _add(self, directory: _Directory) -> None:
         name = "_".join(directory.names)
         if len(name) > MAX_NAME_LENGTH:
-            self._refused.append(Refusal(directory.location, _TOO_LONG))
+            self._refused.append(Refusal(directory.location.url, TOO_LONG))
             return
         self._tables.append(FoundTable(directory.schema, name, directory.location))
 
@@ -300,73 +226,20 @@ class _Search:
             return self._storage.list_directories(directory.location.key)
         except _native.LogError as error:
             # Below the root, single directories may be denied.
-            is_root = directory.location == self._source.discovery.discover.root
+            is_root = directory.location == self._source.discovery.template.root
             if is_root or not isinstance(error, _native.StorageDenied):
                 self._is_failing = True
-            self._problem = self._problem or _text(error)
+            self._problem = self._problem or error_text(error)
             return None
 
     def _within_limit(self) -> tuple[FoundTable, ...]:
         limit = self._source.discovery.max_tables
         if len(self._tables) > limit:
             self._problem = self._problem or f"maxTables: {len(self._tables)} tables are there"
-        # Of too many tables, those that are shared already stay.
-        ordered = sorted(
-            self._tables, key=lambda table: (table.location not in self._known, table.schema, table.name)
-        )
-        return tuple(ordered[:limit])
+        return within_limit(self._tables, self._known, limit)
 
 
-_TOO_LONG = f"its name is longer than {MAX_NAME_LENGTH} characters"
-
-
-def _name_problem(name: str) -> str | None:
-    """Return why a directory's name cannot be that of a schema or a table."""
-    if name in (".", ".."):
-        return "its name is no name"
-    if len(name) > MAX_NAME_LENGTH:
-        return _TOO_LONG
-    if "/" in name or any(unicodedata.category(one) in _NOT_IN_NAMES for one in name):
-        return "its name has a control character, or one that is not shown"
-    return None
-
-
-def _distinct(tables: Collection[FoundTable]) -> tuple[tuple[FoundTable, ...], tuple[Refusal, ...]]:
-    """Return the tables whose names are theirs alone without case, and those that are refused.
-
-    None of two tables gets a common name: another one could take its place by a new directory.
-    """
-    names: dict[tuple[str, str], list[FoundTable]] = {}
-    spellings: dict[str, set[str]] = {}
-    for table in tables:
-        names.setdefault((table.schema.casefold(), table.name.casefold()), []).append(table)
-        spellings.setdefault(table.schema.casefold(), set()).add(table.schema)
-    kept, refused = [], []
-    for (schema, _), same in names.items():
-        if len(same) == 1 and len(spellings[schema]) == 1:
-            kept += same
-        else:
-            what = "table" if len(same) > 1 else "schema"
-            refused += [
-                Refusal(table.location, f"another {what} has its name without case") for table in same
-            ]
-    return (
-        tuple(sorted(kept, key=lambda table: (table.schema, table.name))),
-        tuple(sorted(refused, key=lambda one: one.location.key)),
-    )
-
-
-def _self_and_outer(location: Location) -> Iterator[Location]:
-    """Iterate over a location and the directories that contain it."""
-    yield location
-    key = location.key
-    while key:
-        key = key.rpartition("/")[0]
-        yield replace(location, key=key or ("/" if location.kind == "file" else ""))
-        if key == "":
-            return
-
-
-def _text(error: Exception) -> str:
+def error_text(error: Exception) -> str:
+    """Return an error of a storage for the operator."""
     detail = getattr(error, "detail", None)
     return f"{type(error).__name__}: {detail or error}"

@@ -1,0 +1,183 @@
+"""Requests to the REST API of a Unity Catalog: the schemas of a catalog and their tables, page by page.
+
+In: the section of the configuration. Out: entries as the API documents them. Requests are bounded in number,
+and answers in bytes; no redirect is followed. Errors have nothing of an answer but its status and error code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from gateway.config.unity_catalog import UnityCatalog
+from gateway.web.public_addresses import PublicResolver, proxy_hosts
+
+REQUEST_SECONDS = 60.0
+MAX_ANSWER_BYTES = 32 * 1024 * 1024
+PAGE_TABLES = 50
+"""Databricks accepts no more tables in one page."""
+
+_CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+_NO_RIGHT = (403, 404)
+_MAX_ERROR_BYTES = 64 * 1024
+
+
+class CatalogError(Exception):
+    """Raised when the catalog does not answer as documented; the text is for the operator.
+
+    `is_of_schema`: other schemas may be listed all the same.
+    """
+
+    def __init__(self, text: str, *, is_of_schema: bool = False) -> None:
+        super().__init__(text)
+        self.is_of_schema = is_of_schema
+
+
+class CallsSpent(Exception):
+    """Raised when the search may send no more requests."""
+
+
+class _Column(msgspec.Struct):
+    mask: Any = None
+
+
+class _Manifest(msgspec.Struct):
+    capabilities: list[str] | None = None
+
+
+class CatalogTable(msgspec.Struct):
+    """A table of the catalog; `TableInfo` of the API."""
+
+    name: str
+    table_type: str | None = None
+    data_source_format: str | None = None
+    storage_location: str | None = None
+    columns: list[_Column] | None = None
+    properties: dict[str, Any] | None = None
+    row_filter: Any = None
+    securable_kind_manifest: _Manifest | None = None
+
+
+class _Schema(msgspec.Struct):
+    name: str
+
+
+class _Page(msgspec.Struct):
+    schemas: list[_Schema] | None = None
+    tables: list[CatalogTable] | None = None
+    next_page_token: str | None = None
+
+
+class _Refused(msgspec.Struct):
+    error_code: str | None = None
+
+
+class CatalogClient:
+    """A client of one catalog, for one search."""
+
+    def __init__(self, session: aiohttp.ClientSession, settings: UnityCatalog, max_calls: int) -> None:
+        self._session = session
+        self._settings = settings
+        self._max_calls = max_calls
+        self.calls = 0
+
+    async def schemas(self) -> AsyncIterator[str]:
+        """Iterate over the names of the schemas. Raises CatalogError, CallsSpent."""
+        query = {"catalog_name": self._settings.catalog, "max_results": "0"}
+        async for page in self._pages("schemas", query):
+            for schema in page.schemas or ():
+                yield schema.name
+
+    async def tables(self, schema: str) -> AsyncIterator[CatalogTable]:
+        """Iterate over the tables of a schema. Raises CatalogError, CallsSpent."""
+        query = {
+            "catalog_name": self._settings.catalog,
+            "schema_name": schema,
+            "max_results": str(PAGE_TABLES),
+            # What says of a table that other engines may not read its files.
+            "include_manifest_capabilities": "true",
+        }
+        async for page in self._pages("tables", query):
+            for table in page.tables or ():
+                yield table
+
+    async def _pages(self, path: str, query: Mapping[str, str]) -> AsyncIterator[_Page]:
+        """Iterate over pages. One may be empty and not the last."""
+        token: str | None = None
+        while True:
+            page = await self._page(path, query if token is None else {**query, "page_token": token})
+            yield page
+            if not page.next_page_token:
+                return
+            if page.next_page_token == token:
+                raise CatalogError("the catalog names a page as the one after itself")
+            token = page.next_page_token
+
+    async def _page(self, path: str, query: Mapping[str, str]) -> _Page:
+        if self.calls >= self._max_calls:
+            raise CallsSpent
+        self.calls += 1
+        url = f"{self._settings.api_url}/{path}"
+        try:
+            async with self._session.get(url, params=query, allow_redirects=False) as response:
+                if response.status != 200:  # noqa: PLR2004 - OK
+                    raise await _error_of(response)
+                return msgspec.json.decode(await _body(response, MAX_ANSWER_BYTES), type=_Page)
+        except (aiohttp.ClientError, OSError) as error:
+            raise CatalogError(
+                f"the catalog cannot be reached: {str(error) or type(error).__name__}"
+            ) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise CatalogError(
+                "the catalog's answer has not the documented form", is_of_schema=True
+            ) from None
+
+
+@asynccontextmanager
+async def catalog_client(settings: UnityCatalog, max_calls: int) -> AsyncIterator[CatalogClient]:
+    """Open a client for one search."""
+    resolver = None if settings.allow_private_addresses else PublicResolver(proxy_hosts())
+    # Compressed answers could be far larger than they are sent.
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+    if settings.token is not None:
+        headers["Authorization"] = f"Bearer {settings.token.reveal()}"
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(resolver=resolver),
+        timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS),
+        trust_env=True,
+        headers=headers,
+        auto_decompress=False,
+    ) as session:
+        yield CatalogClient(session, settings, max_calls)
+
+
+async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """Read an answer. Raises CatalogError for one that is too long or compressed."""
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise CatalogError("the catalog's answer is compressed, which was not requested")
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > limit:
+            raise CatalogError(f"the catalog's answer has more than {limit} bytes", is_of_schema=True)
+    return bytes(body)
+
+
+async def _error_of(response: aiohttp.ClientResponse) -> CatalogError:
+    """Return the error of a refused request, by its status and the code of its body."""
+    code = ""
+    try:
+        refused = msgspec.json.decode(await _body(response, _MAX_ERROR_BYTES), type=_Refused)
+    except (CatalogError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    else:
+        if refused.error_code and _CODE.fullmatch(refused.error_code):
+            code = f" ({refused.error_code})"
+    return CatalogError(
+        f"the catalog answers {response.status}{code}", is_of_schema=response.status in _NO_RIGHT
+    )

@@ -1,0 +1,129 @@
+"""What searches find, and what is known after them.
+
+In: the result of each search of one place of the configuration. Out: the tables that are shared, and those
+that are refused because of each other. A table that a search neither finds nor misses stays for a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from gateway.access.discovered import Discovered, FoundTable, Refusal
+
+if TYPE_CHECKING:
+    from gateway.config import Location, Source
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What a search has found.
+
+    Attributes:
+        tables: the tables, by location.
+        refused: what cannot be shared, with the reasons.
+        unknown: directories that were not listed, or not to their end.
+        unknown_tables: known tables of a catalog about which it says nothing.
+        calls: number of listed directories or of requests.
+        problem: why the search is not complete, for the operator; empty for a complete one.
+
+    """
+
+    tables: tuple[FoundTable, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    unknown: frozenset[Location] = frozenset()
+    unknown_tables: frozenset[FoundTable] = frozenset()
+    calls: int = 0
+    problem: str = ""
+
+    def is_unknown(self, table: FoundTable) -> bool:
+        """Return whether the search cannot say that a table is gone."""
+        return table in self.unknown_tables or any(
+            outer in self.unknown for outer in _self_and_outer(table.location)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTables:
+    """The tables of one place of the configuration, over its searches.
+
+    Attributes:
+        seen: the tables with the monotonic time of the last search that found them, in seconds.
+        searches: number of searches.
+        last: the result of the last search.
+
+    """
+
+    seen: dict[FoundTable, float] = field(default_factory=dict)
+    searches: int = 0
+    last: SearchResult = field(default_factory=SearchResult)
+
+    def after(self, result: SearchResult, *, now_seconds: float, keep_seconds: float) -> KnownTables:
+        """Return the tables after a search: those that it found or that it can say nothing about."""
+        found = dict.fromkeys(result.tables, now_seconds)
+        kept = {
+            table: seconds
+            for table, seconds in self.seen.items()
+            if table not in found and now_seconds - seconds <= keep_seconds and result.is_unknown(table)
+        }
+        return KnownTables(kept | found, self.searches + 1, result)
+
+    def distinct(self) -> tuple[tuple[FoundTable, ...], tuple[Refusal, ...]]:
+        """Return the tables whose names are theirs alone, by name, and those that are refused."""
+        return _distinct(self.seen)
+
+
+def discovered(known: Iterable[tuple[Source, KnownTables]]) -> Discovered:
+    """Return the known tables of all places as one value."""
+    return Discovered({source.key: tables.distinct()[0] for source, tables in known})
+
+
+def within_limit(
+    tables: Collection[FoundTable], known: Collection[Location], limit: int
+) -> tuple[FoundTable, ...]:
+    """Return at most `limit` tables. Of too many, those at known locations stay."""
+    ordered = sorted(tables, key=lambda table: (table.location not in known, table.schema, table.name))
+    return tuple(ordered[:limit])
+
+
+def _distinct(tables: Collection[FoundTable]) -> tuple[tuple[FoundTable, ...], tuple[Refusal, ...]]:
+    """Return the tables whose names and locations are theirs alone, and those that are refused.
+
+    None of two tables gets a common name: another one could take its place by a new directory or entry.
+    """
+    names = Counter((table.schema.casefold(), table.name.casefold()) for table in tables)
+    locations = Counter(table.location for table in tables)
+    spellings: dict[str, set[str]] = {}
+    for table in tables:
+        spellings.setdefault(table.schema.casefold(), set()).add(table.schema)
+    kept, refused = [], []
+    for table in tables:
+        schema = table.schema.casefold()
+        reason = ""
+        if names[schema, table.name.casefold()] > 1:
+            reason = "another table has its name without case"
+        elif len(spellings[schema]) > 1:
+            reason = "another schema has its name without case"
+        elif locations[table.location] > 1:
+            reason = "another table has its location"
+        if reason:
+            refused.append(Refusal(table.location.url, reason))
+        else:
+            kept.append(table)
+    return (
+        tuple(sorted(kept, key=lambda table: (table.schema, table.name))),
+        tuple(sorted(refused, key=lambda one: one.name)),
+    )
+
+
+def _self_and_outer(location: Location) -> Iterator[Location]:
+    """Iterate over a location and the directories that contain it."""
+    yield location
+    key = location.key
+    while key:
+        key = key.rpartition("/")[0]
+        yield replace(location, key=key or ("/" if location.kind == "file" else ""))
+        if key == "":
+            return

@@ -1,0 +1,23 @@
+"""Which names of directories and catalogs can be those of shared schemas and tables."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from gateway.config.sections import MAX_NAME_LENGTH
+
+TOO_LONG = f"its name is longer than {MAX_NAME_LENGTH} characters"
+
+_NOT_IN_NAMES = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
+"""Categories of characters that are not shown, or that change how others are shown."""
+
+
+def name_problem(name: str) -> str | None:
+    """Return why a name cannot be that of a schema or a table; None if it can."""
+    if name in ("", ".", ".."):
+        return "its name is no name"
+    if len(name) > MAX_NAME_LENGTH:
+        return TOO_LONG
+    if "/" in name or any(unicodedata.category(one) in _NOT_IN_NAMES for one in name):
+        return "its name has a control character, or one that is not shown"
+    return None

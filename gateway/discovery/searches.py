@@ -1,0 +1,47 @@
+"""Searches of the places of a configuration, of either kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gateway import _native
+from gateway.discovery.directories import error_text, search
+from gateway.discovery.known_tables import KnownTables, SearchResult
+from gateway.storage.breaker import State
+
+if TYPE_CHECKING:
+    from gateway.config import Config, Source
+    from gateway.storage.registry import Storages
+
+
+def search_of(storages: Storages, source: Source, known: KnownTables) -> Callable[[], SearchResult]:
+    """Return the search of a place; without a call of a storage that fails. Reads nothing."""
+    catalog = source.discovery.unity_catalog
+    if catalog is not None:
+        # Without a catalog the server starts sooner.
+        from gateway.discovery.unity_catalog import search_catalog  # noqa: PLC0415
+
+        return partial(search_catalog, source, catalog, known)
+    root = source.discovery.template.root
+    problem = "the storage does not answer"
+    try:
+        if storages.calls(root).breaker.state is not State.OPEN:
+            return partial(search, storages.store(root), source, known)
+    except _native.LogError as error:
+        problem = error_text(error)
+    return partial(_constant, SearchResult(unknown=frozenset({root}), problem=problem))
+
+
+def search_once(config: Config, storages: Storages) -> dict[Source, KnownTables]:
+    """Search all places of a configuration, for commands. Blocks."""
+    found = {}
+    for source in config.sources:
+        result = search_of(storages, source, KnownTables())()
+        found[source] = KnownTables().after(result, now_seconds=0.0, keep_seconds=0.0)
+    return found
+
+
+def _constant(result: SearchResult) -> SearchResult:
+    return result

@@ -1,0 +1,47 @@
+"""Public addresses for requests to services whose names come from others."""
+
+from __future__ import annotations
+
+import errno
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+
+class PublicResolver(AbstractResolver):
+    """Resolves names to public addresses only, so that a provider's document cannot name an inner host.
+
+    A proxy resolves the names of its requests itself, and its own host may have a private address.
+    """
+
+    def __init__(self, proxy_hosts: frozenset[str] = frozenset()) -> None:
+        """`proxy_hosts`: names that may have any address."""
+        self._resolver = aiohttp.ThreadedResolver()
+        self._proxy_hosts = proxy_hosts
+
+    async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
+        """Return the public addresses of a host. Raises OSError if there are none."""
+        found = await self._resolver.resolve(host, port, family)
+        if host.casefold() in self._proxy_hosts:
+            return found
+        public = [one for one in found if ip_address(one["host"].partition("%")[0]).is_global]
+        if not public:
+            # aiohttp shows the text of an error with a number alone.
+            raise OSError(
+                errno.EADDRNOTAVAIL, "its host has a private address; allowPrivateAddresses accepts it"
+            )
+        return public
+
+    async def close(self) -> None:
+        """Close the resolver."""
+        await self._resolver.close()
+
+
+def proxy_hosts() -> frozenset[str]:
+    """Return the hosts of the proxies that the environment names."""
+    hosts = (urlsplit(url).hostname for url in getproxies().values())
+    return frozenset(host for host in hosts if host is not None)

@@ -1,0 +1,57 @@
+"""The official client reads the tables of an S3 server that a Unity Catalog names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from support.gateway_process import running_gateway, storage
+from support.official_client import OfficialClient
+from support.unity_catalog import running_catalog
+from support.versitygw import VersityGw
+from support.waiting import wait_until
+from tables.demo import ROWS
+
+PREFIX = "s3://catalogued/warehouse"
+
+
+def test_the_official_client_reads_what_the_catalog_names(
+    demo_tables: Path, versitygw: VersityGw, official_client: OfficialClient, tmp_path: Path
+) -> None:
+    first, second, *_ = sorted(ROWS)
+    for name, key in ((first, "warehouse/a1"), (second, "warehouse/b2"), (second, "private/b2")):
+        versitygw.upload(demo_tables / name, "catalogued", key)
+    with running_catalog(token="catalog-token") as catalog:
+        catalog.add("sales", first, f"{PREFIX}/a1")
+        catalog.add("sales", "private", "s3://catalogued/private/b2")
+        catalog.add("sales", "filtered", f"{PREFIX}/b2", row_filter={"function_name": "main.sales.f"})
+        section = {
+            "url": catalog.url,
+            "catalog": "main",
+            "token": "catalog-token",
+            "within": [f"{PREFIX}/"],
+            "allowPrivateAddresses": True,
+        }
+        shares = [{"name": "lake", "tables": {"unityCatalog": section, "everySeconds": 1}}]
+        storages = {"storages": [storage(versitygw, "s3://catalogued/")]}
+        with running_gateway(tmp_path, shares, storages) as gateway:
+
+            def listed() -> list[str]:
+                found: list[Any] = official_client.call("shares", gateway.profile)
+                return sorted(found)
+
+            assert listed() == [f"lake.sales.{first}"]
+            rows = official_client.rows(gateway.profile, f"lake.sales.{first}")
+            assert len(rows) == len(ROWS[first])
+            catalog.add("sales", second, f"{PREFIX}/b2")
+            catalog.drop("sales", "filtered")
+            wait_until(lambda: listed() == sorted(f"lake.sales.{name}" for name in (first, second)))
+            rows = official_client.rows(gateway.profile, f"lake.sales.{second}")
+            assert len(rows) == len(ROWS[second])
+            catalog.drop("sales", first)
+            wait_until(lambda: listed() == [f"lake.sales.{second}"])
+            assert gateway.query(f"lake.sales.{first}").status == 404
+            log = gateway.log.read_text()
+            assert "main.sales.private" in log
+            assert "main.sales.filtered" in log
+            assert "catalog-token" not in log

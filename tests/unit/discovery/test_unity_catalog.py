@@ -1,0 +1,347 @@
+"""Searches of a Unity Catalog: what they find and leave out, and what no catalog can make shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.http_service import Response, json_response
+from support.unity_catalog import Catalog, running_catalog
+
+from gateway.config import Config, loads
+from gateway.discovery import catalog_client, unity_catalog
+from gateway.discovery.known_tables import KnownTables
+from gateway.discovery.searches import search_once
+from gateway.discovery.unity_catalog import search_catalog
+from gateway.storage.registry import Storages
+
+WITHIN = ["s3://lake/w"]
+
+
+@pytest.fixture
+def catalog() -> Iterator[Catalog]:
+    with running_catalog() as running:
+        for schema, name in (("hr", "people"), ("sales", "items"), ("sales", "orders")):
+            running.add(schema, name, f"s3://lake/w/{schema}/{name}")
+        yield running
+
+
+def configured(catalog: Catalog, discovery: dict[str, Any] | None = None, **keys: Any) -> Config:
+    section = {
+        "url": catalog.url,
+        "catalog": "main",
+        "within": WITHIN,
+        "allowPrivateAddresses": True,
+        **keys,
+    }
+    shares = [{"name": "s", "tables": {"unityCatalog": section, **(discovery or {})}}]
+    return loads(yaml.safe_dump({"version": 1, "shares": shares, "gateway": {"anonymous": True}}))
+
+
+def searched(
+    catalog: Catalog,
+    known: KnownTables | None = None,
+    discovery: dict[str, Any] | None = None,
+    now_seconds: float = 0,
+    **keys: Any,
+) -> KnownTables:
+    """What is known after one more search; a table that nothing is said about stays for a minute."""
+    (source,) = configured(catalog, discovery, **keys).sources
+    known = known or KnownTables()
+    assert source.discovery.unity_catalog is not None
+    result = search_catalog(source, source.discovery.unity_catalog, known)
+    return known.after(result, now_seconds=now_seconds, keep_seconds=60)
+
+
+def names_of(known: KnownTables) -> list[str]:
+    return [f"{table.schema}.{table.name}" for table in known.distinct()[0]]
+
+
+def reasons_of(known: KnownTables) -> dict[str, str]:
+    return {one.name: one.reason for one in known.last.refused}
+
+
+def test_the_tables_of_all_schemas_are_listed_page_by_page(catalog: Catalog) -> None:
+    for number in range(120):
+        catalog.add("many", f"t{number:03}", f"s3://lake/w/many/{number}")
+    known = searched(catalog)
+    assert len(known.seen) == 123
+    assert known.last.problem == ""
+    pages = [query for path, query in catalog.asked if path == "tables" and query["schema_name"] == "many"]
+    assert [query.get("page_token") for query in pages] == [None, "t049", "t099"]
+    assert known.last.calls == 1 + 2 + 3
+    # One entry to a page, and an empty page at the end of each list.
+    catalog.page = 1
+    assert searched(catalog).seen.keys() == known.seen.keys()
+    assert {table.location.url for table in known.seen if table.schema == "hr"} == {"s3://lake/w/hr/people"}
+
+
+def test_schemas_and_names_are_those_of_the_configuration(catalog: Catalog) -> None:
+    catalog.add("information_schema", "tables", None, table_type="VIEW")
+    assert names_of(searched(catalog)) == ["hr.people", "sales.items", "sales.orders"]
+    assert searched(catalog).last.refused == ()
+    assert names_of(searched(catalog, schemas=["hr"])) == ["hr.people"]
+    names = names_of(searched(catalog, names="{catalog}-{schema}.of {table}"))
+    assert names == ["main-hr.of people", "main-sales.of items", "main-sales.of orders"]
+    known = searched(catalog, schemas=["hr", "gone"])
+    assert names_of(known) == ["hr.people"]
+    assert known.last.problem == "the catalog has no schema 'gone'"
+
+
+def test_a_name_of_the_catalog_is_not_read_as_a_form_of_names(catalog: Catalog) -> None:
+    catalog.add("hr", "{schema}", "s3://lake/w/odd")
+    catalog.add("hr", "a.b", "s3://lake/w/dots")
+    assert "hr.{schema}" in names_of(searched(catalog))
+    assert "hr.a.b" in names_of(searched(catalog))
+
+
+@pytest.mark.parametrize(
+    ("location", "reason"),
+    [
+        ("s3://other/w/t", "not in `within`"),
+        ("s3://lake/w2/t", "not in `within`"),
+        ("s3://lake/", "not in `within`"),
+        ("s3://lake/w/../secret", "in no storage"),
+        ("s3://lake/w//t", "in no storage"),
+        ("gs://lake/w/t", "not in `within`"),
+        ("file:///w/t", "not in `within`"),
+        ("/etc", "not in `within`"),
+        ("abfss://lake@acct.dfs.core.windows.net/w/t", "not in `within`"),
+        ("abfss://lake@acct.dfs.core.evil.example/w/t", "not in `within`"),
+        ("http://169.254.169.254/latest", "in no storage"),
+        ("dbfs:/w/t", "in no storage"),
+        ("", "has no location"),
+        (None, "has no location"),
+    ],
+)
+def test_no_location_leads_out_of_the_allowed_ones(
+    catalog: Catalog, location: str | None, reason: str
+) -> None:
+    catalog.add("hr", "hostile", location)
+    known = searched(catalog)
+    assert names_of(known) == ["hr.people", "sales.items", "sales.orders"]
+    assert reason in reasons_of(known)["main.hr.hostile"]
+
+
+def test_a_local_directory_that_is_a_link_out_of_the_allowed_ones_is_left_out(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    for name in ("in/real", "secret"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "in/link").symlink_to(tmp_path / "secret")
+    (tmp_path / "in/inner").symlink_to(tmp_path / "in/real")
+    for name in ("real", "link", "inner"):
+        catalog.add("local", name, f"file://{tmp_path}/in/{name}")
+    known = searched(catalog, within=[f"{tmp_path}/in"])
+    assert names_of(known) == ["local.inner", "local.real"]
+    assert "a link out of" in reasons_of(known)["main.local.link"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"table_type": "VIEW"}, "it is VIEW"),
+        ({"table_type": "METRIC_VIEW"}, "it is METRIC_VIEW"),
+        ({"table_type": "FOREIGN"}, "it is FOREIGN"),
+        ({"table_type": "<script>\n"}, "of an unknown type"),
+        ({"table_type": None}, "of an unknown type"),
+        ({"data_source_format": "ICEBERG"}, "no Delta table"),
+        ({"data_source_format": None}, "no Delta table"),
+        ({"row_filter": {"function_name": "f", "input_column_names": ["a"]}}, "row filter"),
+        ({"row_filter": {}}, "row filter"),
+        ({"columns": [{"name": "a"}, {"name": "b", "mask": {"function_name": "f"}}]}, "column mask"),
+        ({"securable_kind_manifest": {"capabilities": ["HAS_SELECT"]}}, "no other engine"),
+        ({"securable_kind_manifest": {}}, "no other engine"),
+        ({"properties": {"delta.feature.catalogManaged": "supported"}}, "in the catalog, not in its log"),
+    ],
+)
+def test_what_files_alone_do_not_protect_is_left_out_with_the_reason(
+    catalog: Catalog, fields: dict[str, Any], reason: str
+) -> None:
+    catalog.add("hr", "protected", "s3://lake/w/hr/protected", **fields)
+    known = searched(catalog)
+    assert names_of(known) == ["hr.people", "sales.items", "sales.orders"]
+    assert reason in reasons_of(known)["main.hr.protected"]
+
+
+def test_a_table_that_other_engines_may_read_is_shared(catalog: Catalog) -> None:
+    manifest = {"capabilities": ["HAS_DIRECT_EXTERNAL_ENGINE_READ_SUPPORT", "OTHER"]}
+    catalog.add("hr", "managed", "s3a://lake/w/m", table_type="MANAGED", securable_kind_manifest=manifest)
+    assert "hr.managed" in names_of(searched(catalog))
+    assert all(
+        query["include_manifest_capabilities"] == "true" for path, query in catalog.asked if path == "tables"
+    )
+
+
+@pytest.mark.parametrize("name", ["a/b", "a\nb", "right\u202eleft", "x" * 256, ".."])
+def test_odd_names_are_refused_one_by_one(catalog: Catalog, name: str) -> None:
+    catalog.add("hr", name, "s3://lake/w/odd")
+    known = searched(catalog)
+    assert names_of(known) == ["hr.people", "sales.items", "sales.orders"]
+    assert len(known.last.refused) == 1
+
+
+@pytest.mark.parametrize("entry", [{"name": "\ud800"}, {"name": 1}, {}, "t", {"name": "t", "columns": [1]}])
+def test_a_page_without_the_documented_form_ends_the_listing_of_its_schema_alone(
+    catalog: Catalog, entry: Any
+) -> None:
+    known = searched(catalog)
+    catalog.failing["tables", "hr"] = json_response({"tables": [entry]})
+    known = searched(catalog, known)
+    assert names_of(known) == ["hr.people", "sales.items", "sales.orders"]
+    assert "documented form" in known.last.problem
+    assert {table.schema for table in known.last.unknown_tables} == {"hr"}
+
+
+def test_none_of_two_tables_gets_a_common_name_or_location(catalog: Catalog) -> None:
+    catalog.add("hr", "PEOPLE", "s3://lake/w/hr/others")
+    catalog.add("sales", "again", "s3://lake/w/sales/orders")
+    known = searched(catalog)
+    assert names_of(known) == ["sales.items"]
+    reasons = [one.reason for one in known.distinct()[1]]
+    assert (
+        sorted(reasons)
+        == ["another table has its location"] * 2 + ["another table has its name without case"] * 2
+    )
+
+
+def test_a_table_that_the_catalog_drops_or_moves_is_withdrawn_at_once(catalog: Catalog) -> None:
+    known = searched(catalog)
+    catalog.drop("sales", "orders")
+    catalog.add("hr", "people", "s3://elsewhere/people")
+    known = searched(catalog, known)
+    assert names_of(known) == ["sales.items"]
+    del catalog.tables["main", "sales"]
+    assert names_of(searched(catalog, known)) == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "answer", "problem"),
+    [
+        (("schemas", ""), Response(503), "answers 503"),
+        (("schemas", ""), Response(302, headers={"Location": "http://127.0.0.1:1/x"}), "answers 302"),
+        (("schemas", ""), Response(200, b"<html>"), "documented form"),
+        (("schemas", ""), Response(200, b"[" * 100_000), "documented form"),
+        (("schemas", ""), json_response({"schemas": [{"name": 1}]}), "documented form"),
+        (("schemas", ""), json_response({"error_code": "PERMISSION_DENIED"}, 403), "403 (PERMISSION_DENIED)"),
+        (("schemas", ""), json_response({"error_code": "a secret\n"}, 500), "answers 500"),
+        (("schemas", ""), Response(200, b"{}", {"Content-Encoding": "gzip"}), "compressed"),
+        (("schemas", ""), json_response({"schemas": [], "next_page_token": "x"}), "after itself"),
+    ],
+)
+def test_a_catalog_that_fails_keeps_what_was_known_for_a_time(
+    catalog: Catalog, operation: tuple[str, str], answer: Response, problem: str
+) -> None:
+    known = searched(catalog)
+    catalog.failing[operation] = answer
+    catalog.drop("sales", "orders")
+    known = searched(catalog, known, now_seconds=60)
+    assert names_of(known) == ["hr.people", "sales.items", "sales.orders"]
+    assert problem in known.last.problem
+    assert "secret" not in known.last.problem
+    assert names_of(searched(catalog, known, now_seconds=61)) == []
+
+
+def test_a_schema_that_cannot_be_listed_keeps_its_tables_alone(catalog: Catalog) -> None:
+    known = searched(catalog)
+    catalog.failing["tables", "hr"] = json_response({"error_code": "PERMISSION_DENIED"}, 403)
+    catalog.drop("hr", "people")
+    catalog.drop("sales", "orders")
+    catalog.add("sales", "new", "s3://lake/w/new")
+    known = searched(catalog, known)
+    assert names_of(known) == ["hr.people", "sales.items", "sales.new"]
+    assert "403" in known.last.problem
+    # A schema that is gone keeps nothing, even if another one fails.
+    del catalog.tables["main", "hr"]
+    catalog.failing = {("tables", "sales"): Response(500)}
+    assert names_of(searched(catalog, known)) == ["sales.items", "sales.new"]
+
+
+def test_a_catalog_that_is_down_is_not_asked_for_each_schema(catalog: Catalog) -> None:
+    for number in range(40):
+        catalog.add(f"a{number:02}", "t", f"s3://lake/w/{number}")
+        catalog.failing["tables", f"a{number:02}"] = Response(500)
+    known = searched(catalog)
+    assert known.last.calls == 1 + unity_catalog.CONCURRENT_SCHEMAS
+    assert known.last.problem == "the catalog answers 500"
+
+
+def test_limits_of_tables_and_requests_end_a_search(catalog: Catalog) -> None:
+    known = searched(catalog)
+    for number in range(60):
+        catalog.add("aa", f"t{number}", f"s3://lake/w/aa/{number}")
+    some = searched(catalog, known, {"maxTables": 5})
+    assert len(some.seen) == 5
+    assert {"hr.people", "sales.items", "sales.orders"} < {*names_of(some)}, "known tables stay"
+    assert some.last.problem == "maxTables: 63 tables are there"
+    few = searched(catalog, known, {"maxCalls": 2})
+    assert few.last.calls == 2
+    assert "maxCalls" in few.last.problem
+    assert {"hr.people", "sales.items", "sales.orders"} < {*names_of(few)}
+
+
+def test_an_answer_is_read_up_to_a_limit(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog_client, "MAX_ANSWER_BYTES", 10_000)
+    catalog.failing["tables", "hr"] = json_response({"tables": [{"name": "x" * 20_000}]})
+    known = searched(catalog)
+    assert "more than 10000 bytes" in known.last.problem
+
+
+def test_refusals_are_bounded(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unity_catalog, "MAX_REFUSALS", 3)
+    for number in range(10):
+        catalog.add("hr", f"v{number}", None, table_type="VIEW")
+    assert len(searched(catalog).last.refused) == 3
+
+
+def test_a_search_ends_by_a_time_limit(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = searched(catalog)
+    monkeypatch.setattr(unity_catalog, "SEARCH_SECONDS", 0.0)
+    late = searched(catalog, known)
+    assert "the search ends after 0 s" in late.last.problem
+    assert names_of(late) == names_of(known)
+
+
+def test_the_token_is_sent_to_the_catalog_alone_and_is_in_no_message(tmp_path: Path) -> None:
+    with running_catalog(token="sec-ret") as catalog, running_catalog() as other:
+        catalog.add("hr", "people", "s3://lake/w/t")
+        assert names_of(searched(catalog, token="sec-ret")) == ["hr.people"]
+        refused = searched(catalog, token="wrong-one")
+        assert refused.last.problem == "the catalog answers 401 (UNAUTHENTICATED)"
+        assert names_of(refused) == []
+        file = tmp_path / "token"
+        file.write_text("sec-ret\n")
+        assert names_of(searched(catalog, tokenFile=str(file))) == ["hr.people"]
+        assert "sec-ret" not in repr([*configured(catalog, tokenFile=str(file)).sources])
+        catalog.failing["schemas", ""] = Response(307, headers={"Location": f"{other.url}/api"})
+        assert "307" in searched(catalog, token="sec-ret").last.problem
+        assert other.asked == []
+
+
+def test_a_name_with_a_private_address_is_not_asked(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "socket.getaddrinfo", lambda host, port, *_, **__: [(2, 1, 6, "", ("127.0.0.1", port))]
+    )
+    (source,) = configured(catalog, url="https://catalog.example.com", allowPrivateAddresses=False).sources
+    assert source.discovery.unity_catalog is not None
+    result = search_catalog(source, source.discovery.unity_catalog, KnownTables())
+    assert "private address" in result.problem
+
+
+def test_a_search_of_commands_has_both_kinds(catalog: Catalog, tmp_path: Path) -> None:
+    (tmp_path / "d/t/_delta_log").mkdir(parents=True)
+    settings = yaml.safe_load(configured(catalog).text)
+    settings["shares"].append({"name": "o", "tables": {"discover": f"{tmp_path}/{{schema}}/{{table}}"}})
+    config = loads(yaml.safe_dump(settings))
+    storages = Storages(config, url_key=b"", environment={})
+    try:
+        found = search_once(config, storages)
+    finally:
+        storages.close()
+    listed = [names_of(known) for known in found.values()]
+    assert listed == [["hr.people", "sales.items", "sales.orders"], ["d.t"]]
