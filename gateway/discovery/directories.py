@@ -29,6 +29,7 @@ from gateway.tables.search import LOG_DIRECTORY, below, is_table, may_hold_table
 if TYPE_CHECKING:
     from gateway.config import Location, Source
     from gateway.config.location_template import Level
+    from gateway.discovery.known_tables import Limit
     from gateway.storage.stores import Store
 
 CONCURRENT_LISTINGS = 8
@@ -76,6 +77,7 @@ class _Search:
         self._end_seconds = time.monotonic() + SEARCH_SECONDS
         self._calls = 0
         self._problem = ""
+        self._limit: Limit | None = None
         self._is_failing = False
         self._tables: list[FoundTable] = []
         self._refused: list[Refusal] = []
@@ -85,18 +87,21 @@ class _Search:
         self._real_root = os.path.realpath(root.key) if root.kind == "file" else None
 
     def run(self) -> SearchResult:
+        """List the directories of each level of the template, and those of tables."""
         discovery = self._source.discovery
         level = [_Directory(discovery.template.root, self._source.schema or "")]
         for template in discovery.template.levels:
             level = list(self._step(template, level))
         for depth in range(discovery.max_depth + 1):
             level = self._take_tables(level, goes_deeper=depth < discovery.max_depth)
+        tables = self._within_limit()
         return SearchResult(
-            self._within_limit(),
+            tables,
             tuple(self._refused),
             frozenset(self._unknown),
             calls=self._calls,
             problem=self._problem,
+            limit=self._limit,
         )
 
     def _step(self, level: Level, directories: Iterable[_Directory]) -> Iterator[_Directory]:
@@ -201,9 +206,9 @@ class _Search:
             together = directories[start : start + CONCURRENT_LISTINGS]
             left = max(0, self._source.discovery.max_calls - self._calls)
             if len(together) > left:
-                self._problem = self._problem or f"maxCalls ends the search after {self._calls} listings"
+                self._end("calls", f"maxCalls ends the search after {self._calls} listings")
             if time.monotonic() > self._end_seconds:
-                self._problem = self._problem or f"the search ends after {SEARCH_SECONDS:g} s"
+                self._end("time", f"the search ends after {SEARCH_SECONDS:g} s")
                 left = 0
             if self._is_failing:
                 left = 0
@@ -232,10 +237,14 @@ class _Search:
             self._problem = self._problem or error_text(error)
             return None
 
+    def _end(self, limit: Limit, problem: str) -> None:
+        self._limit = self._limit or limit
+        self._problem = self._problem or problem
+
     def _within_limit(self) -> tuple[FoundTable, ...]:
         limit = self._source.discovery.max_tables
         if len(self._tables) > limit:
-            self._problem = self._problem or f"maxTables: {len(self._tables)} tables are there"
+            self._end("tables", f"maxTables: {len(self._tables)} tables are there")
         return within_limit(self._tables, self._known, limit)
 
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from gateway.access.discovered import Discovered, FoundTable, Refusal
 
 if TYPE_CHECKING:
     from gateway.config import Location, Source
+
+
+Limit = Literal["calls", "tables", "time"]
+LIMITS: tuple[Limit, ...] = get_args(Limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,7 @@ class SearchResult:
         unknown_tables: known tables of a catalog about which it says nothing.
         calls: number of listed directories or of requests.
         problem: why the search is not complete, for the operator; empty for a complete one.
+        limit: which limit has ended it; None for none.
 
     """
 
@@ -37,6 +42,7 @@ class SearchResult:
     unknown_tables: frozenset[FoundTable] = frozenset()
     calls: int = 0
     problem: str = ""
+    limit: Limit | None = None
 
     def is_unknown(self, table: FoundTable) -> bool:
         """Return whether the search cannot say that a table is gone."""
@@ -69,6 +75,10 @@ class KnownTables:
             if table not in found and now_seconds - seconds <= keep_seconds and result.is_unknown(table)
         }
         return KnownTables(kept | found, self.searches + 1, result)
+
+    def failed(self, problem: str) -> SearchResult:
+        """Return the result of a search that says nothing about any table."""
+        return SearchResult(unknown_tables=frozenset(self.seen), problem=problem)
 
     def distinct(self) -> tuple[tuple[FoundTable, ...], tuple[Refusal, ...]]:
         """Return the tables whose names are theirs alone, by name, and those that are refused."""

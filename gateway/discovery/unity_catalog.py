@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gateway.config import Source
     from gateway.config.unity_catalog import UnityCatalog
     from gateway.discovery.catalog_client import CatalogClient
-    from gateway.discovery.known_tables import KnownTables
+    from gateway.discovery.known_tables import KnownTables, Limit
 
 CONCURRENT_SCHEMAS = 4
 MAX_REFUSALS = 10_000
@@ -46,7 +46,7 @@ async def _search(source: Source, catalog: UnityCatalog, known: KnownTables) -> 
             async with asyncio.timeout(SEARCH_SECONDS):
                 await found.run()
         except TimeoutError:
-            found.problem = found.problem or f"the search ends after {SEARCH_SECONDS:g} s"
+            found.end("time", f"the search ends after {SEARCH_SECONDS:g} s")
         return found.result()
 
 
@@ -70,6 +70,7 @@ class _CatalogSearch:
         self._complete: set[str] = set()
         self._is_failing = False
         self.problem = ""
+        self._limit: Limit | None = None
 
     async def run(self) -> None:
         """List the schemas, then the tables of each."""
@@ -103,8 +104,13 @@ class _CatalogSearch:
             self.problem = self.problem or str(error)
             self._is_failing = self._is_failing or not error.is_of_schema
         else:
-            self.problem = self.problem or f"maxCalls ends the search after {self._client.calls} requests"
+            self.end("calls", f"maxCalls ends the search after {self._client.calls} requests")
             self._is_failing = True
+
+    def end(self, limit: Limit, problem: str) -> None:
+        """Note that a limit has ended the search."""
+        self._limit = self._limit or limit
+        self.problem = self.problem or problem
 
     def _take(self, schema: str, table: CatalogTable) -> None:
         reason = unshareable(table)
@@ -144,13 +150,14 @@ class _CatalogSearch:
         limit = self._source.discovery.max_tables
         count = len(self._tables) + self._more
         if count > limit:
-            self.problem = self.problem or f"maxTables: {count} tables are there"
+            self.end("tables", f"maxTables: {count} tables are there")
         return SearchResult(
             within_limit(self._tables, self._locations, limit),
             tuple(self._refused),
             unknown_tables=frozenset(filter(self._is_unknown, self._known.seen)),
             calls=self._client.calls,
             problem=self.problem,
+            limit=self._limit,
         )
 
     def _is_unknown(self, table: FoundTable) -> bool:

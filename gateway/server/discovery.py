@@ -11,18 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
 
 from gateway.access.discovered import NOTHING_DISCOVERED, Discovered, FoundTable, SourceKey
 from gateway.config.file_stamps import stamp
 from gateway.discovery.directories import SEARCH_SECONDS, THREAD
-from gateway.discovery.known_tables import KnownTables
+from gateway.discovery.known_tables import LIMITS, KnownTables
 from gateway.discovery.searches import search_of
 from gateway.server.reload import Reloader
 
@@ -42,12 +42,15 @@ POLL_SECONDS = 0.5
 START_SECONDS = 10.0
 """The start of a server waits so long for the first searches."""
 CONCURRENT_SEARCHES = 8
+"""Searches that hang do not count, so that they delay no other."""
 PATIENCE_SECONDS = SEARCH_SECONDS + 30.0
 """A search that has no end after this time hangs, and counts as failed."""
+HANGS = f"a storage has not answered for {PATIENCE_SECONDS:g} s"
 RETRY_SECONDS = 5.0
 LOGGED_REFUSALS = 20
 
 _Content = list[tuple[SourceKey, tuple[FoundTable, ...]]]
+T = TypeVar("T")
 
 
 class Discoverer:
@@ -68,7 +71,7 @@ class Discoverer:
         self._places: dict[SourceKey, _Place] = {}
         self._seen: Config | None = None
         self._running: dict[SourceKey, asyncio.Task[None]] = {}
-        self._threads = ThreadPoolExecutor(CONCURRENT_SEARCHES, thread_name_prefix=THREAD)
+        self._slots = asyncio.Semaphore(CONCURRENT_SEARCHES)
         self._taking = asyncio.Lock()
         self._publish_seconds = math.inf
         """When what was found is published again, because that failed: as on a full disk."""
@@ -90,7 +93,6 @@ class Discoverer:
                 one.cancel()
                 with suppress(asyncio.CancelledError):
                     await one
-            self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _follow(self) -> None:
         while True:
@@ -133,23 +135,32 @@ class Discoverer:
                     await self._publish()
         except Exception:
             log.exception("the search of %s failed; it is tried again", place.source.shown)
-            self._metrics.searches.labels("failed").inc()
         finally:
             self._running.pop(key, None)
 
     async def _found(self, place: _Place) -> _Found:
-        """Search a place on a thread."""
-        source, loop = place.source, asyncio.get_running_loop()
-        work = search_of(self._storages(), source, place.known)
-        running = loop.run_in_executor(self._threads, _search_and_compare, work, place)
+        """Search a place on a thread. A search that hangs is given up, and says nothing about any table."""
+        known, keep_seconds = place.known, place.source.discovery.keep_seconds
+        result = known.failed(HANGS)
+        if not place.is_hanging:
+            async with self._slots:
+                result = await self._result(place)
+        return await _on_thread(lambda: _compared(known, result, keep_seconds, place.tables))
+
+    async def _result(self, place: _Place) -> SearchResult:
+        known = place.known
+        running = _on_thread(search_of(self._storages(), place.source, known))
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 return await asyncio.shield(running)
         except TimeoutError:
-            self._metrics.searches.labels("failed").inc()
-            self._metrics.incomplete.labels(source.shown).set(1)
-            log.error("the search of %s hangs; what was found stays shared", source.shown)  # noqa: TRY400
-            return await running
+            # Nothing can end the thread, so no second one waits for the same storage.
+            place.abandoned = running
+            running.add_done_callback(_forget_error)
+            return known.failed(HANGS)
+        except Exception as error:
+            log.exception("the search of %s failed; it is tried again", place.source.shown)
+            return known.failed(type(error).__name__)
 
     async def _publish(self) -> None:
         async with self._taking:
@@ -166,6 +177,9 @@ class Discoverer:
         self._metrics.tables.labels(name).set(len(found.tables))
         self._metrics.refused.labels(name).set(len(refused))
         self._metrics.incomplete.labels(name).set(1 if result.problem else 0)
+        self._metrics.calls.labels(name).set(result.calls)
+        for limit in LIMITS:
+            self._metrics.limited.labels(name, limit).set(1 if result.limit == limit else 0)
         if result.problem and result.problem != place.known.last.problem:
             log.warning("the search of %s is not complete, known tables stay: %s", name, result.problem)
         elif not result.problem and place.known.last.problem:
@@ -189,6 +203,13 @@ class _Place:
         self.known = KnownTables()
         self.tables: tuple[FoundTable, ...] = ()
         self.refused: frozenset[Refusal] = frozenset()
+        self.abandoned: asyncio.Future[SearchResult] | None = None
+        """A search that was given up because it hangs."""
+
+    @property
+    def is_hanging(self) -> bool:
+        """Return whether a search that was given up still hangs."""
+        return self.abandoned is not None and not self.abandoned.done()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +222,46 @@ class _Found:
     is_changed: bool
 
 
-def _search_and_compare(work: Callable[[], SearchResult], place: _Place) -> _Found:
-    """Search and compare with what was found before. Blocks."""
-    known = place.known.after(
-        work(), now_seconds=time.monotonic(), keep_seconds=place.source.discovery.keep_seconds
-    )
-    tables, refused = known.distinct()
-    return _Found(known, tables, refused, tables != place.tables)
+def _compared(
+    known: KnownTables, result: SearchResult, keep_seconds: float, tables: tuple[FoundTable, ...]
+) -> _Found:
+    """Return what a search has changed. Slow for thousands of tables."""
+    after = known.after(result, now_seconds=time.monotonic(), keep_seconds=keep_seconds)
+    distinct, refused = after.distinct()
+    return _Found(after, distinct, refused, distinct != tables)
+
+
+def _on_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+    """Run work on a thread of its own: one that hangs takes the thread of no other search."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def finish(result: T | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(cast("T", result))
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as raised:  # noqa: BLE001 - it is raised where the result is awaited
+            error = raised
+        # A closed loop has nobody who waits.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(finish, result, error)
+
+    threading.Thread(target=run, name=THREAD, daemon=True).start()
+    return done
+
+
+def _forget_error(done: asyncio.Future[SearchResult]) -> None:
+    """Take the error of a search that nobody waits for."""
+    if not done.cancelled():
+        done.exception()
 
 
 class DiscoveredFile:

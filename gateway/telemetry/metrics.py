@@ -307,14 +307,26 @@ class DiscoveryMetrics:
         self.incomplete = self._gauge(
             "discovery_incomplete", "1 while the last search was not complete.", registry
         )
+        self.calls = self._gauge(
+            "discovery_calls",
+            "Listings of directories or requests to a catalog of the last search.",
+            registry,
+        )
+        self.limited = Gauge(
+            f"{PREFIX}_discovery_limited",
+            "1 while this limit ended the last search.",
+            ["source", "limit"],
+            registry=registry,
+        )
         for outcome in SEARCHES:
             self.searches.labels(outcome)
 
     def forget(self, source: str) -> None:
         """Remove the values of a source that is not searched."""
-        for gauge in (self.tables, self.refused, self.incomplete):
+        for gauge in (self.tables, self.refused, self.incomplete, self.calls):
             with suppress(KeyError):
                 gauge.remove(source)
+        self.limited.remove_by_labels({"source": source})
 
     @staticmethod
     def _gauge(name: str, description: str, registry: CollectorRegistry) -> Gauge:

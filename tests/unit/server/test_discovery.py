@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from gateway.__main__ import main
 from gateway.access.discovered import Discovered, FoundTable
 from gateway.config import Location
 from gateway.discovery import searches
+from gateway.discovery.directories import THREAD
 from gateway.server import discovery
 from gateway.server.discovery import DiscoveredFile, Discoverer
 from gateway.telemetry.metrics import DiscoveryMetrics
@@ -235,6 +237,80 @@ async def test_a_search_that_hangs_delays_neither_the_start_nor_other_searches(
             assert await searched.names() == []
             ends.set()
             await searched.until(["d.t", "d.u", "e.t"])
+
+
+async def test_searches_that_hang_end_and_stop_no_other(
+    tmp_path: Path, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, ended = threading.Event(), threading.Event()
+
+    def search(store: Any, source: Any, known: Any) -> Any:
+        if source.share != "s" and hangs.is_set():
+            ended.wait(30)
+        return real(store, source, known)
+
+    def threads() -> int:
+        return sum(thread.name == THREAD for thread in threading.enumerate())
+
+    real = searches.search
+    monkeypatch.setattr(searches, "search", search)
+    monkeypatch.setattr(discovery, "PATIENCE_SECONDS", 0.3)
+    changed = settings(warehouse)
+    count = discovery.CONCURRENT_SEARCHES + 4
+    changed["shares"] += [
+        {"name": f"h{number}", "tables": changed["shares"][0]["tables"] | {"keepSeconds": 3}}
+        for number in range(count)
+    ]
+    async with running_process(tmp_path / "gateway.yaml", changed) as live:
+        process = live.process
+        metrics = DiscoveryMetrics(process.metrics.registry)
+        storages = lambda: process.pipeline.state.tables.storages  # noqa: E731 - as the server gives it
+        discoverer = Discoverer(lambda: process.config, storages, process.take_discovered, metrics)
+        async with discoverer.following():
+            searched = Searched(live, discoverer, metrics)
+            assert len(await live.items("/shares/h0/all-tables")) == 3
+            hangs.set()
+            (warehouse / "d/new/_delta_log").mkdir(parents=True)
+            await searched.until(["d.new", "d.t", "d.u", "e.t"])
+            async with asyncio.timeout(20):
+                while (
+                    sum(searched.value("discovery_incomplete", source=f"h{n}") or 0 for n in range(count))
+                    < count
+                ):
+                    await asyncio.sleep(0.02)
+            assert len(await live.items("/shares/h0/all-tables")) == 3, "known tables stay for a time"
+            (warehouse / "d/more/_delta_log").mkdir(parents=True)
+            await searched.until(["d.more", "d.new", "d.t", "d.u", "e.t"])
+            async with asyncio.timeout(20):
+                while await live.items("/shares/h0/all-tables"):
+                    await asyncio.sleep(0.05)
+            # Each place has one thread that hangs, and the one that searches may have another.
+            assert count <= threads() <= count + 2
+            hangs.clear()
+            ended.set()
+            async with asyncio.timeout(20):
+                while len(await live.items("/shares/h0/all-tables")) < 5:
+                    await asyncio.sleep(0.05)
+            assert searched.value("discovery_incomplete", source="h0") == 0
+
+
+async def test_limits_and_calls_are_counted(tmp_path: Path, warehouse: Path) -> None:
+    async with searching(tmp_path / "gateway.yaml", warehouse, maxTables=2) as searched:
+        assert searched.value("discovery_limited", source="s", limit="tables") == 1
+        assert searched.value("discovery_limited", source="s", limit="calls") == 0
+        assert searched.value("discovery_calls", source="s") == 3
+        assert await searched.live.change("shares[].tables.maxTables", 3) is None
+        async with asyncio.timeout(20):
+            while searched.value("discovery_limited", source="s", limit="tables"):
+                await asyncio.sleep(0.02)
+        assert await searched.live.change("shares[].tables.maxCalls", 1) is None
+        async with asyncio.timeout(20):
+            while not searched.value("discovery_limited", source="s", limit="calls"):
+                await asyncio.sleep(0.02)
+        assert await searched.live.change("shares[].tables", None) is None
+        async with asyncio.timeout(20):
+            while searched.value("discovery_limited", source="s", limit="calls") is not None:
+                await asyncio.sleep(0.02)
 
 
 def test_the_file_of_a_supervisor_has_all_tables_of_all_kinds(tmp_path: Path) -> None:
