@@ -56,13 +56,32 @@ class FederationPolicy:
 
     def accepts(self, claims: Mapping[str, Any]) -> bool:
         """Return whether the further claims have their values."""
-        return all(value in _values(claims, name) for name, value in self.claims)
+        return all(value in claim_values(claims, name) for name, value in self.claims)
 
 
 def stored_policy(issuer: str, claim: str, subject: str, audiences: str, claims: str) -> FederationPolicy:
     """Return a policy of its columns."""
     further = tuple(sorted(json.loads(claims).items()))
     return FederationPolicy(issuer, claim, subject, frozenset(json.loads(audiences)), further)
+
+
+def claim_values(claims: Mapping[str, Any], name: str) -> frozenset[str]:
+    """Return the values of a claim. A claim of another type has none."""
+    value = claims.get(name)
+    if name in SCOPES and isinstance(value, str):
+        return frozenset(value.split(" "))
+    if name in SINGLE_CLAIMS and not isinstance(value, str):
+        return frozenset()
+    return texts_of(value)
+
+
+def texts_of(value: Any) -> frozenset[str]:
+    """Return a text or the texts of a list, as a set."""
+    if isinstance(value, str):
+        return frozenset({value})
+    if isinstance(value, list):
+        return frozenset(one for one in value if isinstance(one, str))
+    return frozenset()
 
 
 class PolicyTable:
@@ -81,11 +100,11 @@ class PolicyTable:
         A token that several recipients' policies accept is refused: nobody could say whose request it is.
         """
         by_claim = self._by_issuer.get(claims["iss"], {})
-        audiences = _texts(claims.get("aud"))
+        audiences = texts_of(claims.get("aud"))
         found: dict[str, Recipient] = {}
         knows_subject = False
         for name, subjects in by_claim.items():
-            for value in _values(claims, name):
+            for value in claim_values(claims, name):
                 for policy, recipient in subjects.get(value, ()):
                     if not policy.accepts(claims):
                         continue
@@ -100,24 +119,6 @@ class PolicyTable:
             names = ", ".join(sorted(found))
             raise TokenRefused("subject", f"policies of several recipients accept the token: {names}")
         return next(iter(found.values()))
-
-
-def _values(claims: Mapping[str, Any], name: str) -> frozenset[str]:
-    """Return the values of a claim. A claim of another type has none."""
-    value = claims.get(name)
-    if name in SCOPES and isinstance(value, str):
-        return frozenset(value.split(" "))
-    if name in SINGLE_CLAIMS and not isinstance(value, str):
-        return frozenset()
-    return _texts(value)
-
-
-def _texts(value: Any) -> frozenset[str]:
-    if isinstance(value, str):
-        return frozenset({value})
-    if isinstance(value, list):
-        return frozenset(one for one in value if isinstance(one, str))
-    return frozenset()
 
 
 def _overage(claims: Mapping[str, Any], by_claim: Mapping[str, Any]) -> str:

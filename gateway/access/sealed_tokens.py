@@ -1,4 +1,4 @@
-"""Sealed tokens: page, refresh and access tokens that only this server's keys can make and open.
+"""Sealed tokens that only this server's keys can make and open: for pages, refreshes, access and sign-ins.
 
 In: a purpose, the recipient, a small JSON value and an expiry. Out: base64url text without padding, which
 the Spark client puts into URLs unencoded. AES-256-GCM encrypts the value and authenticates purpose and
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from gateway.config import TokenKey
 
-Purpose = Literal["list", "page", "refresh", "access"]
+Purpose = Literal["list", "page", "refresh", "access", "sign-in"]
 
 FORMAT = b"\x01"
 KEY_ID_BYTES = 4

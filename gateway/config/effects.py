@@ -72,6 +72,7 @@ EFFECTS: Mapping[str, Effect] = {
     "gateway.storageFaults": Effect.AT_ONCE,
     "gateway.audit": Effect.RESTART,
     "gateway.admin": Effect.RESTART,
+    "gateway.admin.oidc": Effect.AT_ONCE,
     "gateway.tracing": Effect.RESTART,
 }
 

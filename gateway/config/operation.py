@@ -1,4 +1,4 @@
-"""The sections of `gateway:` for the server's operation: limits, storage faults, audit, administration.
+"""The sections of `gateway:` for the server's operation: limits, storage faults, audit, TLS, tracing.
 
 Each is a frozen dataclass as in `sections`; a key left out is without the limit or at its default.
 """
@@ -17,7 +17,6 @@ CLIENT_PATIENCE_SECONDS = 6.0
 """Maximum wait: Spark's client fails a request after about 7 s of refusals."""
 
 _ORIGIN = re.compile(r"https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?")
-_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 
 def setting(
@@ -153,35 +152,6 @@ class Ssl:
             for name in ("certificate_file", "certificate_key_file"):
                 if getattr(self, name) is None:
                     raise Invalid(name, "must be given, or selfSigned: true")
-
-
-@dataclass(frozen=True, slots=True)
-class Admin:
-    """The admin API and metrics, on a separate listener.
-
-    Attributes:
-        token_sha256: SHA-256 of the bearer token that opens the admin API and the metrics.
-        metrics_token_sha256: SHA-256 of a bearer token that opens the metrics only.
-        viewer_token_sha256: SHA-256 of a token that signs in to the console to look, not to change anything.
-        host: address or host name of the listener.
-        port: port of the listener; 0 takes a free one.
-        ssl: TLS of the listener, with the keys of the top-level `ssl`; it may name the same files. Without it
-            plain HTTP.
-
-    """
-
-    token_sha256: str
-    metrics_token_sha256: str | None = setting(None, protects=True)
-    viewer_token_sha256: str | None = setting(None, protects=True)
-    host: str = "127.0.0.1"
-    port: int = setting(8081, minimum=0, maximum=65535)
-    ssl: Ssl | None = setting(None, protects=True)
-
-    def __post_init__(self) -> None:
-        for name in ("token_sha256", "metrics_token_sha256", "viewer_token_sha256"):
-            value = getattr(self, name)
-            if value is not None and not _SHA256.fullmatch(value):
-                raise Invalid(name, "expected 64 hexadecimal digits: the SHA-256 of a token")
 
 
 @dataclass(frozen=True, slots=True)

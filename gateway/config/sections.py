@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from gateway.config.administration import Admin
 from gateway.config.database import DAY_SECONDS, Database, DatabasePlace
 from gateway.config.discovery import Discovery, Source, check_template
 from gateway.config.errors import Invalid, shown
@@ -24,7 +25,6 @@ from gateway.config.networks import parse_networks
 from gateway.config.oauth import OAuth
 from gateway.config.operation import (
     PROTECTS,
-    Admin,
     Audit,
     Cors,
     Limits,

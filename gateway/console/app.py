@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.admin.administration import ADMINISTRATION
 from gateway.admin.middlewares import answer_database_errors
 from gateway.admin.operation import any_name
-from gateway.console import operation_pages, recipient_pages, share_pages, sign_in
+from gateway.console import operation_pages, provider_pages, recipient_pages, share_pages, sign_in
 from gateway.console.protection import (
     PREFIX,
     add_headers,
@@ -35,6 +35,8 @@ def routes() -> list[web.RouteDef]:
         web.get("/icon.svg", operation_pages.picture),
         web.get("/sign-in", sign_in.form),
         web.post("/sign-in", sign_in.sign_in),
+        web.get("/sign-in/provider", provider_pages.start, allow_head=False),
+        web.get("/sign-in/callback", provider_pages.callback, allow_head=False),
         web.post("/sign-out", sign_in.sign_out),
         web.get("/shares", share_pages.shares),
         web.get(any_name("/shares/{share}"), share_pages.share),

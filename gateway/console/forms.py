@@ -5,30 +5,25 @@ A body is bounded in bytes, fields and time, also for those who are not signed i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 from urllib.parse import parse_qsl
+
+from aiohttp import web
 
 from gateway.admin.operation import BODY_SECONDS, MAX_BODY_BYTES
 from gateway.errors import MalformedRequest
 from gateway.web.request_body import read_body
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from aiohttp import web
-
 CONTENT_TYPE = "application/x-www-form-urlencoded"
 MAX_FIELDS = 50
-FORM = "console form"
-"""The key of a request's form."""
+FORM = web.RequestKey("console form", Mapping[str, str])
 
 
 async def form_of(request: web.Request) -> Mapping[str, str]:
     """Return the fields of a form, of equal ones the last. Raises MalformedRequest, BodyTooLarge."""
     if FORM not in request:
         request[FORM] = _fields(request, await read_body(request, BODY_SECONDS, MAX_BODY_BYTES))
-    form: Mapping[str, str] = request[FORM]
-    return form
+    return request[FORM]
 
 
 def _fields(request: web.Request, body: bytes) -> Mapping[str, str]:

@@ -14,6 +14,7 @@ from aiohttp import web
 from yarl import URL
 
 from gateway.access.recipient_records import RecipientExists
+from gateway.config.administration import CALLBACK_PATH
 from gateway.console.forms import form_of
 from gateway.console.rendering import redirect, respond
 from gateway.console.sessions import COOKIE, Session
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 PREFIX = "/console"
 SIGN_IN = f"{PREFIX}/sign-in"
-PUBLIC = frozenset({SIGN_IN, f"{PREFIX}/style.css", f"{PREFIX}/icon.svg"})
+PROVIDER_SIGN_IN = f"{SIGN_IN}/provider"
+PUBLIC = frozenset({SIGN_IN, PROVIDER_SIGN_IN, CALLBACK_PATH, f"{PREFIX}/style.css", f"{PREFIX}/icon.svg"})
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -96,9 +98,9 @@ async def answer_taken_names(request: web.Request, handler: Handler) -> web.Stre
 @web.middleware
 async def require_session(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer signed-in users alone, and forms only if they are of this site and of the session."""
-    site = request.app[SITE]
-    session = site.sessions.find(request.cookies.get(COOKIE, ""))
-    request[SESSION] = session
+    session = find_session(request)
+    if session is not None:
+        request[SESSION] = session
     if request.method not in SAFE_METHODS and not is_of_this_site(request):
         raise Refused(403, "The form was sent by another site.")
     if request.path in PUBLIC:
@@ -109,6 +111,16 @@ async def require_session(request: web.Request, handler: Handler) -> web.StreamR
     if request.method not in SAFE_METHODS:
         await _require_form(request, session)
     return await handler(request)
+
+
+def find_session(request: web.Request) -> Session | None:
+    """Return the session of a request. One that began by settings of a provider that changed ends here."""
+    site, value = request.app[SITE], request.cookies.get(COOKIE, "")
+    session = site.sessions.find(value)
+    if session is not None and session.user is not None and session.user.settings != site.oidc:
+        site.sessions.end(value)
+        return None
+    return session
 
 
 async def _require_form(request: web.Request, session: Session) -> None:

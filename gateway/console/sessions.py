@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gateway.config import ConsoleOidc
+
 COOKIE = "delta_gateway_console"
 MAX_SESSIONS = 1000
 IDLE_SECONDS = 30 * 60
@@ -33,6 +35,22 @@ class Role(IntEnum):
     OPERATOR = 2
 
 
+@dataclass(frozen=True, slots=True)
+class ProviderUser:
+    """What a session keeps of a sign-in by an identity provider.
+
+    Attributes:
+        settings: the configuration by which it began. The session ends when another one is in force.
+        name: the user's name, as the console shows it.
+        hint: the ID token, which the provider gets back at the sign-out; None for one that is too long.
+
+    """
+
+    settings: ConsoleOidc
+    name: str
+    hint: str | None = field(repr=False)
+
+
 @dataclass(slots=True)
 class Session:
     """A signed-in user. `actor` names the user in the history and in the audit log."""
@@ -41,6 +59,7 @@ class Session:
     role: Role
     start_seconds: float
     last_seconds: float
+    user: ProviderUser | None = None
     form_token: str = field(default_factory=lambda: secrets.token_urlsafe(_BYTES), repr=False)
     """Every form of the session has it, and no other site can read it."""
     _sent: OrderedDict[str, None] = field(default_factory=OrderedDict, repr=False)
@@ -68,11 +87,11 @@ class Sessions:
         self._now_seconds = now_seconds
         self._sessions: OrderedDict[bytes, Session] = OrderedDict()
 
-    def begin(self, actor: str, role: Role) -> str:
+    def begin(self, actor: str, role: Role, user: ProviderUser | None = None) -> str:
         """Begin a session, and return the value of its cookie."""
         now_seconds = self._now_seconds()
         value = secrets.token_urlsafe(_BYTES)
-        self._sessions[_hash(value)] = Session(actor, role, now_seconds, now_seconds)
+        self._sessions[_hash(value)] = Session(actor, role, now_seconds, now_seconds, user)
         if len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
         return value

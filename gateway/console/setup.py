@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
+from gateway.access.sealed_tokens import SECRET_BYTES
+from gateway.console.provider_holder import ProviderHolder
 from gateway.console.sessions import Sessions
 from gateway.console.site import Site
 from gateway.limits.attempts import FailedAttempts
@@ -36,4 +39,6 @@ def site_of(
         sessions=Sessions(time.monotonic),
         attempts=FailedAttempts(time.monotonic),
         now_ms=now_ms,
+        provider=ProviderHolder(now_ms),
+        sealing_secret=os.urandom(SECRET_BYTES),
     )

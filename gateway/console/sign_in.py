@@ -1,7 +1,7 @@
 """Signs users in and out.
 
 A token of the admin API signs in an operator, and the viewer token of the configuration signs in a viewer.
-Failed attempts are limited by address.
+Failed attempts are limited by address. `provider_pages` sign in by an identity provider.
 """
 
 from __future__ import annotations
@@ -10,78 +10,120 @@ import hashlib
 import hmac
 import logging
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from aiohttp import web
+from yarl import URL
 
 from gateway.config.networks import parse_address
 from gateway.console.forms import form_of
-from gateway.console.protection import PREFIX, SIGN_IN, Refused
+from gateway.console.protection import PREFIX, PROVIDER_SIGN_IN, SIGN_IN, Refused, find_session
 from gateway.console.rendering import redirect, respond
 from gateway.console.sessions import COOKIE, Role
-from gateway.console.site import SITE
+from gateway.console.site import SESSION, SITE
 from gateway.limits.admission import LimitExceeded
 from gateway.limits.attempts import network_of
 
 if TYPE_CHECKING:
+    from gateway.console.sessions import ProviderUser
     from gateway.console.site import Site
 
 log = logging.getLogger("gateway.admin")
 
 ATTEMPT = "console"
 """The id by which failed attempts of an address are counted."""
+MAX_TARGET_BYTES = 1500
+"""A begun sign-in keeps the page in a cookie, of which browsers take 4096 bytes."""
+TOO_MANY = "Too many attempts have failed. Wait a while and try again."
+ENDED = "You are signed out of the console"
 
 
 async def form(request: web.Request) -> web.Response:
     """Answer the page to sign in."""
-    return await respond(request, "sign_in.html", target=_target(request.query.get("next", "")), failed=False)
+    return await sign_in_page(request, target_of(request.query.get("next", "")))
 
 
 async def sign_in(request: web.Request) -> web.Response:
     """Begin a session by a token."""
     site, sent = request.app[SITE], await form_of(request)
-    token, target = sent.get("secret", "").strip(), _target(sent.get("next", ""))
+    token, target = sent.get("secret", "").strip(), target_of(sent.get("next", ""))
     digest = hashlib.sha256(token.encode("utf-8", "surrogatepass"))
     address = request.remote or ""
     client = network_of(parse_address(address))
     try:
         site.attempts.check(client, ATTEMPT, digest.digest())
     except LimitExceeded:
-        raise Refused(429, "Too many attempts have failed. Wait a while and try again.") from None
+        raise Refused(429, TOO_MANY) from None
     role = role_of(site, digest.hexdigest())
     if role is None:
         site.attempts.failed(client, ATTEMPT)
         site.administration.count_refused()
         log.warning("a sign-in to the console without a valid token: from %s", address)
-        return await respond(request, "sign_in.html", status=401, target=target, failed=True)
+        return await sign_in_page(request, target, status=401, problem="This token is not accepted.")
     site.attempts.succeeded(client, ATTEMPT, digest.digest())
-    return begin(request, f"console:{role.name.lower()}:{address}", role, target)
+    actor = f"console:{role.name.lower()}:{address}"
+    log.info("%s signs in to the console", actor)
+    response = redirect(target)
+    begin(request, response, actor, role)
+    return response
 
 
 async def sign_out(request: web.Request) -> web.Response:
-    """End the session."""
-    request.app[SITE].sessions.end(request.cookies.get(COOKIE, ""))
-    response = redirect(SIGN_IN)
+    """End the session, and lead those of an identity provider on to its sign-out."""
+    site, session = request.app[SITE], find_session(request)
+    site.sessions.end(request.cookies.get(COOKIE, ""))
+    address = None
+    if session is not None and session.user is not None:
+        provider = await site.provider.get(session.user.settings)
+        address = provider.sign_out_url(session.user.hint)
+    response = redirect(SIGN_IN) if address is None else await onward_page(request, ENDED, address)
     response.del_cookie(COOKIE, path=PREFIX)
     return response
 
 
-def begin(request: web.Request, actor: str, role: Role, target: str) -> web.Response:
-    """Begin a session, and lead on to a page."""
-    log.info("%s signs in to the console", actor)
-    site = request.app[SITE]
+async def sign_in_page(
+    request: web.Request, target: str, *, status: int = 200, problem: str = ""
+) -> web.Response:
+    """Answer the page to sign in, with what failed."""
+    settings = request.app[SITE].oidc
+    provider = None
+    if settings is not None:
+        provider = {
+            "host": urlsplit(settings.issuer).hostname,
+            "address": str(URL(PROVIDER_SIGN_IN).with_query(next=target)),
+        }
+    return await respond(
+        request, "sign_in.html", status=status, target=target, problem=problem, provider=provider
+    )
+
+
+async def onward_page(request: web.Request, title: str, address: str) -> web.Response:
+    """Answer a page that leads on by itself.
+
+    Browsers compare a redirect with what came before it: one after a form may not leave the site
+    (`form-action`), and one from another site is sent without the session's cookie (`SameSite=Strict`).
+    """
+    # The page is of no session: this request ends or begins it.
+    request.pop(SESSION, None)
+    return await respond(request, "onward.html", title=title, address=address)
+
+
+def begin(
+    request: web.Request, response: web.Response, actor: str, role: Role, user: ProviderUser | None = None
+) -> None:
+    """Begin a session, and give its cookie with a response."""
+    sessions = request.app[SITE].sessions
     # A session from before the sign-in must not be taken over.
-    site.sessions.end(request.cookies.get(COOKIE, ""))
-    response = redirect(target)
+    sessions.end(request.cookies.get(COOKIE, ""))
     response.set_cookie(
         COOKIE,
-        site.sessions.begin(actor, role),
+        sessions.begin(actor, role, user),
         path=PREFIX,
         httponly=True,
         samesite="Strict",
         # A proxy that ends TLS before the listener takes the cookie from plain HTTP.
-        secure=request.secure,
+        secure=request.secure or (user is not None and user.settings.uses_https),
     )
-    return response
 
 
 def role_of(site: Site, token_sha256: str) -> Role | None:
@@ -93,7 +135,10 @@ def role_of(site: Site, token_sha256: str) -> Role | None:
     return max(found, default=None)
 
 
-def _target(text: str) -> str:
+def target_of(text: str) -> str:
     """Return the page after the sign-in: only one of the console."""
     is_inside = text.startswith(f"{PREFIX}/") and "\\" not in text and text.isprintable()
-    return text if is_inside and not text.startswith(f"{PREFIX}/sign-") else f"{PREFIX}/"
+    is_page = (
+        not text.startswith(f"{PREFIX}/sign-") and len(text.encode("utf-8", "replace")) <= MAX_TARGET_BYTES
+    )
+    return text if is_inside and is_page else f"{PREFIX}/"

@@ -10,8 +10,10 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from aiohttp import web
 
+from gateway.access.sealed_tokens import Sealer
 from gateway.admin.administration import Administration
-from gateway.config import Config
+from gateway.config import Config, ConsoleOidc
+from gateway.console.provider_holder import ProviderHolder
 from gateway.console.questions import (
     ActivityAnswer,
     AskActivity,
@@ -62,7 +64,21 @@ class Site:
     sessions: Sessions
     attempts: FailedAttempts
     now_ms: Callable[[], int]
+    provider: ProviderHolder
+    sealing_secret: bytes = field(repr=False)
+    """Seals begun sign-ins where the configuration has no keys for tokens."""
     _tables: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4), repr=False)
+
+    @property
+    def oidc(self) -> ConsoleOidc | None:
+        """Return how people sign in by an identity provider; None without one."""
+        admin = self.config().gateway.admin
+        return None if admin is None else admin.oidc
+
+    @property
+    def sealer(self) -> Sealer:
+        """Return what seals begun sign-ins: any replica with the same keys can open them."""
+        return Sealer(self.config().gateway.token_keys, self.sealing_secret)
 
     async def shares(self, question: AskShares) -> SharesAnswer:
         """Return a page of shares. Raises Unavailable."""
@@ -114,11 +130,9 @@ class Site:
 
 
 SITE = web.AppKey("site", Site)
-SESSION = "console session"
-"""The key of a request's session."""
+SESSION = web.RequestKey("console session", Session)
 
 
 def session_of(request: web.Request) -> Session:
-    """Return the session of a request for a page that needs one."""
-    session: Session = request[SESSION]
-    return session
+    """Return the session of a request for a page that needs one, as `require_session` has checked."""
+    return request[SESSION]

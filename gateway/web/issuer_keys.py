@@ -12,37 +12,22 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import aiohttp
-import orjson
-
 from gateway.access.federation import TokenRefused
-from gateway.access.identity_token import SigningKey, SigningKeys
+from gateway.access.identity_token import IdentityToken, SigningKey, SigningKeys
 from gateway.config.federation import DAY_SECONDS, Issuer
-from gateway.config.fetched_urls import is_accepted_url
-from gateway.web.public_addresses import PublicResolver, proxy_hosts
+from gateway.web.provider_requests import FetchError, ProviderSession, provider_session, reason_of
 
 log = logging.getLogger("gateway.federation")
 
-FETCH_SECONDS = 5.0
-MAX_DOCUMENT_BYTES = 256 * 1024
 RETRY_SECONDS, FIRST_RETRY_SECONDS = 30.0, 5.0
 MIN_LIFE_SECONDS, DEFAULT_LIFE_SECONDS = 300.0, 3600.0
 FILE_LIFE_SECONDS = 120.0
 KEPT_SECONDS = float(DAY_SECONDS)
-DISCOVERY = "/.well-known/openid-configuration"
 
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=([0-9]{1,9})(?:$|[\s,;])", re.IGNORECASE)
-
-
-class FetchError(Exception):
-    """Raised when the keys cannot be fetched. The text is for the log."""
-
-
-EXPECTED = (FetchError, ValueError, OSError, aiohttp.ClientError, TimeoutError)
-"""The errors of a fetch whose texts are for the log."""
 
 
 class IssuerKeys:
@@ -84,6 +69,24 @@ class IssuerKeys:
         reason = "the issuer has no such key" if len(keys) else "the issuer's keys are not available"
         raise TokenRefused("keys", reason)
 
+    async def verify(self, token: IdentityToken, now_seconds: float) -> tuple[Mapping[str, Any], SigningKey]:
+        """Return the claims of a token of this issuer, and the key that signed it. Raises TokenRefused."""
+        if token.algorithm not in self.issuer.algorithms:
+            raise TokenRefused("header", "the token's algorithm is not accepted")
+        refused: TokenRefused | None = None
+        for key in await self.find(token.key_id, token.algorithm):
+            try:
+                claims = token.claims(
+                    key, now_seconds=now_seconds, max_lifetime_seconds=self.issuer.max_lifetime_seconds
+                )
+            except TokenRefused as error:
+                refused = error
+                if error.reason != "signature":
+                    break
+            else:
+                return claims, key
+        raise refused or TokenRefused("keys", "the issuer has no such key")
+
     def _valid(self) -> SigningKeys:
         age_seconds = self.age_seconds
         return self._keys if age_seconds is not None and age_seconds < KEPT_SECONDS else SigningKeys(())
@@ -110,11 +113,7 @@ class IssuerKeys:
             keys = SigningKeys.parse(document)
         except Exception as error:  # noqa: BLE001 - no document of a provider may end its known keys
             if not self._has_failed:
-                log.warning(
-                    "the keys of %s cannot be fetched: %s",
-                    self.issuer.issuer,
-                    str(error) if isinstance(error, EXPECTED) and str(error) else type(error).__name__,
-                )
+                log.warning("the keys of %s cannot be fetched: %s", self.issuer.issuer, reason_of(error))
             self._has_failed = True
             return
         if self._has_failed:
@@ -130,38 +129,16 @@ class IssuerKeys:
         """Return the key set and the time for which it is fresh."""
         if self.issuer.jwks_file is not None:
             return await asyncio.to_thread(self.issuer.jwks_file.read_bytes), FILE_LIFE_SECONDS
-        allows_private = self.issuer.allow_private_addresses
-        resolver = None if allows_private else PublicResolver(proxy_hosts())
-        connector = aiohttp.TCPConnector(resolver=resolver)
-        timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=True) as session:
-            uri = self.issuer.jwks_uri or await self._discover(session)
-            return await self._get(session, uri)
+        async with provider_session(self.issuer) as session:
+            answer = await session.get(self.issuer.jwks_uri or await _jwks_uri(session))
+            return answer.body, _life_seconds(answer.cache_control)
 
-    async def _discover(self, session: aiohttp.ClientSession) -> str:
-        body, _ = await self._get(session, self.issuer.issuer.rstrip("/") + DISCOVERY)
-        described: Any = orjson.loads(body)
-        if not isinstance(described, dict) or described.get("issuer") != self.issuer.issuer:
-            raise FetchError("the discovery document is that of another issuer")
-        uri = described.get("jwks_uri")
-        if not isinstance(uri, str):
-            raise FetchError("the discovery document has no jwks_uri")
-        return uri
 
-    async def _get(self, session: aiohttp.ClientSession, url: str) -> tuple[bytes, float]:
-        if not is_accepted_url(url, allow_private_addresses=self.issuer.allow_private_addresses):
-            raise FetchError("the URL of its keys is not https, or has a private address")
-        async with session.get(
-            url, allow_redirects=False, headers={"Accept": "application/json"}
-        ) as response:
-            if response.status != 200:  # noqa: PLR2004 - OK
-                raise FetchError(f"it answers {response.status}")
-            body = bytearray()
-            async for chunk in response.content.iter_any():
-                body += chunk
-                if len(body) > MAX_DOCUMENT_BYTES:
-                    raise FetchError(f"its document has more than {MAX_DOCUMENT_BYTES} bytes")
-            return bytes(body), _life_seconds(response.headers.get("Cache-Control", ""))
+async def _jwks_uri(session: ProviderSession) -> str:
+    uri = (await session.discover()).get("jwks_uri")
+    if not isinstance(uri, str):
+        raise FetchError("the discovery document has no jwks_uri")
+    return uri
 
 
 def _life_seconds(cache_control: str) -> float:

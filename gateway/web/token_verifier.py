@@ -131,25 +131,8 @@ class TokenVerifier:
         issuer = _issuer(issuers, token.issuer)
         if issuer is None:
             raise TokenRefused("issuer", "the token's issuer is not configured")
-        if token.algorithm not in issuer.algorithms:
-            raise TokenRefused("header", "the token's algorithm is not accepted")
-        keys = self._keys_of(issuer, issuers)
-        refused: TokenRefused | None = None
-        for key in await keys.find(token.key_id, token.algorithm):
-            try:
-                claims = token.claims(
-                    key,
-                    now_seconds=now_ms / MILLISECONDS,
-                    max_lifetime_seconds=issuer.max_lifetime_seconds,
-                )
-            except TokenRefused as error:
-                refused = error
-                if error.reason != "signature":
-                    break
-            else:
-                size = len(token.text) * BYTES_PER_CHARACTER + BYTES_PER_TOKEN
-                return VerifiedToken(claims, key, size)
-        raise refused or TokenRefused("keys", "the issuer has no such key")
+        claims, key = await self._keys_of(issuer, issuers).verify(token, now_ms / MILLISECONDS)
+        return VerifiedToken(claims, key, len(token.text) * BYTES_PER_CHARACTER + BYTES_PER_TOKEN)
 
     def _keys_of(self, issuer: Issuer, issuers: tuple[Issuer, ...]) -> IssuerKeys:
         if issuer not in self._keys:

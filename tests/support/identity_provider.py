@@ -99,11 +99,15 @@ class IdentityProvider:
     async def start(self) -> None:
         """Start the server."""
         app = web.Application()
-        app.router.add_get("/realm/.well-known/openid-configuration", self._discovery)
-        app.router.add_get("/keys", self._keys)
+        self.add_routes(app)
         self.server = TestServer(app, port=self.port)
         await self.server.start_server()
         self.port = self.server.port or 0
+
+    def add_routes(self, app: web.Application) -> None:
+        """Add what the provider answers."""
+        app.router.add_get("/realm/.well-known/openid-configuration", self._discovery)
+        app.router.add_get("/keys", self._keys)
 
     async def close(self) -> None:
         """Stop the server."""

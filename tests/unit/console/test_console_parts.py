@@ -19,7 +19,7 @@ from gateway.console.sessions import (
     Sessions,
 )
 from gateway.console.share_pages import bars_of, readers_of
-from gateway.console.sign_in import _target
+from gateway.console.sign_in import target_of
 from gateway.tables.open_table import NotCached
 from gateway.telemetry.activity import (
     MAX_QUERIES,
@@ -192,10 +192,12 @@ def test_times_in_words():
         ("/console/\\evil", "/console/"),
         ("/console/\r\nSet-Cookie: a=b", "/console/"),
         ("/recipients", "/console/"),
+        (f"/console/shares?q={'x' * 1482}", f"/console/shares?q={'x' * 1482}"),
+        (f"/console/shares?q={'x' * 1483}", "/console/"),
     ],
 )
 def test_a_sign_in_leads_to_pages_of_the_console_only(text, target):
-    assert _target(text) == target
+    assert target_of(text) == target
 
 
 def facts(**changed):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
+import aiohttp
 import pytest
 import yaml
 from run import ROOT
@@ -20,6 +23,15 @@ from support.gateway_process import storage
 from support.identity_provider import public_jwk, signed
 from support.live_process import HASHES, TABLE, Live, base, put, running_process
 from support.processes import free_port
+from support.sign_in_provider import (
+    CALLBACK,
+    PAGE,
+    START,
+    ConsoleClient,
+    SignInProvider,
+    admin_section,
+    console_client,
+)
 from support.versitygw import VersityGw
 from tables.small_tables import lay_out
 
@@ -756,6 +768,115 @@ async def test_a_changed_client_is_that_of_the_next_request(tmp_path: Path, tabl
         assert lifetime == (after if key == "oauth.tokenLifetimeSeconds" else 3600)
 
 
+SignedIn = Callable[[ConsoleClient, SignInProvider], Awaitable[Any]]
+
+
+async def status_of_a_start(console: ConsoleClient, _provider: SignInProvider) -> Any:
+    return (await console.get(START)).status
+
+
+def sent_to_the_provider(name: str) -> SignedIn:
+    async def seen(console: ConsoleClient, _provider: SignInProvider) -> Any:
+        return dict(parse_qsl(urlsplit(await console.begin()).query))[name]
+
+    return seen
+
+
+async def status_of_a_sign_in(console: ConsoleClient, provider: SignInProvider) -> Any:
+    return (await console.sign_in(provider)).status
+
+
+async def client_of_a_sign_in(console: ConsoleClient, provider: SignInProvider) -> Any:
+    await console.sign_in(provider)
+    return provider.forms[-1]["client"]
+
+
+async def name_of_a_user(console: ConsoleClient, provider: SignInProvider) -> Any:
+    await console.sign_in(provider)
+    return re.findall(r"<bdi>(.*?)</bdi>", await (await console.get(PAGE)).text())[0]
+
+
+async def reason_of_a_failure(console: ConsoleClient, _provider: SignInProvider) -> Any:
+    logged: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("gateway.admin")
+    logger.addHandler(handler)
+    assert (await console.get(START)).status == 503
+    logger.removeHandler(handler)
+    (found,) = [text for text in ("private address", "127.0.0.1") if text in logged[0]]
+    return found
+
+
+class ConsoleRow(NamedTuple):
+    """As `Row`, of a key of `gateway.admin.oidc`."""
+
+    before: Any
+    after: Any
+    seen: SignedIn
+    expected: tuple[Any, Any]
+    beside: Mapping[str, Any] = {}
+
+
+CONSOLE_ROWS: Mapping[str, ConsoleRow] = {
+    "issuer": ConsoleRow(None, "http://127.0.0.1:1", status_of_a_start, (303, 503)),
+    "clientId": ConsoleRow("one", "two", sent_to_the_provider("client_id"), ("one", "two")),
+    "clientSecret": ConsoleRow("one", "two", client_of_a_sign_in, ("basic console one", "basic console two")),
+    "redirectUrl": ConsoleRow(
+        f"http://localhost:1{CALLBACK}",
+        f"http://localhost:2{CALLBACK}",
+        sent_to_the_provider("redirect_uri"),
+        (f"http://localhost:1{CALLBACK}", f"http://localhost:2{CALLBACK}"),
+    ),
+    "scopes": ConsoleRow(
+        ["email"], ["groups"], sent_to_the_provider("scope"), ("openid email", "openid groups")
+    ),
+    "rolesClaim": ConsoleRow("groups", "roles", status_of_a_sign_in, (200, 403)),
+    "operatorValues": ConsoleRow(["operators"], ["others"], status_of_a_sign_in, (200, 403)),
+    "viewerValues": ConsoleRow(
+        ["operators"], ["others"], status_of_a_sign_in, (200, 403), {"operatorValues": ["none"]}
+    ),
+    "nameClaim": ConsoleRow("sub", "email", name_of_a_user, ("alice", "a@example.com")),
+    "algorithms": ConsoleRow(["RS256"], ["ES256"], status_of_a_sign_in, (200, 503)),
+    "allowPrivateAddresses": ConsoleRow(
+        "false",
+        True,
+        reason_of_a_failure,
+        ("private address", "127.0.0.1"),
+        {"issuer": "https://idp.example.com"},
+    ),
+}
+
+
+@pytest.mark.parametrize("key", CONSOLE_ROWS)
+async def test_a_changed_sign_in_to_the_console_is_that_of_the_next_one(
+    tmp_path: Path, tables: Path, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def inner(*_: Any, **__: Any) -> list[Any]:
+        address = {"host": "127.0.0.1", "port": 1, "family": socket.AF_INET, "proto": 0, "flags": 0}
+        return [{"hostname": "idp.example.com", **address}]
+
+    monkeypatch.setattr(aiohttp.ThreadedResolver, "resolve", inner)
+    row, settings, clock = CONSOLE_ROWS[key], base(tables), Clock(1_790_000_000_000)
+    provider = SignInProvider(
+        now_seconds=clock.now_ms / 1000, claim_changes={"groups": ["operators"], "email": "a@example.com"}
+    )
+    await provider.start()
+    settings["gateway"]["admin"] = admin_section(provider, f"http://127.0.0.1:1{CALLBACK}")
+    async with (
+        running_process(tmp_path / "gateway.yaml", settings) as live,
+        console_client(lambda: live.process.config, clock) as console,
+    ):
+        section = settings["gateway"]["admin"]["oidc"]
+        section |= {"redirectUrl": console.redirect_url, **row.beside}
+        results = []
+        for value in (row.before, row.after):
+            assert await live.change(f"gateway.admin.oidc.{key}", value or provider.issuer) is None
+            results.append(await row.seen(console, provider))
+    await provider.close()
+    assert tuple(results) == row.expected
+
+
 RESTART: Mapping[str, tuple[Any, Any]] = {
     "host": ("127.0.0.1", "localhost"),
     "port": (8080, 8081),
@@ -865,6 +986,7 @@ def test_every_key_has_a_row_and_is_changed_by_a_test() -> None:
             *AT_ONCE,
             *(f"gateway.storages[].{key}" for key in (*S3_ROWS, *IDENTITY_ROWS)),
             *(f"gateway.{key}" for key in (*OIDC_ROWS, *OAUTH_ROWS)),
+            *(f"gateway.admin.oidc.{key}" for key in CONSOLE_ROWS),
         },
         Effect.RESTART: {*RESTART},
         Effect.NONE: {*NO_EFFECT},

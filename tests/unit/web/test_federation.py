@@ -23,8 +23,9 @@ from gateway.config.federation import Issuer
 from gateway.state import GatewayState
 from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.metrics import Metrics
-from gateway.web import issuer_keys, token_verifier
-from gateway.web.issuer_keys import IssuerKeys, PublicResolver
+from gateway.web import issuer_keys, provider_requests, token_verifier
+from gateway.web.issuer_keys import IssuerKeys
+from gateway.web.public_addresses import PublicResolver
 
 NOW_MS = 1_700_000_000_000
 NOW = NOW_MS / 1000
@@ -236,7 +237,7 @@ async def test_the_last_keys_stay_while_the_provider_is_down(
     keys = IssuerKeys(issuer, lambda: now)
     assert await keys.find("k1", "RS256")
     provider.status = 503
-    monkeypatch.setattr(issuer_keys, "FETCH_SECONDS", 0.5)
+    monkeypatch.setattr(provider_requests, "FETCH_SECONDS", 0.5)
     for seconds in (3600, 40_000, 86_000):
         now = 1000.0 + seconds
         assert await keys.find("k1", "RS256")

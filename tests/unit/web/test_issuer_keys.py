@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
-import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -15,9 +14,11 @@ from support.identity_provider import IdentityProvider, public_jwk
 
 from gateway.access.federation import TokenRefused
 from gateway.config import Issuer
-from gateway.web import issuer_keys
+from gateway.web import provider_requests
 from gateway.web.federation import MAX_TOKEN_LENGTH, Federation
-from gateway.web.issuer_keys import FetchError, IssuerKeys, PublicResolver
+from gateway.web.issuer_keys import IssuerKeys
+from gateway.web.provider_requests import FetchError, provider_session
+from gateway.web.public_addresses import PublicResolver
 
 PRIVATE = (
     "https://127.0.0.1/keys",
@@ -56,9 +57,9 @@ def issuer_of(provider: IdentityProvider) -> Issuer:
     "url", [*PRIVATE, "http://idp.example.com/keys", "file:///etc/passwd", "//a", "https:"]
 )
 async def test_a_document_cannot_send_the_server_to_an_inner_address(url: str) -> None:
-    async with aiohttp.ClientSession() as session:
+    async with provider_session(Issuer("https://idp.example.com")) as session:
         with pytest.raises(FetchError, match="not https, or has a private address"):
-            await IssuerKeys(Issuer("https://idp.example.com"))._get(session, url)
+            await session.get(url)
 
 
 @pytest.mark.parametrize("host", ["2130706433", "127.1", "127.0.0.1"])
@@ -116,7 +117,7 @@ async def test_an_unknown_key_is_looked_for_once_in_thirty_seconds(provider: Ide
 
 
 async def test_a_provider_that_does_not_answer_is_left_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(issuer_keys, "FETCH_SECONDS", 0.2)
+    monkeypatch.setattr(provider_requests, "FETCH_SECONDS", 0.2)
     ending = asyncio.Event()
 
     async def hang(_request: web.Request) -> web.Response:
