@@ -608,6 +608,7 @@ def stores(pytest_arguments: list[str]) -> None:
     needs = (
         azurite,
         openid_provider,
+        browser,
         partial(go_program, "minio"),
         versitygw,
         client_environment,

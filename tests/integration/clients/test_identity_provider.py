@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import jwt
 import pytest
-import run
 import yaml
 from support.gateway_process import share
-from support.identity_provider import private_key
 from support.official_client import ClientError, OfficialClient
+from support.openid_process import openid_process
 from support.processes import free_port, server_process, wait_for_port
 from tables.demo import ROWS
 
@@ -40,22 +37,9 @@ class OpenIdProvider:
 
 @pytest.fixture(scope="module")
 def openid_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenIdProvider]:
-    program = run.openid_provider_program()
-    if not program.exists():
-        pytest.skip("the OpenID provider is not installed: the part `stores` of tests/run.py does it")
-    directory = tmp_path_factory.mktemp("openid-provider")
-    described = json.loads(jwt.get_algorithm_by_name("RS256").to_jwk(private_key("RS256", "provider")))
-    del described["key_ops"]
-    keys = directory / "keys.json"
-    keys.write_text(json.dumps({"keys": [{**described, "kid": "provider", "use": "sig", "alg": "RS256"}]}))
-    port = free_port()
-    command = ["node", program, str(port), keys, CLIENT, SECRET, AUDIENCE]
-    with (directory / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            wait_for_port(port, process)
-            yield OpenIdProvider(port)
-        finally:
-            process.terminate()
+    directory, port = tmp_path_factory.mktemp("openid-provider"), free_port()
+    with openid_process(directory, "server.mjs", port, CLIENT, SECRET, AUDIENCE):
+        yield OpenIdProvider(port)
 
 
 @pytest.fixture(scope="module")
