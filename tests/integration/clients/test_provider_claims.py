@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,12 @@ from typing import Any
 import aiohttp
 import pytest
 import run
+import yaml
 from support.gateway_app import PREFIX, PipelineServer, serve
 from support.processes import free_port, wait_for_port
+from support.sign_in_provider import CALLBACK, PAGE, console_client
+
+from gateway.config import Config, loads
 
 SERVER = "no.nav.security.mock.oauth2.StandaloneMockOAuth2ServerKt"
 AUDIENCE = "api://sharing"
@@ -60,6 +65,29 @@ TOKENS = {
     "kubernetes": KUBERNETES,
 }
 
+OPERATORS, VIEWER = "gateway-operators", "viewer@example.com"
+CONSOLE_USERS: dict[str, tuple[dict[str, Any], str, str | None]] = {
+    "entra-app-roles": (
+        {"oid": OBJECT, "tid": TENANT, "ver": "2.0", "roles": ["Other", OPERATORS], "sub": "pairwise"},
+        "roles", "operator",
+    ),
+    "entra-groups-overage": (
+        {"oid": OBJECT, "tid": TENANT, "_claim_names": {"groups": "src1"}, "sub": "pairwise"}, "groups", None,
+    ),
+    "okta-groups": ({"groups": ["Everyone", OPERATORS], "ver": 1, "amr": ["pwd"]}, "groups", "operator"),
+    "keycloak-roles": (
+        {"realm_access": {"roles": ["offline_access", OPERATORS]}, "azp": "keycloak-roles", "typ": "ID"},
+        "realm_access.roles", "operator",
+    ),
+    "google-email": (
+        {"email": VIEWER, "email_verified": True, "hd": "example.com", "azp": "google-email"},
+        "email", "viewer",
+    ),
+    "google-unverified": ({"email": VIEWER, "email_verified": False}, "email", None),
+    "google-domain": ({"hd": "example.com"}, "hd", "viewer"),
+}  # fmt: skip
+"""Claims of ID tokens by the id of the client, the claim that decides on the role, and the role."""
+
 
 @dataclass(frozen=True)
 class OAuthServer:
@@ -96,6 +124,10 @@ def oauth_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OAuthServ
             "claims": {key: value for key, value in claims.items() if value is not None},
         }
         for name, claims in TOKENS.items()
+    ]
+    mappings += [
+        {"requestParam": "client_id", "match": name, "claims": {"sub": "user", **claims}}
+        for name, (claims, *_) in CONSOLE_USERS.items()
     ]
     callback = {"issuerId": "provider", "tokenExpiry": 3600, "requestMappings": mappings}
     port = free_port()
@@ -174,3 +206,35 @@ async def test_the_policies_of_providers_accept_their_tokens_and_no_others(
             assert ("left out groups" in caplog.text) == (name == "entra-overage")
         finally:
             await client.close()
+
+
+@pytest.mark.parametrize("name", CONSOLE_USERS)
+async def test_a_user_of_the_provider_has_a_role_in_the_console(oauth_server: OAuthServer, name: str) -> None:
+    _, claim, role = CONSOLE_USERS[name]
+    oidc = {
+        "issuer": oauth_server.issuer,
+        "clientId": name,
+        "rolesClaim": claim,
+        "operatorValues": [OPERATORS],
+        "viewerValues": [VIEWER, "example.com"],
+        "allowPrivateAddresses": True,
+    }
+    redirect_url = f"http://127.0.0.1:1{CALLBACK}"
+
+    def config() -> Config:
+        admin = {"tokenSha256": "a" * 64, "oidc": {**oidc, "redirectUrl": redirect_url}}
+        return loads(yaml.safe_dump({"version": 1, "gateway": {"admin": admin}}), needs_readers=False)
+
+    async with console_client(config, lambda: round(time.time() * 1000)) as console:
+        redirect_url = console.redirect_url
+        location = await console.begin()
+        async with aiohttp.ClientSession() as browser:
+            led_back = await browser.get(location, allow_redirects=False)
+        assert led_back.headers["Location"].startswith(redirect_url)
+        answer = await console.get(led_back.headers["Location"].removeprefix(console.base))
+        assert answer.status == (403 if role is None else 200), await answer.text()
+        page = await console.get(PAGE)
+        if role is None:
+            assert page.status == 303
+        else:
+            assert f'<span class="role">{role}</span>' in await page.text()
