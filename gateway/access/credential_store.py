@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from itertools import chain
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.access.authentication import (
@@ -23,11 +24,12 @@ from gateway.access.authentication import (
     configured_credentials,
     configured_policies,
 )
+from gateway.access.expiries import Expiries
 from gateway.database.errors import DatabaseMissing
 from gateway.limits.replica_share import ALONE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from gateway.access.stored_recipients import RecipientReader, StoredRecipients
     from gateway.access.stored_shares import StoredShares
@@ -40,13 +42,15 @@ log = logging.getLogger("gateway.recipients")
 
 POLL_SECONDS = 0.4
 """Between two looks at the database. PostgreSQL notifies of changes before."""
+FILE_POLL_SECONDS = 0.2
+"""The same for a file, which notifies of nothing. A look takes 0.1 ms of CPU."""
 PAUSE_SECONDS = 0.1
 """Minimum time between two looks."""
+MOST_CHANGED = 1000
+"""Of more changed recipients the table is made anew."""
 PATIENCE_SECONDS = 10.0
 """A database that does not answer within this time counts as unreadable."""
 THREAD = "recipients"
-NEVER_EXPIRES = float("inf")
-NO_EXPIRY = float("nan")
 
 
 def configured_names(config: Config) -> frozenset[str]:
@@ -56,6 +60,15 @@ def configured_names(config: Config) -> frozenset[str]:
 
 async def _unused(_shares: StoredShares) -> None:
     """Do nothing with shares."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A table, and what it was made of."""
+
+    config: Config
+    stored: StoredRecipients | None
+    table: CredentialTable
 
 
 class CredentialStore:
@@ -86,7 +99,6 @@ class CredentialStore:
         self._changed = changed
         self._take_shares = take_shares
         self._metrics = metrics
-        self._now_ms = now_ms
         self._reader: RecipientReader | None = None
         self._replica_id = replica_id
         self._share_changed = share_changed
@@ -96,11 +108,15 @@ class CredentialStore:
         self._has_ended = False
         self._has_existed = must_exist
         self._readable = True
-        self._expiries: dict[str, float] = {}
+        self._expiries = Expiries(metrics.token_expiry, now_ms)
+        self._reports: deque[Callable[[], None]] = deque()
+        """What the thread of the database does next: the server starts, and changes take effect, before."""
+        self._made: _Made | None = None
         self._stored = self._thread.submit(self._read).result()
         self.replica_share = ALONE
         """The part of the recipients' limits for this server."""
         self._take_share(lambda _share: None)
+        self._count_left_out()
         metrics.recipients_readable.set(1)
 
     @property
@@ -155,11 +171,15 @@ class CredentialStore:
                 # A revocation does not wait for the shares, which may be many.
                 await self._take_shares(self.shares)
                 self._take_share(self._share_changed)
+                self._count_left_out()
                 self._report(None)
             except Exception as error:  # noqa: BLE001 - without this loop no revocation would take effect
                 self._report(error)
                 await self._end_state(config)
                 await asyncio.sleep(POLL_SECONDS)
+
+    def _count_left_out(self) -> None:
+        self._metrics.recipients_left_out.set(0 if self._stored is None else len(self._stored.unreadable))
 
     def _take_share(self, changed: Callable[[ReplicaShare], None]) -> None:
         share = ALONE if self._reader is None else self._reader.replica_share
@@ -202,10 +222,12 @@ class CredentialStore:
             log.info("the recipients' database has changed")
 
     def _wait_and_read(self) -> StoredRecipients | None:
+        while self._reports:
+            self._reports.popleft()()
         if self._reader is None:
             time.sleep(POLL_SECONDS)
         else:
-            self._reader.wait(POLL_SECONDS)
+            self._reader.wait(FILE_POLL_SECONDS if self._reader.is_file else POLL_SECONDS)
         return self._read()
 
     def _read(self) -> StoredRecipients | None:
@@ -251,6 +273,40 @@ class CredentialStore:
         self._metrics.recipients_readable.set(1 if self._readable else 0)
 
     def _table(self, config: Config, stored: StoredRecipients | None) -> CredentialTable:
+        made, has_ended = self._made, self._has_ended
+        table = None
+        if made is not None and made.config is config and made.table.is_incomplete == has_ended:
+            table = self._changed_table(made, stored)
+        if table is None:
+            table = self._whole_table(config, stored, is_incomplete=has_ended)
+        self._made = _Made(config, stored, table)
+        return table
+
+    def _changed_table(self, made: _Made, stored: StoredRecipients | None) -> CredentialTable | None:
+        """Return the table of other recipients and the same configuration; None: all of it has to be made."""
+        before = {} if made.stored is None else made.stored.by_key
+        after = {} if stored is None else stored.by_key
+        if before is after:
+            return made.table
+        taken = configured_names(made.config)
+        # Recipients that have not changed are the same values.
+        gone = [own for key, own in before.items() if after.get(key) is not own]
+        new = [own for key, own in after.items() if before.get(key) is not own]
+        if len(gone) + len(new) > MOST_CHANGED:
+            return None
+        gone = [own for own in gone if own.recipient.name.lower() not in taken]
+        new = [own for own in new if own.recipient.name.lower() not in taken]
+        table = made.table.replaced(gone, new)
+        if table is not None:
+            names = [own.recipient.name for own in (*gone, *new)]
+            credentials = [one for own in new for one in own.credentials]
+            clients = [one for own in new for one in own.clients]
+            self._reports.append(lambda: self._expiries.report_some(names, credentials, clients))
+        return table
+
+    def _whole_table(
+        self, config: Config, stored: StoredRecipients | None, *, is_incomplete: bool
+    ) -> CredentialTable:
         taken = configured_names(config)
         credentials = [*configured_credentials(config)]
         policies = [*configured_policies(config)]
@@ -260,32 +316,11 @@ class CredentialStore:
                 credentials += own.credentials
                 policies += ((policy, own.recipient) for policy in own.policies)
                 clients += own.clients
-        self._report_expiries(
-            chain(
-                ((one.recipient.name, one.expires_ms) for one in credentials if not one.is_forbidden),
-                ((one.recipient.name, secret.expires_ms) for one in clients for secret in one.secrets),
-            )
-        )
-        anonymous = ANONYMOUS if config.gateway.anonymous else None
+        self._reports.append(lambda: self._expiries.report_all(credentials, clients))
         return CredentialTable(
             credentials,
-            anonymous=anonymous,
+            anonymous=ANONYMOUS if config.gateway.anonymous else None,
             policies=policies,
             clients=clients,
-            is_incomplete=self._has_ended,
+            is_incomplete=is_incomplete,
         )
-
-    def _report_expiries(self, ends_ms: Iterable[tuple[str, int | None]]) -> None:
-        """Report the last end of each recipient's tokens and client secrets."""
-        expiries: dict[str, float] = {}
-        now_ms = self._now_ms()
-        for name, expires_ms in ends_ms:
-            if expires_ms is None or expires_ms > now_ms:
-                ends = NEVER_EXPIRES if expires_ms is None else expires_ms / 1000
-                expiries[name] = max(ends, expiries.get(name, 0.0))
-        previous, self._expiries = self._expiries, expiries
-        # A comparison with NaN is false, so a revoked recipient raises no alert.
-        ended = dict.fromkeys(previous.keys() - expiries.keys(), NO_EXPIRY)
-        for name, ends in (expiries | ended).items():
-            if ends != previous.get(name):
-                self._metrics.token_expiry.labels(name).set(ends)

@@ -60,9 +60,14 @@ class FederationPolicy:
 
 
 def stored_policy(issuer: str, claim: str, subject: str, audiences: str, claims: str) -> FederationPolicy:
-    """Return a policy of its columns."""
-    further = tuple(sorted(json.loads(claims).items()))
-    return FederationPolicy(issuer, claim, subject, frozenset(json.loads(audiences)), further)
+    """Return a policy of its columns. Raises ValueError, TypeError or AttributeError for invalid ones."""
+    further, accepted = tuple(sorted(json.loads(claims).items())), json.loads(audiences)
+    if not isinstance(accepted, list):
+        raise TypeError
+    for text in (issuer, claim, subject, *accepted, *(text for pair in further for text in pair)):
+        # A text that is none of UTF-8 equals no claim.
+        text.encode()
+    return FederationPolicy(issuer, claim, subject, frozenset(accepted), further)
 
 
 def claim_values(claims: Mapping[str, Any], name: str) -> frozenset[str]:
@@ -93,6 +98,40 @@ class PolicyTable:
             claims = self._by_issuer.setdefault(policy.issuer, {})
             subjects = claims.setdefault(policy.subject_claim, {})
             subjects.setdefault(policy.subject, []).append((policy, recipient))
+
+    def replaced(
+        self,
+        gone: Iterable[tuple[FederationPolicy, Recipient]],
+        new: Iterable[tuple[FederationPolicy, Recipient]],
+    ) -> PolicyTable:
+        """Return a table with some policies in place of others; this one stays as it is."""
+        gone, new = tuple(gone), tuple(new)
+        if not gone and not new:
+            return self
+        table = PolicyTable()
+        table._by_issuer = dict(self._by_issuer)
+        places = {(policy.issuer, policy.subject_claim) for policy, _ in (*gone, *new)}
+        for issuer, claim in places:
+            claims = table._by_issuer[issuer] = dict(table._by_issuer.get(issuer, {}))
+            claims[claim] = dict(claims.get(claim, {}))
+        for policy, recipient in gone:
+            subjects = table._by_issuer[policy.issuer][policy.subject_claim]
+            known = subjects.pop(policy.subject, [])
+            left = [one for one in known if one != (policy, recipient)]
+            if left:
+                subjects[policy.subject] = left
+        for policy, recipient in new:
+            subjects = table._by_issuer[policy.issuer][policy.subject_claim]
+            subjects[policy.subject] = [*subjects.get(policy.subject, ()), (policy, recipient)]
+        for issuer, claim in places:
+            table._forget_empty(issuer, claim)
+        return table
+
+    def _forget_empty(self, issuer: str, claim: str) -> None:
+        if not self._by_issuer[issuer][claim]:
+            del self._by_issuer[issuer][claim]
+        if not self._by_issuer[issuer]:
+            del self._by_issuer[issuer]
 
     def recipient(self, claims: Mapping[str, Any]) -> Recipient:
         """Return the recipient of verified claims. Raises TokenRefused.

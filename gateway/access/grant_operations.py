@@ -18,7 +18,7 @@ from sqlalchemy import Connection, select, update
 from gateway.access import grant_rows, recipient_rows
 from gateway.access.grants import MAX_CONDITION_BYTES, Grant, Rule, grant_text, place_text
 from gateway.access.recipient_names import check_comment, check_name, check_share
-from gateway.access.recipient_records import RecipientError, RecipientNotFound, RecipientRecord
+from gateway.access.recipient_records import RecipientError, RecipientRecord
 from gateway.access.recorded_database import RecordedDatabase, Subject
 from gateway.config.sections import EVERY_SHARE, MAX_NAME_LENGTH, MAX_PROPERTIES, MAX_PROPERTY_LENGTH
 from gateway.database.schema import RECIPIENTS, SHARES, name_key, recipient_key
@@ -103,7 +103,7 @@ def grant_parts(
             _check_rule(grant, record.properties, parse)
             grant_rows.put(connection, record, grant)
         detail["granted"] = "; ".join(map(grant_text, given))
-        return _one(connection, name)
+        return recipient_rows.read_one(connection, name)
 
 
 def apply_grants(
@@ -128,7 +128,7 @@ def apply_grants(
         for grant in added:
             grant_rows.put(connection, record, grant)
         _put_properties(connection, record, properties)
-        result = _one(connection, name)
+        result = recipient_rows.read_one(connection, name)
         for grant in result.grants:
             _check_rule(grant, result.properties, parse)
         before = dict(record.properties)
@@ -169,7 +169,7 @@ def revoke_parts(database: RecordedDatabase, name: str, grants: Iterable[Grant])
             if not grant_rows.delete_at(connection, record, grant):
                 raise RecipientError(f"{place_text(grant)} is not granted to {record.name!r}")
         detail["revoked"] = "; ".join(map(place_text, taken))
-        return _one(connection, name)
+        return recipient_rows.read_one(connection, name)
 
 
 def set_properties(
@@ -193,7 +193,7 @@ def set_properties(
         _put_properties(connection, record, properties)
         # Texts may be personal; their names say what has changed.
         detail["properties"] = " ".join(sorted(changes))
-        return _one(connection, name)
+        return recipient_rows.read_one(connection, name)
 
 
 def _check_properties(properties: Mapping[str, str]) -> None:
@@ -232,11 +232,4 @@ def _changing(
 ) -> Iterator[tuple[Connection, dict[str, str], RecipientRecord]]:
     check_name(name)
     with database.change(action, Subject(KIND, name, recipient_key(name))) as (connection, detail):
-        yield connection, detail, _one(connection, name)
-
-
-def _one(connection: Connection, name: str) -> RecipientRecord:
-    found = recipient_rows.read(connection, [recipient_key(name)])
-    if not found:
-        raise RecipientNotFound(f"no recipient {name!r}")
-    return found[0]
+        yield connection, detail, recipient_rows.read_one(connection, name)

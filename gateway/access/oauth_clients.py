@@ -90,6 +90,24 @@ class ClientTable:
     def __len__(self) -> int:
         return len(self._by_id)
 
+    def replaced(self, gone: Iterable[OAuthClient], new: Iterable[OAuthClient]) -> ClientTable | None:
+        """Return a table with some clients in place of others; this one stays as it is.
+
+        None where another client has the id of one of them.
+        """
+        gone, new = tuple(gone), tuple(new)
+        if not gone and not new:
+            return self
+        table = ClientTable()
+        table._by_id = dict(self._by_id)
+        for client in gone:
+            if table._by_id.pop(client.id, None) is not client:
+                return None
+        for client in new:
+            if table._by_id.setdefault(client.id, client) is not client:
+                return None
+        return table
+
     def authenticate(self, client_id: str, sha256: bytes, *, now_ms: int) -> AuthenticatedClient:
         """Return the client of an id and the hash of a secret. Raises ClientRefused.
 

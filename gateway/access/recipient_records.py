@@ -19,12 +19,17 @@ class RecipientError(ValueError):
 
     RecipientError
     ├── RecipientNotFound    also: no such policy or client
+    ├── RecipientUnreadable
     └── RecipientExists
     """
 
 
 class RecipientNotFound(RecipientError):
     """Raised when no recipient has the name, or the recipient has no such policy or client."""
+
+
+class RecipientUnreadable(RecipientError):
+    """Raised when another program has written rows of the recipient that are invalid."""
 
 
 class RecipientExists(RecipientError):

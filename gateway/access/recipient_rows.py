@@ -1,19 +1,31 @@
 """The rows of recipients in the database, as records.
 
-In: a connection within a transaction, and the keys of recipients. Out: their records, by name.
+In: a connection within a transaction, and the keys of recipients. Out: their records, by name. Any program
+can write the rows: what is wrong with those of one recipient makes that recipient unreadable, and no other.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, TypeVar
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, select
+from sqlalchemy import ColumnElement, Connection, Select, select
 
 from gateway.access.federation import stored_policy
 from gateway.access.grants import Grant
-from gateway.access.recipient_records import ClientRecord, PolicyRecord, RecipientRecord, TokenRecord
+from gateway.access.recipient_records import (
+    ClientRecord,
+    PolicyRecord,
+    RecipientNotFound,
+    RecipientRecord,
+    RecipientUnreadable,
+    TokenRecord,
+)
+from gateway.config.networks import parse_networks
+from gateway.database.engine import all_rows
 from gateway.database.schema import (
     CLIENT_SECRETS,
     CLIENTS,
@@ -22,81 +34,231 @@ from gateway.database.schema import (
     POLICIES,
     RECIPIENTS,
     TOKENS,
+    recipient_key,
 )
 
-T = TypeVar("T")
-
 BATCH_KEYS = 500
+_NO_PROPERTIES = "{}"
+
+_Rows = Sequence[Any]
+"""Rows of one recipient in a table, each with the recipient's key first."""
 
 
-def read(connection: Connection, keys: Collection[str] | None) -> tuple[RecipientRecord, ...]:
+@dataclass(frozen=True, slots=True)
+class UnreadableRecipient:
+    """A recipient whose rows are invalid. `reason` names the part, and has no value of it."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecipients:
+    """Recipients of a reading."""
+
+    records: tuple[RecipientRecord, ...]
+    unreadable: tuple[UnreadableRecipient, ...] = ()
+
+
+def read(connection: Connection, keys: Collection[str] | None) -> ReadRecipients:
     """Return the recipients with these keys that exist; None: all."""
     if keys is None:
-        return tuple(_read(connection, None))
+        return _read(connection, None)
     ordered = sorted(keys)
-    batches = (ordered[begin : begin + BATCH_KEYS] for begin in range(0, len(ordered), BATCH_KEYS))
-    return tuple(record for batch in batches for record in _read(connection, batch))
+    batches = [
+        _read(connection, ordered[begin : begin + BATCH_KEYS]) for begin in range(0, len(ordered), BATCH_KEYS)
+    ]
+    return ReadRecipients(
+        tuple(record for batch in batches for record in batch.records),
+        tuple(one for batch in batches for one in batch.unreadable),
+    )
 
 
-def _read(connection: Connection, keys: Collection[str] | None) -> Iterable[RecipientRecord]:
-    def rows(query: Select[Any], column: ColumnElement[str]) -> Iterable[Row[Any]]:
-        return connection.execute(query if keys is None else query.where(column.in_(keys)))
+def read_one(connection: Connection, name: str) -> RecipientRecord:
+    """Return a recipient. Raises RecipientNotFound and RecipientUnreadable."""
+    found = read(connection, [recipient_key(name)])
+    for one in found.unreadable:
+        raise RecipientUnreadable(
+            f"the rows of recipient {name!r} cannot be read: {one.reason}; mend them by SQL, or delete it"
+        )
+    if not found.records:
+        raise RecipientNotFound(f"no recipient {name!r} in the database")
+    return found.records[0]
 
-    def grouped(query: Select[Any], record: Callable[[Row[Any]], T]) -> Mapping[str, list[T]]:
-        """Return the records of rows by the recipient, which is their first column."""
-        groups: dict[str, list[T]] = {}
+
+def _read(connection: Connection, keys: Collection[str] | None) -> ReadRecipients:
+    def rows(query: Select[Any], column: ColumnElement[str]) -> _Rows:
+        return all_rows(connection, query if keys is None else query.where(column.in_(keys)))
+
+    def grouped(query: Select[Any]) -> Mapping[str, _Rows]:
+        groups: dict[str, list[Any]] = defaultdict(list)
         for row in rows(query, query.selected_columns[0]):
-            groups.setdefault(row[0], []).append(record(row))
+            groups[row[0]].append(row)
         return groups
 
-    tokens = grouped(
-        select(TOKENS.c.recipient, TOKENS.c.sha256, TOKENS.c.created_ms, TOKENS.c.expires_ms).order_by(
-            TOKENS.c.created_ms, TOKENS.c.sha256
+    others = _Others(
+        tokens=grouped(
+            select(TOKENS.c.recipient, TOKENS.c.sha256, TOKENS.c.created_ms, TOKENS.c.expires_ms).order_by(
+                TOKENS.c.created_ms, TOKENS.c.sha256
+            )
         ),
-        lambda row: TokenRecord(row.sha256, row.created_ms, row.expires_ms),
-    )
-    networks = grouped(
-        select(NETWORKS.c.recipient, NETWORKS.c.network).order_by(NETWORKS.c.network),
-        lambda row: str(row.network),
-    )
-    grants = grouped(
-        select(GRANTS.c.recipient, GRANTS.c.share, GRANTS.c.schema, GRANTS.c.table, GRANTS.c.condition),
-        lambda row: Grant(row.share, row.schema, row.table, row.condition),
-    )
-    policies = grouped(select(POLICIES).order_by(POLICIES.c.name), _policy)
-    secrets: dict[str, list[TokenRecord]] = {}
-    for secret in rows(
-        select(CLIENT_SECRETS).order_by(CLIENT_SECRETS.c.created_ms, CLIENT_SECRETS.c.sha256),
-        CLIENT_SECRETS.c.recipient,
-    ):
-        record = TokenRecord(secret.sha256, secret.created_ms, secret.expires_ms)
-        secrets.setdefault(secret.client, []).append(record)
-    clients = grouped(
-        select(CLIENTS.c.recipient, CLIENTS.c.id, CLIENTS.c.created_ms).order_by(
-            CLIENTS.c.created_ms, CLIENTS.c.id
+        networks=grouped(select(NETWORKS.c.recipient, NETWORKS.c.network).order_by(NETWORKS.c.network)),
+        grants=grouped(
+            select(GRANTS.c.recipient, GRANTS.c.share, GRANTS.c.schema, GRANTS.c.table, GRANTS.c.condition)
         ),
-        lambda row: ClientRecord(row.id, row.created_ms, tuple(secrets.get(row.id, ()))),
+        policies=grouped(select(POLICIES).order_by(POLICIES.c.name)),
+        clients=grouped(
+            select(CLIENTS.c.recipient, CLIENTS.c.id, CLIENTS.c.created_ms).order_by(
+                CLIENTS.c.created_ms, CLIENTS.c.id
+            )
+        ),
+        secrets=grouped(
+            select(
+                CLIENT_SECRETS.c.recipient,
+                CLIENT_SECRETS.c.client,
+                CLIENT_SECRETS.c.sha256,
+                CLIENT_SECRETS.c.created_ms,
+                CLIENT_SECRETS.c.expires_ms,
+            ).order_by(CLIENT_SECRETS.c.created_ms, CLIENT_SECRETS.c.sha256)
+        ),
     )
+    records: list[RecipientRecord] = []
+    unreadable: list[UnreadableRecipient] = []
     for row in rows(select(RECIPIENTS).order_by(RECIPIENTS.c.key), RECIPIENTS.c.key):
-        own = sorted(grants.get(row.key, ()), key=_place)
-        yield RecipientRecord(
+        try:
+            records.append(_record(row, others))
+        except Exception:  # noqa: BLE001 - whatever another program has written
+            unreadable.append(UnreadableRecipient(row[0], _reason(row, others)))
+    return ReadRecipients(tuple(records), tuple(unreadable))
+
+
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """The rows of the other tables, by recipient."""
+
+    tokens: Mapping[str, _Rows]
+    networks: Mapping[str, _Rows]
+    grants: Mapping[str, _Rows]
+    policies: Mapping[str, _Rows]
+    clients: Mapping[str, _Rows]
+    secrets: Mapping[str, _Rows]
+
+
+def _record(row: Any, others: _Others) -> RecipientRecord:
+    """Return the record of a recipient. Raises any exception for invalid rows."""
+    key, name, comment, created_ms, properties, forbids_bearer_tokens = row
+    _check_name(key, name, comment)
+    own = _grants(others.grants.get(key, ()))
+    return RecipientRecord(
+        name,
+        comment,
+        _number(created_ms),
+        _tokens(others.tokens.get(key, ())),
+        tuple(grant.share for grant in own if grant.is_whole_share),
+        _networks(others.networks.get(key, ())),
+        _policies(others.policies.get(key, ())),
+        _clients(others.clients.get(key, ()), others.secrets.get(key, ())),
+        bool(forbids_bearer_tokens),
+        tuple(grant for grant in own if not grant.is_whole_share),
+        _properties(properties),
+    )
+
+
+def _reason(row: Any, others: _Others) -> str:
+    """Return which part of a recipient is invalid."""
+    key, name, comment, created_ms, properties, _ = row
+    parts: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("its name, or its key, which is not that of the name", lambda: _check_name(key, name, comment)),
+        ("its time of creation", lambda: _number(created_ms)),
+        ("a grant", lambda: _grants(others.grants.get(key, ()))),
+        ("a token", lambda: _tokens(others.tokens.get(key, ()))),
+        ("a network", lambda: _networks(others.networks.get(key, ()))),
+        ("a federation policy", lambda: _policies(others.policies.get(key, ()))),
+        ("its properties", lambda: _properties(properties)),
+    )
+    for what, check in parts:
+        try:
+            check()
+        except Exception:  # noqa: BLE001 - as above
+            return f"{what} is invalid" if what != "its properties" else f"{what} are invalid"
+    return "an OAuth client is invalid"
+
+
+def _check_name(key: str, name: str, comment: str) -> None:
+    # Changes are recorded by the key: a recipient with another one would outlive its deletion.
+    if recipient_key(name) != key:
+        raise ValueError
+    _text(name), _text(comment)
+
+
+def _tokens(rows: _Rows) -> tuple[TokenRecord, ...]:
+    return tuple(_token(sha256, created_ms, expires_ms) for _, sha256, created_ms, expires_ms in rows)
+
+
+def _token(sha256: str, created_ms: int, expires_ms: int | None) -> TokenRecord:
+    bytes.fromhex(sha256)
+    return TokenRecord(sha256, _number(created_ms), None if expires_ms is None else _number(expires_ms))
+
+
+def _grants(rows: _Rows) -> list[Grant]:
+    grants = [Grant(*place) for _, *place in rows]
+    for grant in grants:
+        for text in (grant.share, grant.schema, grant.table, grant.condition):
+            if text is not None:
+                _text(text)
+    return sorted(grants, key=_place) if len(grants) > 1 else grants
+
+
+def _networks(rows: _Rows) -> tuple[str, ...]:
+    networks = tuple(network for _, network in rows)
+    parse_networks(networks)
+    return networks
+
+
+def _policies(rows: _Rows) -> tuple[PolicyRecord, ...]:
+    return tuple(
+        PolicyRecord(
             row.name,
-            row.comment,
-            row.created_ms,
-            tuple(tokens.get(row.key, ())),
-            tuple(grant.share for grant in own if grant.is_whole_share),
-            tuple(networks.get(row.key, ())),
-            tuple(policies.get(row.key, ())),
-            tuple(clients.get(row.key, ())),
-            row.forbids_bearer_tokens,
-            tuple(grant for grant in own if not grant.is_whole_share),
-            tuple(sorted(json.loads(row.properties).items())) if row.properties != "{}" else (),
+            stored_policy(row.issuer, row.subject_claim, row.subject, row.audiences, row.claims),
+            _number(row.created_ms),
         )
+        for row in rows
+    )
 
 
-def _policy(row: Row[Any]) -> PolicyRecord:
-    policy = stored_policy(row.issuer, row.subject_claim, row.subject, row.audiences, row.claims)
-    return PolicyRecord(row.name, policy, row.created_ms)
+def _clients(rows: _Rows, secret_rows: _Rows) -> tuple[ClientRecord, ...]:
+    if not rows:
+        return ()
+    secrets: dict[str, list[TokenRecord]] = defaultdict(list)
+    for _, client, *secret in secret_rows:
+        secrets[client].append(_token(*secret))
+    return tuple(
+        ClientRecord(_text(client), _number(created_ms), tuple(secrets.get(client, ())))
+        for _, client, created_ms in rows
+    )
+
+
+def _properties(text: str) -> tuple[tuple[str, str], ...]:
+    if text == _NO_PROPERTIES:
+        return ()
+    properties = json.loads(text).items()
+    for name, value in properties:
+        _text(name), _text(value)
+    return tuple(sorted(properties))
+
+
+def _text(value: str) -> str:
+    """Return a text of UTF-8. Raises ValueError and AttributeError."""
+    if not value.isascii():
+        value.encode()
+    return value
+
+
+def _number(value: int) -> int:
+    # SQLite keeps a text in a column of numbers.
+    if type(value) is not int:
+        raise TypeError
+    return value
 
 
 def _place(grant: Grant) -> tuple[str, str, str]:

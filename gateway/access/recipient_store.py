@@ -9,6 +9,7 @@ other change is made.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,7 @@ from gateway.access.recipient_records import (
     RecipientExists,
     RecipientNotFound,
     RecipientRecord,
+    RecipientUnreadable,
     TokenRecord,
 )
 from gateway.access.recorded_database import RecordedDatabase, Subject, nothing
@@ -61,6 +63,8 @@ from gateway.database.schema import (
 
 if TYPE_CHECKING:
     from gateway.config.database import DatabasePlace
+
+log = logging.getLogger("gateway.recipients")
 
 TOKEN_BYTES = 32
 KIND = "recipient"
@@ -103,9 +107,15 @@ class RecipientDatabase(RecordedDatabase):
         self._known_issuers = known_issuers
 
     def list(self) -> tuple[RecipientRecord, ...]:
-        """Return all recipients by name, from one consistent read."""
+        """Return all recipients by name, from one consistent read.
+
+        Unreadable ones, whose rows another program has written, are in the log.
+        """
         with self.database.reading() as connection:
-            return recipient_rows.read(connection, None)
+            found = recipient_rows.read(connection, None)
+        for one in found.unreadable:
+            log.warning("recipient %s cannot be read and is refused: %s", ascii(one.key), one.reason)
+        return found.records
 
     def show(self, name: str) -> RecipientRecord:
         """Return a recipient. Raises RecipientNotFound."""
@@ -414,7 +424,8 @@ class RecipientDatabase(RecordedDatabase):
         allow_absent: bool = False,
     ) -> None:
         """Insert a recipient without tokens, and describe it in the `detail` of the change."""
-        if recipient_rows.read(connection, [recipient_key(name)]):
+        found = recipient_rows.read(connection, [recipient_key(name)])
+        if found.records or found.unreadable:
             raise RecipientExists(f"recipient {name!r} exists already; rotate gives it a new token")
         connection.execute(
             insert(RECIPIENTS).values(
@@ -538,10 +549,13 @@ class RecipientDatabase(RecordedDatabase):
     def delete(self, name: str) -> RecipientRecord:
         """Delete a recipient with its tokens, clients, grants and networks, and return it.
 
-        Its history stays.
+        Its history stays. An unreadable recipient is deleted, too; of that the name is returned.
         """
         with self._change("deleteRecipient", name) as (connection, detail):
-            record = _one(connection, name)
+            try:
+                record = _one(connection, name)
+            except RecipientUnreadable:
+                record = RecipientRecord(name, "", 0, (), (), ())
             # Its rows in other tables are deleted with it.
             connection.execute(delete(RECIPIENTS).where(RECIPIENTS.c.key == recipient_key(name)))
             detail |= {"tokens": str(len(record.tokens)), "shares": _listed(record.shares)}
@@ -637,10 +651,7 @@ def _check_storable(name: str) -> None:
 
 def _one(connection: Connection, name: str) -> RecipientRecord:
     _check_storable(name)
-    records = recipient_rows.read(connection, [recipient_key(name)])
-    if not records:
-        raise RecipientNotFound(f"no recipient {name!r} in the database")
-    return records[0]
+    return recipient_rows.read_one(connection, name)
 
 
 def _replace_networks(

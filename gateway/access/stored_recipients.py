@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gateway.access import recipient_rows, share_rows
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gateway.recipients")
 
+LOGGED_RECIPIENTS = 20
+"""Maximum number of log lines about unreadable recipients for each change of the database."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredRecipient:
@@ -52,9 +55,16 @@ class StoredRecipient:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecipients:
-    """All recipients of a database at one moment, by their keys."""
+    """All recipients of a database at one moment.
+
+    Attributes:
+        by_key: those that can be read, by their keys.
+        unreadable: why others cannot be read, by their keys.
+
+    """
 
     by_key: Mapping[str, StoredRecipient] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.by_key)
@@ -72,7 +82,9 @@ def read_shares_once(place: DatabasePlace) -> StoredShares:
 def read_once(place: DatabasePlace) -> StoredRecipients:
     """Read the recipients of a database without a change to it. Raises DatabaseError and ValueError."""
     with closing(opened(place, read_only=True)) as database, database.reading() as connection:
-        return _updated(StoredRecipients(), None, recipient_rows.read(connection, None))
+        found = recipient_rows.read(connection, None)
+        stored = _updated(StoredRecipients(), None, found.records)
+        return replace(stored, unreadable={one.key: one.reason for one in found.unreadable})
 
 
 class RecipientReader:
@@ -123,6 +135,11 @@ class RecipientReader:
         else:
             self._replicas_readable = True
 
+    @property
+    def is_file(self) -> bool:
+        """Return whether the database is a SQLite file."""
+        return self._place().path is not None
+
     def wait(self, seconds: float) -> None:
         """Return after this time, or when PostgreSQL notifies of a change."""
         if self._database is None or self._database.is_sqlite:
@@ -156,10 +173,18 @@ class RecipientReader:
             check_schema(database, connection)
             changed = changed_since(connection, self._position)
             keys = None if changed.keys is None else changed.keys.get("recipient", frozenset())
-            records = recipient_rows.read(connection, keys)
+            found = recipient_rows.read(connection, keys)
             share_keys = None if changed.keys is None else changed.keys.get("share", frozenset())
             shares = None if share_keys == frozenset() else share_rows.read(connection, share_keys)
-        self._stored = _updated(self._stored, keys, records)
+        unreadable = {} if keys is None else dict(self._stored.unreadable)
+        for key in keys or ():
+            unreadable.pop(key, None)
+        unreadable |= {one.key: one.reason for one in found.unreadable}
+        _report(self._stored.unreadable, unreadable)
+        stored = _updated(self._stored, keys, found.records)
+        if unreadable != stored.unreadable:
+            stored = replace(stored, unreadable=unreadable)
+        self._stored = stored
         self.shares = _updated_shares(self.shares, share_keys, shares)
         self._position, self._data_version = changed.position, data_version
         return self._stored
@@ -195,11 +220,31 @@ def _updated(
     """Return the recipients with those of these keys replaced; the same value where nothing differs."""
     found = {recipient_key(record.name): _stored(record) for record in records}
     if keys is not None:
-        if all(stored.by_key.get(key) == found.get(key) for key in keys):
+        changed = {key for key in keys if stored.by_key.get(key) != found.get(key)}
+        if not changed:
             return stored
-        others = {key: known for key, known in stored.by_key.items() if key not in keys}
-        return StoredRecipients(others | found)
-    return stored if found == stored.by_key else StoredRecipients(found)
+        by_key = dict(stored.by_key)
+        for key in changed:
+            if key in found:
+                by_key[key] = found[key]
+            else:
+                by_key.pop(key, None)
+        return replace(stored, by_key=by_key)
+    # Those that are as before stay the same values.
+    known = stored.by_key
+    by_key = {key: known[key] if known.get(key) == own else own for key, own in found.items()}
+    return stored if by_key == known else replace(stored, by_key=by_key)
+
+
+def _report(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Log which recipients cannot be read any more, and which can be read again."""
+    new = [(key, reason) for key, reason in after.items() if before.get(key) != reason]
+    for key, reason in new[:LOGGED_RECIPIENTS]:
+        log.error("recipient %s cannot be read and is refused: %s", ascii(key), reason)
+    if len(new) > LOGGED_RECIPIENTS:
+        log.error("%d more recipients cannot be read and are refused", len(new) - LOGGED_RECIPIENTS)
+    if gone := before.keys() - after.keys():
+        log.info("%d recipients that could not be read can be read again, or are gone", len(gone))
 
 
 def _updated_shares(

@@ -12,7 +12,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -182,14 +182,18 @@ def read_recipients(config: Config) -> None:
     # A configuration without a database is checked sooner.
     from gateway.access.stored_recipients import read_once  # noqa: PLC0415
 
+    unreadable: Mapping[str, str] = {}
     try:
-        read_once(config.database_place)
+        unreadable = read_once(config.database_place).unreadable
     except DatabaseMissing:
         # The first start makes it.
         if config.database_source is not None:
-            read_once(DatabasePlace(config.database_source))
+            unreadable = read_once(DatabasePlace(config.database_source)).unreadable
     except DatabaseError as reason:
         raise OSError(f"the recipients' database cannot be read: {reason}") from None
+    for key, why in unreadable.items():
+        rest = f", and {len(unreadable) - 1} more are" if len(unreadable) > 1 else ""
+        raise ValueError(f"recipient {key!r} of the database is refused: {why}{rest}")
 
 
 def check(state: GatewayState) -> Iterable[Finding]:

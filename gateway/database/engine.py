@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import sqlalchemy.exc
-from sqlalchemy import Connection, NullPool, create_engine, make_url
+from sqlalchemy import Connection, NullPool, Row, Select, create_engine, event, make_url
 
 from gateway.database.changes import LOCK
 from gateway.database.errors import DatabaseBusy, DatabaseError, DatabaseMissing, DatabaseUnusable
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 BUSY_SECONDS = 5.0
 """Maximum time that a change waits for the lock of another program."""
-CONNECT_SECONDS = 5
-ANSWER_SECONDS = 10
-"""Time after which a PostgreSQL server that acknowledges nothing is given up."""
 
 EXTRA_MISSING = (
     "PostgreSQL needs the extra `postgresql`, which is not installed: "
@@ -39,6 +36,7 @@ EXTRA_MISSING = (
 
 URL_INVALID = "its URL cannot be parsed"
 
+_NOT_UTF_8 = "Could not decode to UTF-8"
 _SQLITE_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _POSTGRESQL_BUSY = frozenset({"55P03", "40P01"})
 """`lock_not_available` and `deadlock_detected`."""
@@ -106,6 +104,20 @@ class Database:
             yield connection
 
     @contextmanager
+    def long_statements(self) -> Iterator[None]:
+        """Let statements of the present transaction take any time within the context, as migrations do."""
+        if self.is_sqlite:
+            yield
+            return
+        driver = self.driver
+        seconds, driver.answer_seconds = driver.answer_seconds, None
+        try:
+            self.connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+            yield
+        finally:
+            driver.answer_seconds = seconds
+
+    @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:
         with _translated():
             self.connection.exec_driver_sql(begin)
@@ -117,6 +129,25 @@ class Database:
                 with suppress(sqlalchemy.exc.SQLAlchemyError):
                     self.connection.exec_driver_sql("ROLLBACK")
                 raise
+
+
+def all_rows(connection: Connection, query: Select[Any]) -> Sequence[Row[Any]]:
+    """Return all rows of a query.
+
+    SQLite keeps any bytes in a column of texts, and its driver refuses all rows for them. What is no UTF-8
+    then has half surrogate pairs in its place, which the caller refuses.
+    """
+    try:
+        return connection.execute(query).all()
+    except sqlalchemy.exc.OperationalError as error:
+        if connection.dialect.name != "sqlite" or _NOT_UTF_8 not in str(error.orig):
+            raise
+    driver: Any = connection.connection.driver_connection
+    driver.text_factory = lambda text: text.decode(errors="surrogateescape")
+    try:
+        return connection.execute(query).all()
+    finally:
+        driver.text_factory = str
 
 
 def _loaded(source: Connection) -> sqlite3.Connection:
@@ -152,23 +183,19 @@ def _postgresql(place: DatabasePlace) -> Connection:
         raise DatabaseUnusable(URL_INVALID) from None
     if place.password is not None:
         url = url.set(password=place.password.reveal())
-    options = {
-        "connect_timeout": CONNECT_SECONDS,
-        "tcp_user_timeout": ANSWER_SECONDS * 1000,
-        "keepalives_idle": ANSWER_SECONDS,
-        "keepalives_interval": ANSWER_SECONDS // 3,
-        "application_name": "delta-sharing-gateway",
-        **url.query,
-    }
-    # A pooler of connections gives each transaction another session, which knows no prepared statement.
-    return _connected(url.set(query={}), connect_args={**options, "prepare_threshold": None})
+    # Needs the extra.
+    from gateway.database.postgresql import OPTIONS, connect  # noqa: PLC0415
+
+    return _connected(url.set(query={}), connect=connect, connect_args={**OPTIONS, **url.query})
 
 
-def _connected(url: Any, **options: Any) -> Connection:
+def _connected(url: Any, *, connect: Callable[..., Any] | None = None, **options: Any) -> Connection:
     # Each transaction begins and ends by its own statements, which say how it locks.
     engine = create_engine(
         url, poolclass=NullPool, isolation_level="AUTOCOMMIT", hide_parameters=True, **options
     )
+    if connect is not None:
+        event.listen(engine, "do_connect", connect)
     return engine.connect()
 
 

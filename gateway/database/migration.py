@@ -59,9 +59,10 @@ def migrate(database: Database, *, create: bool = False, source: Path | None = N
             raise _without_tables(database)
         if found is not None and database.path is not None:
             _keep_copy(database.path)
-        _upgrade(connection)
-        if found is None and source is not None:
-            _take_over(source, connection)
+        with database.long_statements():
+            _upgrade(connection)
+            if found is None and source is not None:
+                _take_over(source, connection)
 
 
 def opened(

@@ -88,6 +88,8 @@ async def serve(path: Path, *, workers: int = 1) -> None:
 
     Raises ConfigError, OSError (CannotListen for a busy port, ExtraMissing) and StartFailed.
     """
+    # What the start makes lives as long as the process: collections would find nothing in it.
+    gc.disable()
     slot = Slot.of_environment(os.environ)
     secrets = None if slot is None else WorkerSecrets.unpack(slot.secrets)
     # Taken before the reading, so that a change before the watch begins is noticed.
@@ -192,6 +194,7 @@ async def _serve_slot(path: Path, config: Config, secrets: WorkerSecrets, slot: 
 async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> None:
     listeners, admin_listener = bind(config.host, config.port, workers), _admin_listener(config)
     create_database(config, epoch_ms)
+    gc.enable()
     metrics, stop, audit = SupervisorMetrics(), _stop_signals(), open_audit(config)
     manager = ServiceManager.of_environment(os.environ)
     latest, storages = [config], [_own_storages(config)]
@@ -296,6 +299,7 @@ async def _listen(process: ServerProcess, listener: socket.socket) -> Runner:
     # Objects of the start live as long as the process; collections skip them.
     gc.collect()
     gc.freeze()
+    gc.enable()
     # Requests leave almost no reference cycles, and by default every second one starts a collection.
     gc.set_threshold(COLLECT_AFTER_OBJECTS, 20, 20)
     await web.SockSite(runner, listener, ssl_context=process.tls).start()

@@ -188,6 +188,11 @@ class Metrics:
             "Shares, schemas, tables and volumes of the database that are no longer valid.",
             mode="livemax",
         )
+        self.recipients_left_out = self._gauge(
+            "stored_recipients_left_out",
+            "Recipients of the database that are refused because their rows are invalid.",
+            mode="livemax",
+        )
         self.credentials_expiry = self._gauge(
             "storage_credentials_expire_timestamp_seconds",
             "End of the storage's credentials.",

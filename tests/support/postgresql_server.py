@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -84,6 +86,20 @@ class PostgresqlServer:
         process = self._server.get_postmaster_info().process
         process.send_signal(signal.SIGQUIT)
         process.wait(60)
+
+    @contextmanager
+    def stopped_processes(self) -> Iterator[None]:
+        """Stop all processes of the server, which then neither answer nor end, within the context."""
+        postmaster = self._server.get_postmaster_info().process
+        process_ids = [one.pid for one in (postmaster, *postmaster.children(recursive=True))]
+        for process_id in process_ids:
+            os.kill(process_id, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process_id in process_ids:
+                with suppress(ProcessLookupError):
+                    os.kill(process_id, signal.SIGCONT)
 
     def start(self) -> None:
         self._server.ensure_postgres_running()
