@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -71,7 +71,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         write_tables(spark, place, arguments.rows)
-        with serving(place, arguments.port) as profile:
+        with serving(place, ("rows", "wide"), arguments.port) as profile:
             found = [measure(pair, arguments.rounds) for pair in pairs(spark, place, profile)]
     print(json.dumps({"rows": arguments.rows, "cores": os.cpu_count(), "reads": found}, indent=1))
 
@@ -87,9 +87,9 @@ def write_tables(spark: SparkSession, place: Path, rows: int) -> None:
 
 
 @contextmanager
-def serving(place: Path, port: int) -> Iterator[str]:
-    """Serve the tables until the block ends; yields the profile."""
-    tables = [{"name": name, "location": f"file://{place / name}"} for name in ("rows", "wide")]
+def serving(place: Path, names: Sequence[str], port: int) -> Iterator[str]:
+    """Serve tables of a directory as `s.d.NAME` until the block ends; yields the profile."""
+    tables = [{"name": name, "location": f"file://{place / name}", "historyShared": True} for name in names]
     recipient = {"name": "bench", "tokens": [{"sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]}
     config = {
         "version": 1,

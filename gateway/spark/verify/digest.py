@@ -70,14 +70,35 @@ def digest(df: DataFrame) -> Digest:
     return Digest.of(row)
 
 
-def digests(frames: Sequence[DataFrame]) -> list[Digest]:
-    """Digest all rows of each DataFrame. One job for all, which costs a small DataFrame less than its own."""
-    numbered = [
-        with_row_hashes(frame, ()).agg(*digest_columns()).withColumn("_number", f.lit(number))
-        for number, frame in enumerate(frames)
-    ]
-    rows = reduce(DataFrame.unionByName, numbered).collect()
-    return [Digest.of(row) for row in sorted(rows, key=lambda row: row["_number"])]
+def digests(
+    frames: Sequence[DataFrame], parts: Sequence[Column] = (), *, in_one_task: bool = False
+) -> list[Digest]:
+    """Digest all rows of each DataFrame, then the rows of the first one for which each of `parts` is true.
+
+    All DataFrames have the same columns. One job reads each of them once. The rows are hashed above their
+    union: planned apart, each digest costs more than a few rows do. No part becomes a filter of the first
+    DataFrame, so its source leaves out no rows by it. `in_one_task`: for rows that cost less than tasks.
+    """
+    number = _new_name(frames[0].columns)
+    whole, *others = frames
+    marks = [f.when(part, f.lit(len(frames) + index)) for index, part in enumerate(parts)]
+    first = f.explode(f.array_compact(f.array(f.lit(0), *marks))) if parts else f.lit(0)
+    numbered = [whole.withColumn(number, first)]
+    numbered += [frame.withColumn(number, f.lit(index)) for index, frame in enumerate(others, 1)]
+    rows = reduce(DataFrame.unionByName, numbered)
+    hashed = [row_hash(whole.schema, seed).alias(f"_hash_{i}") for i, seed in enumerate(SEEDS)]
+    united = (rows.coalesce(1) if in_one_task else rows).select(f.col(number).alias("_number"), *hashed)
+    found = united.groupBy("_number").agg(*digest_columns()).collect()
+    by_number = {row["_number"]: Digest.of(row) for row in found}
+    return [by_number.get(index, EMPTY) for index in range(len(frames) + len(parts))]
+
+
+def _new_name(names: Sequence[str]) -> str:
+    """Return a name that no column has."""
+    taken, name = {name.lower() for name in names}, "_number"
+    while name in taken:
+        name += "_"
+    return name
 
 
 def digest_by(df: DataFrame, keys: Sequence[Column]) -> DataFrame:

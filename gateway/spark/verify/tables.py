@@ -1,12 +1,12 @@
 """Compares shared tables, as a recipient reads them, with the same tables read by delta-spark.
 
 In: a profile and targets (a shared table and its location). Out: a `TableResult` per table: its schema,
-rows per partition, digest, change data, several uses of one DataFrame and the soundness of predicate hints,
-each compared with delta-spark's reading of the same version. Where the recipient's grants have conditions,
-Spark evaluates them on the rows that it read. A difference is traced to partitions, files
-and rows. delta-spark reads with data skipping off; if it skips wrongly itself, a second read with skipping
-on shows it. With the proofs of earlier runs, the tables whose proof is the oldest come first, and those that
-have the version of their proof are left alone.
+digest, change data, several uses of one DataFrame and the soundness of predicate hints, each compared with
+delta-spark's reading of the same version. Where the recipient's grants have conditions, Spark evaluates them
+on the rows that it read. A difference is traced to partitions, files and rows. delta-spark reads with data
+skipping off; if it skips wrongly itself, a second read with skipping on shows it. With the proofs of earlier
+runs, the tables whose proof is the oldest come first, and those that have the version of their proof are left
+alone.
 """
 
 import datetime as dt
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
+from itertools import islice
 from threading import Lock
 from typing import Any
 
@@ -40,7 +41,7 @@ from gateway.spark.verify.compare import (
     differing_rows,
     in_groups,
 )
-from gateway.spark.verify.digest import digest, digests
+from gateway.spark.verify.digest import Digest, digest, digests
 from gateway.spark.verify.directory import DIRECTORY, NotComparable, compare_directory
 from gateway.spark.verify.history import Proof, subject_of
 from gateway.spark.verify.predicates import Predicate, draw_predicates
@@ -53,7 +54,10 @@ _FEW_ROWS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.files.minPartitionNum": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # Hash rows above a union, in one expression, and not in a copy of it for each of its DataFrames.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion",
 }
 _CHANGE_KEYS = ("_change_type", "_commit_version")
 _MOST_FILES = 50
@@ -214,9 +218,8 @@ class _Sessions:
         self._making = Lock()
         self._made: dict[bool, SparkSession] = {}
 
-    def for_size(self, size_bytes: int | None) -> SparkSession:
-        """Return the session for a table whose files have so many bytes; None if that is not known."""
-        has_few_rows = size_bytes is not None and size_bytes <= _FEW_ROWS_BYTES
+    def get(self, *, has_few_rows: bool) -> SparkSession:
+        """Return the session for tables of few or of many rows."""
         with self._making:
             if has_few_rows not in self._made:
                 settings = {"spark.sql.session.timeZone": "UTC", **(_FEW_ROWS if has_few_rows else {})}
@@ -277,7 +280,9 @@ class _Verification:
         self._result = result
         self._client = ShareClient(share.profile, TableName.parse(target.table))
         self._head: TableHead = self._client.head()
-        self._spark = sessions.for_size(self._head.size_bytes)
+        size_bytes = self._head.size_bytes
+        self._has_few_rows = size_bytes is not None and size_bytes <= _FEW_ROWS_BYTES
+        self._spark = sessions.get(has_few_rows=self._has_few_rows)
         self._proof = proof if options.incremental else None
 
     def run(self) -> None:
@@ -290,15 +295,7 @@ class _Verification:
         shared, direct = self._shared(), self._direct()
         self._check("schema", lambda: compare_schemas(shared.schema, direct.schema))
         if result.checks[-1].passed:
-            self._check("rows", lambda: self._compare_rows(shared, direct))
-            drawn = draw_predicates(
-                direct, self._options.predicates, self._options.seed, first_on=head.partition_columns
-            )
-            for number, predicate in enumerate(drawn, 1):
-                name = predicate.text if self._options.shown_rows > 0 else f"{number} on {predicate.field}"
-                self._check_filtered(f"predicate {name}", predicate, direct)
-            if drawn:
-                self._check("uses", lambda: self._compare_uses(shared, direct, drawn))
+            self._check_readings(shared, direct)
         if self._options.directory:
             self._check_directory()
         # The parquet format has it under the second name.
@@ -370,16 +367,45 @@ class _Verification:
         except NotComparable as reason:
             self._skip(name, str(reason))
 
-    def _compare_rows(self, shared: DataFrame, direct: DataFrame) -> list[str]:
+    def _check_readings(self, shared: DataFrame, direct: DataFrame) -> None:
+        """Compare all rows, filters, and several uses of one DataFrame, with one reading of the table."""
+        started = time.monotonic()
+        drawn = draw_predicates(
+            direct,
+            self._options.predicates,
+            self._options.seed,
+            first_on=self._head.partition_columns,
+        )
+        readings = _Readings(shared, direct, drawn, [self._hinted(one) for one in drawn])
+        found = readings.digests(in_one_task=self._has_few_rows)
+        # One job has made them all.
+        seconds = (time.monotonic() - started) / (len(drawn) + 2 if drawn else 1)
+        self._result.rows = found.shared.rows
+        self._result.checks.append(
+            Check("rows", seconds, tuple(self._row_differences(shared, direct, found)))
+        )
+        for number, (predicate, filtered) in enumerate(zip(drawn, found.filtered, strict=True), 1):
+            name = predicate.text if self._options.shown_rows > 0 else f"{number} on {predicate.field}"
+            differences = self._filter_differences(predicate, direct, filtered)
+            remark = _remark(filtered)
+            check = Check(f"predicate {name}", seconds, tuple(differences), remark=remark)
+            self._result.checks.append(check)
+        if drawn:
+            again = time.monotonic()
+            uses = {**found.uses, "all rows, after filters": (digest(shared), found.direct)}
+            differences = _use_differences(uses)
+            seconds += time.monotonic() - again
+            self._result.checks.append(Check("uses", seconds, tuple(differences)))
+
+    def _row_differences(self, shared: DataFrame, direct: DataFrame, found: "_Found") -> list[str]:
+        if found.shared == found.direct:
+            return []
         keys = list(self._head.partition_columns)
         comparison = compare_groups(shared, direct, keys)
-        self._result.rows = comparison.shared.rows
-        if comparison.equal:
-            return []
-        summary = f"digest {comparison.shared} shared, {comparison.direct} in the table"
-        found = [summary, *_partition_lines(comparison, keys, shown=self._options.shown_rows > 0)]
+        summary = f"digest {found.shared} shared, {found.direct} in the table"
+        lines = [summary, *_partition_lines(comparison, keys, shown=self._options.shown_rows > 0)]
         groups = [one.key for one in comparison.differences[:_MOST_FILES]]
-        return found + self._drill_down(keys, groups)
+        return lines + self._drill_down(keys, groups)
 
     def _drill_down(self, keys: Sequence[str], groups: Sequence[tuple[str | None, ...]]) -> list[str]:
         """Find the differing files of the differing partitions, then the differing rows of those files."""
@@ -399,52 +425,23 @@ class _Verification:
         )
         return lines + [f"row {row}" for row in rows]
 
-    def _check_filtered(self, name: str, predicate: Predicate, truth: DataFrame) -> None:
-        """Compare the rows of a filter; note when delta-spark itself reads others with data skipping on."""
-        started = time.monotonic()
-        # The condition is a hint for the server as well: it may omit only files without such rows.
+    def _hinted(self, predicate: Predicate) -> DataFrame:
+        """Return the shared rows of a filter, which is a hint for the server as well.
+
+        By a hint it may omit only files without such rows.
+        """
         hints = (
             {} if self._options.connector or predicate.hint is None else {"predicateHints": predicate.hint}
         )
-        shared = self._shared(**hints).where(predicate.column)
-        direct = _filtered_without_skipping(truth, predicate.column)
-        of_share, of_table, skipped = digests([shared, direct, truth.where(predicate.column)])
-        differences: list[str] = []
-        if of_share != of_table:
-            rows = differing_rows(shared, direct, self._options.shown_rows)
-            differences = [str(GroupDifference((), of_share, of_table)), *(f"row {row}" for row in rows)]
-        # This is no fault of the share.
-        remark = (
-            f"delta-spark itself reads {skipped.rows} rows here with data skipping on, and others with it "
-            "off: the statistics in the table's log do not hold for its rows, or are read wrongly"
-        )
-        seconds = time.monotonic() - started
-        self._result.checks.append(
-            Check(name, seconds, tuple(differences), remark=None if skipped == of_table else remark)
-        )
+        return self._shared(**hints).where(predicate.column)
 
-    def _compare_uses(self, shared: DataFrame, direct: DataFrame, drawn: Sequence[Predicate]) -> list[str]:
-        """Use one DataFrame several times, in one plan and in sequence: each use must have all rows."""
-        first, last = drawn[0].column, drawn[-1].column
-        parts = [first, ~first, first.isNull()]
-        united = reduce(DataFrame.unionByName, (shared.where(part) for part in parts))
-        both = shared.where(first).unionByName(shared.where(last))
-        truth = [_filtered_without_skipping(direct, one) for one in (first, last, first | last)]
-        of_united, of_both, of_either, whole, *of_truth = digests(
-            [united, both, shared.where(first | last), direct, *truth]
-        )
-        found = {
-            "three filters that make up the whole, united": (of_united, whole),
-            "two filters, united": (of_both, of_truth[0] + of_truth[1]),
-            "one filter or another": (of_either, of_truth[2]),
-            "all rows, after filters": (digest(shared), whole),
-        }
-        return [
-            f"{name}: {of_share.rows} rows shared, {of_table.rows} in the table"
-            + (", but not the same" if of_share.rows == of_table.rows else "")
-            for name, (of_share, of_table) in found.items()
-            if of_share != of_table
-        ]
+    def _filter_differences(self, predicate: Predicate, direct: DataFrame, found: "_Filtered") -> list[str]:
+        if found.shared == found.direct:
+            return []
+        shared = self._hinted(predicate)
+        truth = _filtered_without_skipping(direct, predicate.column)
+        rows = differing_rows(shared, truth, self._options.shown_rows)
+        return [str(GroupDifference((), found.shared, found.direct)), *(f"row {row}" for row in rows)]
 
     def _check_changes(self) -> None:
         if not self._history:
@@ -467,9 +464,10 @@ class _Verification:
         schema = compare_schemas(shared.schema, direct.schema)
         if schema:
             return schema
-        comparison = compare_groups(shared, direct, _CHANGE_KEYS)
-        if comparison.equal:
+        of_table, of_share = digests([direct, shared], in_one_task=self._has_few_rows)
+        if of_share == of_table:
             return []
+        comparison = compare_groups(shared, direct, _CHANGE_KEYS)
         groups = [one.key for one in comparison.differences[:_MOST_FILES]]
         rows = differing_rows(
             in_groups(shared, _CHANGE_KEYS, groups),
@@ -501,6 +499,90 @@ class _Verification:
                 oldest = int(row["version"])
                 break
         return max(oldest, self._target.start_version)
+
+
+@dataclass(frozen=True)
+class _Filtered:
+    """The rows of a filter: shared, in the table, and as delta-spark reads them with data skipping on."""
+
+    shared: Digest
+    direct: Digest
+    skipped: Digest
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The digests of a table's readings. `uses`: what is shared and what is in the table, by their kind."""
+
+    shared: Digest
+    direct: Digest
+    filtered: Sequence[_Filtered] = ()
+    uses: Mapping[str, tuple[Digest, Digest]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Readings:
+    """All readings of one table that are compared: one plan, in which the table itself is read once.
+
+    The rows of a filter in the table are those for which Spark finds it true among all rows.
+    """
+
+    shared: DataFrame
+    direct: DataFrame
+    drawn: Sequence[Predicate]
+    hinted: Sequence[DataFrame]
+
+    def digests(self, *, in_one_task: bool) -> _Found:
+        """Digest all of them. One job."""
+        if not self.drawn:
+            direct, shared = digests([self.direct, self.shared], in_one_task=in_one_task)
+            return _Found(shared, direct)
+        conditions = [one.column for one in self.drawn]
+        first, last = conditions[0], conditions[-1]
+        either = first | last
+        uses = [
+            reduce(DataFrame.unionByName, map(self.shared.where, (first, ~first, first.isNull()))),
+            self.shared.where(first).unionByName(self.shared.where(last)),
+            self.shared.where(either),
+        ]
+        skipped = [self.direct.where(condition) for condition in conditions]
+        frames = [self.direct, self.shared, *self.hinted, *skipped, *uses]
+        found = iter(digests(frames, [*conditions, either], in_one_task=in_one_task))
+        of_direct, of_shared = next(found), next(found)
+        count = len(conditions)
+        of_hinted, of_skipped = list(islice(found, count)), list(islice(found, count))
+        of_united, of_both, of_either = islice(found, len(uses))
+        *of_filters, either_direct = found
+        return _Found(
+            of_shared,
+            of_direct,
+            [_Filtered(*each) for each in zip(of_hinted, of_filters, of_skipped, strict=True)],
+            {
+                "three filters that make up the whole, united": (of_united, of_direct),
+                "two filters, united": (of_both, of_filters[0] + of_filters[-1]),
+                "one filter or another": (of_either, either_direct),
+            },
+        )
+
+
+def _remark(found: _Filtered) -> str | None:
+    """Return a note when delta-spark itself reads other rows with data skipping on: no fault of the share."""
+    if found.skipped == found.direct:
+        return None
+    return (
+        f"delta-spark itself reads {found.skipped.rows} rows here with data skipping on, and others with it "
+        "off: the statistics in the table's log do not hold for its rows, or are read wrongly"
+    )
+
+
+def _use_differences(uses: Mapping[str, tuple[Digest, Digest]]) -> list[str]:
+    """Describe the uses of one DataFrame, in one plan and in sequence, that did not have all rows."""
+    return [
+        f"{name}: {of_share.rows} rows shared, {of_table.rows} in the table"
+        + (", but not the same" if of_share.rows == of_table.rows else "")
+        for name, (of_share, of_table) in uses.items()
+        if of_share != of_table
+    ]
 
 
 def _within_rule(frame: DataFrame, target: Target) -> DataFrame:

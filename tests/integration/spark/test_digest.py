@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as f
 
-from gateway.spark.verify.digest import EMPTY, Digest, digest, digest_by
+from gateway.spark.verify.digest import EMPTY, Digest, digest, digest_by, digests
 
 NAN = float("nan")
 
@@ -102,6 +102,18 @@ def test_the_digests_of_groups_add_up_to_that_of_all_rows(spark: Any) -> None:
 
 def test_a_table_without_rows_has_the_empty_digest(spark: Any) -> None:
     assert digest(spark.range(0)) == EMPTY
+
+
+@pytest.mark.parametrize("in_one_task", [False, True])
+def test_one_job_digests_several_frames_and_parts_of_the_first(spark: Any, in_one_task: bool) -> None:
+    frame = spark.range(20).selectExpr("if(id % 7 = 0, null, id) as a", "concat('x', id % 3) as _Number")
+    other = frame.select("_Number", "a").where("a > 3")
+    parts = [f.col("a") < 5, f.col("a").isNull(), f.col("a") > 99]
+    found = digests([frame, other, frame.limit(0)], parts, in_one_task=in_one_task)
+    expected = [frame, other, None, *(frame.where(part) for part in parts)]
+    # Columns are found by name: `other` has them in another order.
+    assert found == [EMPTY if one is None else digest(one.select("a", "_Number")) for one in expected]
+    assert [one.rows for one in found] == [20, 14, 0, 4, 3, 0]
 
 
 def test_is_much_faster_than_hashing_json(spark: Any) -> None:
