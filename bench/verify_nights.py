@@ -2,9 +2,9 @@
 
     python -P bench/verify_nights.py --tables 60 --jars ~/.cache/delta-sharing-gateway/jars
 
-Makes tables of a few hundred rows, shared with history: in turn plain, partitioned, with deletion vectors, with
-change data, with mapped columns and nested. `delta-gateway serve` serves them in another process, and one
-Spark session verifies all of them with the default options. Every table must be equal, or the run fails.
+Makes tables of a few hundred rows, shared with history: in turn plain, partitioned, with deletion vectors,
+with change data, with mapped columns and nested. `delta-gateway serve` serves them in another process, and
+one Spark session verifies all of them with the default options. Each must be equal, or the run fails.
 Prints one JSON object: seconds of time and of CPU (of this process and all that it started: Java, the Python
 workers and the server) of the first tables, of each later one, and of 1,000 tables at that rate.
 """
