@@ -34,6 +34,8 @@ def without_schema(share: StoredShare, name: str) -> StoredShare:
 def with_table(share: StoredShare, schema: str, table: StoredTable, *, is_new: bool = True) -> StoredShare:
     """Return a share with a table, in a schema that may be new. `is_new`: no table of the name is there."""
     found = _schema(share, schema) or StoredSchema(schema)
+    if "tables" in found.options:
+        raise ShareExists(f"the tables of {share.name}.{found.name} are discovered; none can be listed there")
     others = tuple(one for one in found.tables if one.name.casefold() != table.name.casefold())
     if is_new and len(others) < len(found.tables):
         raise ShareExists(f"{share.name}.{found.name} has a table {table.name!r} already")
@@ -47,6 +49,31 @@ def without_table(share: StoredShare, schema: str, name: str) -> StoredShare:
     if len(others) == len(found.tables):
         raise ShareNotFound(f"{share.name}.{found.name} has no table {name!r}")
     return _with(share, replace(found, tables=others))
+
+
+def with_discovery(share: StoredShare, schema: str | None, discovery: Mapping[str, Any]) -> StoredShare:
+    """Return a share whose tables are discovered, with the configuration's keys of `tables`.
+
+    Of a `schema`, which may be new, its tables alone. Tables that were discovered otherwise are so no longer.
+    """
+    options = {"tables": dict(discovery)}
+    if schema is None:
+        return with_options(share, options)
+    found = _schema(share, schema) or StoredSchema(schema)
+    if found.tables:
+        raise ShareExists(f"{share.name}.{found.name} has listed tables; remove them first")
+    return _with(share, replace(found, options=_updated(found.options, options)))
+
+
+def without_discovery(share: StoredShare, schema: str | None) -> StoredShare:
+    """Return a share, or one of its schemas, without discovered tables. The schema stays."""
+    found = None if schema is None else _needed_schema(share, schema)
+    options, name = (share.options, share.name) if found is None else (found.options, found.name)
+    if "tables" not in options:
+        raise ShareNotFound(f"no tables of {name!r} are discovered")
+    if found is None:
+        return with_options(share, {"tables": None})
+    return _with(share, replace(found, options=_updated(found.options, {"tables": None})))
 
 
 def with_volume(share: StoredShare, schema: str, volume: Mapping[str, Any]) -> StoredShare:
@@ -78,6 +105,8 @@ def of_document(document: Mapping[str, Any]) -> StoredShare:
 def _schema_of(document: Mapping[str, Any]) -> StoredSchema:
     rest = dict(document)
     name, tables = rest.pop("name", None), rest.pop("tables", None) or []
+    if isinstance(tables, dict):
+        return StoredSchema(_text(name, "name"), {**rest, "tables": tables})
     return StoredSchema(_text(name, "name"), rest, tuple(_table_of(one) for one in _maps(tables, "tables")))
 
 

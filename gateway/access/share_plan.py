@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gateway.access.share_edits import of_document
+from gateway.access.share_records import ShareError
 from gateway.access.stored_shares import StoredShare, StoredShares
 
 Verb = Literal["add", "change", "remove"]
@@ -54,21 +55,36 @@ def plan(stored: StoredShares, wanted: Iterable[StoredShare], *, removes: bool) 
 
 def _joined(before: StoredShare, after: StoredShare) -> StoredShare:
     """Return a share with what it has now and the other state does not."""
-    merged = dict(_parts(before)) | dict(_parts(after))
+    earlier = dict(_parts(before))
+    merged = earlier | dict(_parts(after))
     schemas: dict[str, dict[str, Any]] = {}
     for (schema, table), value in merged.items():
         if table is None:
-            schemas[schema] = {**value, "tables": []}
+            schemas[schema] = {"tables": [], **_discovered(earlier.get((schema, None), {})), **value}
     for (schema, table), value in merged.items():
         if table is not None:
-            schemas[schema]["tables"].append(value)
-    return of_document({"name": after.name, **after.options, "schemas": list(schemas.values())})
+            tables = schemas[schema]["tables"]
+            if not isinstance(tables, list):
+                name = schemas[schema]["name"]
+                raise ShareError(
+                    f"{after.name}.{name} would have listed tables and discovered ones; remove those that "
+                    "are there, or give --remove"
+                )
+            tables.append(value)
+    options = {**_discovered(before.options), **after.options}
+    return of_document({"name": after.name, **options, "schemas": list(schemas.values())})
+
+
+def _discovered(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the option of discovered tables; none without them."""
+    return {key: value for key, value in options.items() if key == "tables"}
 
 
 def _parts(share: StoredShare) -> Iterator[tuple[tuple[str, str | None], dict[str, Any]]]:
     """Iterate over schemas and tables by their keys, each as its map in the file, without its parts."""
     for schema in share.document()["schemas"]:
-        tables = schema.pop("tables")
+        # Discovered tables are a part of their schema.
+        tables = schema.pop("tables") if isinstance(schema["tables"], list) else []
         key = schema["name"].casefold()
         yield (key, None), schema
         for table in tables:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
-from gateway.config import Config, ConfigError, Location, SchemaEntry, ShareEntry
+from gateway.config import Config, ConfigError, Location, SchemaEntry, ShareEntry, Source
 from gateway.config.directory_access import directory_access_problems
 from gateway.config.entries import EntryReader
 from gateway.config.errors import Invalid
@@ -33,11 +34,21 @@ class StoredTable:
 
 @dataclass(frozen=True, slots=True)
 class StoredSchema:
-    """A schema as it is stored; `options` are its other keys of the configuration but `tables`."""
+    """A schema as it is stored; `options` are its other keys of the configuration.
+
+    `tables` is one of them where tables are discovered, in the place of listed ones.
+    """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     tables: tuple[StoredTable, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """Return the schema as a map of the configuration."""
+        if "tables" in self.options:
+            return {"name": self.name, **self.options}
+        tables = [{"name": table.name, "location": table.location, **table.options} for table in self.tables]
+        return {"name": self.name, **self.options, "tables": tables}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +66,16 @@ class StoredShare:
 
     def document(self) -> dict[str, Any]:
         """Return the share as a map of the configuration."""
-        schemas = [
-            {
-                "name": schema.name,
-                **schema.options,
-                "tables": [
-                    {"name": table.name, "location": table.location, **table.options}
-                    for table in schema.tables
-                ],
-            }
-            for schema in self.schemas
-        ]
-        return {"name": self.name, **self.options, "schemas": schemas}
+        return {
+            "name": self.name,
+            **self.options,
+            "schemas": [schema.document() for schema in self.schemas],
+        }
+
+    @property
+    def discovers(self) -> bool:
+        """Return whether tables of the share are discovered."""
+        return "tables" in self.options or any("tables" in schema.options for schema in self.schemas)
 
 
 StoredShares = Mapping[str, StoredShare]
@@ -88,6 +97,11 @@ class WithStored:
     config: Config
     left_out: tuple[LeftOut, ...] = ()
 
+    def stored_sources(self, config: Config) -> tuple[Source, ...]:
+        """Return the places where tables of stored shares are discovered. `config`: without these shares."""
+        own = self.config.shares[len(config.shares) :]
+        return tuple(chain.from_iterable(share.sources for share in own))
+
 
 def with_stored(config: Config, stored: StoredShares) -> WithStored:
     """Return the configuration with the stored shares that are valid in it. Slow for thousands of tables."""
@@ -105,6 +119,19 @@ def with_stored(config: Config, stored: StoredShares) -> WithStored:
     entries = list(_without_conflicts(config, entries, left_out))
     whole = _without_problems(config, tuple(entries), left_out)
     return WithStored(whole, tuple(left_out))
+
+
+def stored_sources(config: Config, stored: StoredShares) -> tuple[Source, ...]:
+    """Return the places where tables of stored shares are discovered."""
+    # Listed tables may be many, and say nothing about these places.
+    searched = {
+        key: replace(share, schemas=tuple(replace(schema, tables=()) for schema in share.schemas))
+        for key, share in stored.items()
+        if share.discovers
+    }
+    if not searched:
+        return ()
+    return with_stored(config, searched).stored_sources(config)
 
 
 def _share(reader: EntryReader, share: StoredShare, left_out: list[LeftOut]) -> ShareEntry | None:

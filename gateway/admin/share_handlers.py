@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.access import share_edits
@@ -19,6 +20,7 @@ from gateway.admin.call import Call
 from gateway.admin.share_messages import (
     DataObject,
     DataObjectUpdate,
+    DiscoveredTables,
     LeftOutObject,
     NewShare,
     Permissions,
@@ -28,7 +30,7 @@ from gateway.admin.share_messages import (
     Shares,
     ShareUpdate,
 )
-from gateway.config import Config, SchemaEntry, ShareEntry, TableEntry, VolumeEntry
+from gateway.config import Config, Discovery, SchemaEntry, ShareEntry, TableEntry, VolumeEntry
 from gateway.database.errors import DatabaseMissing
 
 Texts = NewShare | ShareUpdate
@@ -141,16 +143,32 @@ async def _whole(call: Call) -> WithStored:
 def _options(body: Texts) -> dict[str, Any]:
     """Return the options that a request changes; None takes one away."""
     given = {"comment": body.comment, "displayName": body.display_name, "properties": body.properties}
-    return {name: value or None for name, value in given.items() if value is not UNSET}
+    options = {name: value or None for name, value in given.items() if value is not UNSET}
+    if body.tables is not UNSET:
+        options["tables"] = None if body.tables is None else _discovery(body.tables)
+    return options
+
+
+def _discovery(tables: DiscoveredTables) -> dict[str, Any]:
+    """Return discovered tables as the configuration has them."""
+    history = tables.history_data_sharing_status
+    return _given(
+        discover=tables.discover,
+        everySeconds=tables.every_seconds,
+        keepSeconds=tables.keep_seconds,
+        maxDepth=tables.max_depth,
+        maxTables=tables.max_tables,
+        maxCalls=tables.max_calls,
+        historyShared=UNSET if history is UNSET else history == "ENABLED",
+    )
 
 
 def _updated(share: StoredShare, update: DataObjectUpdate) -> StoredShare:
     found, action = update.data_object, update.action
     if found.data_object_type == "SCHEMA":
-        if action == "UPDATE":
-            raise ShareError("a schema has nothing to update: add or remove it")
-        edit = share_edits.with_schema if action == "ADD" else share_edits.without_schema
-        return edit(share, found.shared_as)
+        return _updated_schema(share, found, action)
+    if not isinstance(found.tables, UnsetType):
+        raise ShareError(f"{found.shared_as}: tables are discovered in a share or a SCHEMA")
     schema, separator, name = found.shared_as.partition(".")
     if not (schema and separator and name):
         raise ShareError(f"shared_as {found.shared_as!r}: expected schema.name")
@@ -167,6 +185,18 @@ def _updated(share: StoredShare, update: DataObjectUpdate) -> StoredShare:
     if action == "UPDATE":
         share = share_edits.without_table(share, schema, name)
     return share_edits.with_table(share, schema, table)
+
+
+def _updated_schema(share: StoredShare, found: DataObject, action: str) -> StoredShare:
+    if action == "REMOVE":
+        return share_edits.without_schema(share, found.shared_as)
+    if action == "ADD":
+        share = share_edits.with_schema(share, found.shared_as)
+    elif isinstance(found.tables, UnsetType):
+        raise ShareError("a schema has nothing to update but its discovered tables: add or remove it")
+    if isinstance(found.tables, UnsetType):
+        return share
+    return share_edits.with_discovery(share, found.shared_as, _discovery(found.tables))
 
 
 def _location(found: DataObject) -> str:
@@ -196,7 +226,7 @@ def _whole_info(config: Config, whole: WithStored, name: str) -> ShareInfo:
         raise ShareNotFound(f"there is no share {name!r}")
     info = _info(config, share)
     objects = tuple(found for schema in share.schemas for found in _objects(schema))
-    return ShareInfo(info.name, info.source, info.comment, info.display_name, info.properties, objects)
+    return msgspec.structs.replace(info, objects=objects)
 
 
 def _info(config: Config, share: ShareEntry) -> ShareInfo:
@@ -209,13 +239,29 @@ def _info(config: Config, share: ShareEntry) -> ShareInfo:
         share.comment or UNSET,
         share.display_name or UNSET,
         dict(properties) or UNSET,
+        _discovered(share.tables),
+    )
+
+
+def _discovered(discovery: Discovery | None) -> DiscoveredTables | UnsetType:
+    """Return discovered tables as they are shown; none of a catalog, which only the configuration has."""
+    if discovery is None or discovery.discover is None:
+        return UNSET
+    return DiscoveredTables(
+        discovery.discover.text,
+        discovery.every_seconds,
+        discovery.keep_seconds,
+        discovery.max_depth,
+        discovery.max_tables,
+        discovery.max_calls,
+        "ENABLED" if discovery.history_shared else "DISABLED",
     )
 
 
 def _objects(schema: SchemaEntry) -> list[DataObject]:
     """Return a schema, and its tables and volumes, as data objects."""
     return [
-        DataObject(schema.name, data_object_type="SCHEMA"),
+        DataObject(schema.name, data_object_type="SCHEMA", tables=_discovered(schema.discovery)),
         *(_table(schema, table) for table in schema.tables),
         *(_volume(schema, volume) for volume in schema.volumes),
     ]

@@ -24,6 +24,20 @@ SharedAs = Annotated[
 Properties = Annotated[dict[str, str], Meta(description="these replace all properties")]
 
 
+class DiscoveredTables(Struct, frozen=True, forbid_unknown_fields=True):
+    """Tables that are discovered, with the keys of `tables` of the configuration."""
+
+    discover: Annotated[
+        str, Meta(min_length=1, max_length=4096, description="location with placeholders for directories")
+    ]
+    every_seconds: float | UnsetType = UNSET
+    keep_seconds: float | UnsetType = UNSET
+    max_depth: int | UnsetType = UNSET
+    max_tables: int | UnsetType = UNSET
+    max_calls: int | UnsetType = UNSET
+    history_data_sharing_status: History | UnsetType = UNSET
+
+
 class DataObject(Struct, frozen=True, forbid_unknown_fields=True):
     """A table, a schema or a volume of a share."""
 
@@ -36,10 +50,13 @@ class DataObject(Struct, frozen=True, forbid_unknown_fields=True):
     access_modes: tuple[Literal["url", "dir"], ...] | UnsetType = UNSET
     auxiliary_locations: tuple[Location, ...] | UnsetType = UNSET
     id: str | UnsetType = UNSET
+    tables: (
+        Annotated[DiscoveredTables, Meta(description="of a schema: its tables are discovered")] | UnsetType
+    ) = UNSET
 
 
 class DataObjectUpdate(Struct, frozen=True, forbid_unknown_fields=True):
-    """One change of the data objects of a share. UPDATE replaces a table."""
+    """One change of a share's data objects. UPDATE replaces a table, or the discovery of a schema."""
 
     action: Literal["ADD", "REMOVE", "UPDATE"]
     data_object: DataObject
@@ -52,6 +69,7 @@ class NewShare(Struct, frozen=True, forbid_unknown_fields=True):
     comment: str | UnsetType = UNSET
     display_name: str | UnsetType = UNSET
     properties: Properties | UnsetType = UNSET
+    tables: DiscoveredTables | UnsetType = UNSET
 
 
 class ShareUpdate(Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,6 +78,10 @@ class ShareUpdate(Struct, frozen=True, forbid_unknown_fields=True):
     comment: str | UnsetType = UNSET
     display_name: str | UnsetType = UNSET
     properties: Properties | UnsetType = UNSET
+    tables: (
+        Annotated[DiscoveredTables | None, Meta(description="tables that are discovered; null for none")]
+        | UnsetType
+    ) = UNSET
     updates: Annotated[tuple[DataObjectUpdate, ...], Meta(max_length=MAX_LIST_LENGTH)] = ()
 
 
@@ -71,6 +93,7 @@ class ShareInfo(Struct, frozen=True):
     comment: str | UnsetType = UNSET
     display_name: str | UnsetType = UNSET
     properties: dict[str, str] | UnsetType = UNSET
+    tables: DiscoveredTables | UnsetType = UNSET
     objects: tuple[DataObject, ...] | UnsetType = UNSET
 
 

@@ -156,12 +156,16 @@ def _show(database: ShareDatabase, config: Config, arguments: argparse.Namespace
             sys.stdout.write(f"{label}: {printable(text)}\n")
     for name, text in found.properties.items():
         sys.stdout.write(f"property {printable(name)}: {printable(text)}\n")
+    for source in found.sources:
+        sys.stdout.write(
+            f"{printable(source.shown)}: tables are discovered {printable(source.discovery.shown)}\n"
+        )
     rows = [
         {"schema": schema.name, "table": table.name, "location": table.location.url, "access": _access(table)}
         for schema in found.schemas
         for table in schema.tables
     ]
-    sys.stdout.write(text_table(rows) if rows else "It has no table.\n")
+    sys.stdout.write(text_table(rows) if rows else "It has no listed table.\n")
 
 
 def _access(table: Any) -> str:

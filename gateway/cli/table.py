@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from gateway.access import share_edits
 from gateway.access.share_records import ShareError
@@ -17,13 +19,25 @@ if TYPE_CHECKING:
     from gateway.telemetry.audit import AuditLog
 
 
+_LIMITS: Mapping[str, tuple[Callable[[str], int | float], str]] = {
+    "everySeconds": (float, "time from one search to the next"),
+    "keepSeconds": (float, "time for which a table is kept while searches can neither find nor miss it"),
+    "maxDepth": (int, "directories below those of LOCATION in which tables are searched, too"),
+    "maxTables": (int, "maximum number of found tables"),
+    "maxCalls": (int, "maximum number of listed directories of one search"),
+}
+"""Options of discovery by their keys of the configuration."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the operations and their arguments."""
     operations = parser.add_subparsers(dest="operation", required=True, metavar="OPERATION")
 
     def operation(name: str, text: str, example: str) -> argparse.ArgumentParser:
         added = add_operation(operations, "table", name, text, example)
-        added.add_argument("name", metavar="SHARE.SCHEMA.TABLE", help="the table in the share")
+        added.add_argument(
+            "name", metavar="NAME", help="SHARE.SCHEMA.TABLE; with --discover SHARE or SHARE.SCHEMA"
+        )
         return added
 
     add = operation(
@@ -31,7 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "add a table to a share of the database; its schema may be new",
         "sales.public.orders s3://bucket/orders -c share.yaml --history-shared",
     )
-    add.add_argument("location", metavar="LOCATION", help="root of the Delta table")
+    add.add_argument(
+        "location",
+        metavar="LOCATION",
+        help="root of the Delta table; with --discover a location with {schema} and {table} in it for a "
+        "share, with {table} alone for a schema",
+    )
     add.add_argument("--id", metavar="ID", help="identifier of the table; default: made from its names")
     add.add_argument(
         "--history-shared", action="store_true", help="allow time travel, change data and streaming"
@@ -53,11 +72,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LOCATION",
         help="for dir: another directory with files of the table; may be repeated",
     )
-    operation("remove", "remove a table from a share; its files stay", "sales.public.orders -c share.yaml")
+    remove = operation(
+        "remove", "remove a table from a share; its files stay", "sales.public.orders -c share.yaml"
+    )
+    add.add_argument(
+        "--discover",
+        action="store_true",
+        help="share every table that is found in the directories of LOCATION",
+    )
+    for name, (kind, text) in _LIMITS.items():
+        option = re.sub("[A-Z]", lambda capital: f"-{capital[0].lower()}", name)
+        add.add_argument(f"--{option}", dest=name, type=kind, metavar="N", help=f"with --discover: {text}")
+    remove.add_argument(
+        "--discover", action="store_true", help="share no discovered tables of a share or a schema any longer"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
+    if arguments.discover:
+        return on_shares(arguments, "table", lambda database, *_: _discover(database, arguments), reads=False)
+    return _run_listed(arguments)
+
+
+def _discover(database: ShareDatabase, arguments: argparse.Namespace) -> None:
+    """Add or remove the discovered tables of a share, or of a schema."""
+    is_share = any(share.key == arguments.name.casefold() for share in database.all().values())
+    share, schema = arguments.name, None
+    if not is_share and "." in arguments.name:
+        share, _, schema = arguments.name.rpartition(".")
+    detail = {} if schema is None else {"schema": schema}
+    if arguments.operation == "remove":
+        database.edit(
+            share,
+            lambda found: share_edits.without_discovery(found, schema),
+            detail,
+            action="removeDiscovery",
+        )
+        return
+    given = {name for name in ("id", "start_version") if getattr(arguments, name) is not None}
+    if given or arguments.access_modes or arguments.auxiliary_locations:
+        raise ShareError("--discover: of discovered tables only --history-shared can be given")
+    discovery: dict[str, Any] = {"discover": arguments.location}
+    if arguments.history_shared:
+        discovery["historyShared"] = True
+    discovery |= {name: value for name in _LIMITS if (value := getattr(arguments, name)) is not None}
+    database.edit(
+        share,
+        lambda found: share_edits.with_discovery(found, schema, discovery),
+        {**detail, "discover": arguments.location},
+        action="addDiscovery",
+    )
+
+
+def _run_listed(arguments: argparse.Namespace) -> int:
+    limits = [name for name in _LIMITS if getattr(arguments, name, None) is not None]
     parts = arguments.name.split(".")
     is_whole = len(parts) > 2 and all(parts)  # noqa: PLR2004 - share, schema, table
     share, schema, table = (".".join(parts[:-2]), *parts[-2:]) if is_whole else ("", "", "")
@@ -65,6 +134,8 @@ def run(arguments: argparse.Namespace) -> int:
     def operation(database: ShareDatabase, _config: Config, _audit: AuditLog | None) -> None:
         if not is_whole:
             raise ShareError(f"{arguments.name!r} is not a table name; accepted: SHARE.SCHEMA.TABLE")
+        if limits:
+            raise ShareError(f"{limits[0]} is of discovered tables; give --discover, too")
         detail = {"schema": schema, "table": table}
         if arguments.operation == "add":
             new = table_of(arguments, table)

@@ -13,14 +13,17 @@ from typing import Any
 
 import yaml
 
+from gateway.config.discovery import Discovery
 from gateway.config.errors import ConfigError, Invalid
 from gateway.config.locations import Location
 from gateway.config.reader import Reader, known_keys
 from gateway.config.sections import Config, SchemaEntry, ShareEntry, TableEntry, VolumeEntry
 
 FILE = "the database"
-SHARE_KEYS = frozenset(known_keys(ShareEntry)) - {"name", "schemas", "tables"}
-SCHEMA_KEYS = frozenset(known_keys(SchemaEntry)) - {"name", "tables"}
+SHARE_KEYS = frozenset(known_keys(ShareEntry)) - {"name", "schemas"}
+SCHEMA_KEYS = frozenset(known_keys(SchemaEntry)) - {"name"}
+# A catalog has a token, and whoever may change shares would choose where the server sends it.
+DISCOVERY_KEYS = frozenset(known_keys(Discovery)) - {"unityCatalog"}
 # A projection has a secret, and the job that keeps it reads the file alone.
 TABLE_KEYS = frozenset(known_keys(TableEntry)) - {"name", "location", "projection"}
 VOLUME_KEYS = frozenset(known_keys(VolumeEntry)) - {"name"}
@@ -43,18 +46,23 @@ class EntryReader:
 
     def share(self, name: str, options: Mapping[str, Any], schemas: Iterable[SchemaEntry]) -> ShareEntry:
         """Return a share. Raises ConfigError."""
+        _check_discovery(options)
         entry: ShareEntry = self._section(ShareEntry, {"name": name, **options}, SHARE_KEYS)
         return replace(entry, schemas=tuple(schemas))
 
     def schema(self, name: str, options: Mapping[str, Any], tables: Iterable[TableEntry]) -> SchemaEntry:
         """Return a schema. Raises ConfigError."""
+        _check_discovery(options)
+        tables = tuple(tables)
+        if tables and "tables" in options:
+            raise ConfigError(FILE, "tables", "a schema has listed tables or discovered ones, not both")
         volumes = options.get("volumes") or []
         for volume in volumes if isinstance(volumes, list) else [None]:
             if not isinstance(volume, dict):
                 raise ConfigError(FILE, "volumes", "expected a map of keys")
             _check_keys(volume, VOLUME_KEYS | {"name"})
         entry: SchemaEntry = self._section(SchemaEntry, {"name": name, **options}, SCHEMA_KEYS)
-        return replace(entry, tables=tuple(tables))
+        return replace(entry, tables=tables)
 
     def table(self, name: str, location: str, options: Mapping[str, Any]) -> TableEntry:
         """Return a table. Raises ConfigError."""
@@ -88,6 +96,17 @@ def _is_plain(name: str, location: str, options: Mapping[str, Any]) -> bool:
         and isinstance(options.get("historyShared", False), bool)
         and ("id" not in options or (isinstance(options["id"], str) and options["id"] != ""))
     )
+
+
+def _check_discovery(options: Mapping[str, Any]) -> None:
+    """Check the keys of discovered tables; what they mean is checked where they are read."""
+    if "tables" in options:
+        discovery = options["tables"]
+        if not isinstance(discovery, Mapping):
+            raise ConfigError(FILE, "tables", "expected a map of keys")
+        if "unityCatalog" in discovery:
+            raise ConfigError(FILE, "tables.unityCatalog", "is a key of the configuration file alone")
+        _check_keys(discovery, DISCOVERY_KEYS)
 
 
 def _check_keys(values: Mapping[str, Any], keys: frozenset[str]) -> None:

@@ -62,9 +62,15 @@ class Discoverer:
         storages: Callable[[], Storages],
         take: Callable[[Discovered], Awaitable[None]],
         metrics: DiscoveryMetrics,
+        *,
+        stored: Callable[[], tuple[Source, ...]] = lambda: (),
     ) -> None:
-        """`take` is called on the event loop with what is found, whenever that changes."""
+        """`take` is called on the event loop with what is found, whenever that changes.
+
+        `stored` returns the places of shares in the database.
+        """
         self._config = config
+        self._stored = stored
         self._storages = storages
         self._take = take
         self._metrics = metrics
@@ -105,7 +111,7 @@ class Discoverer:
     async def _look(self) -> None:
         """Start the searches that are due, and forget places that the configuration does not have."""
         config = self._config()
-        sources = {source.key: source for source in config.sources}
+        sources = {source.key: source for source in (*config.sources, *self._stored())}
         gone = [key for key in self._places if key not in sources]
         for key in gone:
             self._metrics.forget(self._places.pop(key).source.shown)

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.access.authentication import CredentialTable
+    from gateway.config import Source
     from gateway.limits.replica_share import ReplicaShare
     from gateway.limits.shared_memory import SharedLimits
     from gateway.server.worker_secrets import WorkerSecrets
@@ -102,6 +103,7 @@ class ServerProcess:
         )
         self.audit = open_audit(config)
         self._left_out: tuple[LeftOut, ...] = ()
+        self._stored_sources: tuple[Source, ...] = ()
         self._streams_at_return = self._resident_after_return_bytes = 0
         self._returning: asyncio.Future[None] | None = None
         caches = config.gateway.cache
@@ -142,6 +144,11 @@ class ServerProcess:
         self.on_reload: Callable[[Config], None] = lambda _config: None
         """Called with each configuration that takes effect; it must not raise."""
         self.reloader = Reloader(self.files, self._load, self._apply, outcome=self._record_reload)
+
+    @property
+    def stored_sources(self) -> tuple[Source, ...]:
+        """The places where tables of the database's shares are discovered."""
+        return self._stored_sources
 
     @property
     def config(self) -> Config:
@@ -264,6 +271,7 @@ class ServerProcess:
 
     def _serve(self, served: _Served) -> None:
         self._report_left_out(served.left_out)
+        self._stored_sources = served.stored_sources
         self._replace_state(self.pipeline.state.with_catalog(served.catalog, served.tables))
 
     def _report_left_out(self, left_out: tuple[LeftOut, ...]) -> None:
@@ -285,6 +293,7 @@ class ServerProcess:
         # From here on nothing can fail or suspend: the new state takes effect as a whole.
         self._replace_state(replace(state, credentials=credentials))
         self._apply_share(self.credential_store.replica_share)
+        self._stored_sources = served.stored_sources
         self.on_reload(loaded)
         self._report_left_out(served.left_out)
         if shares is not self._shares or discovered is not self._discovered:
@@ -299,18 +308,27 @@ class ServerProcess:
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """What is served: the catalog, what its tables are found by, and what is stored but not in it."""
+    """What is served.
+
+    Attributes:
+        catalog: the catalog.
+        tables: what its tables are found by.
+        left_out: what is stored and not in it.
+        stored_sources: the places where tables of stored shares are discovered.
+
+    """
 
     catalog: Catalog
     tables: ServedTables
     left_out: tuple[LeftOut, ...]
+    stored_sources: tuple[Source, ...]
 
 
 def _served(config: Config, stored: StoredShares, discovered: Discovered) -> _Served:
     """Return what is served by a configuration, the database and the discovery. Slow for many tables."""
     whole = with_stored(config, stored)
     catalog = Catalog.of(with_discovered(whole.config, discovered).shares)
-    return _Served(catalog, ServedTables.of(config, catalog), whole.left_out)
+    return _Served(catalog, ServedTables.of(config, catalog), whole.left_out, whole.stored_sources(config))
 
 
 def _tracing(config: Config) -> Middleware | None:

@@ -41,6 +41,7 @@ from gateway.server.process import ServerProcess, accepted, config_of_worker
 from gateway.server.reload import POLL_SECONDS, Reloader
 from gateway.server.service_manager import ServiceManager, without_service_manager
 from gateway.server.session_policies import check_session_policies
+from gateway.server.stored_sources import StoredSources
 from gateway.server.supervisor import Slot, Supervisor, allow_restart, bind
 from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
@@ -155,6 +156,7 @@ async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
         lambda: process.pipeline.state.tables.storages,
         process.take_discovered,
         DiscoveryMetrics(process.metrics.registry),
+        stored=lambda: process.stored_sources,
     )
     async with process.lifespan(), discoverer.following(), _hang_up(process.reloader.ask), administration:
         runner = await _listen(process, listener)
@@ -212,7 +214,14 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
             forget_worker(shared, process_id)
 
         discovered = DiscoveredFile(shared / "discovered.json")
-        discoverer = Discoverer(lambda: latest[0], lambda: storages[0], discovered.write, metrics.discovery)
+        stored = StoredSources(lambda: latest[0])
+        discoverer = Discoverer(
+            lambda: latest[0],
+            lambda: storages[0],
+            discovered.write,
+            metrics.discovery,
+            stored=lambda: stored.sources,
+        )
         secrets = replace(WorkerSecrets.made(config), discovered_file=str(discovered.path))
         database_seen = asyncio.Event()
         if secrets.has_database:
@@ -241,7 +250,7 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
             # A configuration that this process rejects is not sent to the workers.
             return ReloadResult(refused) if refused else ReloadResult(None, await supervisor.reload())
 
-        async with discoverer.following(), manager.watched():
+        async with stored.following(), discoverer.following(), manager.watched():
             await supervisor.start()
             try:
                 async with _hang_up(hang_up), reloader.watching(read), AsyncExitStack() as stack:

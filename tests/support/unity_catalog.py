@@ -1,13 +1,18 @@
 """A catalog server of the tests that answers as the published API of Unity Catalog says (`api/all.yaml`).
 
 It has the operations that discovery uses: lists of schemas and tables, in pages by name, with errors as JSON.
+DELTA_GATEWAY_UNITY_CATALOG=URL names a real server, without a sign-in, for the tests that take `any_catalog`.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +30,7 @@ class Catalog:
 
     Attributes:
         tables: tables by catalog and schema, then by name.
+        name: name of the catalog of `add` and `drop`.
         token: the accepted bearer token; None without a sign-in.
         failing: prepared answers by the path below the API and the schema of a request.
         page: maximum number of entries of a page.
@@ -32,6 +38,7 @@ class Catalog:
     """
 
     tables: dict[tuple[str, str], dict[str, dict[str, Any]]] = field(default_factory=dict)
+    name: str = "main"
     token: str | None = None
     failing: dict[tuple[str, str], Response] = field(default_factory=dict)
     page: int = SERVER_PAGE
@@ -48,11 +55,11 @@ class Catalog:
         """The paths below the API and the queries of the requests so far."""
         return [(one.path.removeprefix(f"{API}/"), one.query) for one in self.service.requests]
 
-    def add(self, schema: str, name: str, location: str | None, catalog: str = "main", **fields: Any) -> None:
+    def add(self, schema: str, name: str, location: str | None, **fields: Any) -> None:
         """Add an external Delta table, or with `fields` another one, or put it in place of the one before."""
         entry = {
             "name": name,
-            "catalog_name": catalog,
+            "catalog_name": self.name,
             "schema_name": schema,
             "table_type": "EXTERNAL",
             "data_source_format": "DELTA",
@@ -61,16 +68,16 @@ class Catalog:
             "properties": {},
             "owner": "someone",
             "created_at": 1,
-            "table_id": f"{catalog}-{schema}-{name}",
+            "table_id": f"{self.name}-{schema}-{name}",
             **fields,
         }
         with self.lock:
-            self.tables.setdefault((catalog, schema), {})[name] = entry
+            self.tables.setdefault((self.name, schema), {})[name] = entry
 
-    def drop(self, schema: str, name: str, catalog: str = "main") -> None:
+    def drop(self, schema: str, name: str) -> None:
         """Drop a table; its schema stays."""
         with self.lock:
-            del self.tables[catalog, schema][name]
+            del self.tables[self.name, schema][name]
 
     def answer(self, request: Request) -> Response:
         """Answer a request as the server does."""
@@ -113,6 +120,61 @@ def running_catalog(pair: Path | None = None, **settings: Any) -> Iterator[Catal
     with serving(catalog.answer, pair) as service:
         catalog.service = service
         yield catalog
+
+
+class RealCatalog:
+    """A catalog of its own in a server of Unity Catalog, by the operations of its API."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.name = f"tests_{os.getpid()}_{time.time_ns()}"
+        self._schemas: set[str] = set()
+        self._call("POST", "catalogs", {"name": self.name})
+
+    def add(self, schema: str, name: str, location: str, **fields: Any) -> None:
+        """Add an external Delta table, or with `fields` another one."""
+        if schema not in self._schemas:
+            self._call("POST", "schemas", {"name": schema, "catalog_name": self.name})
+            self._schemas.add(schema)
+        column = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
+        columns = [{"name": "id", "type_text": "bigint", "type_name": "LONG", "position": 0}]
+        entry = {
+            "name": name,
+            "catalog_name": self.name,
+            "schema_name": schema,
+            "table_type": "EXTERNAL",
+            "data_source_format": "DELTA",
+            "columns": [one | {"type_json": json.dumps(column), "nullable": True} for one in columns],
+            "storage_location": location,
+            **fields,
+        }
+        self._call("POST", "tables", entry)
+
+    def drop(self, schema: str, name: str) -> None:
+        """Drop a table; its schema stays."""
+        self._call("DELETE", f"tables/{self.name}.{schema}.{name}")
+
+    def close(self) -> None:
+        """Remove the catalog with what is in it."""
+        self._call("DELETE", f"catalogs/{self.name}?force=true")
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> None:
+        headers = {"Content-Type": "application/json"}
+        content = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}{API}/{path}", content, headers, method=method)
+        urllib.request.urlopen(request, timeout=30).close()
+
+
+@contextmanager
+def any_catalog(token: str) -> Iterator[Catalog | RealCatalog]:
+    """Run a catalog server within the block, or use the real one that the environment names."""
+    url = os.environ.get("DELTA_GATEWAY_UNITY_CATALOG")
+    if url is None:
+        with running_catalog(token=token) as catalog:
+            yield catalog
+    else:
+        with closing(RealCatalog(url)) as real:
+            yield real
 
 
 def _error(status: int, code: str) -> Response:

@@ -1,4 +1,7 @@
-"""The official client reads the tables of an S3 server that a Unity Catalog names."""
+"""The official client reads the tables of an S3 server that a Unity Catalog names.
+
+The catalog is one of the tests, or the real server that DELTA_GATEWAY_UNITY_CATALOG names by its URL.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 
 from support.gateway_process import running_gateway, storage
 from support.official_client import OfficialClient
-from support.unity_catalog import running_catalog
+from support.unity_catalog import any_catalog
 from support.versitygw import VersityGw
 from support.waiting import wait_until
 from tables.demo import ROWS
@@ -21,13 +24,13 @@ def test_the_official_client_reads_what_the_catalog_names(
     first, second, *_ = sorted(ROWS)
     for name, key in ((first, "warehouse/a1"), (second, "warehouse/b2"), (second, "private/b2")):
         versitygw.upload(demo_tables / name, "catalogued", key)
-    with running_catalog(token="catalog-token") as catalog:
+    with any_catalog("catalog-token") as catalog:
         catalog.add("sales", first, f"{PREFIX}/a1")
         catalog.add("sales", "private", "s3://catalogued/private/b2")
-        catalog.add("sales", "filtered", f"{PREFIX}/b2", row_filter={"function_name": "main.sales.f"})
+        catalog.add("sales", "other", f"{PREFIX}/c3", data_source_format="CSV")
         section = {
             "url": catalog.url,
-            "catalog": "main",
+            "catalog": catalog.name,
             "token": "catalog-token",
             "within": [f"{PREFIX}/"],
             "allowPrivateAddresses": True,
@@ -44,7 +47,6 @@ def test_the_official_client_reads_what_the_catalog_names(
             rows = official_client.rows(gateway.profile, f"lake.sales.{first}")
             assert len(rows) == len(ROWS[first])
             catalog.add("sales", second, f"{PREFIX}/b2")
-            catalog.drop("sales", "filtered")
             wait_until(lambda: listed() == sorted(f"lake.sales.{name}" for name in (first, second)))
             rows = official_client.rows(gateway.profile, f"lake.sales.{second}")
             assert len(rows) == len(ROWS[second])
@@ -52,6 +54,6 @@ def test_the_official_client_reads_what_the_catalog_names(
             wait_until(lambda: listed() == [f"lake.sales.{second}"])
             assert gateway.query(f"lake.sales.{first}").status == 404
             log = gateway.log.read_text()
-            assert "main.sales.private" in log
-            assert "main.sales.filtered" in log
+            assert "sales.private" in log
+            assert "sales.other" in log
             assert "catalog-token" not in log

@@ -14,11 +14,12 @@ from support.gateway_app import Clock
 
 from gateway.access import share_edits
 from gateway.access.catalog import Catalog
+from gateway.access.discovering_shares import DiscoveringSharesReader
 from gateway.access.recipient_records import Change
 from gateway.access.share_records import ShareError, ShareExists, ShareNotFound
 from gateway.access.share_store import ShareDatabase
 from gateway.access.stored_recipients import RecipientReader
-from gateway.access.stored_shares import StoredShare, StoredTable, with_stored
+from gateway.access.stored_shares import StoredShare, StoredTable, stored_sources, with_stored
 from gateway.config import Config, loads
 from gateway.config.database import DatabasePlace
 from gateway.database.schema import SCHEMAS, SHARES, TABLES
@@ -127,7 +128,30 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"name": "a/b"}, "may not contain '/'"),
     ({"name": "s", "comment": "x" * 70_000}, "more than 65536"),
     ({"name": "s", "propertys": {}}, "unknown key"),
-    ({"name": "s", "tables": {"discover": "/x/{schema}/{table}"}}, "unknown key"),
+    ({"name": "s", "tables": {"discover": "/x/{table}"}}, "has no {schema}"),
+    ({"name": "s", "tables": {"discover": "/x/{schema}/{table}", "everySecond": 1}}, "unknown key"),
+    ({"name": "s", "tables": {"discover": "/x/{schema}/{table}", "maxTables": 0}}, "too small"),
+    ({"name": "s", "tables": {"discover": "/x/../{schema}/{table}"}}, "may not contain '..'"),
+    ({"name": "s", "tables": "/x/{schema}/{table}"}, "expected a map"),
+    ({"name": "s", "tables": {}}, "must be given"),
+    (
+        {
+            "name": "s",
+            "tables": {
+                "unityCatalog": {
+                    "url": "https://uc.example.com",
+                    "catalog": "c",
+                    "within": ["/x"],
+                    "tokenFile": "/etc/hostname",
+                }
+            },
+        },
+        "a key of the configuration file alone",
+    ),
+    (
+        {"name": "s", "schemas": [{"name": "d", "tables": {"discover": "/x/{schema}/{table}"}}]},
+        "{table} alone",
+    ),
     ({"name": "s", "schemas": [{"name": "d"}, {"name": "D"}]}, "is there twice"),
     (
         {"name": "s", "schemas": [{"name": "d", "tables": [{"name": "t", "location": "x"}]}]},
@@ -317,3 +341,61 @@ def test_options_are_stored_as_json_with_any_text(database: ShareDatabase) -> No
     database.add(StoredShare("s", {"properties": texts}))
     assert database.show("s").options == {"properties": texts}
     assert json.dumps(database.show("s").document())
+
+
+DISCOVER = {"discover": "s3://lake/w/{table}/", "everySeconds": 5, "historyShared": True}
+
+
+def test_tables_of_stored_shares_may_be_discovered(database: ShareDatabase, place: DatabasePlace) -> None:
+    database.add(StoredShare("lake", {"comment": "x"}))
+    both = {"discover": "az://account/{schema}/{table}/"}
+    database.edit("lake", lambda found: share_edits.with_discovery(found, None, both))
+    database.edit("lake", lambda found: share_edits.with_discovery(found, "sales", DISCOVER))
+    whole = with_stored(configured(place, OF_FILE), database.all())
+    assert whole.left_out == ()
+    sources = whole.stored_sources(configured(place, OF_FILE))
+    assert [source.shown for source in sources] == ["lake", "lake.sales"]
+    assert sources[0].discovery.template.root.account == "acct", "the account is that of the storage"
+    assert sources[1].discovery.every_seconds == 5
+    assert sources[1].discovery.history_shared
+    document = database.show("lake").document()
+    assert document["tables"] == both
+    assert document["schemas"] == [{"name": "sales", "tables": DISCOVER}]
+    assert share_edits.of_document(document) == database.show("lake")
+    with pytest.raises(ShareExists, match="are discovered"):
+        add_table(database, "lake", "sales", table())
+    add_table(database, "lake", "other", table())
+    with pytest.raises(ShareExists, match="has listed tables"):
+        database.edit("lake", lambda found: share_edits.with_discovery(found, "other", DISCOVER))
+    database.edit("lake", lambda found: share_edits.without_discovery(found, "SALES"))
+    database.edit("lake", lambda found: share_edits.without_discovery(found, None))
+    assert not database.show("lake").discovers
+    for schema in (None, "sales"):
+        with pytest.raises(ShareNotFound, match="are discovered"):
+            database.edit("lake", lambda found, of=schema: share_edits.without_discovery(found, of))
+
+
+def test_only_shares_with_discovery_are_read_for_the_searches(
+    database: ShareDatabase, place: DatabasePlace
+) -> None:
+    database.add(StoredShare("listed", {"comment": 'with the word "tables"'}))
+    add_table(database, "listed", "d", table())
+    reader = DiscoveringSharesReader(lambda: place)
+    try:
+        assert reader.read() == {}
+        assert reader.read() is reader.read()
+        database.add(StoredShare("lake"))
+        database.edit("lake", lambda found: share_edits.with_discovery(found, "sales", DISCOVER))
+        add_table(database, "lake", "d", table())
+        found = reader.read()
+        assert list(found) == ["lake"]
+        assert reader.read() is found
+        config = configured(place, OF_FILE)
+        assert [source.shown for source in stored_sources(config, found)] == ["lake.sales"]
+        # A share of the configuration takes the place of a stored one.
+        taken = configured(place, OF_FILE, {"name": "LAKE"})
+        assert stored_sources(taken, found) == ()
+        database.remove("lake")
+        assert reader.read() == {}
+    finally:
+        reader.close()

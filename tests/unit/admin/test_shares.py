@@ -103,6 +103,36 @@ async def test_a_share_lives_from_its_addition_to_its_removal(client: TestClient
     assert (await call(client, "GET", "/shares/file"))["objects"][1]["shared_as"] == "d.t"
 
 
+async def test_tables_are_discovered_in_a_share_and_in_a_schema(client: TestClient[Any, Any]) -> None:
+    tables = {"discover": "/w/{schema}/{table}", "max_tables": 7, "history_data_sharing_status": "ENABLED"}
+    added = await call(client, "POST", "/shares", {"name": "s", "tables": tables}, 201)
+    assert added["tables"] == tables | {
+        "every_seconds": 300.0,
+        "keep_seconds": 86400.0,
+        "max_depth": 0,
+        "max_calls": 20_000,
+    }
+    of_schema = update("ADD", "d", "SCHEMA", tables={"discover": "/d/{table}"})
+    changed = await call(client, "PATCH", "/shares/s", {"updates": [of_schema]})
+    assert changed["objects"][0]["tables"]["discover"] == "/d/{table}"
+    of_schema = update("UPDATE", "d", "SCHEMA", tables={"discover": "/e/{table}", "every_seconds": 5})
+    changed = await call(client, "PATCH", "/shares/s", {"comment": "x", "updates": [of_schema]})
+    assert changed["objects"][0]["tables"]["discover"] == "/e/{table}"
+    assert changed["objects"][0]["tables"]["every_seconds"] == 5
+    assert changed["tables"] == added["tables"]
+    assert "tables" not in await call(client, "PATCH", "/shares/s", {"tables": None})
+    for body, text in (
+        ({"tables": {"discover": "/w/{table}"}}, "has no {schema}"),
+        ({"tables": {"discover": "/w/{schema}/{table}", "max_depth": 9}}, "too large"),
+        ({"tables": {"unity_catalog": {"url": "https://uc.example.com"}}}, ""),
+        ({"updates": [update("ADD", "f.t", name="/t", tables=tables)]}, "in a share or a SCHEMA"),
+        ({"updates": [update("ADD", "f", "SCHEMA", tables=tables)]}, "{table} alone"),
+    ):
+        assert text in (await call(client, "PATCH", "/shares/s", body, 400))["message"]
+    listed = {"updates": [update("ADD", "d.t", name="/t")]}
+    assert "are discovered" in (await call(client, "PATCH", "/shares/s", listed, 409))["message"]
+
+
 async def test_a_change_is_made_as_a_whole_or_not_at_all(client: TestClient[Any, Any]) -> None:
     await call(client, "POST", "/shares", {"name": "s"}, 201)
     for bad, text in (

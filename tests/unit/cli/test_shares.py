@@ -94,6 +94,14 @@ def test_shares_and_tables_are_managed_while_servers_run(
         (("table", "add", "s.d.t", "u"), "is not a location"),
         (("table", "add", "s.d.t", "/t", "--access-mode", "dir"), "historyShared: true"),
         (("table", "remove", "s.d.t"), "no schema 'd'"),
+        (("table", "add", "s", "/w/{table}", "--discover"), "has no {schema}"),
+        (("table", "add", "s.d", "/w/{schema}/{table}", "--discover"), "{table} alone"),
+        (("table", "add", "x.d", "/w/{table}", "--discover"), "no share 'x'"),
+        (("table", "add", "file", "/w/{schema}/{table}", "--discover"), "in the configuration file"),
+        (("table", "add", "s", "/w/{schema}/{table}", "--discover", "--id", "i"), "only --history-shared"),
+        (("table", "add", "s", "/w/{schema}/{table}", "--discover", "--max-tables", "0"), "too small"),
+        (("table", "add", "s.d.t", "/t", "--max-tables", "3"), "give --discover"),
+        (("table", "remove", "s", "--discover"), "no tables of 's' are discovered"),
         (("apply", "missing.yaml"), "No such file"),
     ],
 )
@@ -102,6 +110,65 @@ def test_what_cannot_be_done_is_said(
 ) -> None:
     assert run(config, "share", "add", "s") == 0
     assert reason in refused(config, capsys, *arguments)
+
+
+def test_tables_of_a_stored_share_are_discovered(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warehouse = tmp_path / "warehouse"
+    (warehouse / "d/t/_delta_log").mkdir(parents=True)
+    run(config, "share", "add", "my.lake")
+    template = f"{warehouse}/{{schema}}/{{table}}"
+    of_share = ("--discover", "--every-seconds", "2.5", "--max-depth", "1", "--history-shared")
+    assert run(config, "table", "add", "my.lake", template, *of_share) == 0
+    assert run(config, "table", "add", "my.lake.one", f"{warehouse}/d/{{table}}", "--discover") == 0
+    shown = printed(config, capsys, "share", "show", "my.lake")
+    assert f"my.lake: tables are discovered below file://{warehouse}" in shown
+    assert "my.lake.one: tables are discovered" in shown
+    history = printed(config, capsys, "share", "history", "my.lake")
+    assert [line.split()[2] for line in history.splitlines()] == [
+        "createShare",
+        "addDiscovery",
+        "addDiscovery",
+    ]
+    capsys.readouterr()
+    main(["check", "-c", str(config)])
+    checked = capsys.readouterr().out
+    assert "my.lake: 1 tables found" in checked
+    assert "my.lake.one.t" in checked
+    exported = printed(config, capsys, "export")
+    (share,) = yaml.safe_load(exported)["shares"]
+    assert share["tables"] == {
+        "discover": template,
+        "everySeconds": 2.5,
+        "maxDepth": 1,
+        "historyShared": True,
+    }
+    assert share["schemas"] == [{"name": "one", "tables": {"discover": f"{warehouse}/d/{{table}}"}}]
+    file = tmp_path / "exported.yaml"
+    file.write_text(exported)
+    assert "Nothing differs" in printed(config, capsys, "apply", str(file))
+    for name in ("my.lake", "my.lake.one"):
+        assert run(config, "table", "remove", name, "--discover") == 0
+    assert "discovered" not in printed(config, capsys, "share", "show", "my.lake")
+    assert run(config, "apply", str(file)) == 0
+    assert printed(config, capsys, "export") == exported
+    # Without --remove, what is discovered stays.
+    bare = write(tmp_path / "bare.yaml", {"name": "my.lake", "comment": "x", "schemas": [{"name": "one"}]})
+    shown = printed(config, capsys, "apply", bare)
+    assert "its description" in shown
+    assert "schema" not in shown
+    assert run(config, "share", "alter", "my.lake", "--comment", "") == 0
+    assert printed(config, capsys, "export") == exported
+    tables = [table("t", "/t")]
+    listing = write(tmp_path / "l.yaml", {"name": "my.lake", "schemas": [{"name": "one", "tables": tables}]})
+    assert "listed tables and discovered ones" in refused(config, capsys, "apply", listing)
+    # Listed tables are replaced by discovered ones only by --remove.
+    run(config, "table", "remove", "my.lake.one", "--discover")
+    run(config, "table", "add", "my.lake.one.t", "/t")
+    assert "give --remove" in refused(config, capsys, "apply", str(file))
+    assert run(config, "apply", str(file), "--remove") == 0
+    assert printed(config, capsys, "export") == exported
 
 
 def test_recipients_may_be_granted_stored_shares(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

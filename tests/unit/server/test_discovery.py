@@ -6,13 +6,14 @@ import asyncio
 import shutil
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
+from support.gateway_app import PREFIX
 from support.gateway_process import running_gateway
 from support.http_service import Response
 from support.live_process import Live, base, running_process
@@ -21,12 +22,16 @@ from support.waiting import wait_until
 from tables.small_tables import lay_out
 
 from gateway.__main__ import main
+from gateway.access import share_edits
+from gateway.access.audited_database import open_share_database
 from gateway.access.discovered import Discovered, FoundTable
-from gateway.config import Location
+from gateway.access.stored_shares import StoredShare, StoredTable
+from gateway.config import Location, load
 from gateway.discovery import searches
 from gateway.discovery.directories import THREAD
 from gateway.server import discovery
 from gateway.server.discovery import DiscoveredFile, Discoverer
+from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import DiscoveryMetrics
 
 
@@ -343,6 +348,81 @@ def test_all_workers_have_the_tables_within_seconds(tmp_path: Path, warehouse: P
         wait_until(all_have(["d.new", "d.t", "d.u", "e.t"]))
         shutil.rmtree(warehouse / "e")
         wait_until(all_have(["d.new", "d.t", "d.u"]))
+
+
+def discovering(root: Path, name: str) -> StoredShare:
+    return StoredShare(name, {"tables": {"discover": f"{root}/{{schema}}/{{table}}", "everySeconds": 1}})
+
+
+async def test_tables_of_stored_shares_come_and_go_with_their_shares(tmp_path: Path, warehouse: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    changed = base(warehouse)
+    changed["shares"] = []
+    changed["gateway"]["database"] = {"url": f"sqlite:///{tmp_path}/d.db"}
+    async with running_process(file, changed) as live:
+        process = live.process
+        metrics = DiscoveryMetrics(process.metrics.registry)
+        discoverer = Discoverer(
+            lambda: process.config,
+            lambda: process.pipeline.state.tables.storages,
+            process.take_discovered,
+            metrics,
+            stored=lambda: process.stored_sources,
+        )
+
+        async def shown() -> list[str]:
+            answer = await live.answer("GET", f"{PREFIX}/shares/lake/all-tables")
+            items = (await answer.json()).get("items", [])
+            return [f"{item['schema']}.{item['name']}" for item in items]
+
+        async def until(expected: list[str]) -> None:
+            async with asyncio.timeout(20):
+                while await shown() != expected:
+                    await asyncio.sleep(0.02)
+
+        async with discoverer.following():
+            with closing(open_share_database(process.config, "cli:test", now_ms=epoch_ms)) as database:
+                database.add(discovering(warehouse, "lake"))
+                await until(["d.t", "d.u", "e.t"])
+                assert await live.change("preSignedUrlTimeoutSeconds", 1000) is None
+                await until(["d.t", "d.u", "e.t"])
+                table = StoredTable("listed", str(warehouse / "d/t"), {})
+                database.edit("lake", lambda found: share_edits.with_table(found, "x", table))
+                # The listed table wins by its location.
+                await until(["x.listed", "d.u", "e.t"])
+                database.edit("lake", lambda found: share_edits.without_discovery(found, None))
+                await until(["x.listed"])
+                database.remove("lake")
+                await until([])
+            async with asyncio.timeout(20):
+                while (
+                    process.metrics.registry.get_sample_value(
+                        "delta_gateway_discovered_tables", {"source": "lake"}
+                    )
+                    is not None
+                ):
+                    await asyncio.sleep(0.02)
+
+
+def test_a_supervisor_searches_for_stored_shares_of_all_workers(tmp_path: Path, warehouse: Path) -> None:
+    section = {"database": {"url": f"sqlite:///{tmp_path}/d.db"}}
+    with running_gateway(tmp_path, [], section, workers=2) as gateway:
+
+        def names() -> list[str]:
+            items = gateway.request("GET", "/shares/lake/all-tables").json.get("items", [])
+            return [f"{item['schema']}.{item['name']}" for item in items]
+
+        def all_have(expected: list[str]) -> Callable[[], bool]:
+            return lambda: all(names() == expected for _ in range(16))
+
+        config = load(tmp_path / "gateway.yaml")
+        with closing(open_share_database(config, "cli:test", now_ms=epoch_ms)) as database:
+            database.add(discovering(warehouse, "lake"))
+            wait_until(all_have(["d.t", "d.u", "e.t"]))
+            (warehouse / "d/new/_delta_log").mkdir(parents=True)
+            wait_until(all_have(["d.new", "d.t", "d.u", "e.t"]))
+            database.edit("lake", lambda found: share_edits.without_discovery(found, None))
+            wait_until(all_have([]))
 
 
 def test_check_searches_once_and_says_what_it_finds(

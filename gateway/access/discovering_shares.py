@@ -1,0 +1,88 @@
+"""The shares of the database whose tables are discovered, for the process that searches and serves nothing.
+
+In: where the database is. Out: these shares, read again whenever the database has changed. Recipients, and
+shares with listed tables alone, are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, select
+
+from gateway.access import share_rows
+from gateway.database.changes import last_position
+from gateway.database.errors import DatabaseMissing
+from gateway.database.migration import check_schema, opened
+from gateway.database.schema import SCHEMAS, SHARES
+
+if TYPE_CHECKING:
+    from gateway.access.stored_shares import StoredShares
+    from gateway.config.database import DatabasePlace
+    from gateway.database.changes import Position
+    from gateway.database.engine import Database
+
+_WITH_TABLES = '%"tables"%'
+
+
+class DiscoveringSharesReader:
+    """Reads the shares whenever the database has changed. Not thread-safe."""
+
+    def __init__(self, place: Callable[[], DatabasePlace]) -> None:
+        """`place` is called for each reading."""
+        self._place = place
+        self._opened: tuple[DatabasePlace, tuple[int, int] | None] | None = None
+        self._database: Database | None = None
+        self._position: Position | None = None
+        self._shares: StoredShares = {}
+
+    def read(self) -> StoredShares:
+        """Return the shares; the same value as before where nothing has changed. Blocks.
+
+        Raises DatabaseError, OSError and ValueError for a database that cannot be read.
+        """
+        try:
+            database = self._open()
+            with database.reading() as connection:
+                position = last_position(connection)
+                if position != self._position:
+                    check_schema(database, connection)
+                    self._shares = _read(connection)
+        except BaseException:
+            # The next reading opens a new connection.
+            self.close()
+            raise
+        self._position = position
+        return self._shares
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._database is not None:
+            self._database.close()
+        self._database = self._position = None
+
+    def _open(self) -> Database:
+        """Return a connection to the database of the place. A restored file is another database."""
+        place = self._place()
+        file = None
+        if place.path is not None:
+            try:
+                status = place.path.stat()
+            except FileNotFoundError:
+                raise DatabaseMissing from None
+            file = (status.st_dev, status.st_ino)
+        if self._database is None or self._opened != (place, file):
+            self.close()
+            self._database = opened(place)
+            self._opened = (place, file)
+        return self._database
+
+
+def _read(connection: Connection) -> StoredShares:
+    keys = {
+        *connection.scalars(select(SHARES.c.key).where(SHARES.c.options.like(_WITH_TABLES))),
+        *connection.scalars(select(SCHEMAS.c.share).where(SCHEMAS.c.options.like(_WITH_TABLES))),
+    }
+    # A text of an option may have the word, too.
+    return {key: share for key, share in share_rows.read(connection, keys).items() if share.discovers}
