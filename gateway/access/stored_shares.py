@@ -18,6 +18,7 @@ from gateway.config.entries import EntryReader
 from gateway.config.errors import Invalid
 from gateway.config.projection_directories import containing_projection, projection_roots
 from gateway.config.roots import DIRECTORY, Holder, ReadableRoots, Roots
+from gateway.config.session_policies import session_policy_problems
 from gateway.config.volumes import volume_problems
 
 IN_CONFIGURATION = "the configuration has a share of this name, which is the one that is shared"
@@ -198,7 +199,12 @@ def _without_problems(config: Config, shares: tuple[ShareEntry, ...], left_out: 
     while any(_has_directories(share) for share in shares):
         roots = Roots(whole)
         problems: dict[Holder, str] = {}
-        for holder, reason in (*directory_access_problems(whole, roots), *volume_problems(whole, roots)):
+        found = chain(
+            directory_access_problems(whole, roots),
+            volume_problems(whole, roots),
+            session_policy_problems(replace(config, shares=shares)),
+        )
+        for holder, reason in found:
             problems.setdefault(holder, reason)
         if not problems:
             return whole

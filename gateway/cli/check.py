@@ -27,12 +27,12 @@ from gateway.cli.storage_errors import explain, explain_error
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
 from gateway.config.database import DatabasePlace
+from gateway.config.session_policies import check_session_policies
 from gateway.database.errors import DatabaseError, DatabaseMissing
 from gateway.errors import GatewayError
 from gateway.protocol import client_features
 from gateway.server.cache_directory import check_cache_directory
 from gateway.server.extras import check_extras
-from gateway.server.session_policies import check_session_policies
 from gateway.server.tls import listener_context, server_context
 from gateway.state import GatewayState
 from gateway.tables.local_files import inside, split

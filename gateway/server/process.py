@@ -24,12 +24,12 @@ from gateway.app import create_app
 from gateway.config import Config, ConfigError, load, loads
 from gateway.config.effects import changed_fixed_keys
 from gateway.config.file_stamps import Stamp, stamp
+from gateway.config.session_policies import check_session_policies
 from gateway.console.inspection import Inspector
 from gateway.limits.process_memory import bound_heaps, private_bytes, resident_bytes
 from gateway.limits.replica_share import replica_id
 from gateway.server.extras import ExtraMissing, check_extras
 from gateway.server.reload import Reloader
-from gateway.server.session_policies import check_session_policies
 from gateway.server.tls import files_of, renew, server_context
 from gateway.state import GatewayState
 from gateway.tables.registry import ServedTables

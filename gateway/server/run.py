@@ -30,6 +30,7 @@ from gateway.access.credential_store import THREAD as RECIPIENTS
 from gateway.admin.administration import ReloadResult
 from gateway.config import Config, load
 from gateway.config.file_stamps import Stamp, stamp
+from gateway.config.session_policies import check_session_policies
 from gateway.discovery.directories import THREAD as DISCOVERY
 from gateway.limits.drain_rate import DrainRate
 from gateway.limits.shared_memory import map_limits
@@ -40,7 +41,6 @@ from gateway.server.extras import check_extras
 from gateway.server.process import ServerProcess, accepted, config_of_worker
 from gateway.server.reload import POLL_SECONDS, Reloader
 from gateway.server.service_manager import ServiceManager, without_service_manager
-from gateway.server.session_policies import check_session_policies
 from gateway.server.stored_sources import StoredSources
 from gateway.server.supervisor import Slot, Supervisor, allow_restart, bind
 from gateway.server.tls import files_of, listener_context, renew

@@ -343,6 +343,32 @@ def test_options_are_stored_as_json_with_any_text(database: ShareDatabase) -> No
     assert json.dumps(database.show("s").document())
 
 
+@pytest.mark.parametrize("is_volume", [False, True])
+def test_a_path_whose_session_policy_is_too_long_is_not_stored(
+    database: ShareDatabase, place: DatabasePlace, is_volume: bool
+) -> None:
+    database.add(StoredShare("s"))
+    add_table(database, "s", "d", table("fine", "s3://lake/fine", historyShared=True, accessModes=["dir"]))
+    long = "s3://lake/" + "ж" * 90
+    directory = {"historyShared": True, "accessModes": ["dir"]}
+
+    def edit(found: StoredShare) -> StoredShare:
+        if is_volume:
+            return share_edits.with_volume(found, "d", {"name": "files", "location": long})
+        return share_edits.with_table(found, "d", table("long", long, **directory))
+
+    with pytest.raises(ShareError, match=r"session policy has .* characters"):
+        database.edit("s", edit)
+    # What another program has stored is left out by itself.
+    stored = {"s": edit(database.show("s"))}
+    whole = with_stored(configured(place, OF_FILE), stored)
+    name = "s.d.files" if is_volume else "s.d.long"
+    assert [one.name for one in whole.left_out] == [name]
+    assert [one.full_name for one in Catalog.of(whole.config.shares).tables()] == ["File.d.t", "s.d.fine"]
+    # By the url, a table needs no policy.
+    add_table(database, "s", "d", table("long", long))
+
+
 DISCOVER = {"discover": "s3://lake/w/{table}/", "everySeconds": 5, "historyShared": True}
 
 

@@ -171,6 +171,25 @@ def test_tables_of_a_stored_share_are_discovered(
     assert printed(config, capsys, "export") == exported
 
 
+def test_a_stored_share_whose_name_comes_into_the_configuration_can_only_be_removed(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = config.read_text()
+    run(config, "share", "add", "sales", "--comment", "stored")
+    config.write_text(before.replace("name: file", "name: Sales"))
+    listed = printed(config, capsys, "share", "list")
+    assert "sales is stored and not shared: the configuration has a share of this name" in listed
+    assert "from the configuration" in printed(config, capsys, "share", "show", "sales")
+    assert "in the configuration file" in refused(config, capsys, "share", "alter", "sales", "--comment", "x")
+    assert "in the configuration file" in refused(config, capsys, "table", "add", "sales.d.u", "/u")
+    config.write_text(before)
+    assert "comment: stored" in printed(config, capsys, "share", "show", "sales")
+    config.write_text(before.replace("name: file", "name: Sales"))
+    assert run(config, "share", "remove", "sales") == 0
+    assert "is stored and not shared" not in printed(config, capsys, "share", "list")
+    assert "from the configuration" in printed(config, capsys, "share", "show", "sales")
+
+
 def test_recipients_may_be_granted_stored_shares(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(config, "share", "add", "s")
     profile = str(config.parent / "p.share")

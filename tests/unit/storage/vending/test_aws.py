@@ -14,10 +14,11 @@ from support.aws_identity import ROLE, Session, Sts, new_session, running_sts
 from gateway.config import Location, loads
 from gateway.config.networks import parse_networks
 from gateway.config.secret import Secret
+from gateway.config.session_policies import partition_of, session_policy
 from gateway.storage.aws import roles
 from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.credentials import CredentialsUnavailable
-from gateway.storage.vending.aws import AwsVendor, partition_of, session_name, session_policy
+from gateway.storage.vending.aws import AwsVendor, session_name
 from gateway.storage.vending.credential import CredentialRequest
 
 HOSTILE = ["t", "a*b", "a?b", "a$b", "a${aws:username}b", 'a"b', "a'b", "a%20b", "a b", "é", "a\\b", "${*}"]

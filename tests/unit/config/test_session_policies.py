@@ -10,9 +10,9 @@ import yaml
 
 from gateway.cli.check import start_problems
 from gateway.config import Config, ConfigError, loads
+from gateway.config.session_policies import check_session_policies
 from gateway.server.process import accepted
 from gateway.server.run import serve
-from gateway.server.session_policies import check_session_policies
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
 LONG = "s3://lake/" + "ж" * 90
