@@ -29,6 +29,8 @@ _BAR_MIDDLE, _BAR_THICKNESS = 0.68, 0.3
 _LINES_HEIGHT = 260
 _TOP, _BOTTOM = 12, 26
 _LABEL_CHARACTERS = 46
+# Of the name and the value of a bar, with the space between them.
+_ROW_CHARACTERS = 56
 _MOST_MARKERS = 40
 # Valid in CSS and in matplotlib.
 _DASHES = ("solid", "dashed", "dotted")
@@ -219,8 +221,9 @@ def _bars(title: str, rows: Sequence[_Row], unit: Unit, salt: str) -> str:
         axes.grid(visible=True, axis="x", color=svg.GRID, linewidth=1, clip_on=False)
         for row, ((name, parts), total) in enumerate(zip(rows, sums, strict=True)):
             _bar(axes, row, name, parts, unit)
-            _label(axes, row, shortened(name, _LABEL_CHARACTERS), "left")
-            _label(axes, row, unit.text(total), "right")
+            value = unit.text(total)
+            _label(axes, row, shortened(name, min(_LABEL_CHARACTERS, _ROW_CHARACTERS - len(value))), "left")
+            _label(axes, row, value, "right")
         return svg.finished(figure, title)
 
 

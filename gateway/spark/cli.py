@@ -341,7 +341,7 @@ def _usage(arguments: argparse.Namespace) -> int:
     if arguments.tables:
         usage.upsert_usage(tables, arguments.tables)
     if arguments.html:
-        page = usage_page.html(tables, dt.datetime.now(dt.UTC))
+        page = usage_page.html(usage_page.collect(tables), dt.datetime.now(dt.UTC))
         arguments.html.write_text(page, encoding="utf-8")
     for row in tables.daily.collect():
         _say(

@@ -100,30 +100,30 @@ def _advice(table: TableHealth) -> Iterator[Advice]:
         yield Advice(
             table.table,
             "optimize",
-            f"{table.small_files} of {table.files} files are under {SMALL_FILE_BYTES >> 20} MiB: "
-            f"OPTIMIZE would leave about {table.files - merged}",
+            f"{table.small_files:,} of {table.files:,} files are under {SMALL_FILE_BYTES >> 20} MiB: "
+            f"OPTIMIZE would leave about {table.files - merged:,}",
             table.listing_seconds * merged / max(table.files, 1) + merged * 1e-3,
         )
     if table.commits_since_checkpoint > 20:  # noqa: PLR2004 - twice Delta's own interval
         yield Advice(
             table.table,
             "checkpoint",
-            f"{table.commits_since_checkpoint} commits are read one by one after the last checkpoint",
+            f"{table.commits_since_checkpoint:,} commits are read one by one after the last checkpoint",
             table.commits_since_checkpoint * 1e-2,
         )
     if table.files_without_stats:
         yield Advice(
             table.table,
             "statistics",
-            f"{table.files_without_stats} of {table.files} files have no statistics: predicates and limits "
-            "prune none of them (ANALYZE TABLE .. COMPUTE DELTA STATISTICS)",
+            f"{table.files_without_stats:,} of {table.files:,} files have no statistics: predicates and "
+            "limits prune none of them (ANALYZE TABLE .. COMPUTE DELTA STATISTICS)",
             table.files_without_stats * 1e-4,
         )
     if table.tombstones > max(1000, table.files):
         yield Advice(
             table.table,
             "tombstones",
-            f"{table.tombstones} removed files are carried in the log: shorten "
+            f"{table.tombstones:,} removed files are carried in the log: shorten "
             "delta.deletedFileRetentionDuration and checkpoint",
             table.tombstones * 1e-6,
         )

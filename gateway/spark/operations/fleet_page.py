@@ -17,16 +17,15 @@ _DAY_SECONDS = 86_400
 _UNREADABLE = "check the table's location in the configuration and this process's access to its storage."
 _COLUMNS = [
     Column("table"),
-    Column("state"),
     Column("version"),
     Column("files", COUNT),
     Column("bytes", BYTES),
     Column("small files", COUNT),
-    Column("without statistics", COUNT),
-    Column("with deletion vectors", COUNT),
+    Column("no statistics", COUNT),
+    Column("with vectors", COUNT),
     Column("tombstones", COUNT),
     Column("checkpoint"),
-    Column("commits since", COUNT),
+    Column("commits after", COUNT),
     Column("last commit", SECONDS),
     Column("listing", SECONDS),
     Column("reader features"),
@@ -88,7 +87,6 @@ def _line(one: TableHealth) -> list[Cell]:
     days = one.days_since_commit
     return [
         one.table,
-        Verdict("read", good=True),
         str(one.version),
         one.files,
         one.bytes,

@@ -4,14 +4,16 @@ In: `UsageTables`. Out: HTML text. Only sums and the first rows reach the driver
 """
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from gateway.report.page import Page
 from gateway.report.parts import Cell, Column, Plots, Quantity, Section, Table
-from gateway.report.plots import BarPlot, LinePlot, Plot
+from gateway.report.plots import BarPlot, LinePlot
 from gateway.report.units import BYTES, COUNT, DAYS, SECONDS, Unit
 from gateway.spark.operations.usage import UsageTables
 
@@ -48,92 +50,140 @@ _COLUMNS: Mapping[str, tuple[str, Unit | None, float]] = {
 """The name of a field on the page, its unit, and the factor to that unit."""
 
 
-def html(tables: UsageTables, run_at: dt.datetime) -> str:
-    """Render the page."""
+@dataclass(frozen=True)
+class Rows:
+    """The first rows of a table, with the names of their fields. `total`: how many there are."""
+
+    names: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    total: int
+
+    def dicts(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows with their names."""
+        return (dict(zip(self.names, row, strict=True)) for row in self.rows)
+
+
+@dataclass(frozen=True)
+class UsageSums:
+    """What the page shows of `UsageTables`: sums and first rows."""
+
+    requests: int
+    errors: int
+    recipients: int
+    files: int
+    addressed_bytes: int
+    unreadable: int
+    requests_by_day: Mapping[dt.date, int]
+    bars: Mapping[str, Sequence[tuple[str, int]]]
+    """The sums of each plot of `_BARS`, the largest first."""
+    error_rows: Rows
+    slow_rows: Rows
+    daily_rows: Rows
+
+
+_SUMMED = ("requests", "errors", "files", "addressed_bytes")
+# The plots by title: the field that is a bar each, the field that is summed, and its unit.
+_BARS: Mapping[str, tuple[str, str, Unit]] = {
+    "Requests by recipient": ("recipient", "requests", COUNT),
+    "Files by table": ("table", "files", COUNT),
+    "Bytes of these files, by table": ("table", "addressed_bytes", BYTES),
+    "Files that pruning left out, by table": ("table", "pruned_files", COUNT),
+}
+
+
+def collect(tables: UsageTables) -> UsageSums:
+    """Sum the tables up for the page."""
     daily = tables.daily.cache()
     try:
-        return _page(daily, tables, run_at)
+        totals = daily.agg(
+            *(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in _SUMMED),
+            f.count_distinct("recipient").alias("recipients"),
+        ).collect()[0]
+        return UsageSums(
+            requests=totals["requests"],
+            errors=totals["errors"],
+            recipients=totals["recipients"],
+            files=totals["files"],
+            addressed_bytes=totals["addressed_bytes"],
+            unreadable=tables.unreadable,
+            requests_by_day=_by_day(daily),
+            bars={title: _largest(daily, by, value) for title, (by, value, _) in _BARS.items()},
+            error_rows=_first(tables.errors),
+            slow_rows=_first(tables.slow),
+            daily_rows=_first(daily),
+        )
     finally:
         daily.unpersist()
 
 
-def _page(daily: DataFrame, tables: UsageTables, run_at: dt.datetime) -> str:
-    totals = daily.agg(
-        f.coalesce(f.sum("requests"), f.lit(0)),
-        f.coalesce(f.sum("errors"), f.lit(0)),
-        f.count_distinct("recipient"),
-        f.coalesce(f.sum("files"), f.lit(0)),
-        f.coalesce(f.sum("addressed_bytes"), f.lit(0)),
-    ).collect()[0]
+def html(sums: UsageSums, run_at: dt.datetime) -> str:
+    """Render the page."""
     summary = (
-        f"{totals[0]:,} requests of {totals[2]:,} recipients, {totals[3]:,} files addressed "
-        f"({BYTES.text(totals[4])}), {totals[1]:,} errors. "
-        f"Lines that are no audit records: {tables.unreadable:,}."
+        f"{sums.requests:,} requests of {sums.recipients:,} recipients, {sums.files:,} files addressed "
+        f"({BYTES.text(sums.addressed_bytes)}), {sums.errors:,} errors. "
+        f"Lines that are no audit records: {sums.unreadable:,}."
     )
-    plots: list[Plot] = [
-        _by_day(daily),
-        _bars("Requests by recipient", daily, "recipient", "requests", COUNT),
-        _bars("Files by table", daily, "table", "files", COUNT),
-        _bars("Bytes of these files, by table", daily, "table", "addressed_bytes", BYTES),
-        _bars("Files that pruning left out, by table", daily, "table", "pruned_files", COUNT),
-    ]
+    bars = [BarPlot(title, sums.bars[title], unit) for title, (_, _, unit) in _BARS.items()]
     sections = [
-        Section("Errors, the most frequent first", [_errors(tables.errors)]),
-        Section("Slow queries", [_first(tables.slow)]),
-        Section("Plots", [Plots(plots)]),
-        Section("Per day", [_first(daily)]),
+        Section("Errors, the most frequent first", [_errors(sums.error_rows)]),
+        Section("Slow queries", [_table(sums.slow_rows)]),
+        Section("Plots", [Plots([_days(sums.requests_by_day), *bars])]),
+        Section("Per day", [_table(sums.daily_rows)]),
     ]
-    return Page("Usage of shares", summary, totals[1] == 0, sections, run_at).html()
+    return Page("Usage of shares", summary, sums.errors == 0, sections, run_at).html()
 
 
-def _by_day(daily: DataFrame) -> LinePlot:
-    """Return the requests of each day, with 0 for days without requests."""
+def _by_day(daily: DataFrame) -> dict[dt.date, int]:
     summed = daily.groupBy("day").agg(f.sum("requests").alias("requests")).orderBy(f.desc("day"))
-    found = {row["day"].toordinal(): row["requests"] for row in summed.limit(_MOST_DAYS).collect()}
+    return {row["day"]: row["requests"] for row in summed.limit(_MOST_DAYS).collect()}
+
+
+def _days(requests: Mapping[dt.date, int]) -> LinePlot:
+    """Return the requests of each day, with 0 for days without requests."""
+    found = {day.toordinal(): count for day, count in requests.items()}
     days = range(min(found), max(found) + 1) if found else range(0)
     # A wrong clock makes days far apart, so only the last of them are drawn.
     points = [(day, found.get(day, 0)) for day in days[-_MOST_DAYS:]]
     return LinePlot("Requests by day", {"requests": points}, COUNT, DAYS)
 
 
-def _bars(title: str, daily: DataFrame, by: str, value: str, unit: Unit) -> BarPlot:
+def _largest(daily: DataFrame, by: str, value: str) -> list[tuple[str, int]]:
     summed = daily.groupBy(by).agg(f.sum(value).alias("sum")).orderBy(f.desc("sum")).limit(_MOST_ROWS)
-    return BarPlot(title, [(str(row[by]), row["sum"]) for row in summed.collect() if row["sum"]], unit)
+    return [(str(row[by]), row["sum"]) for row in summed.collect() if row["sum"]]
 
 
-def _errors(errors: DataFrame) -> Table:
-    rows = errors.limit(_MOST_ROWS).collect()
-    table = _table(errors, rows)
-    with_actions = [[*cells, _action(row)] for cells, row in zip(table.rows, rows, strict=True)]
+def _first(frame: DataFrame) -> Rows:
+    rows = frame.limit(_MOST_ROWS).collect()
+    return Rows(frame.columns, rows, len(rows) if len(rows) < _MOST_ROWS else frame.count())
+
+
+def _errors(errors: Rows) -> Table:
+    table = _table(errors)
+    actions = [_action(error["status"]) for error in errors.dicts()]
+    with_actions = [[*cells, action] for cells, action in zip(table.rows, actions, strict=True)]
     return Table([*table.columns, Column("to do")], with_actions, table.total_rows)
 
 
-def _action(error: Row) -> str:
+def _action(status: int | None) -> str:
     """Return the advice to an operator for a kind of error."""
-    status = error["status"]
     if status is None or status < min(_ACTIONS):
         return _CUT
     return _ACTIONS.get(status, _OF_SERVER if status >= _SERVER_ERROR else _ACTIONS[400])
 
 
-def _first(frame: DataFrame) -> Table:
-    return _table(frame, frame.limit(_MOST_ROWS).collect())
-
-
-def _table(frame: DataFrame, rows: list[Row]) -> Table:
-    """Return the first rows of a DataFrame."""
-    named = [_COLUMNS.get(name, (name, None, 1)) for name in frame.columns]
+def _table(rows: Rows) -> Table:
+    named = [_COLUMNS.get(name, (name, None, 1)) for name in rows.names]
     cells = [
         [_cell(value, unit, factor) for value, (_, unit, factor) in zip(row, named, strict=True)]
-        for row in rows
+        for row in rows.rows
     ]
-    total = len(rows) if len(rows) < _MOST_ROWS else frame.count()
-    return Table([Column(name, unit) for name, unit, _ in named], cells, total)
+    return Table([Column(name, unit) for name, unit, _ in named], cells, rows.total)
 
 
 def _cell(value: object, unit: Unit | None, factor: float) -> Cell:
     if unit is not None:
         return Quantity(value * factor if isinstance(value, int | float) else None, unit)
     if isinstance(value, dt.datetime):
-        return value.isoformat(" ", "seconds")
+        # PySpark returns times without a zone, in the local one.
+        return f"{value.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
     return None if value is None or value == "" else str(value)

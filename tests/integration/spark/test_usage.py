@@ -10,7 +10,7 @@ import pytest
 
 from gateway.spark import cli
 from gateway.spark.operations.usage import read_audit, upsert_usage, usage
-from gateway.spark.operations.usage_page import html
+from gateway.spark.operations.usage_page import collect, html
 from gateway.telemetry.audit_record import Action, AuditRecord
 
 pytestmark = pytest.mark.usefixtures("few_rows")
@@ -209,7 +209,7 @@ def test_a_page_of_no_lines_and_of_hostile_names_is_valid(spark: Any, tmp_path: 
     )
     for name in ("empty", "hostile"):
         tables = usage(read_audit(spark, [str(tmp_path / name)]))
-        page = html(tables, dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
+        page = html(collect(tables), dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
         html5lib.HTMLParser(strict=True).parse(page)
         assert page.count("<script") == 1
         assert ("No values." in page) == (name == "empty")

@@ -37,6 +37,15 @@ def test_bars_are_sorted_and_labelled_with_their_values() -> None:
     assert titles(svg) == ["large: 1 GB", "small: 5 MB", "none: 0 B"]
 
 
+@pytest.mark.parametrize("value", [1, 1_234_567_890_123])
+def test_a_long_name_leaves_room_for_the_value_of_its_bar(value: int) -> None:
+    name, shown = texts(BarPlot("Files", [("n" * 255, value)], COUNT).svg())[-2:]
+    assert shown == f"{value:,}"
+    # An upper estimate of a character's width in the 440 units of a plot.
+    assert (len(name) + len(shown)) * 7.4 < 440
+    assert len(name) > 30
+
+
 def test_the_longest_bar_belongs_to_the_largest_value() -> None:
     svg = BarPlot("Rows", [("small", 5), ("large", 10)], COUNT).svg()
     paths = [bar.find("path") for bar in ET.fromstring(svg).iter("g") if bar.find("title") is not None]
