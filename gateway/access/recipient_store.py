@@ -18,10 +18,18 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from sqlalchemy import Column, Connection, Table, delete, insert, select
 
-from gateway.access import activation_rows, client_rows, grant_rows, recipient_rows, token_rows
+from gateway.access import (
+    activation_rows,
+    client_rows,
+    grant_rows,
+    recipient_listing,
+    recipient_rows,
+    token_rows,
+)
 from gateway.access.activation_rows import LinkKind
 from gateway.access.authentication import token_hash
 from gateway.access.federation import FederationPolicy
+from gateway.access.recipient_listing import EndingRecipients, RecipientPage
 from gateway.access.recipient_names import (
     check_comment,
     check_name,
@@ -122,11 +130,27 @@ class RecipientDatabase(RecordedDatabase):
         with self.database.reading() as connection:
             return _one(connection, name)
 
-    def history(self, name: str | None) -> tuple[Change, ...]:
-        """Return the changes of a recipient, also of a deleted one, oldest first; None: all changes."""
+    def page(self, text: str, others: Sequence[str], *, number: int, length: int) -> RecipientPage:
+        """Return a page of the list of recipients, as `recipient_listing.page`."""
+        if _NOT_STORABLE.search(text):
+            # No recipient has it in its name, and PostgreSQL takes no such text.
+            return RecipientPage((), {}, {}, 0, 1)
+        with self.database.reading() as connection:
+            return recipient_listing.page(connection, text, others, number=number, length=length)
+
+    def ending(self, before_ms: int, most: int) -> tuple[int, EndingRecipients]:
+        """Return the number of recipients, and those that `recipient_listing.ending` finds."""
+        with self.database.reading() as connection:
+            return recipient_listing.count(connection), recipient_listing.ending(connection, before_ms, most)
+
+    def history(self, name: str | None, *, most: int | None = None) -> tuple[Change, ...]:
+        """Return the changes of a recipient, also of a deleted one, oldest first; None: all changes.
+
+        `most`: only so many of the last ones.
+        """
         if name is not None and _NOT_STORABLE.search(name):
             return ()
-        return self.changes(KIND, None if name is None else recipient_key(name))
+        return self.changes(KIND, None if name is None else recipient_key(name), most=most)
 
     def add(
         self,

@@ -114,13 +114,17 @@ class RecordedDatabase:
         committed()
         self._on_change(change)
 
-    def changes(self, kind: str, key: str | None) -> tuple[Change, ...]:
-        """Return the changes of a subject, also of a deleted one, oldest first; None: of all of the kind."""
-        query = select(HISTORY).where(HISTORY.c.kind == kind).order_by(HISTORY.c.id)
+    def changes(self, kind: str, key: str | None, *, most: int | None = None) -> tuple[Change, ...]:
+        """Return the changes of a subject, also of a deleted one, oldest first; None: of all of the kind.
+
+        `most`: only so many of the last ones.
+        """
+        query = select(HISTORY).where(HISTORY.c.kind == kind).order_by(HISTORY.c.id.desc()).limit(most)
         if key is not None:
             query = query.where(HISTORY.c.subject == key)
         with self.database.reading() as connection:
-            return tuple(
+            newest_first = [
                 Change(row.at_ms, row.actor, row.action, row.name, MappingProxyType(json.loads(row.detail)))
                 for row in connection.execute(query)
-            )
+            ]
+        return tuple(reversed(newest_first))

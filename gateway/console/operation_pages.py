@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.access.recipient_listing import EndingRecipients
 from gateway.admin import handlers
 from gateway.admin.call import Call
 from gateway.console.questions import ReloadRecord, StorageStatus
-from gateway.console.recipient_pages import file_rows, stored_rows
+from gateway.console.recipient_pages import file_entries, file_row
 from gateway.console.rendering import MILLISECONDS, SOON_SECONDS, icon, respond, style_sheet
 from gateway.console.site import SITE, session_of
+from gateway.database.errors import DatabaseMissing
 from gateway.telemetry.metrics import PREFIX as METRICS
 
 if TYPE_CHECKING:
@@ -46,16 +48,9 @@ class Totals:
 async def overview(request: web.Request) -> web.Response:
     """Show what needs attention, and the sums of the metrics."""
     site = request.app[SITE]
-    rows = await stored_rows(request)
+    recipients, ending = await _recipients(request)
     totals = await asyncio.to_thread(_totals, site)
-    now_ms, statuses = site.now_ms(), await site.statuses()
-    everyone = [*rows, *file_rows(site)]
-    ending = [
-        row
-        for row in everyone
-        if row.ends_ms is not None and row.ends_ms - now_ms < SOON_SECONDS * MILLISECONDS
-    ]
-    ending.sort(key=lambda row: row.ends_ms or 0)
+    statuses = await site.statuses()
     storages = [storage for storage in merged(statuses) if storage.breaker != CLOSED]
     last = last_reload(statuses)
     return await respond(
@@ -64,14 +59,35 @@ async def overview(request: web.Request) -> web.Response:
         totals=totals,
         shares=max((status.shares for status in statuses), default=0),
         tables=max((status.tables for status in statuses), default=0),
-        recipients=len(everyone),
-        ending=ending[:SHOWN_ENDING],
-        ending_total=len(ending),
+        recipients=recipients,
+        ending=ending.first,
+        ending_total=ending.total,
         storages=storages,
         refused_reload=last if last is not None and last.refused is not None else None,
         processes=len(statuses),
         start_ms=min((status.start_ms for status in statuses), default=None),
     )
+
+
+async def _recipients(request: web.Request) -> tuple[int, EndingRecipients]:
+    """Return the number of recipients, and those whose credentials end soon, the first ones first."""
+    site = request.app[SITE]
+    before_ms = site.now_ms() + SOON_SECONDS * MILLISECONDS
+
+    def of_the_file() -> tuple[int, list[tuple[str, int]]]:
+        rows = [file_row(entry) for entry in file_entries(site, "").values()]
+        ends = ((row.name, row.ends_ms) for row in rows)
+        return len(rows), [(name, end) for name, end in ends if end is not None and end < before_ms]
+
+    number, found = await asyncio.to_thread(of_the_file)
+    try:
+        stored, ending = await Call(request).with_database(
+            lambda database: database.ending(before_ms, SHOWN_ENDING), read_only=True
+        )
+    except DatabaseMissing:
+        stored, ending = 0, EndingRecipients((), 0)
+    first = sorted([*ending.first, *found], key=lambda one: one[1])[:SHOWN_ENDING]
+    return stored + number, EndingRecipients(first, ending.total + len(found))
 
 
 async def activity(request: web.Request) -> web.Response:

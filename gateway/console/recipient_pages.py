@@ -4,37 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from aiohttp import web
 
+from gateway.access.grants import Grant, place_text
 from gateway.access.recipient_records import RecipientNotFound, TokenRecord
 from gateway.admin import handlers
 from gateway.admin.call import Call
-from gateway.admin.codec import decode_query
-from gateway.admin.messages import ActivationLinkLife, Addition, GrantOptions, Rotation
+from gateway.admin.codec import decode_form, decode_query
+from gateway.admin.messages import (
+    ActivationLinkLife,
+    Addition,
+    GrantedPart,
+    GrantOptions,
+    GrantPlace,
+    PropertyChanges,
+    Rotation,
+)
 from gateway.console.forms import form_of
-from gateway.console.listing import Listing, Wanted, listing
+from gateway.console.listing import PAGE_LENGTH, Listing, Wanted, listing
 from gateway.console.protection import PREFIX
 from gateway.console.questions import AskShares
 from gateway.console.rendering import redirect, respond
 from gateway.console.site import SITE, session_of
 from gateway.database.errors import DatabaseMissing
+from gateway.database.schema import recipient_key
 from gateway.errors import InvalidParameter, NotFound, Unavailable
 from gateway.protocol.profile import Profile, profile_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from gateway.access.recipient_listing import RecipientPage
     from gateway.access.recipient_records import RecipientRecord
+    from gateway.access.recipient_store import RecipientDatabase
     from gateway.config import RecipientEntry
     from gateway.console.site import Site
 
 DAY_SECONDS, HOUR_SECONDS = 86_400, 3600
 SHOWN_QUERIES = 20
 SHOWN_CHANGES = 100
+PLACE_FIELDS = ("share", "schema", "table", "condition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +55,25 @@ class RecipientRow:
     """A recipient of the database or of the configuration file.
 
     `ends_ms`: the end of its last valid token or secret, or the end of the last one that was valid; None for
-    never. `has_credential`: it has a token or secret at all.
+    never. `has_credential`: it has a token or secret at all. `shares` are granted as a whole, and `grants`
+    are for parts. `unreadable`: why nothing else is known of the recipient, which is refused.
     """
 
     name: str
     comment: str
     shares: Sequence[str]
+    grants: Sequence[Grant]
+    properties: Sequence[tuple[str, str]]
     is_stored: bool
     has_credential: bool
     is_federated: bool
     ends_ms: int | None
+    unreadable: str = ""
+
+    @property
+    def places(self) -> str:
+        """Return everything that is granted, without conditions."""
+        return ", ".join([*self.shares, *dict.fromkeys(map(place_text, self.grants))])
 
 
 def row_of(record: RecipientRecord) -> RecipientRow:
@@ -62,10 +84,30 @@ def row_of(record: RecipientRecord) -> RecipientRow:
         record.name,
         record.comment,
         record.shares,
+        record.grants,
+        record.properties,
         is_stored=True,
         has_credential=bool(credentials),
         is_federated=bool(record.policies),
         ends_ms=last_end(credentials),
+    )
+
+
+def stored_row(page: RecipientPage, key: str) -> RecipientRow:
+    """Return the row of a stored recipient on a page, also of one that cannot be read."""
+    if key in page.records:
+        return row_of(page.records[key])
+    return RecipientRow(
+        key,
+        "",
+        (),
+        (),
+        (),
+        is_stored=True,
+        has_credential=False,
+        is_federated=False,
+        ends_ms=None,
+        unreadable=page.unreadable.get(key, "its key is not that of its name"),
     )
 
 
@@ -75,32 +117,34 @@ def last_end(credentials: Sequence[TokenRecord]) -> int | None:
     return max((end for end in ends if end is not None), default=None) if None not in ends else None
 
 
-def file_rows(site: Site) -> list[RecipientRow]:
-    """Return the rows of the recipients in the configuration file."""
-    return [_file_row(entry) for entry in site.config().gateway.recipients]
+def file_entries(site: Site, text: str) -> dict[str, RecipientEntry]:
+    """Return the recipients of the configuration file with a text in their names, by their keys."""
+    text = recipient_key(text)
+    entries = ((recipient_key(entry.name), entry) for entry in site.config().gateway.recipients)
+    return {key: entry for key, entry in entries if text in key}
 
 
-async def stored_rows(request: web.Request) -> list[RecipientRow]:
-    """Return the rows of the recipients in the database, by name."""
-    call = Call(request)
-    try:
-        return await call.with_database(
-            lambda database: [row_of(record) for record in database.list()], read_only=True
-        )
-    except DatabaseMissing:
-        return []
+def _rows_of(entries: Mapping[str, RecipientEntry]) -> list[RecipientRow]:
+    return [file_row(entries[key]) for key in sorted(entries)]
 
 
 async def recipients(request: web.Request) -> web.Response:
     """List the recipients, with what they have used."""
     site, wanted = request.app[SITE], Wanted.by(request)
-    rows = await stored_rows(request)
+    entries = await asyncio.to_thread(file_entries, site, wanted.text)
 
-    def find() -> Listing[RecipientRow]:
-        everyone = sorted([*rows, *file_rows(site)], key=lambda row: row.name.casefold())
-        return listing(wanted, everyone, lambda row: row.name)
+    def find(database: RecipientDatabase) -> Listing[RecipientRow]:
+        page = database.page(wanted.text, sorted(entries), number=wanted.page, length=PAGE_LENGTH)
+        rows = [
+            stored_row(page, key) if is_stored else file_row(entries[key]) for key, is_stored in page.keys
+        ]
+        return Listing(wanted, rows, page.total, page.number)
 
-    found = await asyncio.to_thread(find)
+    try:
+        found = await Call(request).with_database(find, read_only=True)
+    except DatabaseMissing:
+        found = listing(Wanted(wanted.path, "", wanted.page), _rows_of(entries), lambda row: row.name)
+        found = replace(found, wanted=wanted)
     uses = await site.uses([row.name for row in found.items])
     return await respond(
         request, "recipients.html", found=found, uses=uses, suggested=await share_names(site)
@@ -113,21 +157,25 @@ async def recipient(request: web.Request) -> web.Response:
     call = Call(request)
     try:
         record, changes = await call.with_database(
-            lambda database: (database.show(name), database.history(name)), read_only=True
+            lambda database: (database.show(name), database.history(name, most=SHOWN_CHANGES)),
+            read_only=True,
         )
     except (RecipientNotFound, DatabaseMissing):
         record, changes = None, ()
-    in_file = [row for row in file_rows(site) if row.name.casefold() == name.casefold()]
-    if record is None and not in_file:
-        raise NotFound("There is no recipient of this name.")
-    row = row_of(record) if record is not None else in_file[0]
+    if record is None:
+        entry = (await asyncio.to_thread(file_entries, site, name)).get(recipient_key(name))
+        if entry is None:
+            raise NotFound("There is no recipient of this name.")
+        row = file_row(entry)
+    else:
+        row = row_of(record)
     queries, streams = await site.activity(recipient=row.name)
     return await respond(
         request,
         "recipient.html",
         row=row,
         record=record,
-        changes=changes[::-1][:SHOWN_CHANGES],
+        changes=changes[::-1],
         use=(await site.uses([row.name])).get(row.name),
         queries=queries[:SHOWN_QUERIES],
         streams=streams,
@@ -179,16 +227,46 @@ async def revoke(request: web.Request) -> web.Response:
 
 
 async def grant(request: web.Request) -> web.Response:
-    """Grant a share."""
+    """Grant a share, a part of one, or the files of a condition."""
     sent = await form_of(request)
-    await handlers.grant_share(_call(request, share=sent.get("share", "").strip()), GrantOptions())
+    fields = {name: text for name in PLACE_FIELDS if (text := sent.get(name, "").strip())}
+    if fields.keys() == {"share"}:
+        await handlers.grant_share(_call(request, share=fields["share"]), GrantOptions())
+        return _shown(request)
+    part = decode_form(fields, GrantedPart)
+    granted = await handlers.grant_part(_call(request), part, GrantOptions())
+    if granted.warnings:
+        back = recipient_path(request.match_info["name"])
+        return await respond(request, "granted.html", name=granted.name, warnings=granted.warnings, back=back)
     return _shown(request)
 
 
 async def take_back(request: web.Request) -> web.Response:
-    """Take back the grant of a share."""
+    """Take back the grant of a share, or of a part of one."""
     sent = await form_of(request)
-    await handlers.revoke_share(_call(request, share=unquote(sent.get("share", ""))))
+    if sent.get("whole"):
+        await handlers.revoke_share(_call(request, share=unquote(sent.get("share", ""))))
+    else:
+        # Encoded, because a page shows symbols in place of some characters.
+        fields = {name: unquote(text) for name in PLACE_FIELDS[:3] if (text := sent.get(name))}
+        await handlers.revoke_part(_call(request), decode_form(fields, GrantPlace))
+    return _shown(request)
+
+
+async def set_property(request: web.Request) -> web.Response:
+    """Set a property, which conditions of grants use."""
+    sent = await form_of(request)
+    return await _changed_property(request, sent.get("property", "").strip(), sent.get("text", ""))
+
+
+async def remove_property(request: web.Request) -> web.Response:
+    """Remove a property."""
+    return await _changed_property(request, unquote((await form_of(request)).get("property", "")), None)
+
+
+async def _changed_property(request: web.Request, name: str, text: str | None) -> web.Response:
+    changes = decode_form({"properties": {name: text}}, PropertyChanges)
+    await handlers.set_properties(_call(request), changes)
     return _shown(request)
 
 
@@ -257,15 +335,19 @@ async def _issued(request: web.Request, name: str, profile: Profile | None) -> w
     )
 
 
-def _file_row(entry: RecipientEntry) -> RecipientRow:
+def file_row(entry: RecipientEntry) -> RecipientRow:
+    """Return the row of a recipient of the configuration file."""
     tokens = () if entry.forbid_bearer_tokens else entry.tokens
     credentials = [*tokens, *(secret for client in entry.clients for secret in client.secrets)]
     ends = [credential.expires for credential in credentials]
+    grants = [Grant.of(one.share, one.schema, one.table, one.condition) for one in entry.shares]
     last = max((end for end in ends if end is not None), default=None) if None not in ends else None
     return RecipientRow(
         entry.name,
         "",
-        [grant.share for grant in entry.shares],
+        [grant.share for grant in grants if grant.is_whole_share],
+        [grant for grant in grants if not grant.is_whole_share],
+        sorted(entry.properties.items()),
         is_stored=False,
         has_credential=bool(credentials),
         is_federated=bool(entry.oidc),

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from gateway.access.grants import place_text
 from gateway.console.sessions import Session
 from gateway.console.site import SESSION, SITE
 from gateway.report.palette import DARK, LIGHT, declarations
@@ -83,7 +84,8 @@ def _environment() -> Environment:
         "size": BYTES.text,
         "duration": SECONDS.text,
         "moment": moment,
-        "segment": lambda text: quote(text, safe=""),
+        "place": place_text,
+        "segment": lambda text: quote(text, safe="", errors="replace"),
         "short": lambda text: shortened(text, 64),
         "ago": ago,
         "left": left,

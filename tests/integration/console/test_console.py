@@ -313,6 +313,33 @@ def test_an_operator_adds_grants_rotates_and_revokes(browser: Browser, console: 
         assert "initech" not in text_of(visited)
 
 
+def test_an_operator_grants_a_part_by_a_property_of_the_recipient(browser: Browser, console: Console) -> None:
+    profile = console.api("POST", "/recipients", {"name": "part", "shares": ["small"]})["profile"]
+    token = profile["bearerToken"]
+    with visitor(browser, console.base) as visited:
+        visited.sign_in(OPERATOR, "/console/recipients/part")
+        visited.page.click("summary:has-text('Set a property')")
+        visited.page.fill("#property", "region")
+        visited.page.fill("#text", "日本")
+        visited.page.click("button:text-is('Set')")
+        for field, text in (("share", "demo"), ("schema", "default"), ("table", "cities")):
+            visited.page.fill(f"#{field}", text)
+        visited.page.fill("#condition", "region = recipient.region")
+        visited.page.click("button:has-text('Grant')")
+        assert "demo.default.cities region = recipient.region" in " ".join(text_of(visited).split())
+        wait_for_shares(console, token, ["demo", "small"])
+        table = "/shares/demo/schemas/default/tables/cities/query"
+        lines = console.gateway.request("POST", table, {}, token=token).lines
+        regions = {line["file"]["partitionValues"]["region"] for line in lines[2:] if "file" in line}
+        assert regions == {"日本"}
+        visited.page.click("[aria-label='Take back demo.default.cities']")
+        wait_for_shares(console, token, ["small"])
+        visited.page.click("[aria-label='Remove region']")
+        assert "Remove" not in text_of(visited)
+        visited.check()
+    console.api("DELETE", "/recipients/part")
+
+
 def wait_for_status(console: Console, token: str, status: int) -> None:
     end = time.monotonic() + 10
     # Both workers: a connection may reach either.

@@ -1,0 +1,271 @@
+"""Pages of recipients with a real database: grants for parts, properties, and long lists."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import ClientResponse
+from support.gateway_app import Clock
+from support.sign_in_provider import OPERATOR_TOKEN, VIEWER_TOKEN, ConsoleClient, console_client
+
+from gateway.access.audited_database import open_database
+from gateway.access.authentication import token_hash
+from gateway.access.grants import Grant
+from gateway.access.recipient_records import RecipientRecord
+from gateway.access.recipient_store import RecipientDatabase
+from gateway.config import Config, loads
+
+NOW_MS = 1_790_000_000_000
+DAY_SECONDS = 86_400
+HOSTILE = "turned \u202e and %41 <b>"
+
+
+def configuration(directory: Path, recipients: list[dict[str, Any]]) -> Config:
+    admin = {
+        "tokenSha256": token_hash(OPERATOR_TOKEN).hex(),
+        "viewerTokenSha256": token_hash(VIEWER_TOKEN).hex(),
+    }
+    gateway = {
+        "admin": admin,
+        "database": {"url": f"sqlite:///{directory}/recipients.db"},
+        "recipients": recipients,
+    }
+    top = {
+        "version": 1,
+        "shares": [{"name": "Sales", "schemas": [{"name": "eu"}]}, {"name": "null"}, {"name": HOSTILE}],
+        "gateway": gateway,
+    }
+    return loads(yaml.safe_dump(top))
+
+
+FILE = [
+    {
+        "name": "from-file",
+        "tokens": [{"sha256": "a" * 64, "expires": "2026-09-24T00:00:00Z"}],
+        "shares": ["Sales", {"share": "Sales", "schema": "eu", "condition": "day = 'x'"}],
+        "properties": {"country": "de"},
+    }
+]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return configuration(tmp_path, FILE)
+
+
+@pytest.fixture
+def database(config: Config) -> RecipientDatabase:
+    return open_database(config, "tests", now_ms=lambda: NOW_MS, audit=None, create=True)
+
+
+@pytest.fixture
+async def console(config: Config, database: RecipientDatabase) -> AsyncIterator[ConsoleClient]:
+    with closing(database):
+        database.add("acme", expires_in_seconds=DAY_SECONDS)
+        async with console_client(lambda: config, Clock(NOW_MS)) as client:
+            signed_in = await client.post("/console/sign-in", {"secret": OPERATOR_TOKEN})
+            assert signed_in.status == 303
+            yield client
+
+
+async def sent(console: ConsoleClient, action: str, **fields: str) -> ClientResponse:
+    """Send a form of the recipient's page."""
+    page = await (await console.get("/console/recipients/acme")).text()
+    hidden = {name: re.findall(rf'name="{name}" value="([^"]+)"', page)[0] for name in ("token", "form")}
+    return await console.post(f"/console/recipients/acme/{action}", {**hidden, **fields})
+
+
+async def take_back(console: ConsoleClient, label: str) -> ClientResponse:
+    """Press the button of a grant, or of a property."""
+    page = await (await console.get("/console/recipients/acme")).text()
+    for form in re.findall(r"<form class=\"inline\".*?</form>", page, re.DOTALL):
+        if f'aria-label="{html.escape(label)}"' in form:
+            fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))
+            (action,) = re.findall(r'action="([^"]+)"', form)
+            return await console.post(action, {name: html.unescape(text) for name, text in fields.items()})
+    raise AssertionError(page)
+
+
+def record(database: RecipientDatabase) -> RecipientRecord:
+    return database.show("acme")
+
+
+async def test_an_operator_grants_a_part_under_a_condition_and_takes_it_back(
+    console: ConsoleClient, database: RecipientDatabase
+) -> None:
+    assert (await sent(console, "properties", property="country", text=" de ")).status == 303
+    assert record(database).properties == (("country", " de "),)
+    fields = {"share": "Sales", "schema": "EU", "table": "Orders"}
+    granted = await sent(console, "grant", **fields, condition="region = recipient.country")
+    assert granted.status in {200, 303}, await granted.text()
+    expected = Grant("sales", "eu", "orders", "region = recipient.country")
+    assert record(database).grants == (expected,)
+    page = await (await console.get("/console/recipients/acme")).text()
+    assert "sales.eu.orders" in page
+    assert "region = recipient.country" in page
+    # A property that a condition needs stays.
+    refused = await take_back(console, "Remove country")
+    assert refused.status == 400
+    assert record(database).properties
+    assert (await take_back(console, "Take back sales.eu.orders")).status == 303
+    assert record(database).grants == ()
+    assert (await take_back(console, "Remove country")).status == 303
+    assert record(database).properties == ()
+
+
+async def test_a_whole_share_and_the_same_share_with_a_condition_are_told_apart(
+    console: ConsoleClient, database: RecipientDatabase
+) -> None:
+    assert (await sent(console, "grant", share="Sales", schema="", table="", condition=" ")).status == 303
+    assert record(database).shares == ("sales",)
+    assert (await take_back(console, "Take back sales")).status == 303
+    conditional = await sent(console, "grant", share="Sales", condition="day = '2026-01-01'")
+    assert conditional.status in {200, 303}
+    assert record(database).shares == ()
+    assert record(database).grants == (Grant("sales", None, None, "day = '2026-01-01'"),)
+    assert (await take_back(console, "Take back sales")).status == 303
+    assert record(database).grants == ()
+
+
+async def test_the_word_null_is_a_name(console: ConsoleClient, database: RecipientDatabase) -> None:
+    await sent(console, "grant", share="null", schema="null", table="null")
+    assert record(database).grants == (Grant("null", "null", "null"),)
+    await take_back(console, "Take back null.null.null")
+    assert record(database).grants == ()
+    await sent(console, "properties", property="a", text="null")
+    assert record(database).properties == (("a", "null"),)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"share": "Sales", "table": "orders"}, 400),
+        ({"share": "Sales", "condition": "region ="}, 400),
+        ({"share": "Sales", "condition": "region = recipient.absent"}, 400),
+        ({"share": "absent", "schema": "eu"}, 400),
+        ({"share": "*", "schema": "eu", "condition": "a" * 70_000}, 413),
+        ({"schema": "eu"}, 400),
+        ({}, 400),
+    ],
+)
+async def test_a_grant_that_is_none_is_refused(
+    console: ConsoleClient, database: RecipientDatabase, fields: dict[str, str], status: int
+) -> None:
+    assert (await sent(console, "grant", **fields)).status == status
+    assert (record(database).shares, record(database).grants) == ((), ())
+
+
+async def test_names_that_are_shown_by_symbols_are_taken_back(
+    console: ConsoleClient, database: RecipientDatabase
+) -> None:
+    await sent(console, "grant", share=HOSTILE, schema=HOSTILE)
+    (grant,) = record(database).grants
+    page = await (await console.get("/console/recipients/acme")).text()
+    assert "\u202e" not in page
+    assert "<b>" not in page
+    label = re.findall(r'aria-label="(Take back [^"]+)"', page)[0]
+    assert (await take_back(console, html.unescape(label))).status == 303
+    assert record(database).grants == ()
+    assert grant.schema == HOSTILE.casefold()
+
+
+async def test_the_history_names_who_granted_a_part(
+    console: ConsoleClient, database: RecipientDatabase
+) -> None:
+    await sent(console, "grant", share="Sales", schema="eu")
+    (change,) = [one for one in database.history("acme") if one.action == "updateSharePermissions"]
+    assert change.actor == "console:operator:127.0.0.1"
+    assert change.detail["granted"] == "sales.eu"
+
+
+async def test_a_viewer_sees_grants_and_properties_and_changes_none(
+    console: ConsoleClient, database: RecipientDatabase
+) -> None:
+    await sent(console, "properties", property="country", text="de")
+    await sent(console, "grant", share="Sales", schema="eu")
+    console.client.session.cookie_jar.clear()
+    await console.post("/console/sign-in", {"secret": VIEWER_TOKEN})
+    page = await (await console.get("/console/recipients/acme")).text()
+    assert "sales.eu" in page
+    assert "country" in page
+    assert page.count("<form") == 1, "the sign-out"
+    (token,) = re.findall(r'name="token" value="([^"]+)"', page)
+    for action in ("grant", "properties", "properties/remove", "take-back"):
+        fields = {"token": token, "form": action, "share": "Sales", "property": "country"}
+        refused = await console.post(f"/console/recipients/acme/{action}", fields)
+        assert refused.status == 403
+    assert record(database).grants
+    assert record(database).properties
+
+
+async def test_a_recipient_of_the_file_shows_its_parts_and_no_form(console: ConsoleClient) -> None:
+    page = await (await console.get("/console/recipients/FROM-file")).text()
+    assert "sales.eu" in page
+    assert "day = &#39;x&#39;" in page
+    assert "country" in page
+    assert "take-back" not in page
+
+
+async def test_the_list_merges_both_sources_and_finds_by_sql(
+    console: ConsoleClient, database: RecipientDatabase
+) -> None:
+    for number in range(60):
+        database.add(f"Firm-{number:02}", expires_in_seconds=DAY_SECONDS if number < 15 else None)
+    page = await (await console.get("/console/recipients")).text()
+    assert "Page 1 of 2, 62 recipients" in page
+    second = await (await console.get("/console/recipients?page=2")).text()
+    names = re.findall(r'href="/console/recipients/[^"]+"><bdi>([^<]+)<', page + second)
+    assert names == sorted(
+        ["acme", *(f"Firm-{number:02}" for number in range(60)), "from-file"], key=str.lower
+    )
+    found = await (await console.get("/console/recipients?q=FIRM-5")).text()
+    assert found.count("<bdi>Firm-5") == 10
+    assert "from-file" in await (await console.get("/console/recipients?q=-FILE")).text()
+    for text in ("%25", "_", "%00", "%ED%A0%80"):
+        assert (
+            "No recipient has this text" in await (await console.get(f"/console/recipients?q={text}")).text()
+        )
+
+
+async def test_a_recipient_whose_rows_are_invalid_is_named_and_hides_no_other(
+    console: ConsoleClient, database: RecipientDatabase
+) -> None:
+    database.add("broken", expires_in_seconds=DAY_SECONDS)
+    with database.database.changing() as connection:
+        connection.exec_driver_sql("UPDATE recipients SET properties = 'none' WHERE key = 'broken'")
+    page = await (await console.get("/console/recipients")).text()
+    assert "acme" in page
+    assert re.search(r"<bdi>broken</bdi></a>.*?cannot be read: ", page, re.DOTALL)
+    assert (await console.get("/console/recipients/broken")).status == 400
+    assert (await console.get("/console/")).status == 200
+
+
+async def test_the_overview_counts_both_sources_and_names_who_ends_first(
+    console: ConsoleClient, database: RecipientDatabase
+) -> None:
+    for number in range(12):
+        database.add(f"firm-{number:02}", expires_in_seconds=2 * DAY_SECONDS + number)
+    page = await (await console.get("/console/")).text()
+    assert re.search(r"Recipients</dt><dd>14<", page)
+    assert "acme</bdi></a>: the token ends in 1 day" in page
+    listed = re.findall(r'href="/console/recipients/[^"]+"><bdi>([^<]+)<', page)
+    assert listed[:2] == ["acme", "firm-00"]
+    assert len(listed) == 10
+    assert "4 more" in page
+
+
+async def test_without_a_database_the_file_is_listed(tmp_path: Path) -> None:
+    config = configuration(tmp_path / "none", FILE)
+    async with console_client(lambda: config, Clock(NOW_MS)) as client:
+        await client.post("/console/sign-in", {"secret": VIEWER_TOKEN})
+        for path in ("/console/recipients", "/console/recipients?q=file", "/console/recipients/from-file"):
+            assert "from-file" in await (await client.get(path)).text()
+        assert (await client.get("/console/")).status == 200
+        assert (await client.get("/console/recipients/acme")).status == 404
