@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -73,6 +74,8 @@ def test_each_directory_with_a_log_is_a_table(tmp_path: Path) -> None:
     tables_in(tmp_path, "a/t", "a/u", "b/t", "_hidden/t", ".x/t", "a/day=1", "c/deep/t", "top")
     (tmp_path / "a/no-table").mkdir()
     (tmp_path / "a/file").write_text("")
+    # A name that is no UTF-8 can be that of no table.
+    (Path(os.fsdecode(os.fsencode(tmp_path) + b"/a/\xff")) / "_delta_log").mkdir(parents=True)
     names, known = local(tmp_path)
     assert names == ["a.t", "a.u", "b.t"]
     assert known.last.problem == ""
