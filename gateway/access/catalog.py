@@ -215,14 +215,26 @@ NO_SHARE = Share("", "", Names(()))
 class Catalog:
     """Everything that is shared."""
 
-    def __init__(self, shares: Iterable[Share]) -> None:
+    def __init__(self, shares: Iterable[Share], entries: Iterable[ShareEntry] = ()) -> None:
+        """`entries`: those that the shares were made of, in the same order."""
         self._shares = Names(shares)
+        self.made = {entry.name: (entry, share) for entry, share in zip(entries, self._shares, strict=False)}
+        """The entries with their shares, by name."""
         self._tables = tuple(table for share in self._shares for table in share.tables())
 
     @staticmethod
-    def of(entries: Iterable[ShareEntry]) -> Catalog:
-        """Build the catalog of a configuration."""
-        return Catalog(_share(entry) for entry in entries)
+    def of(entries: Iterable[ShareEntry], previous: Catalog | None = None) -> Catalog:
+        """Build the catalog of a configuration. Entries that are the same in `previous` keep their shares."""
+        entries = tuple(entries)
+        known = {} if previous is None else previous.made
+        return Catalog(
+            [
+                share if made is entry else _share(entry)
+                for entry in entries
+                for made, share in (known.get(entry.name, (None, NO_SHARE)),)
+            ],
+            entries,
+        )
 
     def tables(self) -> Iterable[SharedTable]:
         """All tables of all shares."""

@@ -123,6 +123,14 @@ class RecipientRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Permission:
+    """A change of one recipient's grant for a share: it is given, or taken back."""
+
+    recipient: str
+    is_granted: bool
+
+
+@dataclass(frozen=True, slots=True)
 class IssuedToken:
     """A new token, with its plain text, which is not stored."""
 

@@ -188,11 +188,12 @@ def _check_name(key: str, name: str, comment: str) -> None:
     # Changes are recorded by the key: a recipient with another one would outlive its deletion.
     if recipient_key(name) != key:
         raise ValueError
-    _text(name), _text(comment)
+    _text(name)
+    _text(comment)
 
 
 def _tokens(rows: _Rows) -> tuple[TokenRecord, ...]:
-    return tuple(_token(sha256, created_ms, expires_ms) for _, sha256, created_ms, expires_ms in rows)
+    return tuple([_token(sha256, created_ms, expires_ms) for _, sha256, created_ms, expires_ms in rows])
 
 
 def _token(sha256: str, created_ms: int, expires_ms: int | None) -> TokenRecord:
@@ -210,12 +211,16 @@ def _grants(rows: _Rows) -> list[Grant]:
 
 
 def _networks(rows: _Rows) -> tuple[str, ...]:
+    if not rows:
+        return ()
     networks = tuple(network for _, network in rows)
     parse_networks(networks)
     return networks
 
 
 def _policies(rows: _Rows) -> tuple[PolicyRecord, ...]:
+    if not rows:
+        return ()
     return tuple(
         PolicyRecord(
             row.name,
@@ -243,7 +248,8 @@ def _properties(text: str) -> tuple[tuple[str, str], ...]:
         return ()
     properties = json.loads(text).items()
     for name, value in properties:
-        _text(name), _text(value)
+        _text(name)
+        _text(value)
     return tuple(sorted(properties))
 
 

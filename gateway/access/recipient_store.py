@@ -46,6 +46,7 @@ from gateway.access.recipient_records import (
     IssuedToken,
     LinkInvalid,
     NewRecipient,
+    Permission,
     Purged,
     RecipientError,
     RecipientExists,
@@ -569,6 +570,28 @@ class RecipientDatabase(RecordedDatabase):
             if networks is not None:
                 _replace_networks(connection, record.name, networks, detail)
             return _one(connection, name)
+
+    def update_permissions(self, share: str, changes: Sequence[Permission]) -> None:
+        """Grant a share to recipients, or take it back, in the order of the changes: all of them or none.
+
+        Each recipient has its own entry in the history. Raises RecipientNotFound, and RecipientError for a
+        share that is unknown, or taken back from a recipient without it.
+        """
+        of_one: dict[str, list[Permission]] = {}
+        for change in changes:
+            _check_storable(change.recipient)
+            of_one.setdefault(recipient_key(change.recipient), []).append(change)
+        subjects = [Subject(KIND, some[0].recipient, key) for key, some in of_one.items()]
+        with self.change_several("updateSharePermissions", subjects) as (connection, details):
+            self._check_shares([share], allow_absent=False)
+            for detail, some in zip(details, of_one.values(), strict=True):
+                for change in some:
+                    record = _one(connection, change.recipient)
+                    if change.is_granted:
+                        grant_rows.insert_shares(connection, record, [share])
+                    else:
+                        grant_rows.delete_shares(connection, record, [share])
+                    detail["granted" if change.is_granted else "revoked"] = _listed([share])
 
     def delete(self, name: str) -> RecipientRecord:
         """Delete a recipient with its tokens, clients, grants and networks, and return it.

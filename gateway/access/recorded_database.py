@@ -7,7 +7,7 @@ the history is part of the transaction, so there is no change without one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,27 +92,45 @@ class RecordedDatabase:
         `deliver` is called just before the commit; if it raises, nothing is changed. `committed` is called
         right after the commit, before anything else that may fail.
         """
-        detail: dict[str, str] = {}
+        with self.change_several(action, [subject], deliver, committed) as (connection, (detail,)):
+            yield connection, detail
+
+    @contextmanager
+    def change_several(
+        self,
+        action: str,
+        subjects: Sequence[Subject],
+        deliver: Callable[[], None] = nothing,
+        committed: Callable[[], None] = nothing,
+    ) -> Iterator[tuple[Connection, Sequence[dict[str, str]]]]:
+        """Do the same for several subjects in one transaction: each has its details, and its own record."""
+        details: list[dict[str, str]] = [{} for _ in subjects]
         at_ms = self.now_ms()
         with self.database.changing() as connection:
-            yield connection, detail
-            connection.execute(
-                insert(HISTORY).values(
-                    at_ms=at_ms,
-                    actor=self._actor,
-                    action=action,
-                    kind=subject.kind,
-                    subject=subject.key,
-                    name=subject.name,
-                    detail=json.dumps(detail, ensure_ascii=False),
+            yield connection, details
+            for subject, detail in zip(subjects, details, strict=True):
+                connection.execute(
+                    insert(HISTORY).values(
+                        at_ms=at_ms,
+                        actor=self._actor,
+                        action=action,
+                        kind=subject.kind,
+                        subject=subject.key,
+                        name=subject.name,
+                        detail=json.dumps(detail, ensure_ascii=False),
+                    )
                 )
-            )
             forget_old(connection)
-            change = Change(at_ms, self._actor, action, subject.name, MappingProxyType(detail))
-            self._before_change(change)
+            changes = [
+                Change(at_ms, self._actor, action, subject.name, MappingProxyType(detail))
+                for subject, detail in zip(subjects, details, strict=True)
+            ]
+            for change in changes:
+                self._before_change(change)
             deliver()
         committed()
-        self._on_change(change)
+        for change in changes:
+            self._on_change(change)
 
     def changes(self, kind: str, key: str | None, *, most: int | None = None) -> tuple[Change, ...]:
         """Return the changes of a subject, also of a deleted one, oldest first; None: of all of the kind.

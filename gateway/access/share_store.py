@@ -125,9 +125,10 @@ class ShareDatabase(RecordedDatabase):
         _check_unique("schema", [schema.name for schema in after.schemas])
         for schema in after.schemas:
             _check_unique("table", [table.name for table in schema.tables])
-        earlier = {*with_stored(self._config, stored).left_out}
-        left_out = with_stored(self._config, {**stored, after.key: after}).left_out
-        new = [one for one in left_out if one not in earlier]
+        before = with_stored(self._config, stored)
+        earlier = {*before.left_out}
+        whole = with_stored(self._config, {**stored, after.key: after}, before)
+        new = [one for one in whole.left_out if one not in earlier]
         if new:
             raise ShareError(f"{new[0].name}: {new[0].reason}")
 

@@ -262,7 +262,8 @@ def _stored(record: RecipientRecord) -> StoredRecipient:
     recipient = Recipient(
         record.name,
         frozenset(record.shares),
-        parse_networks(record.networks),
+        # Most recipients have none of them, and there are many recipients.
+        parse_networks(record.networks) if record.networks else (),
         record.grants,
         record.properties,
     )
@@ -275,6 +276,8 @@ def _stored(record: RecipientRecord) -> StoredRecipient:
         )
         for token in record.tokens
     )
+    if not record.clients and not record.policies:
+        return StoredRecipient(recipient, credentials, ())
     clients = tuple(
         OAuthClient(
             client.id,

@@ -92,11 +92,30 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class _MadeShare:
+    """A stored share with its entry, None for an invalid share, and what is left out for itself."""
+
+    stored: StoredShare
+    entry: ShareEntry | None
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WithStored:
-    """A configuration with the stored shares, and what of them was left out."""
+    """A configuration with the stored shares, and what of them was left out.
+
+    Attributes:
+        config: the configuration with the shares.
+        left_out: what of the shares is not in it.
+        base: the configuration without the shares.
+        made: the entry of each share, by its key.
+
+    """
 
     config: Config
     left_out: tuple[LeftOut, ...] = ()
+    base: Config | None = field(default=None, repr=False)
+    made: Mapping[str, _MadeShare] = field(default_factory=dict, repr=False)
 
     def stored_sources(self, config: Config) -> tuple[Source, ...]:
         """Return the places where tables of stored shares are discovered. `config`: without these shares."""
@@ -104,22 +123,41 @@ class WithStored:
         return tuple(chain.from_iterable(share.sources for share in own))
 
 
-def with_stored(config: Config, stored: StoredShares) -> WithStored:
-    """Return the configuration with the stored shares that are valid in it. Slow for thousands of tables."""
+def with_stored(config: Config, stored: StoredShares, previous: WithStored | None = None) -> WithStored:
+    """Return the configuration with the stored shares that are valid in it. Slow for thousands of tables.
+
+    Shares that are the same values in `previous`, of the same configuration, have the same entries, and take
+    no time. Where shares have directories for which recipients get credentials, all are compared again.
+    """
     if not stored:
         return WithStored(config)
+    known = previous.made if previous is not None and previous.base is config else {}
+    reader = EntryReader(config)
+    made = {
+        key: found
+        if (found := known.get(key)) is not None and found.stored is share
+        else _made(reader, share)
+        for key, share in sorted(stored.items())
+    }
     left_out: list[LeftOut] = []
     configured = {share.name.casefold() for share in config.shares}
-    reader = EntryReader(config)
     entries = []
-    for key, share in sorted(stored.items()):
+    for key, share in made.items():
         if key in configured:
-            left_out.append(LeftOut(share.name, IN_CONFIGURATION))
-        elif (entry := _share(reader, share, left_out)) is not None:
-            entries.append(entry)
+            left_out.append(LeftOut(share.stored.name, IN_CONFIGURATION))
+            continue
+        left_out += share.left_out
+        if share.entry is not None:
+            entries.append(share.entry)
     entries = list(_without_conflicts(config, entries, left_out))
     whole = _without_problems(config, tuple(entries), left_out)
-    return WithStored(whole, tuple(left_out))
+    return WithStored(whole, tuple(left_out), config, made)
+
+
+def _made(reader: EntryReader, share: StoredShare) -> _MadeShare:
+    left_out: list[LeftOut] = []
+    entry = _share(reader, share, left_out)
+    return _MadeShare(share, entry, tuple(left_out))
 
 
 def stored_sources(config: Config, stored: StoredShares) -> tuple[Source, ...]:
@@ -173,6 +211,9 @@ def _without_conflicts(
         if table.id
     }
     for share in shares:
+        if not (readable or projections or _has_ids(share)):
+            yield share
+            continue
         refused: set[Holder] = set()
         for schema in share.schemas:
             for table in schema.tables:
@@ -220,6 +261,10 @@ def _without_problems(config: Config, shares: tuple[ShareEntry, ...], left_out: 
             shares = tuple(share for share in shares if not _has_directories(share))
         whole = replace(config, shares=(*config.shares, *shares))
     return whole
+
+
+def _has_ids(share: ShareEntry) -> bool:
+    return any(table.id for schema in share.schemas for table in schema.tables)
 
 
 def _has_directories(share: ShareEntry) -> bool:

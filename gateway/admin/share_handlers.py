@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.access import share_edits
+from gateway.access.recipient_records import Permission
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.access.share_records import ShareError, ShareNotFound
 from gateway.access.share_store import ShareDatabase
@@ -114,20 +115,15 @@ async def show_permissions(call: Call) -> Permissions:
 
 
 async def update_permissions(call: Call, body: PermissionsUpdate) -> Permissions:
-    """Grant a share to recipients, or take it back."""
+    """Grant a share to recipients, or take it back: all changes or none."""
     await show_share(call)
-
-    def change(database: RecipientDatabase) -> None:
-        for one in body.changes:
-            # A name that is not there changes nothing for the others.
-            database.show(one.principal)
-        for one in body.changes:
-            if one.add:
-                database.grant(one.principal, [call.share])
-            if one.remove:
-                database.revoke(one.principal, shares=[call.share])
-
-    await call.with_database(change)
+    changes = [
+        Permission(one.principal, is_granted)
+        for one in body.changes
+        for is_granted, is_asked in ((True, one.add), (False, one.remove))
+        if is_asked
+    ]
+    await call.with_database(lambda database: database.update_permissions(call.share, changes))
     if body.omit_permissions_list:
         return Permissions(())
     return await show_permissions(call)

@@ -133,7 +133,7 @@ class PermissionChange(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PermissionsUpdate(Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes of grants, one recipient after the other."""
+    """Changes of grants, all of them or none."""
 
     changes: Annotated[tuple[PermissionChange, ...], Meta(max_length=MAX_LIST_LENGTH)]
     omit_permissions_list: bool = False

@@ -130,6 +130,9 @@ class ReadableRoots:
                 for outer in _outer(view):
                     self._outer.setdefault(outer, name)
 
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
     def overlapping(self, location: Location) -> str | None:
         """Return the name of a table or a volume whose credentials read files below a location."""
         if not self._names:

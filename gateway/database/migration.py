@@ -2,11 +2,12 @@
 
 In: a connection. Out: the tables of `schema`, made in one transaction. A SQLite file with an earlier schema
 is first copied beside itself: `recipients.db.before-0001`. A new database takes over the rows of another
-SQLite file, once. Alembic is imported only where there is something to do.
+SQLite file, once: an empty file beside it says so. Alembic is imported only where there is something to do.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -21,12 +22,16 @@ from gateway.database.errors import DatabaseError, DatabaseMissing, DatabaseOutd
 from gateway.database.migrations import recipients_file, triggers
 from gateway.database.schema import CHANGES, GRANTS, HEAD, HISTORY, METADATA, REPLICAS
 
+log = logging.getLogger("gateway.recipients")
+
 VERSION_TABLE = "alembic_version"
 """The table of Alembic with the revision of the schema."""
 MIGRATIONS = Path(__file__).with_name("migrations")
 BATCH_ROWS = 1000
 NOT_TAKEN_OVER = (CHANGES, REPLICAS)
 """They are about a database and its servers, and no content of it."""
+TAKEN_OVER = ".taken-over"
+"""The end of the name of an empty file beside one whose rows were taken over."""
 OUTDATED = "its schema is that of an earlier release: the next start of a server, or change, updates it"
 
 
@@ -57,12 +62,17 @@ def migrate(database: Database, *, create: bool = False, source: Path | None = N
             return
         if found is None and not create:
             raise _without_tables(database)
+        taken_over = source if found is None else None
+        if taken_over is not None:
+            _check_not_taken_over(taken_over)
         if found is not None and database.path is not None:
             _keep_copy(database.path)
         with database.long_statements():
             _upgrade(connection)
-            if found is None and source is not None:
-                _take_over(source, connection)
+            if taken_over is not None:
+                _take_over(taken_over, connection)
+    if taken_over is not None:
+        _note_taken_over(taken_over)
 
 
 def opened(
@@ -178,6 +188,33 @@ def _keep_copy(path: Path) -> None:
         unfinished.rename(copy)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _note(source: Path) -> Path:
+    return source.with_name(source.name + TAKEN_OVER)
+
+
+def _check_not_taken_over(source: Path) -> None:
+    """Raise DatabaseUnusable where a file was taken over before: it has what was revoked since."""
+    note = _note(source)
+    if note.exists():
+        raise DatabaseUnusable(
+            f"it has no tables, and {source} was taken over before: restore the database from its backup; to "
+            f"begin anew with what the file had then, remove {note}, and without it, remove {source}"
+        )
+
+
+def _note_taken_over(source: Path) -> None:
+    note = _note(source)
+    try:
+        note.touch(mode=0o600)
+    except OSError as error:
+        log.warning(
+            "%s cannot be written (%s): remove %s, which new tables would take over again",
+            note,
+            error.strerror,
+            source,
+        )
 
 
 def _take_over(source: Path, connection: Connection) -> None:

@@ -41,6 +41,8 @@ NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 
 def recipient_key(name: str) -> str:
     """Return a recipient's name as it is compared: without the case of ASCII letters."""
+    if name.isascii():
+        return name.lower()
     return name.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
 
 

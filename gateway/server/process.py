@@ -19,7 +19,7 @@ from gateway.access.authentication import changed_recipients
 from gateway.access.catalog import Catalog
 from gateway.access.credential_store import CredentialStore
 from gateway.access.discovered import NOTHING_DISCOVERED, Discovered, with_discovered
-from gateway.access.stored_shares import LeftOut, StoredShares, with_stored
+from gateway.access.stored_shares import LeftOut, StoredShares, WithStored, with_stored
 from gateway.app import create_app
 from gateway.config import Config, ConfigError, load, loads
 from gateway.config.effects import changed_fixed_keys
@@ -139,6 +139,7 @@ class ServerProcess:
         self._apply_share(self.credential_store.replica_share)
         self.metrics.config_loaded.set(now_ms() / 1000)
         self._discovered, self._shares = NOTHING_DISCOVERED, self.credential_store.shares
+        self._served: _Served | None = None
         if self._shares:
             self._serve(_served(config, self._shares, self._discovered))
         self.on_reload: Callable[[Config], None] = lambda _config: None
@@ -262,7 +263,7 @@ class ServerProcess:
         """Serve the shares of the configuration, the database and the discovery as they are."""
         while True:
             config, shares, discovered = self.config, self._shares, self._discovered
-            served = await asyncio.to_thread(_served, config, shares, discovered)
+            served = await asyncio.to_thread(_served, config, shares, discovered, self._served)
             # Each may have changed meanwhile.
             is_current = shares is self._shares and discovered is self._discovered
             if is_current and config is self.config:
@@ -270,7 +271,8 @@ class ServerProcess:
                 return
 
     def _serve(self, served: _Served) -> None:
-        self._report_left_out(served.left_out)
+        self._served = served
+        self._report_left_out(served.whole.left_out)
         self._stored_sources = served.stored_sources
         self._replace_state(self.pipeline.state.with_catalog(served.catalog, served.tables))
 
@@ -295,7 +297,8 @@ class ServerProcess:
         self._apply_share(self.credential_store.replica_share)
         self._stored_sources = served.stored_sources
         self.on_reload(loaded)
-        self._report_left_out(served.left_out)
+        self._served = served
+        self._report_left_out(served.whole.left_out)
         if shares is not self._shares or discovered is not self._discovered:
             await self._serve_latest()
 
@@ -311,24 +314,30 @@ class _Served:
     """What is served.
 
     Attributes:
+        whole: the shares of the file and the database, and what is stored and left out.
         catalog: the catalog.
         tables: what its tables are found by.
-        left_out: what is stored and not in it.
         stored_sources: the places where tables of stored shares are discovered.
 
     """
 
+    whole: WithStored
     catalog: Catalog
     tables: ServedTables
-    left_out: tuple[LeftOut, ...]
     stored_sources: tuple[Source, ...]
 
 
-def _served(config: Config, stored: StoredShares, discovered: Discovered) -> _Served:
-    """Return what is served by a configuration, the database and the discovery. Slow for many tables."""
-    whole = with_stored(config, stored)
-    catalog = Catalog.of(with_discovered(whole.config, discovered).shares)
-    return _Served(catalog, ServedTables.of(config, catalog), whole.left_out, whole.stored_sources(config))
+def _served(
+    config: Config, stored: StoredShares, discovered: Discovered, previous: _Served | None = None
+) -> _Served:
+    """Return what is served by a configuration, the database and the discovery. Slow for many tables.
+
+    Shares that are as in `previous` are not made again.
+    """
+    whole = with_stored(config, stored, None if previous is None else previous.whole)
+    shares = with_discovered(whole.config, discovered).shares
+    catalog = Catalog.of(shares, None if previous is None else previous.catalog)
+    return _Served(whole, catalog, ServedTables.of(config, catalog), whole.stored_sources(config))
 
 
 def _tracing(config: Config) -> Middleware | None:

@@ -305,8 +305,8 @@ async def _listen(process: ServerProcess, listener: socket.socket) -> Runner:
     take(process.config)
     process.on_reload = take
     await runner.setup()
-    # Objects of the start live as long as the process; collections skip them.
-    gc.collect()
+    # Objects of the start live as long as the process; collections skip them. A last collection would find
+    # some thousands that do not, and takes longer than all the rest of this function.
     gc.freeze()
     gc.enable()
     # Requests leave almost no reference cycles, and by default every second one starts a collection.

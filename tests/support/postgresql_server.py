@@ -105,15 +105,24 @@ class PostgresqlServer:
         self._server.ensure_postgres_running()
 
 
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgresqlServer]:
-    """One server for all tests of a process; each test has its own database."""
+@contextmanager
+def running() -> Iterator[PostgresqlServer]:
+    """Run a server within the context."""
     # The path of a socket is short, and the server's user can reach it.
     directory = Path(tempfile.mkdtemp(prefix="gateway-postgresql-", dir="/tmp"))
     server = PostgresqlServer(directory)
-    yield server
-    server.kill()
-    shutil.rmtree(directory, ignore_errors=True)
+    try:
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresqlServer]:
+    """One server for all tests of a process; each test has its own database."""
+    with running() as server:
+        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

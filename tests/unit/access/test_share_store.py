@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sqlalchemy import Table, update
 from support.gateway_app import Clock
 
@@ -19,7 +21,13 @@ from gateway.access.recipient_records import Change
 from gateway.access.share_records import ShareError, ShareExists, ShareNotFound
 from gateway.access.share_store import ShareDatabase
 from gateway.access.stored_recipients import RecipientReader
-from gateway.access.stored_shares import StoredShare, StoredTable, stored_sources, with_stored
+from gateway.access.stored_shares import (
+    StoredSchema,
+    StoredShare,
+    StoredTable,
+    stored_sources,
+    with_stored,
+)
 from gateway.config import Config, loads
 from gateway.config.database import DatabasePlace
 from gateway.database.schema import SCHEMAS, SHARES, TABLES
@@ -425,3 +433,49 @@ def test_only_shares_with_discovery_are_read_for_the_searches(
         assert reader.read() == {}
     finally:
         reader.close()
+
+
+VARIANTS = [
+    StoredSchema("d", {}, (table("plain", "s3://lake/a"),)),
+    StoredSchema("d", {}, (table("one", "s3://lake/b", id="same"),)),
+    StoredSchema("d", {}, (table("other", "s3://lake/c", id="same"), table("more", "s3://lake/d"))),
+    StoredSchema("d", {}, (table("dir", "s3://lake/a", accessModes=["dir"]),)),
+    StoredSchema("d", {}, (table("broken", "ftp://lake/a"), table("fine", "s3://lake/a/b"))),
+    StoredSchema("d", {"unknown": 1}, (table(),)),
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", "file"]), st.lists(st.sampled_from(VARIANTS), max_size=1)),
+        max_size=8,
+    )
+)
+def test_shares_made_again_in_part_are_those_made_as_a_whole(
+    steps: list[tuple[str, list[StoredSchema]]],
+) -> None:
+    config = configured(DatabasePlace(Path("recipients.db")), OF_FILE)
+    stored: dict[str, StoredShare] = {}
+    before, catalog = with_stored(config, stored), Catalog.of(config.shares)
+    for name, schemas in steps:
+        stored = {key: share for key, share in stored.items() if key != name or schemas}
+        if schemas:
+            stored[name] = StoredShare(name, {}, tuple(schemas))
+        changed, whole = with_stored(config, stored, before), with_stored(config, stored)
+        assert (changed.config, changed.left_out) == (whole.config, whole.left_out)
+        catalog, before = Catalog.of(changed.config.shares, catalog), changed
+        assert catalog.tables() == Catalog.of(whole.config.shares).tables()
+
+
+def test_a_change_of_one_share_makes_no_other_again() -> None:
+    config = configured(DatabasePlace(Path("recipients.db")))
+    stored = {name: StoredShare(name, {}, (VARIANTS[0],)) for name in ("a", "b")}
+    before = with_stored(config, stored)
+    after = with_stored(config, {**stored, "b": StoredShare("b", {}, (VARIANTS[4],))}, before)
+    assert after.config.shares[0] is before.config.shares[0]
+    assert [one.name for one in after.left_out] == ["b.d.broken"]
+    catalog = Catalog.of(before.config.shares)
+    changed = Catalog.of(after.config.shares, catalog)
+    assert changed.made["a"][1] is catalog.made["a"][1]
+    assert [one.full_name for one in changed.tables()] == ["a.d.plain", "b.d.fine"]

@@ -177,3 +177,27 @@ async def test_permissions_are_grants_of_the_whole_share(client: TestClient[Any,
     left = await call(client, "GET", "/shares/s/permissions")
     assert left == {"privilege_assignments": assignments[1:]}
     await call(client, "GET", "/shares/x/permissions", status=404)
+
+
+async def test_permissions_of_a_request_are_changed_together_or_not_at_all(
+    client: TestClient[Any, Any],
+) -> None:
+    await call(client, "POST", "/shares", {"name": "s"}, 201)
+    for name in ("a", "b"):
+        await call(client, "POST", "/recipients", {"name": name}, 201)
+    changes = [{"principal": "A", "add": ["SELECT"]}, {"principal": "b", "remove": ["SELECT"]}]
+    refused = await call(client, "PATCH", "/shares/s/permissions", {"changes": changes}, 400)
+    assert "not granted to 'b'" in refused["message"]
+    assert await call(client, "GET", "/shares/s/permissions") == {"privilege_assignments": []}
+    for name in ("a", "b"):
+        assert [one["action"] for one in await history(client, name)] == ["createRecipient"]
+    changes[1]["add"] = ["SELECT"]
+    found = await call(client, "PATCH", "/shares/s/permissions", {"changes": changes})
+    assert [one["principal"] for one in found["privilege_assignments"]] == ["a"]
+    assert (await history(client, "a"))[1]["detail"] == {"granted": "s"}
+    assert (await history(client, "b"))[1]["detail"] == {"granted": "s", "revoked": "s"}
+
+
+async def history(client: TestClient[Any, Any], name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await call(client, "GET", f"/recipients/{name}"))["history"]
+    return found

@@ -40,6 +40,16 @@ def test_answers_with_a_hundred_thousand_files_are_complete_and_correct(tmp_path
     assert is_measured == program.exists()
 
 
+@pytest.mark.timeout(300)
+def test_many_recipients_and_tables_change_no_answer_and_changes_are_seen_by_every_worker() -> None:
+    command = [sys.executable, "bench/governance.py", "--short"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "answers are right"
+    for kind in ("sqlite", "postgresql"):
+        assert f"{kind:10} change of a grant until 4 workers answer by it, 4 changes" in done.stdout
+
+
 def test_every_bar_belongs_to_a_figure_of_the_table_of_scenarios(bench: Any) -> None:
     bars, scenarios = bench("bars"), bench("scenarios")
     sizes = {

@@ -166,6 +166,16 @@ def test_the_file_of_the_earlier_key_is_taken_over_once(postgresql, tmp_path, na
     with gateway.running():
         assert names(place) == ["bob"]
     assert file.read_bytes() == before
+    # Empty tables in its place: what was deleted since does not come back.
+    gateway.settings["gateway"]["database"] = at(postgresql.place(postgresql.new_database()))
+    gateway.write()
+    refused = gateway.command(operation="serve")
+    assert refused.returncode == 1
+    assert "restore the database from its backup" in refused.stderr
+    assert refused.stderr.count("\n") < 4
+    (tmp_path / f"{name}.taken-over").unlink()
+    with gateway.running():
+        assert b'"alice"' in gateway.admin("GET", "/recipients")[1]
 
 
 def test_a_file_of_the_earlier_release_under_a_running_server_is_brought_up_to_date(tmp_path):
