@@ -7,7 +7,7 @@ and answers in bytes; no redirect is followed. Errors have nothing of an answer 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,9 +18,9 @@ from gateway.config.unity_catalog import UnityCatalog
 from gateway.web.public_addresses import PublicResolver, proxy_hosts
 
 REQUEST_SECONDS = 60.0
-MAX_ANSWER_BYTES = 32 * 1024 * 1024
-PAGE_TABLES = 50
-"""Databricks accepts no more tables in one page."""
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+PAGE_TABLES = (50, 8, 1)
+"""Tables in one page; fewer after an answer that is too long. Databricks accepts no more than the first."""
 
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _NO_RIGHT = (403, 404)
@@ -36,6 +36,14 @@ class CatalogError(Exception):
     def __init__(self, text: str, *, is_of_schema: bool = False) -> None:
         super().__init__(text)
         self.is_of_schema = is_of_schema
+
+
+class AnswerTooLong(CatalogError):
+    """Raised for an answer of more than `MAX_ANSWER_BYTES`."""
+
+    def __init__(self) -> None:
+        text = f"the catalog's answer has more than {MAX_ANSWER_BYTES} bytes"
+        super().__init__(text, is_of_schema=True)
 
 
 class CallsSpent(Exception):
@@ -88,8 +96,9 @@ class CatalogClient:
 
     async def schemas(self) -> AsyncIterator[str]:
         """Iterate over the names of the schemas. Raises CatalogError, CallsSpent."""
-        query = {"catalog_name": self._settings.catalog, "max_results": "0"}
-        async for page in self._pages("schemas", query):
+        # The server chooses the size of a page.
+        query = {"catalog_name": self._settings.catalog}
+        async for page in self._pages("schemas", query, sizes=(0,)):
             for schema in page.schemas or ():
                 yield schema.name
 
@@ -98,19 +107,31 @@ class CatalogClient:
         query = {
             "catalog_name": self._settings.catalog,
             "schema_name": schema,
-            "max_results": str(PAGE_TABLES),
             # What says of a table that other engines may not read its files.
             "include_manifest_capabilities": "true",
         }
-        async for page in self._pages("tables", query):
+        async for page in self._pages("tables", query, sizes=PAGE_TABLES):
             for table in page.tables or ():
                 yield table
 
-    async def _pages(self, path: str, query: Mapping[str, str]) -> AsyncIterator[_Page]:
-        """Iterate over pages. One may be empty and not the last."""
+    async def _pages(
+        self, path: str, query: Mapping[str, str], *, sizes: Sequence[int]
+    ) -> AsyncIterator[_Page]:
+        """Iterate over pages. One may be empty and not the last.
+
+        A page whose answer is too long is requested again with the next of the `sizes`.
+        """
         token: str | None = None
+        size, *smaller = sizes
         while True:
-            page = await self._page(path, query if token is None else {**query, "page_token": token})
+            asked = {**query, "max_results": str(size), **({} if token is None else {"page_token": token})}
+            try:
+                page = await self._page(path, asked)
+            except AnswerTooLong:
+                if not smaller:
+                    raise
+                size, *smaller = smaller
+                continue
             yield page
             if not page.next_page_token:
                 return
@@ -164,7 +185,7 @@ async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > limit:
-            raise CatalogError(f"the catalog's answer has more than {limit} bytes", is_of_schema=True)
+            raise AnswerTooLong
     return bytes(body)
 
 

@@ -42,7 +42,8 @@ POLL_SECONDS = 0.5
 START_SECONDS = 10.0
 """The start of a server waits so long for the first searches."""
 CONCURRENT_SEARCHES = 8
-"""Searches that hang do not count, so that they delay no other."""
+SLOT_SECONDS = 5.0
+"""A search counts as one of these for so long: those that hang delay others by no more."""
 PATIENCE_SECONDS = SEARCH_SECONDS + 30.0
 """A search that has no end after this time hangs, and counts as failed."""
 HANGS = f"a storage has not answered for {PATIENCE_SECONDS:g} s"
@@ -149,17 +150,18 @@ class Discoverer:
         known, keep_seconds = place.known, place.source.discovery.keep_seconds
         result = known.failed(HANGS)
         if not place.is_hanging:
-            async with self._slots:
-                result = await self._result(place)
+            result = await self._result(place)
         return await _on_thread(lambda: _compared(known, result, keep_seconds, place.tables))
 
     async def _result(self, place: _Place) -> SearchResult:
         known = place.known
-        running = _on_thread(search_of(self._storages(), place.source, known))
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                return await asyncio.shield(running)
-        except TimeoutError:
+            async with self._slots:
+                running = _on_thread(search_of(self._storages(), place.source, known))
+                await asyncio.wait([running], timeout=SLOT_SECONDS)
+            await asyncio.wait([running], timeout=PATIENCE_SECONDS)
+            if running.done():
+                return await running
             # Nothing can end the thread, so no second one waits for the same storage.
             place.abandoned = running
             running.add_done_callback(_forget_error)

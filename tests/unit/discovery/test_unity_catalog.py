@@ -284,10 +284,20 @@ def test_limits_of_tables_and_requests_end_a_search(catalog: Catalog) -> None:
 
 
 def test_an_answer_is_read_up_to_a_limit(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog_client, "MAX_ANSWER_BYTES", 10_000)
-    catalog.failing["tables", "hr"] = json_response({"tables": [{"name": "x" * 20_000}]})
+    monkeypatch.setattr(catalog_client, "MAX_ANSWER_BYTES", 15_000)
+    # A page of 50 tables is too long, and one of 8 tables is not.
+    for number in range(40):
+        catalog.add("wide", f"t{number:02}", f"s3://lake/w/wide/{number}", comment="x" * 1000)
     known = searched(catalog)
-    assert "more than 10000 bytes" in known.last.problem
+    assert known.last.problem == ""
+    assert sum(table.schema == "wide" for table in known.seen) == 40
+    asked = [query["max_results"] for path, query in catalog.asked if query.get("schema_name") == "wide"]
+    assert asked == ["50"] + ["8"] * 6
+    # One table whose entry is too long ends the listing of its schema alone.
+    catalog.add("hr", "wider", "s3://lake/w/wider", comment="x" * 20_000)
+    known = searched(catalog, known)
+    assert "more than 15000 bytes" in known.last.problem
+    assert len(known.seen) == 43
 
 
 def test_refusals_are_bounded(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:

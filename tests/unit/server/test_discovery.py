@@ -260,6 +260,7 @@ async def test_searches_that_hang_end_and_stop_no_other(
     real = searches.search
     monkeypatch.setattr(searches, "search", search)
     monkeypatch.setattr(discovery, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(discovery, "SLOT_SECONDS", 0.1)
     changed = settings(warehouse)
     count = discovery.CONCURRENT_SEARCHES + 4
     changed["shares"] += [
