@@ -147,17 +147,14 @@ class Discoverer:
 
     async def _found(self, place: _Place) -> _Found:
         """Search a place on a thread. A search that hangs is given up, and says nothing about any table."""
-        known, keep_seconds = place.known, place.source.discovery.keep_seconds
-        result = known.failed(HANGS)
-        if not place.is_hanging:
-            result = await self._result(place)
-        return await _on_thread(lambda: _compared(known, result, keep_seconds, place.tables))
+        result = HANGS if place.is_hanging else await self._result(place)
+        return await _on_thread(lambda: _compared(place, result))
 
-    async def _result(self, place: _Place) -> SearchResult:
-        known = place.known
+    async def _result(self, place: _Place) -> SearchResult | str:
+        """Return the result of a search, or why there is none."""
         try:
             async with self._slots:
-                running = _on_thread(search_of(self._storages(), place.source, known))
+                running = _on_thread(search_of(self._storages(), place.source, place.known))
                 await asyncio.wait([running], timeout=SLOT_SECONDS)
             await asyncio.wait([running], timeout=PATIENCE_SECONDS)
             if running.done():
@@ -165,10 +162,10 @@ class Discoverer:
             # Nothing can end the thread, so no second one waits for the same storage.
             place.abandoned = running
             running.add_done_callback(_forget_error)
-            return known.failed(HANGS)
         except Exception as error:
             log.exception("the search of %s failed; it is tried again", place.source.shown)
-            return known.failed(type(error).__name__)
+            return type(error).__name__
+        return HANGS
 
     async def _publish(self) -> None:
         async with self._taking:
@@ -179,11 +176,10 @@ class Discoverer:
     def _report(self, place: _Place, found: _Found) -> None:
         """Count a search, and log what is new about it."""
         result, name = found.known.last, place.source.shown
-        refused = (*result.refused, *found.refused)
         outcome = "complete" if not result.problem else "partial" if result.tables else "failed"
         self._metrics.searches.labels(outcome).inc()
         self._metrics.tables.labels(name).set(len(found.tables))
-        self._metrics.refused.labels(name).set(len(refused))
+        self._metrics.refused.labels(name).set(len(found.refused))
         self._metrics.incomplete.labels(name).set(1 if result.problem else 0)
         self._metrics.calls.labels(name).set(result.calls)
         for limit in LIMITS:
@@ -194,12 +190,11 @@ class Discoverer:
             log.info("the search of %s is complete again", name)
         if len(found.tables) != len(place.tables):
             log.info("%d tables are discovered in %s", len(found.tables), name)
-        new = [one for one in refused if one not in place.refused]
-        for one in new[:LOGGED_REFUSALS]:
+        for one in found.new_refusals[:LOGGED_REFUSALS]:
             log.warning("%s is not shared by %s: %s", ascii(one.name), name, one.reason)
-        if len(new) > LOGGED_REFUSALS:
-            log.warning("%d more are not shared by %s", len(new) - LOGGED_REFUSALS, name)
-        place.refused = frozenset(refused)
+        if len(found.new_refusals) > LOGGED_REFUSALS:
+            log.warning("%d more are not shared by %s", len(found.new_refusals) - LOGGED_REFUSALS, name)
+        place.refused = found.refused
 
 
 class _Place:
@@ -226,17 +221,23 @@ class _Found:
 
     known: KnownTables
     tables: tuple[FoundTable, ...]
-    refused: tuple[Refusal, ...]
+    refused: frozenset[Refusal]
+    new_refusals: tuple[Refusal, ...]
     is_changed: bool
 
 
-def _compared(
-    known: KnownTables, result: SearchResult, keep_seconds: float, tables: tuple[FoundTable, ...]
-) -> _Found:
-    """Return what a search has changed. Slow for thousands of tables."""
-    after = known.after(result, now_seconds=time.monotonic(), keep_seconds=keep_seconds)
-    distinct, refused = after.distinct()
-    return _Found(after, distinct, refused, distinct != tables)
+def _compared(place: _Place, result: SearchResult | str) -> _Found:
+    """Return what a search has changed; a text says why it has no result. Slow for thousands of tables."""
+    known = place.known
+    after = known.after(
+        known.failed(result) if isinstance(result, str) else result,
+        now_seconds=time.monotonic(),
+        keep_seconds=place.source.discovery.keep_seconds,
+    )
+    tables, clashing = after.distinct()
+    refused = (*after.last.refused, *clashing)
+    new = tuple(one for one in refused if one not in place.refused)
+    return _Found(after, tables, frozenset(refused), new, tables != place.tables)
 
 
 def _on_thread(work: Callable[[], T]) -> asyncio.Future[T]:

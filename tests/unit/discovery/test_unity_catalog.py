@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from gateway.discovery import catalog_client, unity_catalog
 from gateway.discovery.known_tables import KnownTables
 from gateway.discovery.searches import search_once
 from gateway.discovery.unity_catalog import search_catalog
+from gateway.server.self_signed import self_signed_pair
 from gateway.storage.registry import Storages
 
 WITHIN = ["s3://lake/w"]
@@ -113,6 +117,15 @@ def test_a_name_of_the_catalog_is_not_read_as_a_form_of_names(catalog: Catalog) 
         ("abfss://lake@acct.dfs.core.evil.example/w/t", "not in `within`"),
         ("http://169.254.169.254/latest", "in no storage"),
         ("dbfs:/w/t", "in no storage"),
+        ("S3://lake/w/./t", "in no storage"),
+        ("s3://lake@other/w/t", "in no storage"),
+        ("s3://LAKE/w/t", "not in `within`"),
+        ("s3://lake-s3alias/w/t", "not in `within`"),
+        ("s3://lake/W/t", "not in `within`"),
+        ("s3://lake/w%2F..%2Fsecret", "not in `within`"),
+        ("file:///w/%2e%2e/etc", "in no storage"),
+        ("https://acct.blob.core.windows.net/lake/w/%2e%2e/x", "in no storage"),
+        ("https://lake.s3.amazonaws.com/w/t", "in no storage"),
         ("", "has no location"),
         (None, "has no location"),
     ],
@@ -341,6 +354,34 @@ def test_a_name_with_a_private_address_is_not_asked(
     assert source.discovery.unity_catalog is not None
     result = search_catalog(source, source.discovery.unity_catalog, KnownTables())
     assert "private address" in result.problem
+
+
+def test_only_a_trusted_certificate_is_that_of_a_catalog(tmp_path: Path) -> None:
+    pair = tmp_path / "pair.pem"
+    pair.write_bytes(self_signed_pair("127.0.0.1"))
+    with running_catalog(pair, token="sec-ret") as catalog:
+        (tmp_path / "w").mkdir()
+        catalog.add("hr", "people", f"{tmp_path}/w/people")
+        config = configured(catalog, token="sec-ret", within=[f"{tmp_path}/w"])
+        file = tmp_path / "share.yaml"
+        file.write_text(config.text)
+
+        def checked(**variables: str) -> str:
+            # A process reads the trusted authorities once.
+            command = [sys.executable, "-P", "-m", "gateway", "check", "-c", str(file)]
+            run = subprocess.run(
+                command, env=os.environ | variables, capture_output=True, text=True, check=False, timeout=60
+            )
+            return run.stdout
+
+        untrusted = checked()
+        assert "the search is not complete: the catalog cannot be reached" in untrusted
+        assert "certificate" in untrusted
+        assert catalog.asked == [], "no token was sent"
+        trusted = checked(SSL_CERT_FILE=str(pair))
+        assert "s: 1 tables found in the catalog 'main'" in trusted
+        assert "not complete" not in trusted
+        assert "sec-ret" not in untrusted + trusted
 
 
 def test_a_search_of_commands_has_both_kinds(catalog: Catalog, tmp_path: Path) -> None:
