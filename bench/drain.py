@@ -1,17 +1,20 @@
 """Reads one answer over a raw socket and computes the digest of its files, at the least cost for the client.
 
-    python bench/drain.py PORT PATH [--token TOKEN] [--delta] [--body JSON]
+    python bench/drain.py PORT PATH [--token TOKEN] [--delta] [--body JSON] [--hold BYTES]
 
 Prints the status, files, bytes, seconds to the first and to the last byte, and the digest: the sum of the
 file ids modulo 2**128. In both formats the ids are those of the parquet format, the MD5 of the path, so the
-digest is that of `expected.json` beside the log. Ids are collected while the answer arrives and summed
-afterwards.
+digest is that of `expected.json` beside the log. An answer of at most `--hold` bytes is read into memory
+whose pages exist before the request, and is searched for ids after its time is taken: a client that searches
+while it reads takes a core, and the time of an answer would be its own. A longer answer is searched piece by
+piece.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import os
 import socket
 import time
@@ -22,7 +25,7 @@ FIELD = b'"id":"'
 ID = 32
 LEAST_LINE = 200
 """The bytes between two ids at least, which the search skips. A shorter line would change the digest."""
-BUFFER_BYTES = 1 << 20
+RECEIVE_BYTES = 1 << 20
 FEW = 100
 TOKEN_VARIABLE = "BENCH_TOKEN"
 
@@ -48,7 +51,7 @@ class Ids:
         self.found = bytearray()
         self._from = 0
 
-    def feed(self, buffer: bytearray, end: int) -> int:
+    def feed(self, buffer: bytearray | mmap.mmap, end: int) -> int:
         """Take the ids of the first `end` bytes; return how many of them belong to the next piece."""
         position = self._from
         while True:
@@ -109,25 +112,31 @@ def request(path: str, token: str, body: str, *, delta: bool = False) -> bytes:
     return "\r\n".join([*headers, "", body]).encode()
 
 
-def drain(port: int, path: str, token: str, body: str = "{}", *, delta: bool = False) -> Answer:
-    """Read one answer to its end."""
-    buffer = bytearray(BUFFER_BYTES)
+def drain(
+    port: int, path: str, token: str, body: str = "{}", *, delta: bool = False, hold: int = 0
+) -> Answer:
+    """Read one answer to its end. `hold`: bytes to read before they are searched, at least one read."""
+    size = max(hold, RECEIVE_BYTES)
+    buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
     view = memoryview(buffer)
     ids = Ids()
-    received = rest = 0
+    received = end = 0
     first = None
     head = b""
     with socket.create_connection(("127.0.0.1", port), timeout=600) as connection:
         started = time.perf_counter()
         connection.sendall(request(path, token, body, delta=delta))
-        while count := connection.recv_into(view[rest:]):
+        while count := connection.recv_into(view[end : end + RECEIVE_BYTES]):
             first = first or time.perf_counter()
             head = head or bytes(view[: min(count, 64)])
             received += count
-            end = rest + count
-            rest = ids.feed(buffer, end)
-            buffer[:rest] = buffer[end - rest : end]
+            end += count
+            if end == size:
+                rest = ids.feed(buffer, end)
+                buffer[:rest] = buffer[end - rest : end]
+                end = rest
         ended = time.perf_counter()
+    ids.feed(buffer, end)
     status = int(head.split(b" ", 2)[1])
     times = ((first or ended) - started, ended - started)
     return Answer(status, ids.count, received, *times, ids.digest(), ids.few())
@@ -141,8 +150,16 @@ def main() -> None:
     parser.add_argument("--token", default=os.environ.get(TOKEN_VARIABLE, ""))
     parser.add_argument("--delta", action="store_true")
     parser.add_argument("--body", default="{}")
+    parser.add_argument("--hold", type=int, default=0, metavar="BYTES")
     arguments = parser.parse_args()
-    answer = drain(arguments.port, arguments.path, arguments.token, arguments.body, delta=arguments.delta)
+    answer = drain(
+        arguments.port,
+        arguments.path,
+        arguments.token,
+        arguments.body,
+        delta=arguments.delta,
+        hold=arguments.hold,
+    )
     print(json.dumps(asdict(answer)))
 
 

@@ -30,6 +30,9 @@ PACKAGE = Path(gateway.__file__).parent.parent
 STARTS = 3
 START_SECONDS = 180
 STOP_SECONDS = 30
+HELD_BYTES = 3 << 29
+LINE_BYTES = 1000
+"""More than a line has beside the file's path and statistics, in each format."""
 SHARE = "share"
 SCHEMA = "schema"
 
@@ -166,7 +169,9 @@ class Client:
         self, table: Table, expected: Expected | None, body: str = "{}", *, delta: bool = False
     ) -> Answer:
         """Read one answer. Raises AssertionError unless it has the expected files."""
-        command = script("drain.py", str(self.port), self.path(table), "--body", body)
+        files = expected.files if expected else 0
+        hold = min(files * (table.text_bytes // table.expected.files + LINE_BYTES), HELD_BYTES)
+        command = script("drain.py", str(self.port), self.path(table), "--body", body, "--hold", str(hold))
         found = Answer(
             **run([*command, *(["--delta"] if delta else [])], **{TOKEN_VARIABLE: self.token}).answer
         )
