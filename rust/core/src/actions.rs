@@ -102,7 +102,7 @@ impl DeletionVectorDescriptor {
 }
 
 /// The partition values of a set of files that share them.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionTuple {
     /// One value for each of `Metadata::partition_columns`, in that order; an empty string is already null.
     pub values: Box<[Option<Box<str>>]>,

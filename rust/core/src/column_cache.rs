@@ -4,12 +4,17 @@
 //! their snapshot, so a new version only needs to know which rows are dead. Columns are built by the first scan that
 //! reads a checkpoint to its end; of several such scans only one builds. Eviction is LRU; running scans keep evicted
 //! columns until they end.
+//!
+//! The files that a predicate selects from a checkpoint are kept as small columns of their own, so a query that is
+//! repeated does not read the log while the columns of all files do not exist, or do not fit. They share an eighth of the
+//! budget, since every predicate has its own.
 
 mod batch;
 mod builder;
 mod columns_file;
 mod disk;
 mod key;
+mod selection;
 mod state;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -20,6 +25,7 @@ pub use builder::{ColumnsBuilder, Pushed};
 use disk::Begun;
 pub use disk::{DiskCache, DiskCounts};
 pub use key::{ColumnsKey, Decoding, columns_digest};
+pub use selection::SelectionBuilder;
 pub(crate) use state::Allocation;
 use state::{Entry, Item, Retained, Slot, State, keep_within_budget};
 
@@ -218,15 +224,32 @@ impl ColumnCache {
         };
         let counted = columns.bytes();
         let mut state = self.lock();
-        if let Some(Slot::Ready { columns: found, bytes, .. }) = state.slots.get_mut(key)
-            && Arc::ptr_eq(found, &columns)
-        {
-            let before = std::mem::replace(bytes, counted);
-            state.used_bytes = state.used_bytes - before + counted;
-            let too_large = state.remove_too_large(key);
-            keep_within_budget(state);
-            drop(too_large);
-        }
+        state.resize(key, &columns, counted);
+        let too_large = state.remove_too_large(key);
+        let most = state.most_selected_bytes();
+        let selections = state.shrink_selections(most);
+        keep_within_budget(state);
+        drop((too_large, selections));
+    }
+
+    /// Returns a selection that is in memory, and marks it as used. Never blocks.
+    #[must_use]
+    pub fn selection(&self, key: &ColumnsKey) -> Option<Arc<CachedColumns>> {
+        let mut state = self.lock();
+        let now = state.tick();
+        let Some(Slot::Ready { columns, last_used, .. }) = state.slots.get_mut(key) else { return None };
+        let (columns, before) = (Arc::clone(columns), std::mem::replace(last_used, now));
+        state.mark_used(before, now);
+        Some(columns)
+    }
+
+    /// Begins to collect the files of a selection. Returns `None` if it exists, or if nothing is cached.
+    #[must_use]
+    pub fn collect_selection(self: &Arc<Self>, key: &ColumnsKey) -> Option<SelectionBuilder> {
+        let state = self.lock();
+        let is_wanted = state.budget_bytes > 0 && !state.slots.contains_key(key);
+        drop(state);
+        is_wanted.then(|| SelectionBuilder::new(Arc::clone(self), *key))
     }
 
     /// Caches an item of a table and returns its number. Returns `None` if it does not fit, without evicting

@@ -47,6 +47,8 @@ pub use limit::Limit;
 pub use rule::{BoundRule, Rule, RuleKey, RuleVerdicts};
 pub use stats::StatsCache;
 
+use sha2::{Digest, Sha256};
+
 use bind::{Binder, Bound, BoundColumn};
 use expression::Expression;
 use plan::{MAY, MUST, Plan};
@@ -74,6 +76,25 @@ pub struct HintProblem {
 
 /// Maximum number of reported problems.
 const MAX_PROBLEMS: usize = 32;
+
+impl Hints {
+    /// A digest of the hints as they were sent.
+    fn key(&self) -> PredicateKey {
+        let mut digest = Sha256::new();
+        let mut add = |text: &str| {
+            // The length keeps ("ab","c") from ("a","bc").
+            digest.update((text.len() as u64).to_le_bytes());
+            digest.update(text.as_bytes());
+        };
+        add(&self.sql.len().to_string());
+        self.sql.iter().chain(&self.json).for_each(|text| add(text));
+        digest.finalize().into()
+    }
+}
+
+/// Identifies the hints of a predicate: a digest of them. Of predicates of one metadata, those with the same key select
+/// the same files.
+pub type PredicateKey = [u8; 32];
 
 /// The kind of values that decide a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,6 +141,7 @@ pub struct Predicate {
     whole: Plan,
     conjuncts: Vec<Conjunct>,
     certain: bool,
+    key: PredicateKey,
 }
 
 impl Predicate {
@@ -131,6 +153,7 @@ impl Predicate {
             whole: Plan::new(Bound::Always, &[]),
             conjuncts: Vec::new(),
             certain: true,
+            key: PredicateKey::default(),
         }
     }
 
@@ -170,7 +193,7 @@ impl Predicate {
                 }
             }
         }
-        let predicate = Self::of(binder.columns, bound);
+        let predicate = Self::of(binder.columns, bound, hints.key());
         if predicate.whole.is_capped {
             let reason = format!("of more than {} conditions the last prune nothing", plan::MAX_LEAVES);
             problems.push(HintProblem { hint: "all hints".into(), reason });
@@ -179,7 +202,7 @@ impl Predicate {
         (predicate, problems)
     }
 
-    fn of(columns: Vec<BoundColumn>, bound: Vec<(String, Bound)>) -> Self {
+    fn of(columns: Vec<BoundColumn>, bound: Vec<(String, Bound)>, key: PredicateKey) -> Self {
         let conjuncts = bound
             .iter()
             .filter(|(text, _)| !text.is_empty())
@@ -188,7 +211,13 @@ impl Predicate {
         let whole = Bound::And(bound.into_iter().map(|(_, bound)| bound).collect());
         let whole = Plan::new(whole, &columns);
         let certain = whole.root == plan::Node::Constant(MAY | MUST);
-        Self { columns, whole, conjuncts, certain }
+        Self { columns, whole, conjuncts, certain, key }
+    }
+
+    /// The key of the hints.
+    #[must_use]
+    pub fn key(&self) -> PredicateKey {
+        self.key
     }
 
     /// Returns whether every file is kept.

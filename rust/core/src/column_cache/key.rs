@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::actions::Metadata;
+use crate::predicate::{PredicateKey, RuleKey};
 use crate::schema::COLUMN_MAPPING_MODE;
 use crate::segment::CheckpointFiles;
 
@@ -16,6 +17,19 @@ pub struct ColumnsKey {
 }
 
 impl ColumnsKey {
+    /// The key of the files that a predicate, and a rule, select from these columns. `delta_fields`: whether the fields
+    /// are decoded that only the delta format has. The key of the columns has the metadata that both are bound to.
+    #[must_use]
+    pub fn of_selection(&self, predicate: PredicateKey, rule: Option<RuleKey>, delta_fields: bool) -> Self {
+        let mut digest = Sha256::new();
+        digest.update(b"selection");
+        digest.update(self.digest);
+        digest.update(predicate);
+        digest.update(rule.unwrap_or_default());
+        digest.update([u8::from(rule.is_some()), u8::from(delta_fields)]);
+        Self { table: self.table, digest: digest.finalize().into() }
+    }
+
     /// The name of the file with the columns, which says nothing of the table.
     pub(super) fn file_name(&self) -> String {
         self.digest.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))

@@ -7,6 +7,9 @@ use std::sync::{Arc, MutexGuard};
 use super::batch::CachedColumns;
 use super::key::ColumnsKey;
 
+/// The part of the budget that selections may have. Whoever sends many predicates does not evict whole columns.
+const SELECTIONS_SHARE: usize = 8;
+
 /// A shared part of memory, identified by its address. It counts once for all holders.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allocation {
@@ -31,6 +34,8 @@ pub(super) struct State {
     pub(super) parts: HashMap<usize, (usize, usize)>,
     /// Tables whose columns do not fit.
     pub(super) too_large: HashMap<u64, TooLarge>,
+    /// Bytes of selections, also of those that are collected: a part of `used_bytes`.
+    pub(super) selected_bytes: usize,
     /// Number of misses by key.
     pub(super) missed: HashMap<ColumnsKey, u32>,
     /// Evictable entries, the least recently used first.
@@ -42,13 +47,13 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) enum Slot {
     /// A scan is building it and holds these bytes.
-    Building {
-        bytes: usize,
-    },
+    Building { bytes: usize },
     Ready {
         columns: Arc<CachedColumns>,
         bytes: usize,
         last_used: u64,
+        /// Whether these are selected files of a checkpoint.
+        is_selection: bool,
     },
 }
 
@@ -88,10 +93,88 @@ impl State {
 
     /// Adds columns as the most recently used ones.
     pub(super) fn insert(&mut self, key: ColumnsKey, columns: Arc<CachedColumns>, bytes: usize) {
+        self.insert_slot(key, columns, bytes, false);
+    }
+
+    /// Adds a selection as the most recently used one.
+    pub(super) fn insert_selection(&mut self, key: ColumnsKey, columns: Arc<CachedColumns>, bytes: usize) {
+        self.selected_bytes += bytes;
+        self.insert_slot(key, columns, bytes, true);
+    }
+
+    fn insert_slot(
+        &mut self,
+        key: ColumnsKey,
+        columns: Arc<CachedColumns>,
+        bytes: usize,
+        is_selection: bool,
+    ) {
         let last_used = self.tick();
         self.used_bytes += bytes;
         self.uses.insert(last_used, Entry::Columns(key));
-        self.slots.insert(key, Slot::Ready { columns, bytes, last_used });
+        self.slots.insert(key, Slot::Ready { columns, bytes, last_used, is_selection });
+    }
+
+    /// The bytes that all selections may have together.
+    pub(super) fn most_selected_bytes(&self) -> usize {
+        self.budget_bytes / SELECTIONS_SHARE
+    }
+
+    /// Counts bytes of a selection that is collected, and evicts selections for them. Returns false if there is no room
+    /// beside others that are collected.
+    #[must_use]
+    pub(super) fn reserve_selected(&mut self, bytes: usize) -> (bool, Evicted) {
+        let most = self.most_selected_bytes();
+        let mut evicted = self.shrink_selections(most.saturating_sub(bytes));
+        let has_room = self.selected_bytes.saturating_add(bytes) <= most;
+        if has_room {
+            self.selected_bytes += bytes;
+            self.used_bytes += bytes;
+            evicted.extend(self.shrink(self.budget_bytes));
+        }
+        (has_room, evicted)
+    }
+
+    /// Takes bytes of [`Self::reserve_selected`] back.
+    pub(super) fn release_selected(&mut self, bytes: usize) {
+        self.selected_bytes -= bytes;
+        self.used_bytes -= bytes;
+    }
+
+    /// Replaces the size of columns, of which more was built.
+    pub(super) fn resize(&mut self, key: &ColumnsKey, columns: &Arc<CachedColumns>, counted: usize) {
+        if let Some(Slot::Ready { columns: known, bytes, is_selection, .. }) = self.slots.get_mut(key)
+            && Arc::ptr_eq(known, columns)
+        {
+            let before = std::mem::replace(bytes, counted);
+            self.used_bytes = self.used_bytes - before + counted;
+            if *is_selection {
+                self.selected_bytes = self.selected_bytes - before + counted;
+            }
+        }
+    }
+
+    /// Evicts the least recently used selections until their bytes are at most `most`.
+    #[must_use]
+    pub(super) fn shrink_selections(&mut self, most: usize) -> Evicted {
+        let mut evicted = Vec::new();
+        if self.selected_bytes <= most {
+            return evicted;
+        }
+        let is_selection = |entry: &&Entry| match entry {
+            Entry::Columns(key) => {
+                matches!(self.slots.get(key), Some(Slot::Ready { is_selection: true, .. }))
+            }
+            Entry::Retained(_) => false,
+        };
+        let selections: Vec<Entry> = self.uses.values().filter(is_selection).cloned().collect();
+        for entry in selections {
+            if self.selected_bytes <= most {
+                break;
+            }
+            evicted.extend(self.remove(&entry));
+        }
+        evicted
     }
 
     pub(super) fn mark_used(&mut self, before: u64, now: u64) {
@@ -112,11 +195,11 @@ impl State {
     /// Those of a file are mapped again when they are used again.
     #[must_use]
     pub(super) fn remove_too_large(&mut self, key: &ColumnsKey) -> Option<Item> {
-        let Some(Slot::Ready { columns, bytes, .. }) = self.slots.get(key) else { return None };
+        let Some(Slot::Ready { columns, bytes, is_selection, .. }) = self.slots.get(key) else { return None };
         if *bytes <= self.budget_bytes {
             return None;
         }
-        if !columns.is_mapped() {
+        if !columns.is_mapped() && !is_selection {
             let too_large = TooLarge { files: columns.files(), bytes: *bytes };
             self.too_large.insert(key.table, too_large);
         }
@@ -143,8 +226,11 @@ impl State {
                     self.used_bytes -= bytes;
                     None
                 }
-                Slot::Ready { columns, bytes, last_used } => {
+                Slot::Ready { columns, bytes, last_used, is_selection } => {
                     self.used_bytes -= bytes;
+                    if is_selection {
+                        self.selected_bytes -= bytes;
+                    }
                     self.uses.remove(&last_used);
                     Some(columns)
                 }

@@ -328,3 +328,84 @@ fn all_of_the_metadata_that_decoding_depends_on_is_part_of_the_key() {
 fn without_a_budget_nothing_is_built() {
     assert!(Arc::new(ColumnCache::new(0)).claim_build(&key(1), Some(1000)).is_none());
 }
+
+/// Collects a selection of `files` files; returns whether all of them had room.
+fn select(cache: &Arc<ColumnCache>, selection: u8, files: usize) -> bool {
+    let key = key(1).of_selection([selection; 32], None, true);
+    let mut builder = cache.collect_selection(&key).unwrap();
+    let has_room = builder.push(&batch(files).files);
+    if has_room {
+        builder.finish();
+    }
+    has_room
+}
+
+#[test]
+fn selections_share_an_eighth_of_the_budget_and_never_evict_columns() {
+    let cache = Arc::new(ColumnCache::new(8 * 4 * thousand_bytes()));
+    fill(&cache, 2, 20_000);
+    let columns = cache.used_bytes();
+    let is_kept = |selection: u8| {
+        cache.selection(&key(1).of_selection([selection; 32], None, true)).is_some_and(|kept| kept.len() == 1)
+    };
+    for selection in 0..100 {
+        assert!(select(&cache, selection, 1000));
+        assert!(is_kept(selection));
+        assert!(is_kept(0), "the least recently used one is evicted");
+        assert!(cache.used_bytes() <= columns + 4 * thousand_bytes(), "{selection}");
+    }
+    assert!((1..97).all(|selection| !is_kept(selection)));
+    assert!(!select(&cache, 200, 5000), "it exceeds the share");
+    assert!(cache.has(&key(2)));
+    cache.forget(1);
+    assert_eq!(cache.used_bytes(), columns);
+}
+
+#[test]
+fn selections_that_are_collected_at_once_share_the_same_eighth() {
+    let cache = Arc::new(ColumnCache::new(8 * 4 * thousand_bytes()));
+    let files = batch(1000);
+    let mut builders: Vec<_> = (0..8)
+        .map(|number| cache.collect_selection(&key(1).of_selection([number; 32], None, true)).unwrap())
+        .collect();
+    let with_room =
+        builders.iter_mut().filter_map(|builder| builder.push(&files.files).then_some(())).count();
+    assert!((1..=4).contains(&with_room), "{with_room}");
+    assert!(cache.used_bytes() <= 4 * thousand_bytes());
+    drop(builders);
+    assert_eq!(cache.used_bytes(), 0);
+}
+
+#[test]
+fn statistics_and_ids_of_a_selection_count() {
+    let cache = Arc::new(ColumnCache::new(8 * 4 * thousand_bytes()));
+    assert!(select(&cache, 1, 1000) && select(&cache, 2, 1000));
+    let before = cache.used_bytes();
+    let key = key(1).of_selection([1; 32], None, true);
+    let columns = cache.selection(&key).unwrap();
+    assert!(columns.batch(0).unwrap().unwrap().ids(IdScheme::Delta, 1000).is_some());
+    cache.update_size(&key);
+    assert_eq!(cache.used_bytes(), before + 1000 * 32);
+    cache.set_budget(8 * thousand_bytes());
+    assert!(cache.used_bytes() <= 8 * thousand_bytes());
+    cache.update_size(&key);
+    assert!(cache.used_bytes() <= thousand_bytes(), "the share follows the budget");
+}
+
+#[test]
+fn a_selection_is_that_of_its_predicate_rule_fields_and_columns() {
+    let columns = ColumnsKey { table: 1, digest: [1; 32] };
+    let keys = [
+        columns,
+        columns.of_selection([0; 32], None, false),
+        columns.of_selection([0; 32], None, true),
+        columns.of_selection([0; 32], Some([0; 32]), false),
+        columns.of_selection([0; 32], Some([2; 32]), false),
+        columns.of_selection([2; 32], None, false),
+        ColumnsKey { table: 1, digest: [2; 32] }.of_selection([0; 32], None, false),
+        ColumnsKey { table: 2, digest: [1; 32] }.of_selection([0; 32], None, false),
+    ];
+    for (place, key) in keys.iter().enumerate() {
+        assert!(!keys[..place].contains(key), "{place}");
+    }
+}

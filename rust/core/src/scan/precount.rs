@@ -41,7 +41,8 @@ impl Scan {
 
     fn is_in_memory(&self) -> bool {
         let is_cached = || self.cache.as_ref().is_some_and(|(cache, key)| cache.get(key).is_some());
-        self.snapshot.segment().checkpoint.is_none() || is_cached()
+        let is_selected = || self.selection_key().is_some_and(|(cache, key)| cache.has(&key));
+        self.snapshot.segment().checkpoint.is_none() || is_cached() || is_selected()
     }
 
     pub(super) fn look_ahead(&mut self, until: Instant, most_kept: u64) -> Result<Option<Precount>> {

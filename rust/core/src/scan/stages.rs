@@ -5,21 +5,42 @@ use std::sync::Arc;
 use super::cursor::start_in;
 use super::read_ahead::{Measures, ReadAhead};
 use super::{Scan, ScanOptions};
-use crate::Result;
 use crate::actions::{FileBatch, RowIndices};
 use crate::checkpoint::{self, Needs, PartReader, PartReaders, Position, ReadOptions, Span};
-use crate::column_cache::{CachedBatch, CachedColumns, ColumnsBuilder, Pushed};
+use crate::column_cache::{
+    CachedBatch, CachedColumns, ColumnCache, ColumnsBuilder, ColumnsKey, Pushed, SelectionBuilder,
+};
 use crate::pool::Pool;
 use crate::snapshot::CHECKPOINT_SOURCE;
+use crate::{Error, Result};
 
 /// Batches of a selective predicate are small: a row group of them is decoded ahead.
 const FEW_BYTES_AHEAD: usize = 512 << 10;
 
+fn in_memory() -> Error {
+    Error::Internal { detail: "a selection in memory is damaged".into() }
+}
+
 #[derive(Debug)]
 pub(super) enum Stage {
-    Commits { next: usize },
-    Cached { columns: Arc<CachedColumns>, next: usize },
-    Log { batches: Box<ReadAhead<PartReaders, PartReader, FileBatch>>, builder: Option<ColumnsBuilder> },
+    Commits {
+        next: usize,
+    },
+    Cached {
+        columns: Arc<CachedColumns>,
+        next: usize,
+    },
+    /// The selected files of an earlier scan with the same predicate.
+    Selected {
+        columns: Arc<CachedColumns>,
+        next: usize,
+        key: ColumnsKey,
+    },
+    Log {
+        batches: Box<ReadAhead<PartReaders, PartReader, FileBatch>>,
+        builder: Option<ColumnsBuilder>,
+        selection: Option<Box<SelectionBuilder>>,
+    },
     End,
 }
 
@@ -49,8 +70,19 @@ impl Scan {
                         (batch, live)
                     })
                 }
-                Stage::Log { batches, builder } => match batches.next().transpose()? {
+                Stage::Selected { columns, next, .. } => {
+                    let found = columns.batch(*next).map_err(|_| in_memory())?;
+                    *next += 1;
+                    found.map(|batch| {
+                        let live = batch.live_rows(self.snapshot.seen());
+                        (batch, live)
+                    })
+                }
+                Stage::Log { batches, builder, selection } => match batches.next().transpose()? {
                     Some(mut files) => {
+                        if selection.as_mut().is_some_and(|selection| !selection.push(&files)) {
+                            *selection = None;
+                        }
                         if builder.is_some() {
                             files.prepare_for_cache();
                         }
@@ -109,11 +141,18 @@ impl Scan {
         match stage {
             Stage::Commits { .. } => self.stage = self.checkpoint_stage()?,
             Stage::Log { builder: Some(builder), .. } => builder.finish(),
-            Stage::Log { builder: None, .. }
-                if !self.options.predicate.is_trivial() || self.options.rule.is_some() =>
-            {
+            Stage::Log { builder: None, selection, .. } if self.is_filtered() => {
                 self.count_unseen();
                 self.record_whole_miss()?;
+                if let Some(selection) = selection {
+                    selection.finish();
+                }
+            }
+            Stage::Selected { key, .. } => {
+                self.count_unseen();
+                if let Some((cache, _)) = &self.cache {
+                    cache.update_size(&key);
+                }
             }
             Stage::Cached { .. } => {
                 if let Some((cache, key)) = &self.cache {
@@ -123,6 +162,18 @@ impl Scan {
             Stage::Log { builder: None, .. } | Stage::End => {}
         }
         Ok(())
+    }
+
+    /// Whether the reader of the log may drop files.
+    fn is_filtered(&self) -> bool {
+        !self.options.predicate.is_trivial() || self.options.rule.is_some()
+    }
+
+    /// The key of the files that this scan selects, before limits and a page cut them.
+    pub(super) fn selection_key(&self) -> Option<(&Arc<ColumnCache>, ColumnsKey)> {
+        let (cache, key) = self.cache.as_ref().filter(|_| self.is_filtered())?;
+        let rule = self.options.rule.as_ref().map(|rule| rule.key());
+        Some((cache, key.of_selection(self.options.predicate.key(), rule, self.options.delta_fields)))
     }
 
     /// Continues with the log in place of columns whose file was altered.
@@ -159,6 +210,11 @@ impl Scan {
         {
             let next = self.first_cached_batch(&columns);
             return Ok(Stage::Cached { columns, next });
+        }
+        let selected = self.selection_key().and_then(|(cache, key)| Some((cache.selection(&key)?, key)));
+        if let Some((columns, key)) = selected {
+            let next = self.first_cached_batch(&columns);
+            return Ok(Stage::Selected { columns, next, key });
         }
         // Only a full scan can build whole columns.
         let reads_all = self.options.reads_all();
@@ -197,7 +253,15 @@ impl Scan {
             batch: FileBatch::memory_bytes,
             few_bytes: FEW_BYTES_AHEAD,
         };
-        Ok(Stage::Log { batches: Box::new(ReadAhead::new(parts, measures, pool)), builder })
+        // Only a scan that reads to the end without a page's start sees all selected files.
+        let is_whole =
+            start.is_none() && self.options.max_files.is_none() && self.options.limit_hint.is_none();
+        let selection = self
+            .selection_key()
+            .filter(|_| builder.is_none() && is_whole)
+            .and_then(|(cache, key)| cache.collect_selection(&key))
+            .map(Box::new);
+        Ok(Stage::Log { batches: Box::new(ReadAhead::new(parts, measures, pool)), builder, selection })
     }
 
     /// Returns the filters for the reader of the checkpoint. Whole columns are built without any.

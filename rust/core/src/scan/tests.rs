@@ -13,7 +13,7 @@ use crate::checkpoint::tests::{add, add_row, protocol_row};
 use crate::column_cache::DiskCache;
 use crate::log_path::commit_name;
 use crate::pool::Pool;
-use crate::predicate::Hints;
+use crate::predicate::{Hints, Rule};
 use crate::segment::log_file_path;
 use crate::snapshot::{CHECKPOINT_SOURCE, TimeTravel};
 use crate::stop::Stop;
@@ -164,6 +164,108 @@ fn a_predicate_finds_the_same_files_in_the_log_and_in_hot_columns_and_counts_all
         assert_eq!(warm_outcome.considered, 60);
         assert_eq!(warm_outcome.considered - warm_outcome.pruned_by_partition, from_log.len() as u64);
         assert!(outcome.pruned_by_partition <= warm_outcome.pruned_by_partition);
+    }
+}
+
+/// The files and counts of all pages of a version, and the number of rows of the checkpoint that were read for them.
+fn read_version(table: &Arc<Table>, version: i64, options: &ScanOptions) -> (Vec<Value>, Vec<Outcome>, u64) {
+    let snapshot = table.snapshot_at(TimeTravel::Version(version)).unwrap();
+    snapshot.totals_within(options.rule.as_ref(), &Stop::default()).unwrap();
+    let (mut files, mut outcomes, mut rows_read) = (Vec::new(), Vec::new(), 0);
+    let mut options = options.clone();
+    loop {
+        let mut scan =
+            Scan::new(Arc::clone(&snapshot), table.column_cache(&snapshot), options.clone()).unwrap();
+        while let Some(Selected { batch, rows }) = scan.next_files().unwrap() {
+            files.extend(rows.iter().map(|row| add(&batch.files, *row as usize).2));
+        }
+        rows_read += scan.rows_read.load(std::sync::atomic::Ordering::Relaxed);
+        outcomes.push(scan.outcome());
+        match &outcomes[outcomes.len() - 1].next_cursor {
+            Some(cursor) => options.after = Some(Cursor::parse(cursor).unwrap()),
+            None => return (files, outcomes, rows_read),
+        }
+    }
+}
+
+#[test]
+fn a_repeated_predicate_reads_nothing_of_the_checkpoint_again_and_finds_the_same() {
+    let log = Log::new();
+    let (cold, warm) = (table_of(&log, 0, dated_row), table_of(&log, 64 << 20, dated_row));
+    let rule = |condition: &str| {
+        let rule = Rule::parse(&[condition.to_owned()], &[]).unwrap();
+        rule.bind(snapshot(&cold).metadata()).unwrap()
+    };
+    let rules = [None, Some(rule("day < DATE '2024-01-03'")), Some(rule("day = DATE '2024-01-03'"))];
+    // The first look at the latest version forgets what was read of a table with another id.
+    assert_eq!(snapshot(&warm).version(), 10);
+    let mut selections = 0;
+    for rule in rules {
+        for sql in ["day = DATE '2024-01-01'", "day > DATE '2024-01-01' AND id > 20", "id = 30", "id < 0"] {
+            for delta_fields in [false, true] {
+                let whole = ScanOptions {
+                    predicate: by_sql(&cold, sql),
+                    rule: rule.clone(),
+                    delta_fields,
+                    ..everything()
+                };
+                assert!(read_version(&warm, 10, &whole).2 > 0, "{sql}: no other selection is taken for it");
+                selections += 1;
+                // The versions have the same checkpoint and other dead files.
+                for version in [10, 7, 9, 8] {
+                    let page = ScanOptions { max_files: Some(3), ..whole.clone() };
+                    let limit = ScanOptions { limit_hint: Some(300), ..whole.clone() };
+                    let limited_page = ScanOptions { limit_hint: Some(300), ..page.clone() };
+                    for options in [&whole, &page, &limit, &limited_page] {
+                        let (files, outcomes, rows_read) = read_version(&warm, version, options);
+                        let expected = read_version(&cold, version, options);
+                        assert_eq!(
+                            (files, outcomes),
+                            (expected.0, expected.1),
+                            "{sql}, {version}, {options:?}"
+                        );
+                        assert_eq!(rows_read, 0, "{sql}, {version}, {options:?}");
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(selections, 24);
+}
+
+#[test]
+fn counts_of_selected_files_are_known_before_the_first() {
+    let log = Log::new();
+    let table = table(&log, 64 << 20);
+    table.totals(&snapshot(&table), &Stop::default()).unwrap();
+    let later = Instant::now() + Duration::from_secs(60);
+    let day = || ScanOptions { predicate: by_sql(&table, "day = DATE '2024-01-01'"), ..everything() };
+    let precount = |scan: &mut Scan| scan.precount(later);
+    assert_eq!(run_foreseen(&table, day(), precount).1, None);
+    let (files, outcome) = run(&table, day());
+    let expected = Precount { files: files.len() as u64, outcome };
+    assert_eq!(run_foreseen(&table, day(), precount), (files, Some(expected)));
+}
+
+#[test]
+fn a_scan_that_is_not_read_to_its_end_leaves_no_selection() {
+    let log = Log::new();
+    let table = table_of(&log, 64 << 20, dated_row);
+    let options = ScanOptions { predicate: by_sql(&table, "day = DATE '2024-01-01'"), ..everything() };
+    let snapshot = snapshot(&table);
+    let (cache, _) = table.column_cache(&snapshot).unwrap();
+    let before = cache.used_bytes();
+    let mut scan = Scan::new(Arc::clone(&snapshot), table.column_cache(&snapshot), options.clone()).unwrap();
+    while scan.next_files().unwrap().is_some_and(|found| found.batch.files.source < CHECKPOINT_SOURCE) {}
+    assert!(cache.used_bytes() > before, "the files so far count");
+    drop(scan);
+    assert_eq!(cache.used_bytes(), before);
+    for cut in [
+        ScanOptions { limit_hint: Some(1), ..options.clone() },
+        ScanOptions { max_files: Some(4), ..options },
+    ] {
+        run(&table, cut);
+        assert_eq!(cache.used_bytes(), before);
     }
 }
 
