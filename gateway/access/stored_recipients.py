@@ -258,8 +258,9 @@ def _updated_shares(
     return stored if updated == stored else updated
 
 
-def _stored(record: RecipientRecord) -> StoredRecipient:
-    recipient = Recipient(
+def recipient_of(record: RecipientRecord) -> Recipient:
+    """Return the recipient of a record, with its grants."""
+    return Recipient(
         record.name,
         frozenset(record.shares),
         # Most recipients have none of them, and there are many recipients.
@@ -267,6 +268,10 @@ def _stored(record: RecipientRecord) -> StoredRecipient:
         record.grants,
         record.properties,
     )
+
+
+def _stored(record: RecipientRecord) -> StoredRecipient:
+    recipient = recipient_of(record)
     credentials = tuple(
         Credential(
             bytes.fromhex(token.sha256),

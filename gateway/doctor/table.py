@@ -19,7 +19,7 @@ from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
 from gateway.doctor.server import CAPABILITIES, Server
 from gateway.doctor.shares import ChosenTable
 from gateway.doctor.transport import Answer
-from gateway.protocol.client_features import KNOWN_FEATURES, LOG_FEATURES, readers
+from gateway.protocol.client_features import KNOWN_FEATURES, features_text
 
 Format = Literal["parquet", "delta"]
 FORMATS: tuple[Format, ...] = ("parquet", "delta")
@@ -94,27 +94,12 @@ async def _metadata(server: Server, table: ChosenTable, findings: Findings) -> t
     """Read the metadata, and return the access modes of the table."""
     answer = await server.get(f"{table.name.path}/metadata", "the metadata of the table", BOTH)
     protocol, metadata = _head(answer, "the metadata of the table")
-    features = sorted(
-        str(feature)
-        for feature in _list(protocol.get("readerFeatures"))
-        if str(feature).lower() not in LOG_FEATURES
-    )
-    if unknown := [feature for feature in features if feature.lower() not in KNOWN_FEATURES]:
-        findings.warn(
-            "metadata",
-            Problem(
-                f"the table needs {', '.join(unknown)}, which no client known to this version reads",
-                Owner.PROVIDER,
-                "remove the feature from the table, or share a copy without it; newer clients may read it",
-            ),
-        )
-    elif features:
-        able = readers({feature.lower() for feature in features})
-        findings.ok(
-            "metadata", f"the table needs {', '.join(features)}: read by {', '.join(able) or 'no client'}"
-        )
+    able, message = features_text(map(str, _list(protocol.get("readerFeatures"))))
+    if able:
+        findings.ok("metadata", message)
     else:
-        findings.ok("metadata", "the table needs no reader feature")
+        advice = "remove the feature from the table, or share a copy without it; newer clients may read it"
+        findings.warn("metadata", Problem(message, Owner.PROVIDER, advice))
     modes = metadata.get("accessModes")
     return tuple(map(str, modes)) if isinstance(modes, list) and modes else table.access_modes
 

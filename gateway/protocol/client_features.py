@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 PYTHON_FEATURES = frozenset({"deletionvectors", "columnmapping", "timestampntz"})
@@ -23,3 +23,14 @@ LOG_FEATURES = frozenset({"v2checkpoint", "vacuumprotocolcheck", "incommittimest
 def readers(features: AbstractSet[str]) -> list[str]:
     """Return the clients that know all of these features."""
     return [name for name, known in CLIENTS.items() if features <= known]
+
+
+def features_text(features: Iterable[str]) -> tuple[bool, str]:
+    """Return whether a released client reads a table with these features, and a sentence about it."""
+    needed = sorted(feature for feature in features if feature.lower() not in LOG_FEATURES)
+    if unknown := [feature for feature in needed if feature.lower() not in KNOWN_FEATURES]:
+        return False, f"the table needs {', '.join(unknown)}, which no client known to this version reads"
+    if not needed:
+        return True, "the table needs no reader feature"
+    able = readers({feature.lower() for feature in needed})
+    return True, f"the table needs {', '.join(needed)}: read by {', '.join(able) or 'no client'}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import logging
 from contextlib import closing
 from functools import cache
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from gateway.access.recipient_records import (
     client_profile_of,
     profile_of,
 )
+from gateway.access.stored_recipients import recipient_of
 from gateway.console.rendering import icon, style_sheet
 from gateway.database.errors import DatabaseMissing
 from gateway.errors import MalformedRequest, Unavailable
@@ -32,12 +34,13 @@ from gateway.limits.attempts import network_of
 from gateway.protocol.profile import ACTIVATION, profile_text
 from gateway.protocol.snippets import labelled
 from gateway.report.templating import html_environment
+from gateway.routes.activation_check import NO_TIME, READ_SECONDS, CheckStep, Credentials, check_profile
 from gateway.web.context import Route
 from gateway.web.request_body import read_body
 from gateway.web.response import WholeResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from jinja2 import Environment
 
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
     from gateway.state import GatewayState
     from gateway.telemetry.audit import AuditLog
     from gateway.web.context import RequestContext
+
+log = logging.getLogger("gateway.recipients")
 
 ATTEMPT = "activation"
 ACTOR = "activation"
@@ -123,7 +128,23 @@ class Activation:
             return await self._page(BUSY, status=503)
         finally:
             self._waiting -= 1
-        return await asyncio.to_thread(self._profile_page, context.state, issued, recipient)
+        steps = await self._checked(context, issued, recipient)
+        return await asyncio.to_thread(self._profile_page, context.state, issued, recipient, steps)
+
+    async def _checked(
+        self, context: RequestContext, issued: IssuedToken | IssuedSecret, recipient: Recipient
+    ) -> list[CheckStep]:
+        words = "a bearer token" if isinstance(issued, IssuedToken) else "OAuth client credentials"
+        credentials = Credentials(words, issued.expires_ms)
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                return await check_profile(context.state, recipient, credentials, context.address)
+        except TimeoutError:
+            return [CheckStep("version", "fail", NO_TIME)]
+        except Exception:
+            # The link is used up, so the profile is given.
+            log.exception("the profile of an activation link was not checked")
+            return []
 
     def _activate(self, config: Config, code: str) -> tuple[IssuedToken | IssuedSecret, Recipient]:
         opened = open_database(config, ACTOR, now_ms=self._now_ms, audit=self._audit, create=False)
@@ -134,14 +155,18 @@ class Activation:
             except OSError:
                 # The link is used up, so the profile is given, with placeholders in its examples.
                 return issued, Recipient(issued.recipient, frozenset())
-        return issued, Recipient(record.name, frozenset(record.shares), grants=record.grants)
+        return issued, recipient_of(record)
 
     async def _page(self, problem: str = "", *, status: int = 200) -> WholeResponse:
         text = await asyncio.to_thread(_render, address=self._address, profile=None, problem=problem)
         return _html(text, status)
 
     def _profile_page(
-        self, state: GatewayState, issued: IssuedToken | IssuedSecret, recipient: Recipient
+        self,
+        state: GatewayState,
+        issued: IssuedToken | IssuedSecret,
+        recipient: Recipient,
+        steps: Sequence[CheckStep],
     ) -> WholeResponse:
         endpoint = state.config.endpoint_url
         has_token = isinstance(issued, IssuedToken)
@@ -157,6 +182,7 @@ class Activation:
             profile=text,
             data=base64.b64encode(text.encode()).decode(),
             file=file,
+            steps=steps,
             snippets=labelled(file, endpoint, share, table, has_token=has_token),
         )
         return _html(page, 200)

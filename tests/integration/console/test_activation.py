@@ -11,12 +11,14 @@ import threading
 import time
 from base64 import b64decode
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 import pytest
 from support.browser import PHONE, chromium, visitor
 from support.gateway_process import PREFIX, RunningGateway, running_gateway, share
+from support.postgresql_server import PostgresqlServer
 from support.waiting import wait_until
 from tables.small_tables import lay_out
 
@@ -24,12 +26,23 @@ ADDRESS = f"{PREFIX}/activate"
 SAVED = re.compile(r'href="data:application/json;base64,([A-Za-z0-9+/=]+)"')
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    directory = tmp_path_factory.mktemp("activation")
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningGateway]:
+    """On each kind of database."""
+    directory, section = tmp_path_factory.mktemp("activation"), {}
+    if request.param == "postgresql":
+        server: PostgresqlServer = request.getfixturevalue("postgresql")
+        section = {"database": {"url": server.url(server.new_database())}}
     lay_out(directory / "small")
-    shares = [share("small", {"whole": str(directory / "small/whole")})]
-    with running_gateway(directory, shares, workers=2) as gateway:
+    names = ("whole", "vector", "corrupt")
+    shares = [
+        share("small", {"whole": str(directory / "small/whole")}),
+        *(share(f"only-{name}", {name: str(directory / "small" / name)}) for name in names),
+        {"name": "empty"},
+    ]
+    with running_gateway(directory, shares, section, workers=2) as gateway:
         yield gateway
 
 
@@ -104,6 +117,49 @@ def test_a_link_gives_one_profile_to_one_of_many_requests_on_both_workers(served
     log = served.logged("activateRecipient of recipient acme by activation")
     assert code not in log
     assert profile["bearerToken"] not in log
+
+
+STEP = re.compile(r"<li>(?:<strong class=\"bad\">)?(\w+)(?:</strong>)? (\w+): <bdi>(.*?)</bdi></li>")
+
+
+def steps_of(page: str) -> dict[str, tuple[str, str]]:
+    """The steps of the page by their names."""
+    return {name: (result, unescape(message)) for result, name, message in STEP.findall(page)}
+
+
+@pytest.mark.parametrize("share_name", ["small", "only-vector", "only-corrupt"])
+def test_the_page_says_what_the_doctor_says(served: RunningGateway, share_name: str, tmp_path: Path) -> None:
+    name = f"{share_name}-doctor"
+    url = recipient(served, "add", name, "--share", share_name, "--activation", "--expires", "90d")
+    page = activated(served, urlsplit(url).fragment)[2]
+    shown, file = steps_of(page), tmp_path / "doctor.share"
+    profile = profile_in(page)
+    file.write_text(json.dumps(profile))
+    file.chmod(0o600)
+    wait_until_accepted(served, profile["bearerToken"])
+    command = [sys.executable, "-P", "-m", "gateway", "doctor", str(file), "--json"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    steps = {step["step"]: (step["status"], step["message"]) for step in json.loads(ended.stdout)["steps"]}
+    compared = ("shares", "tables", "metadata", "version")
+    if share_name == "only-corrupt":
+        assert shown["version"][0] == "fail"
+        assert shown["version"][1] in steps["table"][1], (shown, steps)
+        compared = ("shares", "tables")
+    assert {step: shown[step] for step in compared} == {step: steps[step] for step in compared}
+    assert shown["profile"][0] == "ok"
+    assert shown["profile"][1].startswith("a bearer token until ")
+
+
+def test_the_page_says_why_nothing_can_be_read(served: RunningGateway) -> None:
+    link = recipient(served, "add", "none", "--activation", "--allow", "192.0.2.0/24")
+    shown = steps_of(activated(served, urlsplit(link).fragment)[2])
+    assert shown["shares"][0] == "fail"
+    assert shown["server"][0] == "warn"
+    assert "192.0.2" not in shown["server"][1]
+    link = recipient(served, "add", "hollow", "--activation", "--share", "empty", "--oauth")
+    shown = steps_of(activated(served, urlsplit(link).fragment)[2])
+    assert shown["tables"][0] == "warn"
+    assert shown["profile"] == ("ok", "OAuth client credentials without an end")
 
 
 def wait_until_accepted(served: RunningGateway, token: str) -> None:
