@@ -112,6 +112,17 @@ def create_database(config: Config, now_ms: Callable[[], int]) -> None:
         open_database(config, "server", now_ms=now_ms).close()
 
 
+def database_problem(config: Config) -> str | None:
+    """Return why the database cannot be read; None when it can. Changes nothing."""
+    from gateway.database.migration import opened  # noqa: PLC0415 - as above
+
+    try:
+        opened(config.database_place, read_only=True).close()
+    except OSError as error:
+        return f"the recipients' database cannot be read: {error}"
+    return None
+
+
 def share_change_record(change: Change) -> AuditRecord:
     """Return the audit record of a change of a share."""
     whole = change_record(change)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from gateway.access.audited_database import create_database
+from gateway.access.audited_database import create_database, database_problem
 from gateway.access.credential_store import THREAD as RECIPIENTS
 from gateway.admin.administration import ReloadResult
 from gateway.config import Config, load
@@ -226,6 +226,13 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
         database_seen = asyncio.Event()
         if secrets.has_database:
             database_seen.set()
+
+        async def obstacle() -> str | None:
+            # The others know the recipients; this one would refuse them.
+            if not database_seen.is_set():
+                return None
+            return await asyncio.to_thread(database_problem, latest[0])
+
         supervisor = Supervisor(
             # -P: only the installed package is importable, also from the top of a checkout.
             [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(path)],
@@ -235,6 +242,7 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
                 secrets, config_text=latest[0].text, has_database=database_seen.is_set()
             ).pack(),
             on_restart=restarted,
+            obstacle=obstacle,
         )
 
         def page() -> bytes:

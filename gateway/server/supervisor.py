@@ -49,6 +49,9 @@ START_SECONDS = 60.0
 STEADY_SECONDS = 10.0
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
+OBSTACLE_POLL_SECONDS = 1.0
+OBSTACLE_SECONDS = 5.0
+"""Maximum time of a look for what keeps a worker from starting."""
 
 
 class CannotListen(OSError):
@@ -269,6 +272,11 @@ class _Worker:
             line.exception()
 
 
+async def _nothing() -> str | None:
+    """Nothing keeps a worker from starting."""
+    return None
+
+
 class Supervisor:
     """Starts and restarts the workers, forwards signals and reloads, and stops them."""
 
@@ -280,9 +288,12 @@ class Supervisor:
         environment: Mapping[str, str],
         secrets: Callable[[], bytes] = bytes,
         on_restart: Callable[[int], None] = lambda _process_id: None,
+        obstacle: Callable[[], Awaitable[str | None]] = _nothing,
         start_seconds: float = START_SECONDS,
     ) -> None:
         """`secrets` returns the bytes that a worker receives at each of its starts.
+
+        `obstacle` returns why a worker that ended could not start again just now; None: it can.
 
         `on_restart` is called with the process id of each worker that ended by itself.
         """
@@ -291,6 +302,7 @@ class Supervisor:
         self._reload_ids = count()
         self._environment = environment
         self._on_restart = on_restart
+        self._obstacle = obstacle
         self._start_seconds = start_seconds
         self._workers = [_Worker(index, listener) for index, listener in enumerate(listeners)]
         self._limits = LimitsFile(len(listeners))
@@ -439,6 +451,24 @@ class Supervisor:
             if not worker.serves:
                 worker.listener = without_listening(worker.listener)
             await self._pause(worker, exit_code, loop.time() - began)
+            await self._wait_until_startable(worker)
+
+    async def _wait_until_startable(self, worker: _Worker) -> None:
+        """Wait while something keeps a worker from starting again; the others get its connections."""
+        waits = False
+        while not self._ending:
+            try:
+                async with asyncio.timeout(OBSTACLE_SECONDS):
+                    reason = await self._obstacle()
+            except TimeoutError:
+                reason = f"no answer within {OBSTACLE_SECONDS:g} s"
+            if reason is None:
+                return
+            if not waits:
+                worker.listener = without_listening(worker.listener)
+                log.error("worker %d waits before it starts again: %s", worker.index, reason)
+            waits = True
+            await asyncio.sleep(OBSTACLE_POLL_SECONDS)
 
     async def _run(self, worker: _Worker) -> int:
         own_end, worker_end = socket.socketpair()

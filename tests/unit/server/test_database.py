@@ -6,8 +6,10 @@ import http.client
 import json
 import os
 import shutil
+import signal
 import time
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 from run import ROOT
@@ -110,6 +112,35 @@ def test_a_server_outlives_a_restart_of_its_database_and_then_sees_changes(postg
         gateway.until(lambda: readable(gateway))
         assert gateway.command("revoke", "bob").returncode == 0
         gateway.until(lambda: all(gateway.shares(token)[0] == 401 for _ in range(8)))
+
+
+def test_a_worker_that_ends_during_an_outage_waits_and_the_others_serve(postgresql, tmp_path):
+    gateway = Gateway(tmp_path, database=postgresql.url(postgresql.new_database()))
+    with gateway.running(workers=2):
+        token = added(gateway)
+        gateway.until(lambda: all(gateway.shares(token) == (200, ["logs"]) for _ in range(8)))
+        postgresql.kill()
+        gateway.until(lambda: not readable(gateway))
+        one, other = workers(gateway)
+        os.kill(one, signal.SIGKILL)
+        gateway.until(lambda: "waits before it starts again" in gateway.log())
+        # No connection goes to the socket of the worker that waits.
+        assert {gateway.shares(token)[0] for _ in range(30)} == {200}
+        time.sleep(4)
+        assert workers(gateway) == [other]
+        assert b"delta_gateway_worker_restarts_total 1.0" in gateway.admin("GET", "/metrics")[1]
+        assert gateway.log().count("waits before it starts again") == 1
+        postgresql.start()
+        gateway.until(lambda: len(workers(gateway)) == 2 and readable(gateway))
+        assert gateway.command("revoke", "bob").returncode == 0
+        gateway.until(lambda: all(gateway.shares(token)[0] == 401 for _ in range(8)))
+
+
+def workers(gateway):
+    """The ids of the running workers."""
+    process_id = gateway.process.pid
+    children = Path(f"/proc/{process_id}/task/{process_id}/children").read_text()
+    return sorted(map(int, children.split()))
 
 
 def test_a_long_outage_ends_what_the_database_gave_and_nothing_else(postgresql, tmp_path):
