@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.access.share_edits import of_document
 from gateway.access.share_plan import plan
+from gateway.access.share_records import ShareError
 from gateway.access.share_store import ShareDatabase
 from gateway.access.stored_shares import StoredSchema, StoredShare, StoredTable, with_stored
 from gateway.cli.yaml_text import dumped
@@ -39,12 +40,26 @@ TABLES = st.builds(
     PATHS,
     optional(historyShared=st.booleans(), startVersion=st.integers(0, 9), accessModes=st.just(["url"])),
 )
-SCHEMAS = st.builds(StoredSchema, NAMES, st.just({}), unique(TABLES, 4))
+LIMITS = optional(everySeconds=st.floats(1, 1e6), maxDepth=st.integers(0, 4), historyShared=st.booleans())
+
+
+def discovered(template: str) -> st.SearchStrategy[dict[str, Any]]:
+    names = st.text("abcü %$'\"#-", min_size=1, max_size=12).map(lambda text: f"/{text}/{template}")
+    return st.tuples(names, LIMITS).map(lambda parts: {"tables": {"discover": parts[0], **parts[1]}})
+
+
+SCHEMAS = st.one_of(
+    st.builds(StoredSchema, NAMES, st.just({}), unique(TABLES, 4)),
+    st.builds(StoredSchema, NAMES, discovered("{table}")),
+)
+DESCRIPTIONS = optional(
+    comment=TEXT.filter(bool), displayName=TEXT.filter(bool), properties=st.dictionaries(NAMES, TEXT)
+)
 SHARES = st.builds(
     StoredShare,
     NAMES,
-    optional(
-        comment=TEXT.filter(bool), displayName=TEXT.filter(bool), properties=st.dictionaries(NAMES, TEXT)
+    st.tuples(DESCRIPTIONS, st.one_of(st.just({}), discovered("{schema}/{table}"))).map(
+        lambda parts: parts[0] | parts[1]
     ),
     unique(SCHEMAS, 3),
 )
@@ -89,13 +104,33 @@ def test_an_applied_export_is_the_exported_state(
     assert with_stored(loads("version: 1\ngateway: {anonymous: true}\n"), stored).left_out == ()
 
 
+def mixed(stored: dict[str, StoredShare], wanted: tuple[StoredShare, ...]) -> bool:
+    """Whether a schema lists tables in one state and discovers them in the other."""
+    pairs = [
+        (one, other)
+        for share in wanted
+        if share.key in stored
+        for one in stored[share.key].schemas
+        for other in share.schemas
+        if one.name.casefold() == other.name.casefold()
+    ]
+    return any(
+        "tables" in one.options and other.tables for pair in pairs for one, other in (pair, pair[::-1])
+    )
+
+
 @given(STATES, STATES)
 def test_without_removal_nothing_is_lost(
     earlier: tuple[StoredShare, ...], wanted: tuple[StoredShare, ...]
 ) -> None:
     stored = {share.key: share for share in earlier}
     after = dict(stored)
-    for step in plan(stored, wanted, removes=False):
+    if mixed(stored, wanted):
+        with pytest.raises(ShareError, match="listed tables and discovered ones"):
+            plan(stored, wanted, removes=False)
+        return
+    steps = plan(stored, wanted, removes=False)
+    for step in steps:
         assert step.share is not None
         after[step.share.key] = step.share
 
@@ -108,4 +143,8 @@ def test_without_removal_nothing_is_lost(
         }
 
     assert tables(after) == tables(stored) | tables({share.key: share for share in wanted})
+    for key, share in after.items():
+        assert ("tables" in share.options) == any(
+            "tables" in one.options for one in (*earlier, *wanted) if one.key == key
+        )
     assert plan(after, wanted, removes=False) == []
