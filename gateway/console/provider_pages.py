@@ -32,6 +32,8 @@ log = logging.getLogger("gateway.admin")
 
 ATTEMPT = "console provider"
 """The id by which failed codes of an address are counted."""
+REFUSED = 400
+"""The status for a code that the provider refuses. A provider that is down is no attempt of the user."""
 MAX_ANSWER_LENGTH = 4096
 DENIED = "The identity provider did not let you in. Sign in again, or with another account."
 NOT_BEGUN = (
@@ -79,15 +81,16 @@ async def _signed_in(request: web.Request, settings: ConsoleOidc, flow: SignInFl
     provider = await site.provider.get(settings)
     await provider.check_issuer(_parameter(request, "iss"))
     code = _code(request)
-    client, digest = network_of(parse_address(request.remote or "")), hashlib.sha256(code.encode()).digest()
+    client = network_of(parse_address(request.remote or ""))
     try:
-        site.attempts.check(client, ATTEMPT, digest)
+        site.attempts.check(client, ATTEMPT, hashlib.sha256(code.encode("utf-8", "replace")).digest())
     except LimitExceeded:
         raise SignInFailed(429, TOO_MANY, "too many codes of the address were refused") from None
     try:
         token = await provider.redeem(code, flow)
-    except SignInFailed:
-        site.attempts.failed(client, ATTEMPT)
+    except SignInFailed as failed:
+        if failed.status == REFUSED:
+            site.attempts.failed(client, ATTEMPT)
         raise
     identity = identity_of(settings, token.claims)
     log.info(

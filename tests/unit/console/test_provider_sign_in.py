@@ -493,6 +493,15 @@ async def test_refused_codes_of_an_address_are_limited(setting: Setting, console
     assert len(setting.provider.forms) < 12
 
 
+async def test_an_outage_of_the_provider_is_no_attempt_of_its_users(
+    setting: Setting, console: ConsoleClient
+) -> None:
+    setting.provider.token_answer = (500, {})
+    assert {(await console.sign_in(setting.provider)).status for _ in range(15)} == {503}
+    setting.provider.token_answer = None
+    assert (await console.sign_in(setting.provider)).status == 200
+
+
 async def test_few_codes_are_redeemed_at_once(
     setting: Setting, console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
