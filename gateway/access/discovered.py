@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from gateway.config import Config, Location, SchemaEntry, ShareEntry, Source, TableEntry
 from gateway.config.errors import Invalid
-from gateway.config.projection_directories import containing_projection, projection_roots
-from gateway.config.roots import ReadableRoots
+from gateway.config.projection_directories import projection_directories
+from gateway.config.roots import NamedDirectories, ReadableRoots
 
 SourceKey = tuple[str, str, str, str]
 
@@ -69,7 +69,7 @@ def with_discovered(config: Config, discovered: Discovered) -> DiscoveredShares:
     """Return the shares with their discovered tables. Slow for thousands of tables."""
     if not discovered.tables:
         return DiscoveredShares(config.shares)
-    others = _Others(ReadableRoots(config), projection_roots(config))
+    others = _Others(ReadableRoots(config), projection_directories(config))
     refused: list[Refusal] = []
     shares = tuple(_with_tables(share, discovered, others, refused) for share in config.shares)
     return DiscoveredShares(shares, tuple(refused))
@@ -81,16 +81,16 @@ class _Others:
 
     Attributes:
         readable: directories for which recipients get credentials.
-        projections: names of projections by their directories, which have rows before their proof.
+        projections: directories of projections, which have rows before their proof.
 
     """
 
     readable: ReadableRoots
-    projections: Mapping[Location, str]
+    projections: NamedDirectories
 
     def problem(self, location: Location) -> str | None:
         """Return why a table at a location is not shared; None if it may be."""
-        name = containing_projection(location, self.projections)
+        name = self.projections.containing(location)
         if name is not None:
             return f"it lies within the projection {name}, which has rows before their proof"
         name = self.readable.overlapping(location)

@@ -16,7 +16,7 @@ from gateway.config import Config, ConfigError, Location, SchemaEntry, ShareEntr
 from gateway.config.directory_access import directory_access_problems
 from gateway.config.entries import EntryReader
 from gateway.config.errors import Invalid
-from gateway.config.projection_directories import containing_projection, projection_roots
+from gateway.config.projection_directories import projection_directories
 from gateway.config.roots import DIRECTORY, Holder, ReadableRoots, Roots
 from gateway.config.session_policies import session_policy_problems
 from gateway.config.volumes import volume_problems
@@ -202,7 +202,7 @@ def _without_conflicts(
     config: Config, shares: Iterable[ShareEntry], left_out: list[LeftOut]
 ) -> Iterator[ShareEntry]:
     """Iterate over shares without tables that take an id or files of the configuration's."""
-    readable, projections = ReadableRoots(config), projection_roots(config)
+    readable, projections = ReadableRoots(config), projection_directories(config)
     locations: dict[str, Location] = {
         table.id: table.location
         for share in config.shares
@@ -220,7 +220,7 @@ def _without_conflicts(
                 name = f"{share.name}.{schema.name}.{table.name}"
                 reader = readable.overlapping(table.location)
                 roots = (table.location, *table.auxiliary_locations)
-                inside = [one for root in roots if (one := containing_projection(root, projections))]
+                inside = [one for root in roots if (one := projections.containing(root))]
                 reason = ""
                 if inside:
                     reason = f"it lies within the projection {inside[0]}, which has rows before their proof"

@@ -5,11 +5,12 @@ The directory of a projection has rows before their proof. Each message names th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from gateway.config.errors import shown
 from gateway.config.locations import Location
+from gateway.config.roots import DIRECTORY, NamedDirectories, may_contain
 from gateway.config.sections import Config
 
 
@@ -18,13 +19,12 @@ def projection_problem(config: Config) -> str | None:
     return next(_problems(config), None)
 
 
-def containing_projection(location: Location, roots: Mapping[Location, str]) -> str | None:
-    """Return the name of the projection whose directory is a location or contains it; None without one."""
-    return next((roots[one] for one in (location, *_outer(location)) if one in roots), None)
+def projection_directories(config: Config) -> NamedDirectories:
+    """Return the directories of all projections, by the full names of their tables."""
+    return NamedDirectories(config, _roots(config))
 
 
-def projection_roots(config: Config) -> dict[Location, str]:
-    """Return the names of all projections by their directories."""
+def _roots(config: Config) -> dict[Location, str]:
     return {
         table.location: f"{share.name}.{schema.name}.{table.name}"
         for share in config.shares
@@ -35,6 +35,10 @@ def projection_roots(config: Config) -> dict[Location, str]:
 
 
 def _problems(config: Config) -> Iterator[str]:
+    roots = _roots(config)
+    if not roots:
+        return
+    directories = projection_directories(config)
     projections = [
         (table.location, f"{share.name}.{schema.name}.{table.name}", table.projection)
         for share in config.shares
@@ -42,51 +46,44 @@ def _problems(config: Config) -> Iterator[str]:
         for table in schema.tables
         if table.projection is not None
     ]
-    roots = {root: name for root, name, _ in projections}
     for root, name, projection in projections:
-        base = replace(root, key=root.key.rpartition("/")[0])
-        if base.contains(projection.source) or projection.source.contains(base):
+        base, source = replace(root, key=root.key.rpartition("/")[0]), projection.source
+        if may_contain(config, base, source) or may_contain(config, source, base):
             yield f"{name} cannot be a projection: its location and its source lie within each other"
-        outer = next((roots[one] for one in _outer(projection.source) if one in roots), None)
+        outer = directories.around(source)
         if outer is not None:
             yield (
                 f"{name} cannot be a projection: its source lies within the projection {outer}, whose "
                 "directory has rows before their proof; let the source be that projection itself"
             )
-    if projections:
-        yield from _problems_of_others(config, roots)
+    yield from _problems_of_others(config, roots, directories)
 
 
-def _problems_of_others(config: Config, roots: Mapping[Location, str]) -> Iterator[str]:
-    """Iterate over what else would show files of a projection. `roots`: their names by their directories."""
+def _problems_of_others(
+    config: Config, roots: dict[Location, str], directories: NamedDirectories
+) -> Iterator[str]:
+    """Iterate over what else would show files of a projection."""
     tables = ((share, table) for share in config.shares for one in share.schemas for table in one.tables)
     for share, table in tables:
-        if "dir" in table.access_modes and table.location in roots:
+        projection = directories.at(table.location) if DIRECTORY in table.access_modes else None
+        if projection is not None:
             yield (
                 f"{share.name}.{table.name} cannot offer directory access: it is the projection "
-                f"{roots[table.location]}, whose directory has rows before their proof"
+                f"{projection}, whose directory has rows before their proof"
             )
     # Tables of a catalog are compared one by one when they are found.
     templates = [one for one in (source.discovery.discover for source in config.sources) if one is not None]
     for template in templates:
-        inner = [name for root, name in roots.items() if template.root.contains(root)]
-        if inner:
+        inner = next((name for root, name in roots.items() if may_contain(config, template.root, root)), None)
+        if inner is not None:
             yield (
-                f"tables are discovered in a directory that contains the projection {inner[0]}, and would "
+                f"tables are discovered in a directory that contains the projection {inner}, and would "
                 "be found before their proof; move one of them"
             )
     for location in config.locations:
-        for outer in _outer(location):
-            if outer in roots:
-                yield (
-                    f"{shown(location.url)} lies within the projection {roots[outer]}, whose directory has "
-                    "rows before their proof; share the projection itself"
-                )
-
-
-def _outer(location: Location) -> Iterator[Location]:
-    """Iterate over the directories that contain a location."""
-    key = location.key
-    while "/" in key.strip("/"):
-        key = key.rpartition("/")[0]
-        yield replace(location, key=key)
+        outer = directories.around(location)
+        if outer is not None:
+            yield (
+                f"{shown(location.url)} lies within the projection {outer}, whose directory has rows before "
+                "their proof; share the projection itself"
+            )

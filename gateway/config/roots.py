@@ -6,7 +6,7 @@ the directory of a credential, of a table with `dir` or of a volume, has no file
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
@@ -148,6 +148,52 @@ class ReadableRoots:
             if found is not None:
                 return found
         return None
+
+
+class NamedDirectories:
+    """Directories with names, found by locations that are them or lie within them, in whatever form."""
+
+    def __init__(self, config: Config, names: Mapping[Location, str]) -> None:
+        self._config = config
+        self._names: dict[Location, str] = {}
+        for location, name in names.items():
+            place = comparable(config, location)
+            if place.kind == "s3":
+                # The bucket of an alias is unknown: it is compared with all, and they with all aliases.
+                self._names[_aliased(place)] = name
+            self._names[replace(place, bucket=_ANY_BUCKET) if _is_alias(place) else place] = name
+
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        return bool(self._names)
+
+    def at(self, location: Location) -> str | None:
+        """Return the name of the directory that a location is; None without one."""
+        return self._found([comparable(self._config, location)])
+
+    def around(self, location: Location) -> str | None:
+        """Return the name of a directory that contains a location and is another one; None without one."""
+        return self._found(_outer(comparable(self._config, location)))
+
+    def containing(self, location: Location) -> str | None:
+        """Return the name of the directory that a location is or lies within; None without one."""
+        return self.at(location) or self.around(location)
+
+    def _found(self, places: Iterable[Location]) -> str | None:
+        views = (
+            view
+            for place in places
+            for view in (*_views(place), *([_aliased(place)] if _is_alias(place) else []))
+        )
+        return next((self._names[view] for view in views if view in self._names), None)
+
+
+def may_contain(config: Config, outer: Location, inner: Location) -> bool:
+    """Return whether a location is another one or lies below it, in whatever form both are written."""
+    one, other = comparable(config, outer), comparable(config, inner)
+    if one.kind == other.kind == "s3" and (_is_alias(one) or _is_alias(other)):
+        other = replace(other, bucket=one.bucket)
+    return one.contains(other)
 
 
 def comparable(config: Config, location: Location) -> Location:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -52,11 +53,18 @@ def session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSessi
     return session
 
 
-def delta_session(name: str, *, jars: Path | None = None, connector: Path | None = None) -> SparkSession:
+def delta_session(
+    name: str,
+    *,
+    jars: Path | None = None,
+    connector: Path | None = None,
+    local: Mapping[str, str] = MappingProxyType({}),
+) -> SparkSession:
     """Return the current session or that of spark-submit, else start a local one.
 
     `jars`: a directory with Delta's jars; without one they are downloaded from Maven's central repository.
-    `connector`: the jar of the official sharing connector. spark-submit has its own option for jars. Raises
+    `connector`: the jar of the official sharing connector. spark-submit has its own option for jars.
+    `local`: settings of a session that is started here; those of PYSPARK_SUBMIT_ARGS come first. Raises
     ValueError for jars that are not there, SparkUnavailable where Java or the download is missing.
     """
     check_jars(jars, connector)
@@ -71,7 +79,7 @@ def delta_session(name: str, *, jars: Path | None = None, connector: Path | None
     # Python workers start by `-m` and would find a folder `gateway` of the current directory first.
     builder = builder.config("spark.executorEnv.PYTHONSAFEPATH", "1")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        builder = _on_this_machine(builder, jars, connector)
+        builder = _on_this_machine(builder, jars, connector, local)
     session = _started(builder)
     session.sparkContext.setLogLevel("ERROR")
     return session
@@ -165,7 +173,9 @@ class _Pump(Thread):
         yield from (line.decode("utf-8", "replace") for line in self._kept)
 
 
-def _on_this_machine(builder: Any, jars: Path | None, connector: Path | None) -> Any:
+def _on_this_machine(
+    builder: Any, jars: Path | None, connector: Path | None, local: Mapping[str, str]
+) -> Any:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # The executors' Python must find the same package as this one.
     package_root = str(Path(__file__).resolve().parent.parent.parent)
@@ -173,7 +183,7 @@ def _on_this_machine(builder: Any, jars: Path | None, connector: Path | None) ->
     # A directory `gateway` in the working directory must not come before it.
     os.environ["PYTHONSAFEPATH"] = "1"
     builder = builder.master("local[*]")
-    for key, value in _LAPTOP.items():
+    for key, value in {**_LAPTOP, **local}.items():
         builder = builder.config(key, value)
     files = [*(sorted(jars.glob("*.jar")) if jars else []), *([connector] if connector else [])]
     if files:

@@ -7,11 +7,13 @@ no key, and all copies of a row are removed and as many as remain are added.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
 from pyspark.sql import functions as f
 
+from gateway.spark.project.search import all_of, conditions
 from gateway.spark.project.table_log import CHANGE_TYPE
 from gateway.spark.verify.compare import quoted
 from gateway.spark.verify.digest import EMPTY, SEEDS, Digest, digest_columns, row_hash
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql import types as t
 
     from gateway.spark.project.table_log import TableLog
 
@@ -34,35 +35,44 @@ class Disagreement(Exception):
     """Raised for deleted rows of the source that the projection does not have."""
 
 
+@dataclass(frozen=True)
+class Written:
+    """The version of a table after changes, and the digests of the rows that these inserted and deleted."""
+
+    version: int
+    inserted: Digest
+    deleted: Digest
+
+
 def net_changes(changed: DataFrame) -> DataFrame:
     """Return the rows whose number changes: their hashes, the difference `n`, and the `row`. Lazy."""
     sign = f.when(f.col(CHANGE_TYPE) == "insert", f.lit(1)).otherwise(f.lit(-1))
     return _counted(changed, sign).where(f.col("n") != 0)
 
 
-def apply_changes(spark: SparkSession, work: TableLog, net: DataFrame, step: Callable[[str], None]) -> None:
-    """Change the rows of the work table by `net_changes`. Raises Disagreement."""
-    base = work.latest()
-    removed = net.where(f.col("n") < 0).select(_HASHES[0]).distinct()
-    _remove(spark, work, base.schema, removed)
+def apply_changes(
+    spark: SparkSession, work: TableLog, base: int, net: DataFrame, step: Callable[[str], None]
+) -> Written:
+    """Change the rows of the work table's version `base` by `net_changes`. Raises Disagreement.
+
+    The digests are of rows as they are read from the files and deletion vectors of the versions after `base`.
+    """
+    _remove(spark, work, net.where(f.col("n") < 0))
     step("removed")
-    rows = net
-    now = work.latest().number
-    if now > base.number:
-        gone = work.changes(base.number + 1, now).where(f.col(CHANGE_TYPE) == "delete")
-        both = net.unionByName(_counted(gone, f.lit(1))).groupBy(*_HASHES)
-        rows = both.agg(f.sum("n").alias("n"), f.first("row").alias("row"))
-    rows = rows.where(f.col("n") != 0).persist()
+    removal = work.latest().number
+    # To find the removed rows, whole files are read: once, for what is to be added again and for the digest.
+    removed = work.changes(base + 1, removal).persist()
     try:
-        fewest = rows.agg(f.min("n")).collect()[0][0]
-        if fewest is not None and fewest < 0:
-            raise Disagreement
-        if fewest is not None:
-            copies = rows.withColumn("copy", f.explode(f.sequence(f.lit(1), f.col("n").cast("int"))))
-            copies.select("row.*").write.format("delta").mode("append").save(work.root)
+        gone = _counted(removed.where(f.col(CHANGE_TYPE) == "delete"), f.lit(1))
+        both = net.unionByName(gone).groupBy(*_HASHES)
+        _add(work, both.agg(f.sum("n").alias("n"), f.first("row").alias("row")))
+        step("added")
+        inserted, deleted = signed_digest(removed)
     finally:
-        rows.unpersist()
-    step("added")
+        removed.unpersist()
+    version = work.latest().number
+    others = signed_digest(work.changes(removal + 1, version))
+    return Written(version, inserted + others[0], deleted + others[1])
 
 
 def signed_digest(changed: DataFrame) -> tuple[Digest, Digest]:
@@ -84,14 +94,32 @@ def _counted(rows: DataFrame, number: Column) -> DataFrame:
     return counted.agg(f.sum("_number").alias("n"), f.first("_row").alias("row"))
 
 
-def _remove(spark: SparkSession, work: TableLog, schema: t.StructType, hashes: DataFrame) -> None:
-    """Remove all rows with one of the hashes. Another row with such a hash is added again afterwards."""
+def _remove(spark: SparkSession, work: TableLog, rows: DataFrame) -> None:
+    """Remove all rows with the first hash of one of `rows`. Another row of that hash is added again later."""
     table = DeltaTable.forPath(spark, work.root)
+    hashes = rows.select(_HASHES[0]).distinct()
     listed = [row[0] for row in hashes.limit(MAX_LISTED_HASHES + 1).collect()]
     if not listed:
         return
-    if len(listed) <= MAX_LISTED_HASHES:
-        table.delete(row_hash(schema, SEEDS[0]).isin(listed))
+    version = work.latest()
+    own_hash = row_hash(version.schema, SEEDS[0])
+    if len(listed) > MAX_LISTED_HASHES:
+        table.merge(hashes, own_hash == f.col(_HASHES[0])).whenMatchedDelete().execute()
         return
-    same = row_hash(schema, SEEDS[0]) == f.col(_HASHES[0])
-    table.merge(hashes, same).whenMatchedDelete().execute()
+    found = conditions(rows.select("row.*"), version.partitions)
+    table.delete(all_of([*found, own_hash.isin(listed)]))
+
+
+def _add(work: TableLog, counted: DataFrame) -> None:
+    """Append as many copies of each row as its number says. Raises Disagreement for a negative one."""
+    rows = counted.where(f.col("n") != 0).persist()
+    try:
+        fewest = rows.agg(f.min("n")).collect()[0][0]
+        if fewest is None:
+            return
+        if fewest < 0:
+            raise Disagreement
+        copies = rows.withColumn("copy", f.explode(f.sequence(f.lit(1), f.col("n").cast("int"))))
+        copies.select("row.*").write.format("delta").mode("append").save(work.root)
+    finally:
+        rows.unpersist()

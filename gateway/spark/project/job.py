@@ -27,7 +27,7 @@ from gateway.spark.project.record import RECORD_FIELD, Record, difference
 from gateway.spark.project.rule import check_rule, clean_schema, projected
 from gateway.spark.project.table_log import CHANGE_TYPE, TableLog
 from gateway.spark.verify.compare import quoted
-from gateway.spark.verify.digest import EMPTY, Digest, digest
+from gateway.spark.verify.digest import Digest, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -271,21 +271,20 @@ class Job:
         try:
             inserted, deleted = signed_digest(rows)
             expected = difference(inserted, deleted)
-            apply_changes(self.spark, self._work, net, self.step)
+            written = apply_changes(self.spark, self._work, base, net, self.step)
         finally:
             net.unpersist()
             rows.unpersist()
-        now = self._work.latest().number
-        added = removed = EMPTY
-        if now > base:
-            added, removed = signed_digest(self._work.changes(base + 1, now))
-        if difference(added, removed) != expected:
+        change = difference(written.inserted, written.deleted)
+        if change != expected:
             raise NotProved("the changed rows differ from those of the source")
-        outcome.how, outcome.changed_rows = "changes", added.rows + removed.rows
-        found = record.digest + difference(added, removed)
-        if self.options.whole and not self._digest_of_source(source) == found == self._digest_of_work(now):
+        outcome.how, outcome.changed_rows = "changes", written.inserted.rows + written.deleted.rows
+        found = record.digest + change
+        if self.options.whole and not self._digest_of_source(source) == found == self._digest_of_work(
+            written.version
+        ):
             raise NotProved("the rows differ from those of the source")
-        return _Proved(found, now)
+        return _Proved(found, written.version)
 
     def _whole(self, outcome: Outcome, source: Version) -> _Proved:
         """Write all rows and prove them."""

@@ -5,6 +5,7 @@ In: a session and targets. Out: an outcome for each. An error of one is part of 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,20 @@ if TYPE_CHECKING:
     from gateway.config import Config, TableEntry
 
 Ended = Callable[[Outcome], None]
+
+LOCAL_SETTINGS = {
+    # Most runs bring few changes, and end before the better compiler's code has paid for its making.
+    "spark.driver.extraJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=256m -XX:+UseParallelGC"
+    ),
+    # Columns of whole files are read to find few rows.
+    "spark.sql.columnVector.offheap.enabled": "true",
+    # The plans are small and many; each that is looked at again is compiled again.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+"""Settings of a Spark on this machine."""
 
 
 def projections(config: Config, is_chosen: Callable[[str], bool] = lambda _name: True) -> list[Target]:

@@ -39,6 +39,7 @@ class Version:
     number: int
     table_id: str
     schema: t.StructType
+    partitions: tuple[str, ...] = ()
 
     @property
     def exists(self) -> bool:
@@ -80,8 +81,11 @@ class TableLog:
         """Return the rows that a range of versions inserts and deletes, with `_change_type`. Lazy.
 
         They are found by the files and deletion vectors that the versions add and remove, and not by the
-        change data that a writer stated.
+        change data that a writer stated. A range without versions has no rows.
         """
+        if first > last:
+            empty = t.StructType([*self.latest().schema.fields, t.StructField(CHANGE_TYPE, t.StringType())])
+            return self._spark.createDataFrame([], empty)
         reader, none = self._delta.commands.cdc.CDCReader, self._none
         session = java.session(self._spark)
         found = reader.changesToBatchDF(self._log, first, last, session, none, none, True, none)
@@ -165,7 +169,8 @@ def _version(snapshot: Any) -> Version:
     if number == _NO_VERSION:
         return Version(number, "", t.StructType([]))
     schema = t.StructType.fromJson(json.loads(snapshot.metadata().schemaString()))
-    return Version(number, str(snapshot.metadata().id()), schema)
+    partitions = snapshot.metadata().partitionColumns().mkString("\x00").split("\x00")
+    return Version(number, str(snapshot.metadata().id()), schema, tuple(filter(None, partitions)))
 
 
 def _as_added(file: Action) -> str:

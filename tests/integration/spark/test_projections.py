@@ -29,6 +29,7 @@ from gateway.spark.project.job import Job, NotProved, Options, Outcome, Target
 from gateway.spark.project.lock import Locked, locked
 from gateway.spark.project.rule import SETTINGS, InvalidRule, projected
 from gateway.spark.project.run import keep, projections
+from gateway.spark.project.search import all_of, conditions
 from gateway.spark.project.table_log import TableLog
 from gateway.spark.session import session_like
 from gateway.spark.targets import load_targets
@@ -267,6 +268,36 @@ def test_any_changes_of_the_source_lead_to_what_the_rule_makes_of_it(
         assert (outcome.how, outcome.remark) == ("changes", "")
         kept.assert_equal()
     assert kept.run(replace(NO_MAINTENANCE, whole=True)).remark == ""
+
+
+@pytest.mark.parametrize(("partitions", "number"), [([], 4), (["text", "small"], 5)])
+def test_rows_are_searched_by_conditions_that_hold_for_them(
+    spark: Any, partitions: list[str], number: int
+) -> None:
+    """Whatever the values are: those without a literal give no condition."""
+    rows = spark.sql(
+        """SELECT * FROM VALUES
+        (-128Y, -9223372036854775808L, DATE '0001-01-01', TIMESTAMP '1583-01-01 00:00:00Z', "it's", 'a'),
+        (127Y, 9223372036854775807L, DATE '+12000-01-01', TIMESTAMP '2024-03-31 02:30:00.000001Z', '', 'ä'),
+        (0Y, 17L, NULL, TIMESTAMP '2024-10-27 02:30:00Z', NULL, '\U0001f600'),
+        (0Y, 18L, DATE '1969-12-31', NULL, 'x', NULL)
+        AS t(small, large, day, at, quoted, text)"""
+    )
+    found = conditions(rows, partitions)
+    assert len(found) == number
+    assert rows.where(all_of(found)).count() == 4
+    others = spark.sql("SELECT 1Y small, 19L large, DATE '1970-01-01' day, now() at, 'y' quoted, 'b' text")
+    assert others.where(all_of(found)).count() == 0
+
+
+def test_a_search_skips_the_files_around_the_rows(kept: Kept) -> None:
+    for first in (1000, 2000, 3000):
+        kept.sql(f"INSERT INTO {{t}} {values(first, 100)}")
+    table = kept.spark.read.format("delta").load(kept.source)
+    wanted = table.where("id IN (1001, 1050, 3002)")
+    assert len(table.inputFiles()) == 8
+    # Two of these files lie between the smallest and the largest of the rows.
+    assert len(table.where(all_of(conditions(wanted, []))).inputFiles()) == 3
 
 
 def test_a_source_with_other_columns_or_another_past_is_written_anew(kept: Kept) -> None:

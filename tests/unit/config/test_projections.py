@@ -120,6 +120,22 @@ def test_a_source_and_its_projection_lie_apart(source: str) -> None:
         read(RULE | {"source": source})
 
 
+@pytest.mark.parametrize("scheme_and_bucket", ["s3a://shared", "S3://Shared", "s3://point-abc-s3alias"])
+def test_a_bucket_of_another_spelling_is_that_bucket(scheme_and_bucket: str) -> None:
+    base, rule = "s3://shared/t", RULE | {"source": "s3://lake/customers"}
+    (projection,) = Catalog.of(read(rule, location=base).shares).tables()
+    key = projection.location.key
+    with pytest.raises(ConfigError, match="lies within the projection"):
+        read(rule, {"name": "u", "location": f"{scheme_and_bucket}/{key}/data"}, location=base)
+    readable = {"name": "u", "location": f"{scheme_and_bucket}/{key}", "accessModes": ["dir"]}
+    with pytest.raises(ConfigError):
+        read(rule, readable | {"historyShared": True}, location=base)
+    for source in (f"{scheme_and_bucket}/t", f"{scheme_and_bucket}/{key}/data"):
+        with pytest.raises(ConfigError, match="within each other"):
+            read(rule | {"source": source}, location=base)
+    assert read(rule, {"name": "u", "location": f"{scheme_and_bucket}/other/data"}, location=base)
+
+
 def test_the_source_of_a_projection_is_no_table_before_its_proof() -> None:
     rule = RULE | {"source": root(RULE)}
     other = {"name": "u", "location": "/shared/u", "projection": rule}

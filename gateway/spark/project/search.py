@@ -1,0 +1,140 @@
+"""Conditions by which a table is searched for rows that are to be removed.
+
+In: the rows. Out: conditions that are true for each of them. They save work and decide nothing: Delta skips
+files and Parquet skips pages by bounds of single columns, and a row is hashed where the value of its most
+telling column is among those of the rows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gateway.spark.verify.compare import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, Row
+
+_MAX_COLUMNS = 32
+"""Delta has statistics of as many columns."""
+
+_MAX_INTERVALS = 16
+_MAX_TEXT_CHARACTERS = 100
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - arithmetic in UTC
+_SUFFIXES: dict[type[t.DataType], str] = {
+    t.ByteType: "Y",
+    t.ShortType: "S",
+    t.IntegerType: "",
+    t.LongType: "L",
+}
+
+
+@dataclass(frozen=True)
+class _Values:
+    """The values of a column in the rows: as literals of SQL in order, with numbers for their places."""
+
+    name: str
+    is_text: bool
+    literals: list[str]
+    places: list[int]
+    has_null: bool
+
+    def among(self) -> Column:
+        """Return a condition that is true for these values."""
+        return self._or_null(f"{quoted(self.name)} IN ({', '.join(self.literals)})")
+
+    def within(self, most: int) -> Column:
+        """Return a condition that is true for intervals around these values."""
+        starts = [0, *_after_widest_gaps(self.places, most - 1)]
+        ends = [*starts[1:], len(self.literals)]
+        bounds = [
+            f"({quoted(self.name)} BETWEEN {self.literals[start]} AND {self.literals[end - 1]})"
+            for start, end in zip(starts, ends, strict=True)
+        ]
+        return self._or_null(" OR ".join(bounds))
+
+    def _or_null(self, condition: str) -> Column:
+        column = quoted(self.name)
+        if not self.literals:
+            return f.expr(f"{column} IS NULL")
+        return f.expr(f"({condition}) OR {column} IS NULL" if self.has_null else condition)
+
+
+def conditions(rows: DataFrame, partitions: Sequence[str]) -> list[Column]:
+    """Return conditions that all rows fulfil. The rows are collected: give few."""
+    fields = [field for field in rows.schema.fields if _is_comparable(field.dataType)][:_MAX_COLUMNS]
+    found = rows.select(*map(_collected, fields)).collect() if fields else []
+    listed = [_values(field, place, found) for place, field in enumerate(fields)]
+    columns = [one for one in listed if one is not None]
+    inner = [one for one in columns if one.name not in partitions]
+    # Numbers are compared faster than texts, so they come first where both tell rows apart.
+    telling = max(inner, key=lambda one: (len(one.literals), not one.is_text), default=None)
+    bounds = [one.among() for one in columns if one.name in partitions]
+    bounds += [one.within(1) for one in inner if not one.is_text and one is not telling]
+    return bounds if telling is None else [*bounds, telling.within(_MAX_INTERVALS), telling.among()]
+
+
+def all_of(conditions: Sequence[Column]) -> Column:
+    """Return whether all conditions are true."""
+    return reduce(Column.__and__, conditions)
+
+
+def _is_comparable(kind: t.DataType) -> bool:
+    return type(kind) in _SUFFIXES or kind in (t.DateType(), t.TimestampType(), t.StringType())
+
+
+def _collected(field: t.StructField) -> Column:
+    """Return a value as Python holds it without loss: times as numbers, and texts that are not long."""
+    column = f.col(quoted(field.name))
+    match field.dataType:
+        case t.DateType():
+            return f.unix_date(column)
+        case t.TimestampType():
+            return f.unix_micros(column)
+        case t.StringType():
+            return f.substring(column, 1, _MAX_TEXT_CHARACTERS + 1)
+    return column
+
+
+def _values(field: t.StructField, place: int, rows: list[Row]) -> _Values | None:
+    """Return the values of a column; None where one of them has no literal."""
+    found = {row[place] for row in rows}
+    ordered = sorted(found - {None})
+    literals = [_literal(value, field.dataType) for value in ordered]
+    if any(literal is None for literal in literals):
+        return None
+    is_text = isinstance(field.dataType, t.StringType)
+    places = list(range(len(ordered))) if is_text else ordered
+    return _Values(field.name, is_text, [one for one in literals if one], places, None in found)
+
+
+def _literal(value: Any, kind: t.DataType) -> str | None:
+    """Return a value in SQL, of the very type of its column: a cast of the column would skip no file."""
+    try:
+        match kind:
+            case t.StringType():
+                is_plain = value.isprintable() and not {"'", "\\"} & set(value)
+                return f"'{value}'" if is_plain and len(value) <= _MAX_TEXT_CHARACTERS else None
+            case t.DateType():
+                return f"DATE '{(_EPOCH + dt.timedelta(days=value)).date().isoformat()}'"
+            case t.TimestampType():
+                moment = _EPOCH + dt.timedelta(microseconds=value)
+                return f"TIMESTAMP '{moment.isoformat(sep=' ', timespec='microseconds')}Z'"
+    except OverflowError:
+        return None
+    return f"{value}{_SUFFIXES[type(kind)]}"
+
+
+def _after_widest_gaps(places: list[int], most: int) -> list[int]:
+    """Return the indexes that follow the widest gaps between numbers in order."""
+    gaps = [(after - before, index) for index, (before, after) in enumerate(pairwise(places), 1)]
+    return sorted(index for gap, index in sorted(gaps, reverse=True)[:most] if gap > 1)
