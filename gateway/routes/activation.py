@@ -25,7 +25,6 @@ from gateway.access.recipient_records import (
     client_profile_of,
     profile_of,
 )
-from gateway.access.stored_recipients import recipient_of
 from gateway.console.rendering import icon, style_sheet
 from gateway.database.errors import DatabaseMissing
 from gateway.errors import MalformedRequest, Unavailable
@@ -155,6 +154,9 @@ class Activation:
             except OSError:
                 # The link is used up, so the profile is given, with placeholders in its examples.
                 return issued, Recipient(issued.recipient, frozenset())
+        # A server without a database starts sooner.
+        from gateway.access.stored_recipients import recipient_of  # noqa: PLC0415
+
         return issued, recipient_of(record)
 
     async def _page(self, problem: str = "", *, status: int = 200) -> WholeResponse:
