@@ -270,6 +270,25 @@ def test_changes_are_compared_from_the_first_shared_version(
     assert "changes 2 to 5" in {check.name for check in result.checks}
 
 
+def test_changes_that_spark_cannot_read_either_are_skipped(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "renamed"
+    properties = "delta.enableChangeDataFeed = true, delta.columnMapping.mode = 'name'"
+    spark.sql(f"CREATE TABLE delta.`{path}` (id BIGINT) USING delta TBLPROPERTIES ({properties})")
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (1)")
+    spark.sql(f"ALTER TABLE delta.`{path}` RENAME COLUMN id TO number")
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (2)")
+    server = PlainServer({"t": path})
+    try:
+        (result,) = verify(spark, server.profile, [Target("s.d.t", str(path))], FAST)
+    finally:
+        server.close()
+    assert result.error is None
+    assert result.equal
+    (changes,) = [check for check in result.checks if check.name.startswith("changes")]
+    assert "Spark cannot read them directly: " in (changes.skipped or "")
+    assert "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE" in (changes.skipped or "")
+
+
 RULES = {
     "partitioned": "part = recipient.part OR part IS NULL AND day BETWEEN date '2024-01-01' AND "
     "date '2024-01-02'",
