@@ -15,6 +15,7 @@ import aiohttp
 import msgspec
 
 from gateway.config.unity_catalog import UnityCatalog
+from gateway.web.client_errors import client_error_text
 from gateway.web.public_addresses import PublicResolver, proxy_hosts
 
 REQUEST_SECONDS = 60.0
@@ -122,6 +123,8 @@ class CatalogClient:
         A page whose answer is too long is requested again with the next of the `sizes`.
         """
         token: str | None = None
+        # By their hashes: tokens may be long.
+        named: set[int] = set()
         size, *smaller = sizes
         while True:
             asked = {**query, "max_results": str(size), **({} if token is None else {"page_token": token})}
@@ -135,9 +138,10 @@ class CatalogClient:
             yield page
             if not page.next_page_token:
                 return
-            if page.next_page_token == token:
-                raise CatalogError("the catalog names a page as the one after itself")
             token = page.next_page_token
+            if hash(token) in named:
+                raise CatalogError("the catalog names a page twice as the next one", is_of_schema=True)
+            named.add(hash(token))
 
     async def _page(self, path: str, query: Mapping[str, str]) -> _Page:
         if self.calls >= self._max_calls:
@@ -150,9 +154,7 @@ class CatalogClient:
                     raise await _error_of(response)
                 return msgspec.json.decode(await _body(response, MAX_ANSWER_BYTES), type=_Page)
         except (aiohttp.ClientError, OSError) as error:
-            raise CatalogError(
-                f"the catalog cannot be reached: {str(error) or type(error).__name__}"
-            ) from None
+            raise CatalogError(f"the catalog cannot be reached: {client_error_text(error)}") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise CatalogError(
                 "the catalog's answer has not the documented form", is_of_schema=True

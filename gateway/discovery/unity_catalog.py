@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import unicodedata
 from typing import TYPE_CHECKING
 
 from gateway.access.discovered import FoundTable, Refusal
 from gateway.config.locations import Location
+from gateway.config.sections import MAX_NAME_LENGTH
 from gateway.discovery.catalog_client import CallsSpent, CatalogError, CatalogTable, catalog_client
 from gateway.discovery.directories import SEARCH_SECONDS
 from gateway.discovery.known_tables import SearchResult, within_limit
-from gateway.discovery.names import name_problem
+from gateway.discovery.names import TOO_LONG, name_problem
 
 if TYPE_CHECKING:
     from gateway.config import Source
@@ -26,10 +28,18 @@ if TYPE_CHECKING:
 
 CONCURRENT_SCHEMAS = 4
 MAX_REFUSALS = 10_000
+MAX_PROTECTED = 100_000
+"""Locations of tables that the catalog protects. Beyond these a search ends."""
+MAX_TEXT_LENGTH = 4096
+"""Of a location, and of a name before it is normalized."""
+MAX_SHOWN_LENGTH = 300
+"""Of a name in a refusal."""
 INFORMATION_SCHEMA = "information_schema"
 """The schema that describes the catalog by views."""
 EXTERNAL_READ = "HAS_DIRECT_EXTERNAL_ENGINE_READ_SUPPORT"
 CATALOG_MANAGED = ("delta.feature.catalogManaged", "delta.feature.catalogOwned-preview")
+
+ALIAS = "a table at its location cannot be shared"
 
 _TYPES = ("MANAGED", "EXTERNAL")
 
@@ -60,13 +70,19 @@ class _CatalogSearch:
         self._catalog = catalog
         self._known = known
         self._locations = {table.location for table in known.seen}
+        self._names = {_names_of(table) for table in known.seen}
         self._client = client
-        self._tables: list[FoundTable] = []
+        # A page that changes meanwhile may repeat an entry.
+        self._tables: dict[FoundTable, None] = {}
         self._more = 0
         """Number of tables beyond the limit that are not known."""
         self._refused: list[Refusal] = []
+        self._protected: set[Location] = set()
+        """Locations of tables that the catalog protects by other means than files."""
+        self._named: set[tuple[str, str, str]] = set()
+        """The known names that the catalog lists, for whatever table."""
         self._listed: frozenset[str] | None = None
-        """The schemas of the catalog; None while their list is not complete."""
+        """The schemas whose tables are shared; None while their list is not complete."""
         self._complete: set[str] = set()
         self._is_failing = False
         self.problem = ""
@@ -76,19 +92,32 @@ class _CatalogSearch:
         """List the schemas, then the tables of each."""
         wanted = frozenset(self._catalog.schemas)
         try:
-            names = [name async for name in self._client.schemas()]
+            schemas = await self._schemas(wanted)
         except (CatalogError, CallsSpent) as error:
             self._fail(error)
             return
-        self._listed = frozenset(names)
-        schemas = [name for name in names if (name in wanted if wanted else name != INFORMATION_SCHEMA)]
-        if missing := sorted(wanted - self._listed):
+        if missing := sorted(wanted.difference(schemas)):
             self.problem = f"the catalog has no schema {missing[0]!r}"
         for start in range(0, len(schemas), CONCURRENT_SCHEMAS):
             if self._is_failing:
                 return
             together = schemas[start : start + CONCURRENT_SCHEMAS]
             await asyncio.gather(*(self._tables_of(schema) for schema in together))
+
+    async def _schemas(self, wanted: frozenset[str]) -> list[str]:
+        """Return the schemas to list, at most as many as requests are allowed. Raises as the client does."""
+        names: dict[str, None] = {}
+        async for name in self._client.schemas():
+            if name not in wanted if wanted else name == INFORMATION_SCHEMA:
+                continue
+            if len(name) > MAX_NAME_LENGTH:
+                self._refuse(name, TOO_LONG)
+            else:
+                names[name] = None
+            if len(names) > self._source.discovery.max_calls:
+                return [*names]
+        self._listed = frozenset(names)
+        return [*names]
 
     async def _tables_of(self, schema: str) -> None:
         try:
@@ -113,31 +142,77 @@ class _CatalogSearch:
         self.problem = self.problem or problem
 
     def _take(self, schema: str, table: CatalogTable) -> None:
-        reason = unshareable(table)
-        found = self._found(schema, table) if reason is None else reason
+        """Take an entry. Raises CatalogError for too many tables that the catalog protects."""
+        found = self._found(schema, table)
         if isinstance(found, str):
-            if len(self._refused) < MAX_REFUSALS:
-                self._refused.append(Refusal(f"{self._catalog.catalog}.{schema}.{table.name}", found))
-        elif found.location in self._locations or len(self._tables) < self._source.discovery.max_tables:
-            self._tables.append(found)
+            self._refuse(f"{schema}.{table.name}", found)
+        elif found in self._tables:
+            return
+        elif len(self._tables) < self._most(found):
+            self._tables[found] = None
         else:
             self._more += 1
 
+    def _refuse(self, name: str, reason: str) -> None:
+        if len(self._refused) < MAX_REFUSALS:
+            shown = f"{self._catalog.catalog}.{name}"
+            is_long = len(shown) > MAX_SHOWN_LENGTH
+            self._refused.append(Refusal(f"{shown[:MAX_SHOWN_LENGTH]}..." if is_long else shown, reason))
+
+    def _most(self, found: FoundTable) -> int:
+        """Return the number of tables up to which one is kept: those at known locations go before others."""
+        limit = self._source.discovery.max_tables
+        return 2 * limit if found.location in self._locations else limit
+
     def _found(self, schema: str, table: CatalogTable) -> FoundTable | str:
-        """Return a table with its names in the share, or why it is not shared."""
-        names = self._catalog.shared_names(schema, table.name, names_schemas=self._source.schema is None)
-        for name in names[1:] if self._source.schema else names:
+        """Return a table with its names in the share, or why it is not shared. Raises CatalogError."""
+        location, protection = self._location(table), protection_of(table)
+        if protection is not None and isinstance(location, Location):
+            self._protect(location)
+        names = self._shared_names(schema, table.name)
+        if isinstance(names, str):
+            return names
+        if (schema, *names) in self._names:
+            self._named.add((schema, *names))
+        reason = kind_problem(table) or protection
+        if reason is not None:
+            return reason
+        return location if isinstance(location, str) else FoundTable(*names, location, schema)
+
+    def _shared_names(self, schema: str, table: str) -> tuple[str, str] | str:
+        """Return the names of a table and its schema in the share, or why it can have none."""
+        names = self._catalog.shared_names(schema, table, names_schemas=self._source.schema is None)
+        if len(names[1]) > MAX_TEXT_LENGTH:
+            return TOO_LONG
+        # As names of directories: two spellings that look the same are one name.
+        own_schema, own_table = (unicodedata.normalize("NFC", name) for name in names)
+        for name in (own_table,) if self._source.schema else (own_schema, own_table):
             if (problem := name_problem(name)) is not None:
                 return problem
+        return self._source.schema or own_schema, own_table
+
+    def _location(self, table: CatalogTable) -> Location | str:
+        """Return the location of a table if it is an allowed one, or why it is none."""
+        text = table.storage_location
+        if not text:
+            return "it has no location"
         try:
-            location = Location.parse(table.storage_location or "")
+            location = Location.parse(text) if len(text) <= MAX_TEXT_LENGTH else None
         except ValueError:
+            location = None
+        if location is None:
             return "its location is in no storage that tables can be shared from"
         if not self._catalog.contains(location):
             return "its location is not in `within`"
         if location.kind == "file" and not self._contains_really(location):
             return "its directory is a link out of `within`"
-        return FoundTable(self._source.schema or names[0], names[1], location, schema)
+        return location
+
+    def _protect(self, location: Location) -> None:
+        """Share no other table at a location, as by another name. Raises CatalogError."""
+        if location not in self._protected and len(self._protected) >= MAX_PROTECTED:
+            raise CatalogError(f"the catalog has more than {MAX_PROTECTED} tables that cannot be shared")
+        self._protected.add(location)
 
     def _contains_really(self, location: Location) -> bool:
         """Return whether a local directory is in an allowed one when links are followed."""
@@ -148,11 +223,17 @@ class _CatalogSearch:
     def result(self) -> SearchResult:
         """Return what was found so far."""
         limit = self._source.discovery.max_tables
-        count = len(self._tables) + self._more
+        tables = []
+        for table in self._tables:
+            if table.location in self._protected:
+                self._refuse(f"{table.listed_in}.{table.name}", ALIAS)
+            else:
+                tables.append(table)
+        count = len(tables) + self._more
         if count > limit:
             self.end("tables", f"maxTables: {count} tables are there")
         return SearchResult(
-            within_limit(self._tables, self._locations, limit),
+            within_limit(tables, self._locations, limit),
             tuple(self._refused),
             unknown_tables=frozenset(filter(self._is_unknown, self._known.seen)),
             calls=self._client.calls,
@@ -162,19 +243,33 @@ class _CatalogSearch:
 
     def _is_unknown(self, table: FoundTable) -> bool:
         """Return whether the search cannot say that a known table is gone."""
-        if self._listed is None:
-            return True
-        return table.listed_in in self._listed and table.listed_in not in self._complete
+        if table.location in self._protected or _names_of(table) in self._named:
+            return False
+        if table.listed_in in self._complete:
+            return False
+        return self._listed is None or table.listed_in in self._listed
 
 
-def unshareable(table: CatalogTable) -> str | None:
-    """Return why the files of a table cannot be shared, whatever its location; None if they can."""
+def _names_of(table: FoundTable) -> tuple[str, str, str]:
+    return table.listed_in, table.schema, table.name
+
+
+def kind_problem(table: CatalogTable) -> str | None:
+    """Return why an entry is no Delta table of plain files; None for one that is."""
     kind = table.table_type or ""
     if kind not in _TYPES:
-        is_word = kind.isascii() and kind.isidentifier()
+        is_word = kind.isascii() and kind.isidentifier() and len(kind) <= MAX_NAME_LENGTH
         return f"it is {kind if is_word else 'of an unknown type'}, and not a table of files"
     if table.data_source_format != "DELTA":
         return "it is no Delta table"
+    return None
+
+
+def protection_of(table: CatalogTable) -> str | None:
+    """Return why whoever reads the files of a table would not see what the catalog shows; None if it would.
+
+    This holds for every other entry at its location, too.
+    """
     if table.row_filter is not None:
         return "it has a row filter, which its files do not have"
     if any(column.mask is not None for column in table.columns or ()):
@@ -184,6 +279,4 @@ def unshareable(table: CatalogTable) -> str | None:
         return "the catalog lets no other engine read its files"
     if any(name in (table.properties or {}) for name in CATALOG_MANAGED):
         return "its last commits are in the catalog, not in its log"
-    if not table.storage_location:
-        return "it has no location"
     return None

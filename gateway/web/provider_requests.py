@@ -18,6 +18,7 @@ import orjson
 
 from gateway.config.federation import Issuer
 from gateway.config.fetched_urls import is_accepted_url
+from gateway.web.client_errors import client_error_text
 from gateway.web.public_addresses import PublicResolver, proxy_hosts
 
 FETCH_SECONDS = 5.0
@@ -100,4 +101,4 @@ async def provider_session(issuer: Issuer) -> AsyncIterator[ProviderSession]:
 
 def reason_of(error: Exception) -> str:
     """Return the text of an error for the log."""
-    return str(error) if isinstance(error, EXPECTED) and str(error) else type(error).__name__
+    return client_error_text(error) if isinstance(error, EXPECTED) else type(error).__name__

@@ -33,6 +33,7 @@ class Catalog:
         name: name of the catalog of `add` and `drop`.
         token: the accepted bearer token; None without a sign-in.
         failing: prepared answers by the path below the API and the schema of a request.
+        pages: prepared answers for the tables of a schema, by the schema and the page token.
         page: maximum number of entries of a page.
 
     """
@@ -41,6 +42,7 @@ class Catalog:
     name: str = "main"
     token: str | None = None
     failing: dict[tuple[str, str], Response] = field(default_factory=dict)
+    pages: dict[tuple[str, str], Response] = field(default_factory=dict)
     page: int = SERVER_PAGE
     service: HttpService = field(init=False)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -57,7 +59,13 @@ class Catalog:
 
     def add(self, schema: str, name: str, location: str | None, **fields: Any) -> None:
         """Add an external Delta table, or with `fields` another one, or put it in place of the one before."""
-        entry = {
+        with self.lock:
+            entry = self.entry(schema, name, location, **fields)
+            self.tables.setdefault((self.name, schema), {})[name] = entry
+
+    def entry(self, schema: str, name: str, location: str | None, **fields: Any) -> dict[str, Any]:
+        """An external Delta table as a page has it, or with `fields` another one."""
+        return {
             "name": name,
             "catalog_name": self.name,
             "schema_name": schema,
@@ -71,8 +79,6 @@ class Catalog:
             "table_id": f"{self.name}-{schema}-{name}",
             **fields,
         }
-        with self.lock:
-            self.tables.setdefault((self.name, schema), {})[name] = entry
 
     def drop(self, schema: str, name: str) -> None:
         """Drop a table; its schema stays."""
@@ -88,6 +94,9 @@ class Catalog:
         with self.lock:
             if (operation, schema) in self.failing:
                 return self.failing[operation, schema]
+            page = schema, request.query.get("page_token", "")
+            if operation == "tables" and page in self.pages:
+                return self.pages[page]
             schemas = {name: tables for (of, name), tables in self.tables.items() if of == catalog}
             if request.method != "GET" or operation not in ("schemas", "tables"):
                 return _error(404, "NOT_FOUND")

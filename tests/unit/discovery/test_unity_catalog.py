@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import unicodedata
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from socket import create_server
 from typing import Any
 
 import pytest
@@ -242,7 +247,7 @@ def test_a_table_that_the_catalog_drops_or_moves_is_withdrawn_at_once(catalog: C
         (("schemas", ""), json_response({"error_code": "PERMISSION_DENIED"}, 403), "403 (PERMISSION_DENIED)"),
         (("schemas", ""), json_response({"error_code": "a secret\n"}, 500), "answers 500"),
         (("schemas", ""), Response(200, b"{}", {"Content-Encoding": "gzip"}), "compressed"),
-        (("schemas", ""), json_response({"schemas": [], "next_page_token": "x"}), "after itself"),
+        (("schemas", ""), json_response({"schemas": [], "next_page_token": "x"}), "names a page twice"),
     ],
 )
 def test_a_catalog_that_fails_keeps_what_was_known_for_a_time(
@@ -396,3 +401,132 @@ def test_a_search_of_commands_has_both_kinds(catalog: Catalog, tmp_path: Path) -
         storages.close()
     listed = [names_of(known) for known in found.values()]
     assert listed == [["hr.people", "sales.items", "sales.orders"], ["d.t"]]
+
+
+FILTER = {"row_filter": {"function_name": "f", "input_column_names": ["a"]}}
+
+
+def page_of(catalog: Catalog, *entries: dict[str, Any], token: str | None = None) -> Response:
+    return json_response({"tables": [*entries], "next_page_token": token})
+
+
+@pytest.mark.parametrize("name", ["people", "renamed"])
+@pytest.mark.parametrize("answer", [Response(500), Response(403)])
+def test_a_table_that_gets_a_row_filter_is_withdrawn_though_its_schema_cannot_be_listed_to_the_end(
+    catalog: Catalog, name: str, answer: Response
+) -> None:
+    known = searched(catalog)
+    entry = catalog.entry("hr", name, "s3://lake/w/hr/people", **FILTER)
+    catalog.pages = {("hr", ""): page_of(catalog, entry, token="x"), ("hr", "x"): answer}
+    known = searched(catalog, known)
+    assert names_of(known) == ["sales.items", "sales.orders"]
+    assert "row filter" in reasons_of(known)[f"main.hr.{name}"]
+
+
+def test_a_table_that_moves_is_shared_though_its_schema_cannot_be_listed_to_the_end(
+    catalog: Catalog,
+) -> None:
+    known = searched(catalog)
+    moved = catalog.entry("hr", "people", "s3://lake/w/hr/moved")
+    catalog.pages = {("hr", ""): page_of(catalog, moved, token="x"), ("hr", "x"): Response(500)}
+    known = searched(catalog, known)
+    found = {table.name: table.location.url for table in known.distinct()[0] if table.schema == "hr"}
+    assert found == {"people": "s3://lake/w/hr/moved"}
+
+
+@pytest.mark.parametrize("kind", ["EXTERNAL", "STREAMING_TABLE"])
+def test_a_protected_table_is_shared_by_no_other_entry_at_its_location(catalog: Catalog, kind: str) -> None:
+    catalog.add("zz", "filtered", "s3://lake/w/hr/people", table_type=kind, **FILTER)
+    catalog.add("sales", "csv", "s3://lake/w/sales/items", data_source_format="CSV")
+    known = searched(catalog)
+    assert names_of(known) == ["sales.items", "sales.orders"]
+    assert reasons_of(known)["main.hr.people"] == "a table at its location cannot be shared"
+
+
+def test_too_many_protected_tables_end_the_search(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = searched(catalog)
+    monkeypatch.setattr(unity_catalog, "MAX_PROTECTED", 2)
+    for number in range(3):
+        catalog.add("aa", f"t{number}", f"s3://lake/w/aa/{number}", **FILTER)
+    many = searched(catalog, known)
+    assert "more than 2 tables" in many.last.problem
+    assert names_of(many) == names_of(known)
+
+
+def test_a_repeated_entry_takes_the_place_of_no_other_table(catalog: Catalog) -> None:
+    known = searched(catalog)
+    entry = catalog.entry("hr", "people", "s3://lake/w/hr/people")
+    catalog.pages["hr", ""] = page_of(catalog, *[entry] * 20)
+    again = searched(catalog, known, {"maxTables": 10})
+    assert names_of(again) == names_of(known)
+    assert again.last.problem == ""
+
+
+def test_pages_that_name_each_other_end_the_listing_of_their_schema(catalog: Catalog) -> None:
+    entry = catalog.entry("hr", "people", "s3://lake/w/hr/people")
+    for token, after in (("", "a"), ("a", "b"), ("b", "a")):
+        catalog.pages["hr", token] = page_of(catalog, entry, token=after)
+    known = searched(catalog)
+    assert "names a page twice" in known.last.problem
+    assert known.last.calls == 1 + 3 + 1
+    assert names_of(known) == ["hr.people", "sales.items", "sales.orders"]
+
+
+def test_names_that_look_the_same_are_one_name(catalog: Catalog) -> None:
+    spellings = [unicodedata.normalize(form, "caf\u00e9") for form in ("NFC", "NFD")]
+    for number, name in enumerate(spellings):
+        catalog.add("hr", name, f"s3://lake/w/{number}")
+    known = searched(catalog)
+    assert names_of(known) == ["hr.people", "sales.items", "sales.orders"]
+    assert [one.reason for one in known.distinct()[1]] == ["another table has its name without case"] * 2
+
+
+def test_long_texts_of_a_catalog_are_not_kept(catalog: Catalog) -> None:
+    catalog.add("hr", "x" * 100_000, "s3://lake/w/t")
+    catalog.add("hr", "far", "s3://lake/w/" + "x" * 100_000)
+    catalog.add("y" * 100_000, "t", "s3://lake/w/t")
+    known = searched(catalog)
+    assert names_of(known) == ["hr.people", "sales.items", "sales.orders"]
+    assert len(known.last.refused) == 3
+    assert all(len(one.name) <= unity_catalog.MAX_SHOWN_LENGTH + 3 for one in known.last.refused)
+    assert known.last.problem == ""
+
+
+def test_as_many_schemas_are_kept_as_requests_are_allowed(catalog: Catalog) -> None:
+    known = searched(catalog)
+    schemas = [{"name": f"a{number}"} for number in range(9)]
+    catalog.failing["schemas", ""] = json_response({"schemas": schemas})
+    for number in range(9):
+        catalog.pages[f"a{number}", ""] = page_of(catalog)
+    few = searched(catalog, known, {"maxCalls": 4})
+    assert (few.last.calls, few.last.limit) == (4, "calls")
+    assert names_of(few) == names_of(known)
+    assert names_of(searched(catalog, known)) == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"a secret line\r\nand another\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nbad secret\0line: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nsecret\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nsecret",
+    ],
+)
+def test_an_answer_that_is_no_http_is_in_no_message(catalog: Catalog, answer: bytes) -> None:
+    (source,) = configured(catalog).sources
+    settings = source.discovery.unity_catalog
+    assert settings is not None
+    with create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with closing(server.accept()[0]) as connection:
+                connection.recv(65_536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        settings = replace(settings, url=f"http://127.0.0.1:{server.getsockname()[1]}")
+        result = search_catalog(source, settings, KnownTables())
+        thread.join()
+    assert result.problem == "the catalog cannot be reached: its answer is no valid HTTP"
