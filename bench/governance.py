@@ -33,7 +33,7 @@ from figures import text
 from governance_rows import TABLE_SHARE, fill
 from logs import SMALL, Logs, Table
 from markdown import table_row
-from measure import machine, medians
+from measure import machine
 from processes import connections_of_workers, cpu_of_group
 from servers import CURRENT, SCHEMA, SHARE, Client, Server, free_port
 
@@ -47,10 +47,11 @@ from gateway.telemetry.clock import epoch_ms
 ROOT = Path(__file__).resolve().parents[1]
 RECIPIENT, OTHER_SHARE = "bench", "other"
 START_BAR_SECONDS, SEEN_BAR_SECONDS, QUERY_BAR = 2.0, 1.0, 1.03
-REQUESTS = 4000
+REQUESTS = 3000
 LOAD_CONNECTIONS = 4
 GIVEN_UP_SECONDS = 60.0
 PAUSE_SECONDS = 0.002
+SETTLE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -236,8 +237,10 @@ def query(kind: str, figures: Figures, size: Size, table: Table, governed: Seque
         subjects = {"empty": (one, one_client), "full": (other, other_client)}
         for _, client in subjects.values():
             client.whole(table)
+        # A server reports the ends of tokens after its start.
+        time.sleep(SETTLE_SECONDS if size.rounds > 1 else 0)
         rounds = []
-        for number in range(2 * size.rounds):
+        for number in range(4 * size.rounds if size.rounds > 1 else 1):
             found = {}
             # Which comes first changes from round to round.
             for name in sorted(subjects, reverse=number % 2 == 1):
@@ -245,13 +248,15 @@ def query(kind: str, figures: Figures, size: Size, table: Table, governed: Seque
                 found[name] = (
                     server.cpu(lambda client=client: queried(client, table, size.requests)) / size.requests
                 )
-            rounds.append({**found, "ratio": found["full"] / found["empty"]})
-    middle = medians(rounds)
+            rounds.append(found)
+    # The least of many rounds: other work of the machine only adds to it.
+    least = {name: min(found[name] for found in rounds) for name in subjects}
+    ratio = least["full"] / least["empty"]
     figures.add(
         kind,
         "hot query of 20 files",
-        f"{middle['full'] * 1e6:.0f} µs of CPU, {text(middle['ratio'], 'x')} of an empty database",
-        middle["ratio"] <= QUERY_BAR,
+        f"least {least['full'] * 1e6:.1f} µs of CPU, {text(ratio, 'x')} of an empty database",
+        ratio <= QUERY_BAR,
     )
 
 

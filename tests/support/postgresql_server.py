@@ -38,9 +38,33 @@ class PostgresqlServer:
             settings.write("fsync = off\n")
         self.start()
 
-    def url(self, database: str) -> str:
-        host = quote(str(self._server.get_postmaster_info().socket_dir), safe="")
-        return f"postgresql://postgres@/{database}?host={host}"
+    @property
+    def socket_directory(self) -> str:
+        return str(self._server.get_postmaster_info().socket_dir)
+
+    def url(self, database: str, *others: PostgresqlServer) -> str:
+        """Return the URL of a database, of which `others` have a copy: the one that takes changes is used."""
+        hosts = quote(",".join(server.socket_directory for server in (self, *others)), safe="")
+        options = "&target_session_attrs=read-write" if others else ""
+        return f"postgresql://postgres@/{database}?host={hosts}{options}"
+
+    @contextmanager
+    def standby(self) -> Iterator[PostgresqlServer]:
+        """Run a second server within the context, which follows this one by streaming replication."""
+        directory = Path(tempfile.mkdtemp(prefix="gateway-postgresql-", dir="/tmp"))
+        owner = self.directory.stat()
+        copy = ("-D", str(directory), "-R", "-X", "stream", "-c", "fast")
+        self.program("pg_basebackup", "-h", self.socket_directory, "-U", "postgres", *copy)
+        # The socket lies in the directory, and its lock is copied with the rest.
+        (directory / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
+        for path in (directory, *directory.rglob("*")):
+            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+        server = PostgresqlServer(directory)
+        try:
+            yield server
+        finally:
+            server.kill()
+            shutil.rmtree(directory, ignore_errors=True)
 
     def program(self, name: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a program of PostgreSQL, such as `psql`."""
@@ -110,12 +134,45 @@ def running() -> Iterator[PostgresqlServer]:
     """Run a server within the context."""
     # The path of a socket is short, and the server's user can reach it.
     directory = Path(tempfile.mkdtemp(prefix="gateway-postgresql-", dir="/tmp"))
+    try:
+        with _running_in(directory) as server:
+            yield server
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def running_on_small_disk(megabytes: int) -> Iterator[PostgresqlServer]:
+    """Run a server with a file system of its own within the context.
+
+    Skips the test where none can be mounted.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="gateway-postgresql-", dir="/tmp"))
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0755", "tmpfs", str(directory)]
+    try:
+        mounted = subprocess.run(mount, check=False, capture_output=True, text=True)
+    except FileNotFoundError:
+        mounted = None
+    try:
+        if mounted is None or mounted.returncode:
+            pytest.skip("no file system can be mounted without rights of root")
+        # The root of a file system belongs to root.
+        (directory / "data").mkdir()
+        with _running_in(directory / "data") as server:
+            yield server
+    finally:
+        if mounted is not None and not mounted.returncode:
+            subprocess.run(["umount", "-l", str(directory)], check=True)
+        directory.rmdir()
+
+
+@contextmanager
+def _running_in(directory: Path) -> Iterator[PostgresqlServer]:
     server = PostgresqlServer(directory)
     try:
         yield server
     finally:
         server.kill()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -5,16 +5,20 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import secrets
 import shutil
 import signal
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
 from run import ROOT
 from support.gateway_directory import Gateway
+from support.postgresql_server import running as postgresql_running
+from support.postgresql_server import running_on_small_disk
 from support.processes import processor_wait_seconds
+from support.waiting import wait_until
 
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.config.database import DatabasePlace
@@ -134,6 +138,34 @@ def test_a_worker_that_ends_during_an_outage_waits_and_the_others_serve(postgres
         gateway.until(lambda: len(workers(gateway)) == 2 and readable(gateway))
         assert gateway.command("revoke", "bob").returncode == 0
         gateway.until(lambda: all(gateway.shares(token)[0] == 401 for _ in range(8)))
+
+
+def test_a_failover_to_a_standby_goes_on_with_all_that_it_has(tmp_path):
+    """Streaming replication, and a URL with both hosts, of which the one that takes changes is used."""
+    with postgresql_running() as primary, primary.standby() as standby:
+        name = primary.new_database()
+        gateway = Gateway(tmp_path, database=primary.url(name, standby))
+        with gateway.running(workers=2):
+            token, other = added(gateway), added(gateway, "carol")
+            gateway.until(lambda: all(gateway.shares(token) == (200, ["logs"]) for _ in range(8)))
+            assert gateway.command("revoke", "carol").returncode == 0
+            wait_until(lambda: replicated(primary, standby))
+            primary.kill()
+            gateway.until(lambda: not readable(gateway))
+            assert {gateway.shares(token)[0] for _ in range(8)} == {200}
+            assert gateway.command("revoke", "bob").returncode == 1
+            standby.execute("SELECT pg_promote()")
+            gateway.until(lambda: readable(gateway))
+            assert {gateway.shares(token)[0] for _ in range(8)} == {200}
+            assert gateway.shares(other)[0] == 401
+            assert gateway.command("revoke", "bob").returncode == 0
+            gateway.until(lambda: all(gateway.shares(token)[0] == 401 for _ in range(8)))
+        primary.start()
+
+
+def replicated(primary, standby):
+    written = primary.execute("SELECT pg_current_wal_lsn()").strip()
+    return standby.execute(f"SELECT pg_last_wal_replay_lsn() >= '{written}'").strip() == "t"
 
 
 def workers(gateway):
@@ -259,3 +291,29 @@ def test_a_full_disk_refuses_a_change_and_the_server_goes_on(tmp_path):
         assert gateway.shares(token)[0] == 200
         assert gateway.command("revoke", "bob").returncode == 0
         gateway.until(lambda: gateway.shares(token)[0] == 401)
+
+
+def test_a_full_disk_of_postgresql_refuses_changes_and_the_server_goes_on(tmp_path):
+    """A real file system without room. Until there is some, nothing is changed and nobody loses access."""
+    with running_on_small_disk(megabytes=128) as postgresql:
+        gateway = Gateway(tmp_path, database=postgresql.url(postgresql.new_database()))
+        with gateway.running():
+            token = added(gateway)
+            gateway.until(lambda: gateway.shares(token)[0] == 200)
+            filler = postgresql.directory.parent / "filler"
+            with filler.open("wb", buffering=0) as file, suppress(OSError):
+                while file.write(secrets.token_bytes(65_536)):
+                    pass
+            refused = [gateway.admin("POST", "/recipients", new_recipient(number)) for number in range(5)]
+            assert {status for status, _ in refused} == {503}
+            assert not any(b"space" in answer or b"/tmp" in answer for _, answer in refused)
+            assert "No space left on device" in gateway.log()
+            assert gateway.shares(token)[0] == 200
+            filler.unlink()
+            gateway.until(lambda: readable(gateway) and gateway.command("revoke", "bob").returncode == 0)
+            gateway.until(lambda: gateway.shares(token)[0] == 401)
+
+
+def new_recipient(number):
+    """A recipient with a comment that is no shorter when it is compressed."""
+    return {"name": f"r{number}", "comment": secrets.token_hex(30_000)}
