@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from support.browser import Visitor, chromium, visitor
+from support.browser import PHONE, Visitor, chromium, visitor
 from support.gateway_process import RunningGateway, running_gateway
 from support.openid_process import openid_process
 from support.processes import free_port, wait_for_port
@@ -214,6 +214,8 @@ def test_a_client_with_a_secret_and_a_provider_that_goes_and_comes(
             visited.page.goto(f"{site.base}/console/recipients")
             visited.page.click("text=Sign in with localhost")
             assert "does not answer as it should" in visited.page.inner_text("[role=alert]")
+            visited.page.set_viewport_size({"width": PHONE, "height": 900})
+            assert visited.has_no_horizontal_scrolling()
             visited.page.fill("#secret", TOKEN)
             visited.page.press("#secret", "Enter")
             visited.page.wait_for_url(f"{site.base}/console/recipients")
