@@ -15,6 +15,7 @@ from gateway.access import share_rows
 from gateway.database.changes import last_position
 from gateway.database.errors import DatabaseMissing
 from gateway.database.migration import check_schema, opened
+from gateway.database.rows import all_rows, is_text
 from gateway.database.schema import SCHEMAS, SHARES
 
 if TYPE_CHECKING:
@@ -80,9 +81,10 @@ class DiscoveringSharesReader:
 
 
 def _read(connection: Connection) -> StoredShares:
-    keys = {
-        *connection.scalars(select(SHARES.c.key).where(SHARES.c.options.like(_WITH_TABLES))),
-        *connection.scalars(select(SCHEMAS.c.share).where(SCHEMAS.c.options.like(_WITH_TABLES))),
-    }
+    queries = (
+        select(SHARES.c.key).where(SHARES.c.options.like(_WITH_TABLES)),
+        select(SCHEMAS.c.share).where(SCHEMAS.c.options.like(_WITH_TABLES)),
+    )
+    keys = {key for query in queries for (key,) in all_rows(connection, query) if is_text(key)}
     # A text of an option may have the word, too.
     return {key: share for key, share in share_rows.read(connection, keys).items() if share.discovers}

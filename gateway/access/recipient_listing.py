@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, func, select, true, union_all
 
 from gateway.access import recipient_rows
 from gateway.access.recipient_records import RecipientRecord
-from gateway.database.engine import all_rows
+from gateway.database.rows import all_rows, is_text
 from gateway.database.schema import CLIENT_SECRETS, RECIPIENTS, TOKENS, recipient_key
 
 
@@ -65,7 +65,9 @@ def page(
     skipped = max(0, begin - len(others))
     query = select(RECIPIENTS.c.key).where(_has(text)).order_by(RECIPIENTS.c.key)
     stored = all_rows(connection, query.offset(skipped).limit(begin + length - skipped))
-    merged = sorted([*((row.key, True) for row in stored), *((key, False) for key in others)])
+    # A key that is no text cannot be asked for. The log has it.
+    readable = ((row.key, True) for row in stored if is_text(row.key))
+    merged = sorted([*readable, *((key, False) for key in others)])
     keys = merged[begin - skipped : begin - skipped + length]
     wanted = [key for key, is_stored in keys if is_stored]
     found = recipient_rows.read(connection, wanted)
@@ -99,8 +101,7 @@ def ending(connection: Connection, before_ms: int, most: int) -> EndingRecipient
         .limit(most),
     )
     total = first[0].total if first else 0
-    # SQLite keeps values of any type, whatever its columns say.
-    texts = ((row.name, row.expires_ms) for row in first if isinstance(row.name, str))
+    texts = ((row.name, row.expires_ms) for row in first if is_text(row.name))
     return EndingRecipients(tuple(texts), total)
 
 

@@ -25,7 +25,7 @@ from gateway.access.recipient_records import (
     TokenRecord,
 )
 from gateway.config.networks import parse_networks
-from gateway.database.engine import all_rows
+from gateway.database.rows import all_rows
 from gateway.database.schema import (
     CLIENT_SECRETS,
     CLIENTS,

@@ -1,6 +1,7 @@
 """The rows of shares in the database: their reading, and the writing of what differs.
 
 In: a connection within a transaction. Out: stored shares. Triggers of the database note each changed share.
+Any program can write the rows: an invalid one is left out by an option that no entry has.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 
 from gateway.access.stored_shares import StoredSchema, StoredShare, StoredTable
+from gateway.database.rows import all_rows, is_text
 from gateway.database.schema import SCHEMAS, SHARES, TABLES, name_key
 
 BATCH = 500
@@ -89,20 +91,27 @@ def _write_schema(
 
 def _read(connection: Connection, keys: Collection[str] | None) -> dict[str, StoredShare]:
     def rows(query: Select[Any], column: Any) -> Iterable[Row[Any]]:
-        return connection.execute(query if keys is None else query.where(column.in_(keys)))
+        return all_rows(connection, query if keys is None else query.where(column.in_(keys)))
 
     tables: dict[tuple[str, str], list[StoredTable]] = {}
     by_name = select(TABLES).order_by(TABLES.c.share, TABLES.c.schema, TABLES.c.key)
     for row in rows(by_name, TABLES.c.share):
-        table = StoredTable(row.name, row.location, _options(row.options))
+        options = _options(row.options, row.name, row.location)
+        table = StoredTable(_name(row.name), _name(row.location), options)
         tables.setdefault((row.share, row.schema), []).append(table)
     schemas: dict[str, list[StoredSchema]] = {}
     for row in rows(select(SCHEMAS).order_by(SCHEMAS.c.share, SCHEMAS.c.key), SCHEMAS.c.share):
         own = tuple(tables.get((row.share, row.key), ()))
-        schemas.setdefault(row.share, []).append(StoredSchema(row.name, _options(row.options), own))
+        schemas.setdefault(row.share, []).append(
+            StoredSchema(_name(row.name), _options(row.options, row.name), own)
+        )
     return {
-        row.key: StoredShare(row.name, _options(row.options), tuple(schemas.get(row.key, ())))
+        row.key: StoredShare(
+            _name(row.name), _options(row.options, row.name), tuple(schemas.get(row.key, ()))
+        )
         for row in rows(select(SHARES).order_by(SHARES.c.key), SHARES.c.key)
+        # Grants and changes name a share by its key.
+        if is_text(row.key)
     }
 
 
@@ -110,12 +119,18 @@ def _text(options: Mapping[str, Any]) -> str:
     return json.dumps(dict(options), sort_keys=True)
 
 
-def _options(text: str) -> dict[str, Any]:
+def _name(value: object) -> str:
+    return str(value) if is_text(value) else ascii(value)
+
+
+def _options(text: str, *names: object) -> dict[str, Any]:
+    """Return options. An unknown one among them leaves the entry out, and nothing else."""
+    if not all(map(is_text, names)):
+        return {"a text that is no UTF-8": True}
     if text == _NO_OPTIONS:
         return {}
     try:
         options = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         options = None
-    # Another program can have written it. An unknown key leaves the entry out, and nothing else.
     return options if isinstance(options, dict) else {"options that are no JSON object": True}

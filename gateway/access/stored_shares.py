@@ -22,6 +22,7 @@ from gateway.config.session_policies import session_policy_problems
 from gateway.config.volumes import volume_problems
 
 IN_CONFIGURATION = "the configuration has a share of this name, which is the one that is shared"
+OTHER_KEY = "its key in the database is not that of its name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def with_stored(config: Config, stored: StoredShares, previous: WithStored | Non
     made = {
         key: found
         if (found := known.get(key)) is not None and found.stored is share
-        else _made(reader, share)
+        else _made(reader, key, share)
         for key, share in sorted(stored.items())
     }
     left_out: list[LeftOut] = []
@@ -154,7 +155,10 @@ def with_stored(config: Config, stored: StoredShares, previous: WithStored | Non
     return WithStored(whole, tuple(left_out), config, made)
 
 
-def _made(reader: EntryReader, share: StoredShare) -> _MadeShare:
+def _made(reader: EntryReader, key: str, share: StoredShare) -> _MadeShare:
+    if key != share.key:
+        # Two shares of one name may be there, of which grants for the name would give one or the other.
+        return _MadeShare(share, None, (LeftOut(share.name, OTHER_KEY),))
     left_out: list[LeftOut] = []
     entry = _share(reader, share, left_out)
     return _MadeShare(share, entry, tuple(left_out))

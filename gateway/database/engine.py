@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import sqlalchemy.exc
-from sqlalchemy import Connection, NullPool, Row, Select, create_engine, event, make_url
+from sqlalchemy import Connection, NullPool, create_engine, event, make_url
 
 from gateway.database.changes import LOCK
 from gateway.database.errors import DatabaseBusy, DatabaseError, DatabaseMissing, DatabaseUnusable
@@ -36,7 +36,6 @@ EXTRA_MISSING = (
 
 URL_INVALID = "its URL cannot be parsed"
 
-_NOT_UTF_8 = "Could not decode to UTF-8"
 _SQLITE_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _POSTGRESQL_BUSY = frozenset({"55P03", "40P01"})
 """`lock_not_available` and `deadlock_detected`."""
@@ -129,25 +128,6 @@ class Database:
                 with suppress(sqlalchemy.exc.SQLAlchemyError):
                     self.connection.exec_driver_sql("ROLLBACK")
                 raise
-
-
-def all_rows(connection: Connection, query: Select[Any]) -> Sequence[Row[Any]]:
-    """Return all rows of a query.
-
-    SQLite keeps any bytes in a column of texts, and its driver refuses all rows for them. What is no UTF-8
-    then has half surrogate pairs in its place, which the caller refuses.
-    """
-    try:
-        return connection.execute(query).all()
-    except sqlalchemy.exc.OperationalError as error:
-        if connection.dialect.name != "sqlite" or _NOT_UTF_8 not in str(error.orig):
-            raise
-    driver: Any = connection.connection.driver_connection
-    driver.text_factory = lambda text: text.decode(errors="surrogateescape")
-    try:
-        return connection.execute(query).all()
-    finally:
-        driver.text_factory = str
 
 
 def _loaded(source: Connection) -> sqlite3.Connection:

@@ -111,6 +111,29 @@ async def test_a_recipient_with_a_value_that_only_a_file_keeps_is_refused_alone(
         await check_invalid_row(database, clock, place, statement, caplog)
 
 
+@pytest.mark.parametrize("key", ["CAST(X'ff41' AS TEXT)", "X'ff41'"])
+@pytest.mark.parametrize("table", ["recipients", "shares"])
+async def test_a_key_that_is_no_text_hides_no_revocation(clock, tmp_path, table, key):
+    place = DatabasePlace(tmp_path / "recipients.db")
+    others = "'x', '', 1, '{}', 0" if table == "recipients" else "'x', '{}', 1"
+    with RecipientDatabase(place, now_ms=clock) as database:
+        lost, kept = (database.add(name, shares=["sales"]).token for name in ("alice", "carla"))
+        store = FollowedStore(place, clock)
+        async with store.watching():
+            with by_hand(place) as execute:
+                execute("BEGIN")
+                execute(f"INSERT INTO {table} VALUES ({key}, {others})")
+                execute("DELETE FROM tokens WHERE recipient = 'alice'")
+                execute("COMMIT")
+            await until(lambda: store.knows(lost) is None)
+            assert store.knows(kept).name == "carla"
+        started = FollowedStore(place, clock)
+        assert (started.knows(lost), started.knows(kept).name) == (None, "carla")
+        assert started.left_out == (1 if table == "recipients" else 0)
+        page = database.page("", [], number=1, length=10)
+        assert [name for name, _ in page.keys] == ["alice", "carla"]
+
+
 async def check_invalid_row(database, clock, place, statement, caplog):
     """Before and after its first reading, with a revocation in the same reading, and until it is mended."""
     token = database.add("alice", shares=["sales"]).token

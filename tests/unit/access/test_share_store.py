@@ -289,7 +289,9 @@ def test_what_is_no_longer_valid_is_left_out_one_by_one(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "[]", "7", '"x"', '{"volumes": 7}', '{"volumes": "x"}', '{"x": {}}']
+    "text",
+    ["", "x", "[]", "7", '"x"', '{"volumes": 7}', '{"volumes": "x"}', '{"x": {}}', "[" * 100_000],
+    ids=lambda text: text[:20],
 )
 @pytest.mark.parametrize("row", [SHARES, SCHEMAS, TABLES], ids=lambda row: str(row.name))
 def test_no_text_of_options_breaks_what_is_read_beside_it(tmp_path: Path, row: Table, text: str) -> None:
@@ -304,6 +306,43 @@ def test_no_text_of_options_breaks_what_is_read_beside_it(tmp_path: Path, row: T
         found = with_stored(configured(place), database.all())
     assert len(found.left_out) == 1
     assert "good.d.t" in [one.full_name for one in Catalog.of(found.config.shares).tables()]
+
+
+@pytest.mark.parametrize(
+    ("statement", "left_out"),
+    [
+        ("UPDATE shares SET name = 'Good' WHERE key = 'bad'", "Good"),
+        ("UPDATE shares SET name = 'other' WHERE key = 'bad'", "other"),
+        ("UPDATE shares SET name = CAST(X'ff' AS TEXT) WHERE key = 'bad'", "'\\udcff'"),
+        ("UPDATE shares SET name = X'ff' WHERE key = 'bad'", "b'\\xff'"),
+        ("UPDATE schemas SET name = X'ff' WHERE share = 'bad'", "bad.b'\\xff'"),
+        ("UPDATE tables SET name = X'ff' WHERE share = 'bad'", "bad.d.b'\\xff'"),
+        ("UPDATE tables SET location = CAST(X'ff' AS TEXT) WHERE share = 'bad'", "bad.d.t"),
+        ("UPDATE tables SET location = X'ff' WHERE share = 'bad'", "bad.d.t"),
+        ("INSERT INTO shares VALUES (CAST(X'ff' AS TEXT), 'x', '{\"tables\": 1}', 1)", None),
+        ("INSERT INTO shares VALUES (X'ff', 'x', '{\"tables\": 1}', 1)", None),
+    ],
+)
+def test_no_name_or_location_breaks_what_is_read_beside_it(
+    tmp_path: Path, statement: str, left_out: str | None
+) -> None:
+    place = DatabasePlace(tmp_path / "recipients.db")
+    reader, searched = RecipientReader(lambda: place), DiscoveringSharesReader(lambda: place)
+    with ShareDatabase(configured(place), now_ms=Clock(0)) as database:
+        for name in ("bad", "good"):
+            database.add(StoredShare(name))
+            add_table(database, name, "d", table())
+        reader.read()
+        with database.database.changing() as connection:
+            connection.exec_driver_sql(statement)
+        reader.read()
+        assert searched.read() == {}
+        for stored in (database.all(), reader.shares):
+            found = with_stored(configured(place), stored)
+            assert [one.name for one in found.left_out] == ([] if left_out is None else [left_out])
+            assert "good.d.t" in [one.full_name for one in Catalog.of(found.config.shares).tables()]
+    reader.close()
+    searched.close()
 
 
 def test_a_share_with_something_left_out_can_be_changed(

@@ -157,8 +157,9 @@ def test_a_file_of_each_version_is_taken_over_once_and_stays_as_it_was(earlier, 
     assert path.read_bytes() == before
     with RecipientDatabase(place, **options) as database:
         assert [record.name for record in database.list()] == ["Alice", "\u00c9mile"]
-    for one in path.parent.glob("earlier.db*"):
-        assert one == path
+    beside = sorted(path.parent.glob("earlier.db*"))
+    assert beside == [path, path.with_name("earlier.db.taken-over")]
+    assert beside[1].read_bytes() == b""
 
 
 def test_a_database_of_this_release_moves_to_another_place_with_all_of_its_rows(tmp_path, place):
