@@ -11,6 +11,8 @@ from urllib.request import getproxies
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from gateway.config.fetched_urls import is_public
+
 
 class PublicResolver(AbstractResolver):
     """Resolves names to public addresses only, so that a provider's document cannot name an inner host.
@@ -28,7 +30,7 @@ class PublicResolver(AbstractResolver):
         found = await self._resolver.resolve(host, port, family)
         if host.casefold() in self._proxy_hosts:
             return found
-        public = [one for one in found if ip_address(one["host"].partition("%")[0]).is_global]
+        public = [one for one in found if is_public(ip_address(one["host"].partition("%")[0]))]
         if not public:
             # aiohttp shows the text of an error with a number alone.
             raise OSError(
