@@ -1015,6 +1015,13 @@ def spark_jars() -> Path:
 
 
 @one_at_a_time
+def s3a_jars() -> None:
+    """The jars of Hadoop's client of S3, for the long form of the tests of projections."""
+    if os.environ.get("DELTA_GATEWAY_LONG_PROJECTIONS"):
+        maven_jars(ROOT / "tests/support/s3a/pom.xml", CACHE / "s3a_jars")
+
+
+@one_at_a_time
 def oauth_server_jars() -> Path:
     """The jars of the OAuth server of the tests, which issues tokens with any claims."""
     return maven_jars(OAUTH_SERVER, oauth_server_directory())
@@ -1097,6 +1104,7 @@ STORES = "tests/integration"
 SPARK_NEEDS = (
     java,
     spark_jars,
+    s3a_jars,
     oauth_server_jars,
     versitygw,
     client_environment,

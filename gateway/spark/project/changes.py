@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from gateway.spark.project.actions import Action
     from gateway.spark.project.table_log import TableLog
 
 MAX_LISTED_HASHES = 5000
@@ -37,9 +38,9 @@ class Disagreement(Exception):
 
 @dataclass(frozen=True)
 class Written:
-    """The version of a table after changes, and the digests of the rows that these inserted and deleted."""
+    """The commits of some changes, and the digests of the rows that these inserted and deleted."""
 
-    version: int
+    commits: list[list[Action]]
     inserted: Digest
     deleted: Digest
 
@@ -60,6 +61,7 @@ def apply_changes(
     _remove(spark, work, net.where(f.col("n") < 0))
     step("removed")
     removal = work.latest().number
+    commits = work.commits(base + 1, removal)
     # To find the removed rows, whole files are read: once, for what is to be added again and for the digest.
     removed = work.changes(base + 1, removal).persist()
     try:
@@ -71,8 +73,9 @@ def apply_changes(
     finally:
         removed.unpersist()
     version = work.latest().number
+    commits += work.commits(removal + 1, version)
     others = signed_digest(work.changes(removal + 1, version))
-    return Written(version, inserted + others[0], deleted + others[1])
+    return Written(commits, inserted + others[0], deleted + others[1])
 
 
 def signed_digest(changed: DataFrame) -> tuple[Digest, Digest]:

@@ -20,10 +20,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from gateway.config.projections import WORK_DIRECTORY
-from gateway.spark.project.actions import WORK_PROPERTIES, Changes, fold
+from gateway.spark.project.actions import WORK_PROPERTIES, fold
 from gateway.spark.project.changes import Disagreement, apply_changes, net_changes, signed_digest
 from gateway.spark.project.lock import locked
-from gateway.spark.project.record import RECORD_FIELD, Record, difference
+from gateway.spark.project.record import RECORD_FIELD, Record, difference, stamp
 from gateway.spark.project.rule import check_rule, clean_schema, projected
 from gateway.spark.project.table_log import CHANGE_TYPE, TableLog
 from gateway.spark.verify.compare import quoted
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from gateway.config.projections import Projection
+    from gateway.spark.project.actions import Action
     from gateway.spark.project.table_log import Version
 
 APP_ID = "delta-gateway.projection."
@@ -103,10 +104,14 @@ class Options:
 
 @dataclass(frozen=True)
 class _Proved:
-    """A version of the work table and the digest that it was proved to have."""
+    """A version of the work table and the digest that it was proved to have.
+
+    `commits` lead to it. They were read before the rows of the proof.
+    """
 
     digest: Digest
     version: int
+    commits: list[list[Action]]
 
 
 @dataclass
@@ -176,9 +181,14 @@ class Job:
         check_rule(self._rows_of_source(source), self.target.projection)
         if self.options.check:
             return Outcome(self.target.names, how="checked", source_version=source.number)
-        with locked(self.spark, self.target.root):
-            self.step("locked")
+        with locked(self.spark, self.target.root) as self._check_lock:
+            self._step("locked")
             return self._run(source)
+
+    def _step(self, name: str) -> None:
+        """Go on to the next write. Raises Locked if another job may have begun."""
+        self.step(name)
+        self._check_lock()
 
     def _run(self, source: Version) -> Outcome:
         outcome = Outcome(self.target.names)
@@ -187,13 +197,16 @@ class Job:
         published = self._published.latest()
         record = Record.of(self._published.commit(published.number)) if published.exists else None
         if published.exists and record is None:
-            raise NotKept(f"version {published.number} of the table was not written by this command")
+            raise NotKept(
+                f"version {published.number} of its directory is another writer's, and has no proof: remove "
+                "the commits of that writer from _delta_log, or move the directory away to begin again"
+            )
         outcome.version = published.number
         base = self._recovered(record)
         if record is None or not self._is_proved(source, record):
             record = self._update(outcome, base, source, record)
         elif self.options.whole:
-            record = self._prove_again(outcome, source, record)
+            record = self._prove_again(outcome, base, source, record)
         outcome.source_version, outcome.rows = record.source_version, record.digest.rows
         self._maintain(outcome, record)
         return outcome
@@ -205,18 +218,32 @@ class Job:
             return -1
         if work.number < record.work_version:
             raise NotKept("the directory lacks versions of the work table; move it away to begin again")
-        if work.number > record.work_version:
-            self._restore(record.work_version)
-        return self._work.latest().number
+        if record.work_stamp and not self._is_local:
+            published = self._work.commits(record.work_base + 1, record.work_version)
+            if stamp(published) != record.work_stamp:
+                raise NotKept(
+                    "another writer has changed its work table; move the directory away to begin again"
+                )
+        return self._restore(record.work_version)
 
-    def _restore(self, version: int) -> None:
-        before = self._work.latest().number
-        if before == version:
-            return
+    @property
+    def _is_local(self) -> bool:
+        """Return whether the directory is one of files, where each commit of Delta has a condition.
+
+        In S3 a job that was stopped for a while can overwrite a commit of the work table.
+        """
+        return self.target.root.startswith("/")
+
+    def _restore(self, version: int) -> int:
+        """Undo all versions after one; return the version that equals it."""
+        if self._work.latest().number == version:
+            return version
         DeltaTable.forPath(self.spark, self._work.root).restoreToVersion(version)
-        if not fold(self._work.commits(version + 1, self._work.latest().number)).are_empty:
+        restored = self._work.latest().number
+        if not fold(self._work.commits(version + 1, restored)).are_empty:
             raise NotProved("the work table cannot be restored")
-        self.step("restored")
+        self._step("restored")
+        return restored
 
     def _update(self, outcome: Outcome, base: int, source: Version, record: Record | None) -> Record:
         """Write and publish the projection of a version of the source."""
@@ -230,10 +257,9 @@ class Job:
                     reason = "the changes did not lead to what the rule makes of the source"
                 except _UNREADABLE as error:
                     reason = f"the source's changes cannot be read ({kind_of(error)})"
-                self._restore(base)
-                base = self._work.latest().number
+                base = self._restore(base)
             outcome.remark = f"written anew: {reason}"
-        found = self._whole(outcome, source)
+        found = self._whole(outcome, base, source)
         return self._publish(outcome, base, source, found, record)
 
     def _is_proved(self, source: Version, record: Record) -> bool:
@@ -271,7 +297,7 @@ class Job:
         try:
             inserted, deleted = signed_digest(rows)
             expected = difference(inserted, deleted)
-            written = apply_changes(self.spark, self._work, base, net, self.step)
+            written = apply_changes(self.spark, self._work, base, net, self._step)
         finally:
             net.unpersist()
             rows.unpersist()
@@ -280,13 +306,14 @@ class Job:
             raise NotProved("the changed rows differ from those of the source")
         outcome.how, outcome.changed_rows = "changes", written.inserted.rows + written.deleted.rows
         found = record.digest + change
+        version = base + len(written.commits)
         if self.options.whole and not self._digest_of_source(source) == found == self._digest_of_work(
-            written.version
+            version
         ):
             raise NotProved("the rows differ from those of the source")
-        return _Proved(found, written.version)
+        return _Proved(found, version, written.commits)
 
-    def _whole(self, outcome: Outcome, source: Version) -> _Proved:
+    def _whole(self, outcome: Outcome, base: int, source: Version) -> _Proved:
         """Write all rows and prove them."""
         rows = projected(self._rows_of_source(source), self.target.projection)
         schema, work = clean_schema(rows.schema), self._work.latest()
@@ -296,24 +323,25 @@ class Job:
             for name, value in _PROPERTIES.items():
                 builder = builder.property(name, value)
             builder.partitionedBy(*partitions).execute()
-            self.step("created")
+            self._step("created")
         elif work.schema != schema:
             # The schema of the rows has what the source says about its columns.
             empty = self.spark.createDataFrame([], schema).write.format("delta").mode("overwrite")
             empty.option(*_ALL_PARTITIONS).option("overwriteSchema", "true").partitionBy(*partitions).save(
                 self._work.root
             )
-            self.step("created")
+            self._step("created")
         rows.write.format("delta").mode("overwrite").option(*_ALL_PARTITIONS).save(self._work.root)
-        self.step("written")
+        self._step("written")
         now = self._work.latest().number
+        commits = self._work.commits(base + 1, now)
         found, expected = self._digest_of_work(now), self._digest_of_source(source)
         if found != expected:
             raise NotProved(f"{found.rows} rows were written, the rule makes {expected.rows} of the source")
         outcome.how, outcome.changed_rows = "whole", found.rows
-        return _Proved(found, now)
+        return _Proved(found, now, commits)
 
-    def _prove_again(self, outcome: Outcome, source: Version, record: Record) -> Record:
+    def _prove_again(self, outcome: Outcome, base: int, source: Version, record: Record) -> Record:
         """Prove all rows of the published version; write it anew where it differs."""
         if (
             self._digest_of_source(source)
@@ -322,24 +350,32 @@ class Job:
         ):
             return record
         outcome.remark = "written anew: it differed from its source"
-        found = self._whole(outcome, source)
-        return self._publish(outcome, record.work_version, source, found, record)
+        found = self._whole(outcome, base, source)
+        return self._publish(outcome, base, source, found, record)
 
     def _publish(
         self, outcome: Outcome, base: int, source: Version, proved: _Proved, before: Record | None
     ) -> Record:
         """Publish the version of the work table that is proved, which may not be the latest."""
+        if not self._is_local and self._work.commits(base + 1, proved.version) != proved.commits:
+            raise NotProved("another writer has changed its work table meanwhile")
         now = self.now_ms()
         optimized, vacuumed = (before.optimized_ms, before.vacuumed_ms) if before else (now, now)
-        stamp = self._source.stamp(source.number)
         record = Record(
-            source.table_id, source.number, proved.version, proved.digest, optimized, vacuumed, stamp
+            source_id=source.table_id,
+            source_version=source.number,
+            work_version=proved.version,
+            digest=proved.digest,
+            optimized_ms=optimized,
+            vacuumed_ms=vacuumed,
+            source_stamp=self._source.stamp(source.number),
         )
-        self._commit(outcome, fold(self._work.commits(base + 1, proved.version)), record)
-        return record
+        return self._commit(outcome, base, proved.commits, record)
 
-    def _commit(self, outcome: Outcome, changes: Changes, record: Record) -> None:
+    def _commit(self, outcome: Outcome, base: int, commits: list[list[Action]], record: Record) -> Record:
+        """Publish what commits of the work table after its version `base` have changed."""
         number, now = outcome.version + 1, self.now_ms()
+        record = replace(record, work_base=base, work_stamp=stamp(commits))
         information: dict[str, Any] = {
             "timestamp": now,
             "operation": "PROJECT",
@@ -352,11 +388,13 @@ class Job:
             "version": record.source_version,
             "lastUpdated": now,
         }
-        self.step("proved")
-        self._published.publish(number, [{"commitInfo": information}, {"txn": transaction}, *changes.lines()])
-        self.step("published")
+        self._step("proved")
+        lines = fold(commits).lines()
+        self._published.publish(number, [{"commitInfo": information}, {"txn": transaction}, *lines])
         outcome.version = number
+        self._step("published")
         self._published.checkpoint(number)
+        return record
 
     def _maintain(self, outcome: Outcome, record: Record) -> None:
         """Put small files together and remove unneeded ones, where it is time for that."""
@@ -365,11 +403,12 @@ class Job:
             record = self._optimize(outcome, record, now)
         if self._is_due(record.vacuumed_ms, self.options.vacuum_hours, now):
             self._vacuum(now)
-            work = self._work.latest().number
-            if not fold(self._work.commits(record.work_version + 1, work)).are_empty:
-                raise NotKept("another writer has changed the work table")
+            work, base = self._work.latest().number, record.work_version
+            commits = self._work.commits(base + 1, work)
+            if not fold(commits).are_empty:
+                raise NotKept("another writer has changed its work table meanwhile; the next run undoes that")
             # The commits of VACUUM have no files. The published one only says when it was.
-            self._commit(outcome, Changes(), replace(record, vacuumed_ms=now, work_version=work))
+            self._commit(outcome, base, commits, replace(record, vacuumed_ms=now, work_version=work))
 
     @staticmethod
     def _is_due(last_ms: int, hours: int, now: int) -> bool:
@@ -385,9 +424,10 @@ class Job:
         DeltaTable.forPath(self.spark, self._work.root).optimize().executeCompaction()
         # Recipients get whole files: a row that a deletion vector removes is still in its file.
         self.spark.sql(f"REORG TABLE delta.{quoted(self._work.root)} APPLY (PURGE)")
-        self.step("optimized")
+        self._step("optimized")
         work = self._work.latest().number
-        changes = fold(self._work.commits(base + 1, work))
+        commits = self._work.commits(base + 1, work)
+        changes = fold(commits)
         if changes.are_empty:
             return record
         before = digest(self._work.rows(base, changes.removed.values()))
@@ -395,9 +435,7 @@ class Job:
         if before != after:
             self._restore(base)
             raise NotProved("OPTIMIZE has changed rows")
-        record = replace(record, work_version=work, optimized_ms=now)
-        self._commit(outcome, changes, record)
-        return record
+        return self._commit(outcome, base, commits, replace(record, work_version=work, optimized_ms=now))
 
     def _vacuum(self, now: int) -> None:
         """Remove files that no version of the shared history and none of its changes need."""
@@ -410,7 +448,7 @@ class Job:
         if hours > _KEPT_DAYS * 24:
             return
         DeltaTable.forPath(self.spark, self._work.root).vacuum(hours)
-        self.step("vacuumed")
+        self._step("vacuumed")
 
     def _rows_of_source(self, source: Version) -> DataFrame:
         reading = self.spark.read.format("delta").option("versionAsOf", str(source.number))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,6 +24,8 @@ class Record:
         digest: of all rows.
         optimized_ms, vacuumed_ms: when the files were put together, and unneeded ones removed, the last time.
         source_stamp: of the commit of that version of the source; empty if it is unknown.
+        work_base: the version of the work table after which the published commits begin; -1 if it is unknown.
+        work_stamp: of these commits.
 
     """
 
@@ -32,6 +36,8 @@ class Record:
     optimized_ms: int
     vacuumed_ms: int
     source_stamp: str = ""
+    work_base: int = -1
+    work_stamp: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the record for a commit. Words are texts: some readers round numbers of 64 bits."""
@@ -53,6 +59,11 @@ class Record:
                 )
                 return cls(**(found | {"digest": Digest(found["digest"]["rows"], xors, sums)}))
         return None
+
+
+def stamp(commits: list[list[dict[str, Any]]]) -> str:
+    """Return what tells commits from others of the same versions."""
+    return hashlib.sha256(json.dumps(commits, sort_keys=True).encode()).hexdigest()
 
 
 def difference(plus: Digest, minus: Digest) -> Digest:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 from gateway.spark.project.java import without_log
 from gateway.spark.project.job import Job, NotKept, Options, Outcome, Target, kind_of
 from gateway.spark.project.lock import Locked
+from gateway.spark.project.objects import Unsafe
 from gateway.spark.project.rule import SETTINGS, InvalidRule
+from gateway.spark.project.table_log import CommitExists
 from gateway.spark.session import session_like
 from gateway.spark.targets import for_spark
 
@@ -81,7 +83,7 @@ def keep(
     def one(target: Target) -> Outcome:
         session = sessions.get()
         try:
-            outcome = _outcome(session, target, options)
+            outcome = outcome_of(Job(session, target, options))
         finally:
             sessions.put(session)
         ended(outcome)
@@ -91,11 +93,12 @@ def keep(
         return list(threads.map(one, targets))
 
 
-def _outcome(spark: SparkSession, target: Target, options: Options) -> Outcome:
-    started = time.monotonic()
+def outcome_of(job: Job) -> Outcome:
+    """Run a job; an error of it is part of the outcome."""
+    started, target = time.monotonic(), job.target
     try:
-        outcome = Job(spark, target, options).run()
-    except (Locked, InvalidRule, NotKept) as error:
+        outcome = job.run()
+    except (Locked, InvalidRule, NotKept, CommitExists, Unsafe) as error:
         outcome = Outcome(target.names, error=str(error))
     except Exception as error:  # noqa: BLE001 - of one projection among many
         # Messages of others quote values of the rows.

@@ -15,6 +15,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import types as t
 
 from gateway.spark.project import java
+from gateway.spark.project.objects import Directory, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +31,9 @@ _NO_VERSION = -1
 
 class CommitExists(Exception):
     """Raised for a version that is there already."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"another writer was faster with version {number}; the next run begins again")
 
 
 @dataclass(frozen=True)
@@ -100,8 +104,16 @@ class TableLog:
         return java.frame(found, self._spark)
 
     def publish(self, number: int, actions: Iterable[Action]) -> None:
-        """Write a version, as a whole or not at all. Raises CommitExists."""
+        """Write a version, as a whole and once beside other writers. Raises CommitExists and Unsafe."""
         text = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions)
+        directory = Directory(self._spark, self._log.logPath(), self._hadoop())
+        if directory.is_s3:
+            # Delta's own way takes turns within one process alone.
+            try:
+                directory.create(f"{number:020}.json", text + "\n")
+            except Refused:
+                raise CommitExists(number) from None
+            return
         lines, file = java.sequence(self._spark, [text]).iterator(), self._file(number)
         if number == 0:
             file.getFileSystem(self._hadoop()).mkdirs(file.getParent())
@@ -109,7 +121,7 @@ class TableLog:
             self._log.store().write(file, lines, False, self._hadoop())
         except Py4JJavaError as error:
             if error.java_exception.getClass().getName().endswith("FileAlreadyExistsException"):
-                raise CommitExists(str(number)) from None
+                raise CommitExists(number) from None
             raise
 
     def checkpoint(self, number: int) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -21,12 +22,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 from support.gateway_process import RunningGateway, running_gateway
 from support.spark_client import SparkClient, file_id, files
+from support.waiting import wait_until
 
 from gateway import config
 from gateway.config import Projection
 from gateway.spark.project import changes as changing
 from gateway.spark.project.job import Job, NotProved, Options, Outcome, Target
-from gateway.spark.project.lock import Locked, locked
+from gateway.spark.project.lock import LOCK_FILE, Locked, locked
+from gateway.spark.project.objects import Directory
 from gateway.spark.project.rule import SETTINGS, InvalidRule, projected
 from gateway.spark.project.run import keep, projections
 from gateway.spark.project.search import all_of, conditions
@@ -485,6 +488,76 @@ def test_a_second_job_is_refused_at_once(kept: Kept) -> None:
             kept.run()
         (outcome,) = keep(kept.spark, [kept.target], NO_MAINTENANCE, parallel=1)
     assert outcome.error == "another job is at work on it"
+
+
+class TestLockOfAnObjectStore:
+    """By Hadoop's client of local files, which creates a file on the condition that it is not there."""
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> str:
+        return f"file://{tmp_path}"
+
+    def test_one_holds_it_at_a_time(self, spark: Any, root: str) -> None:
+        with locked(spark, root) as check:
+            check()
+            with pytest.raises(Locked, match="another job"), locked(spark, root):
+                pass
+            check()
+        with locked(spark, root):
+            pass
+
+    def test_a_job_that_was_killed_holds_it_until_it_expires(self, spark: Any, root: str) -> None:
+        lock = Directory(spark, root, spark._jsc.hadoopConfiguration())
+        now_ms = int(time.time() * 1000)
+        lock.create(LOCK_FILE, json.dumps({"holder": "killed", "untilMs": now_ms + HOUR_MS}))
+        with pytest.raises(Locked, match="killed"), locked(spark, root):
+            pass
+        lock.remove(LOCK_FILE)
+        lock.create(LOCK_FILE, json.dumps({"holder": "killed", "untilMs": now_ms - 1}))
+        with locked(spark, root) as check:
+            check()
+
+    def test_a_holder_renews_it_and_finds_out_that_it_is_lost(self, spark: Any, root: str) -> None:
+        lock = Directory(spark, root, spark._jsc.hadoopConfiguration())
+        with locked(spark, root, lease_ms=2000) as check:
+            first = lock.read(LOCK_FILE)
+            wait_until(lambda: lock.read(LOCK_FILE) not in (first, None))
+            check()
+            lock.remove(LOCK_FILE)
+            lock.create(LOCK_FILE, "another job's")
+            wait_until(lambda: is_lost(check))
+        assert lock.read(LOCK_FILE) == "another job's"
+
+
+def is_lost(check: Callable[[], None]) -> bool:
+    try:
+        check()
+    except Locked:
+        return True
+    return False
+
+
+def test_a_version_is_published_once(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept.run()
+    kept.sql("DELETE FROM {t} WHERE id < 50")
+    publish = TableLog.publish
+
+    def late(log: TableLog, number: int, actions: Any) -> None:
+        publish(log, number, [{"commitInfo": {"operation": "of another writer"}}])
+        publish(log, number, actions)
+
+    monkeypatch.setattr(TableLog, "publish", late)
+    (outcome,) = keep(kept.spark, [kept.target], NO_MAINTENANCE, parallel=1)
+    assert outcome.error == "another writer was faster with version 1; the next run begins again"
+    monkeypatch.undo()
+    (outcome,) = keep(kept.spark, [kept.target], NO_MAINTENANCE, parallel=1)
+    assert outcome.error is not None
+    assert "remove the commits of that writer" in outcome.error
+    # Hadoop keeps a hidden file of checksums beside each commit.
+    for file in Path(kept.target.root, "_delta_log").glob(f"*{1:020}.*"):
+        file.unlink()
+    assert kept.run().version == 1
+    kept.assert_equal()
 
 
 def test_many_projections_of_one_source_are_kept_in_parallel(kept: Kept) -> None:

@@ -1,0 +1,61 @@
+"""Runs the job of the first projection of a configuration as often as it is told to, in a Spark of its own.
+
+`python -m support.projection_worker CONFIG JARS SETTINGS LEASE_MS`, with settings of Spark in JSON. Each line
+of its input is a command, and each line of its output an answer:
+
+- `run` [STEP]: runs the job and answers with the outcome. At STEP it answers `paused` and waits for a line.
+- `careless` [STEP]: the same without a look at the lock after each step.
+- `digest`: the digest of the published rows.
+"""
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+from gateway import config
+from gateway.spark.project import job
+from gateway.spark.project.job import Job, Options
+from gateway.spark.project.lock import locked
+from gateway.spark.project.rule import SETTINGS
+from gateway.spark.project.run import outcome_of, projections
+from gateway.spark.session import delta_session, session_like
+from gateway.spark.verify.digest import digest
+
+
+class Careless(Job):
+    """A job that does not find out that its lock was lost."""
+
+    def _step(self, name: str) -> None:
+        self.step(name)
+
+
+def main() -> None:
+    """Answer commands until the input ends."""
+    file, jars, settings, lease_ms = sys.argv[1:]
+    (target,) = projections(config.load(file, needs_readers=False))
+    spark = session_like(delta_session("worker", jars=Path(jars), local=json.loads(settings)), SETTINGS)
+    job.locked = partial(locked, lease_ms=int(lease_ms))  # type: ignore[attr-defined]
+    for line in sys.stdin:
+        command, _, pause = line.strip().partition(" ")
+        if command == "digest":
+            say(str(digest(spark.read.format("delta").load(target.root))))
+            continue
+
+        def step(name: str, pause: str = pause) -> None:
+            if name == pause:
+                say("paused")
+                sys.stdin.readline()
+
+        kind = Careless if command == "careless" else Job
+        say(str(outcome_of(kind(spark, target, Options(optimize_hours=0, vacuum_hours=0), step))))
+
+
+def say(text: str) -> None:
+    """Answer at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
