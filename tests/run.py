@@ -112,6 +112,7 @@ PLAIN = "not spark and not stores and not clone and not deploy"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_ABSENT = f"there is no browser on PATH ({', '.join(BROWSERS)}); Debian: apt-get install chromium"
 GOLDEN_ABSENT = "DELTA_GATEWAY_GOLDEN names no directory with ANSWERS.json"
+CONNECT_ABSENT = "DELTA_GATEWAY_CONNECT names no directory with the packages of Spark Connect's client"
 
 # Where the installers of Rust and Go put their tools when nobody touched PATH.
 USUAL_PLACES = [Path.home() / ".cargo/bin", Path("/usr/local/go/bin"), Path.home() / "go/bin"]

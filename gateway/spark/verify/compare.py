@@ -1,7 +1,7 @@
 """Compares two DataFrames as bags of rows, and finds the groups and rows that differ.
 
-In: the shared rows and the direct ones, and columns to group by. Out: totals of both, the groups that
-differ, and the rows that differ. Only digests and the requested number of rows reach the driver.
+In: the shared rows and the direct ones, and columns to group by. Out: the groups that differ, and
+the rows that differ. Only digests and the requested number of rows reach the driver.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from gateway.spark.verify.digest import EMPTY, SEEDS, Digest, digest_by, row_hash
+from gateway.spark.verify.digest import SEEDS, Digest, digest_by, row_hash
 
 _DIGEST_WORDS = ("rows", *(f"{part}_{i}" for i in range(len(SEEDS)) for part in ("xor", "high", "low")))
 _MOST_GROUPS = 100
@@ -35,10 +35,8 @@ class GroupDifference:
 
 @dataclass
 class Comparison:
-    """The totals of both sides, and the groups that differ (the first hundred; `differing` counts all)."""
+    """The number of groups, and those that differ (the first hundred; `differing` counts all)."""
 
-    shared: Digest = EMPTY
-    direct: Digest = EMPTY
     groups: int = 0
     differing: int = 0
     differences: list[GroupDifference] = field(default_factory=list)
@@ -66,8 +64,6 @@ def compare_groups(shared: DataFrame, direct: DataFrame, keys: Sequence[str]) ->
     for row in pairs.coalesce(1).toLocalIterator():
         of_share, of_table = _side(row, "0"), _side(row, "1")
         comparison.groups += 1
-        comparison.shared += of_share
-        comparison.direct += of_table
         if of_share != of_table:
             comparison.differing += 1
             if comparison.differing <= _MOST_GROUPS:
