@@ -247,7 +247,7 @@ def _project(arguments: argparse.Namespace) -> int:
 
     from gateway import config  # noqa: PLC0415
     from gateway.spark.project.job import Options  # noqa: PLC0415
-    from gateway.spark.project.run import LOCAL_SETTINGS, keep, projections  # noqa: PLC0415
+    from gateway.spark.project.run import LOCAL_SETTINGS, keep, left_over, projections  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
 
     if arguments.parallel < 1:
@@ -265,6 +265,8 @@ def _project(arguments: argparse.Namespace) -> int:
     )
     spark = delta_session("delta-gateway project", jars=arguments.jars, local=LOCAL_SETTINGS)
     outcomes = keep(spark, targets, options, parallel=arguments.parallel, ended=lambda one: _say(str(one)))
+    for root in left_over(spark, projections(loaded)):
+        _say(f"{root}: of a rule that the file no longer has; remove it when nobody reads it")
     failed = sum(outcome.error is not None for outcome in outcomes)
     fine = "rules fit their sources" if arguments.check else "projections are up to date"
     _say(f"{len(outcomes) - failed} of {len(outcomes)} {fine}.")

@@ -6,13 +6,19 @@ In: a session and targets. Out: an outcome for each. An error of one is part of 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+
+from gateway.config.projections import WORK_DIRECTORY
+from gateway.spark.project import java
 from gateway.spark.project.java import without_log
 from gateway.spark.project.job import Job, NotKept, Options, Outcome, Target, kind_of
 from gateway.spark.project.lock import Locked
@@ -30,6 +36,9 @@ if TYPE_CHECKING:
     from gateway.config import Config, TableEntry
 
 Ended = Callable[[Outcome], None]
+
+_RULE = re.compile(r"[0-9a-f]{32}")
+"""The name of a rule's directory."""
 
 LOCAL_SETTINGS = {
     # Most runs bring few changes, and end before the better compiler's code has paid for its making.
@@ -91,6 +100,26 @@ def keep(
 
     with without_log(spark), ThreadPoolExecutor(parallel, thread_name_prefix="projections") as threads:
         return list(threads.map(one, targets))
+
+
+def left_over(spark: SparkSession, targets: Sequence[Target]) -> list[str]:
+    """Return directories of rules beside those of all targets: nobody keeps or cleans them.
+
+    They are found where a projection is declared. One that cannot be listed has none.
+    """
+    path = java.classes(spark).org.apache.hadoop.fs.Path
+    configuration = java.session(spark).sessionState().newHadoopConf()
+    kept = {target.root for target in targets}
+    found = []
+    for base in sorted({root.rpartition("/")[0] for root in kept}):
+        with suppress(Py4JError):
+            files = path(base).getFileSystem(configuration)
+            names = [one.getPath().getName() for one in files.listStatus(path(base)) if one.isDirectory()]
+            roots = [f"{base}/{name}" for name in names if _RULE.fullmatch(name)]
+            found += [
+                root for root in roots if root not in kept and files.exists(path(f"{root}/{WORK_DIRECTORY}"))
+            ]
+    return sorted(found)
 
 
 def outcome_of(job: Job) -> Outcome:

@@ -31,7 +31,7 @@ from gateway.spark.project.job import Job, NotProved, Options, Outcome, Target
 from gateway.spark.project.lock import LOCK_FILE, Locked, locked
 from gateway.spark.project.objects import Directory
 from gateway.spark.project.rule import SETTINGS, InvalidRule, projected
-from gateway.spark.project.run import keep, projections
+from gateway.spark.project.run import keep, left_over, projections
 from gateway.spark.project.search import all_of, conditions
 from gateway.spark.project.table_log import TableLog
 from gateway.spark.session import session_like
@@ -568,6 +568,8 @@ def test_many_projections_of_one_source_are_kept_in_parallel(kept: Kept) -> None
         targets.append(Target((f"s.d.{number}",), rule, kept.source, str(kept.file.parent / rule.name)))
     broken = replace(targets[0], source=str(kept.file.parent / "nothing"), root=str(kept.file.parent / "b"))
     outcomes = keep(kept.spark, [*targets, broken], NO_MAINTENANCE, parallel=3)
+    assert left_over(kept.spark, [*targets, broken]) == []
+    assert left_over(kept.spark, [targets[0], broken]) == [targets[1].root]
     assert [outcome.how for outcome in outcomes[:2]] == ["whole"] * 2
     assert sum(outcome.rows for outcome in outcomes) == 200
     assert outcomes[2].error == "the source is not a Delta table"
