@@ -97,10 +97,12 @@ def _comparable(share: StoredShare) -> tuple[str, Mapping[str, Any], dict[Any, A
 
 
 def _differences(before: StoredShare | None, after: StoredShare) -> Iterator[str]:
+    options = {} if before is None else before.options
     earlier = {} if before is None else dict(_parts(before))
     later = dict(_parts(after))
-    if before is not None and (before.name, before.options) != (after.name, after.options):
+    if before is not None and (before.name, _described(options)) != (after.name, _described(after.options)):
         yield "its description"
+    yield from _discovery_differences("the share", options, after.options)
     for place in [*earlier, *(place for place in later if place not in earlier)]:
         name = (later.get(place) or earlier[place])["name"]
         shown = f"schema {name}" if place[1] is None else f"table {place[0]}.{name}"
@@ -108,5 +110,20 @@ def _differences(before: StoredShare | None, after: StoredShare) -> Iterator[str
             yield f"- {shown}"
         elif place not in earlier:
             yield f"+ {shown}"
-        elif earlier[place] != later[place]:
+        elif _described(earlier[place]) != _described(later[place]):
             yield f"~ {shown}"
+        yield from _discovery_differences(shown, earlier.get(place, {}), later.get(place, {}))
+
+
+def _discovery_differences(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """Iterate over what differs in discovered tables, which may be those of a whole warehouse."""
+    earlier, later = before.get("tables"), after.get("tables")
+    if earlier != later:
+        sign = "-" if later is None else "+" if earlier is None else "~"
+        where = (earlier if later is None else later).get("discover")
+        yield f"{sign} tables of {name} that are discovered in {where}"
+
+
+def _described(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without discovered tables."""
+    return {key: value for key, value in options.items() if key != "tables"}

@@ -59,7 +59,7 @@ async def add_share(call: Call, body: NewShare) -> ShareInfo:
 
 
 def _added(database: ShareDatabase, new: StoredShare) -> WithStored:
-    database.add(new)
+    database.add(new, _discovery_detail(new.options))
     return database.with_configuration()
 
 
@@ -67,15 +67,18 @@ async def update_share(call: Call, body: ShareUpdate) -> ShareInfo:
     """Change a share of the database: its description and its data objects."""
 
     def edit(share: StoredShare) -> StoredShare:
-        changed = share_edits.with_options(share, _options(body))
+        changed = share_edits.with_options(share, options)
         for update in body.updates:
             changed = _updated(changed, update)
         return changed
 
-    detail = {
-        f"{number} {update.action}": f"{update.data_object.data_object_type} {update.data_object.shared_as}"
-        for number, update in enumerate(body.updates)
-    }
+    options = _options(body)
+    detail = _discovery_detail(options)
+    for number, update in enumerate(body.updates):
+        found = update.data_object
+        detail[f"{number} {update.action}"] = f"{found.data_object_type} {found.shared_as}"
+        if not isinstance(found.tables, UnsetType):
+            detail[f"{number} discover"] = found.tables.discover
 
     def change(database: ShareDatabase) -> WithStored:
         database.edit(call.share, edit, detail)
@@ -157,6 +160,13 @@ def _discovery(tables: DiscoveredTables) -> dict[str, Any]:
         maxCalls=tables.max_calls,
         historyShared=UNSET if history is UNSET else history == "ENABLED",
     )
+
+
+def _discovery_detail(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the history says of changed options: where tables of the share are discovered."""
+    if "tables" not in options:
+        return {}
+    return {"discover": "nothing" if options["tables"] is None else options["tables"]["discover"]}
 
 
 def _updated(share: StoredShare, update: DataObjectUpdate) -> StoredShare:

@@ -11,6 +11,7 @@ import yaml
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry
 
+from gateway.__main__ import main
 from gateway.access.authentication import token_hash
 from gateway.admin.administration import ReloadResult
 from gateway.admin.app import create_admin_app
@@ -131,6 +132,22 @@ async def test_tables_are_discovered_in_a_share_and_in_a_schema(client: TestClie
         assert text in (await call(client, "PATCH", "/shares/s", body, 400))["message"]
     listed = {"updates": [update("ADD", "d.t", name="/t")]}
     assert "are discovered" in (await call(client, "PATCH", "/shares/s", listed, 409))["message"]
+
+
+async def test_the_history_says_where_tables_are_discovered(
+    client: TestClient[Any, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await call(client, "POST", "/shares", {"name": "s", "tables": {"discover": "/v/{schema}/{table}"}}, 201)
+    await call(client, "PATCH", "/shares/s", {"tables": {"discover": "/w/{schema}/{table}"}})
+    of_schema = update("ADD", "d", "SCHEMA", tables={"discover": "/d/{table}"})
+    await call(client, "PATCH", "/shares/s", {"tables": None, "updates": [of_schema]})
+    main(["share", "history", "s", "-c", str(tmp_path / "share.yaml")])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" s: ")[2] for line in lines] == [
+        "discover /v/{schema}/{table}",
+        "discover /w/{schema}/{table}",
+        "discover nothing, 0 ADD SCHEMA d, 0 discover /d/{table}",
+    ]
 
 
 async def test_a_change_is_made_as_a_whole_or_not_at_all(client: TestClient[Any, Any]) -> None:

@@ -151,7 +151,13 @@ def test_tables_of_a_stored_share_are_discovered(
     for name in ("my.lake", "my.lake.one"):
         assert run(config, "table", "remove", name, "--discover") == 0
     assert "discovered" not in printed(config, capsys, "share", "show", "my.lake")
-    assert run(config, "apply", str(file)) == 0
+    shown = printed(config, capsys, "apply", str(file))
+    assert f"+ tables of the share that are discovered in {template}" in shown
+    assert f"+ tables of schema one that are discovered in {warehouse}/d/{{table}}" in shown
+    assert "its description" not in shown
+    assert f"+ tables of the share that are discovered in {template}" in printed(
+        config, capsys, "share", "history", "my.lake"
+    )
     assert printed(config, capsys, "export") == exported
     # Without --remove, what is discovered stays.
     bare = write(tmp_path / "bare.yaml", {"name": "my.lake", "comment": "x", "schemas": [{"name": "one"}]})
@@ -169,6 +175,9 @@ def test_tables_of_a_stored_share_are_discovered(
     assert "give --remove" in refused(config, capsys, "apply", str(file))
     assert run(config, "apply", str(file), "--remove") == 0
     assert printed(config, capsys, "export") == exported
+    shown = printed(config, capsys, "apply", bare, "--remove", "--dry-run")
+    assert f"- tables of the share that are discovered in {template}" in shown
+    assert "- tables of schema one" in shown
 
 
 def test_a_stored_share_whose_name_comes_into_the_configuration_can_only_be_removed(
