@@ -7,7 +7,7 @@ its row that finds it unused, so of two activations at once the second finds not
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from sqlalchemy import Connection, delete, insert, select, update
 
@@ -64,6 +64,8 @@ def find(connection: Connection, code: str, now_ms: int) -> OpenLink | None:
         select(links.sha256, RECIPIENTS.c.name, links.kind, links.lifetime_seconds)
         .join(RECIPIENTS, RECIPIENTS.c.key == links.recipient)
         .where(links.sha256 == token_hash(code).hex(), links.used_ms.is_(None), links.expires_ms > now_ms)
+        # What a later release gives for another kind is unknown.
+        .where(links.kind.in_(get_args(LinkKind)))
     )
     row = connection.execute(query).one_or_none()
     return None if row is None else OpenLink(*row)

@@ -316,6 +316,8 @@ class CredentialStore:
                 credentials += own.credentials
                 policies += ((policy, own.recipient) for policy in own.policies)
                 clients += own.clients
+        # It is about everything: earlier ones are out of date, and would wait for a database that hangs.
+        self._reports.clear()
         self._reports.append(lambda: self._expiries.report_all(credentials, clients))
         return CredentialTable(
             credentials,

@@ -76,6 +76,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("gateway.recipients")
 
 TOKEN_BYTES = 32
+LOGGED_RECIPIENTS = 20
+"""Maximum number of log lines about unreadable recipients for each list."""
 KIND = "recipient"
 """Of subjects in the history."""
 NOBODY = ""
@@ -122,7 +124,7 @@ class RecipientDatabase(RecordedDatabase):
         """
         with self.database.reading() as connection:
             found = recipient_rows.read(connection, None)
-        for one in found.unreadable:
+        for one in found.unreadable[:LOGGED_RECIPIENTS]:
             log.warning("recipient %s cannot be read and is refused: %s", ascii(one.key), one.reason)
         return found.records
 

@@ -181,6 +181,7 @@ def read_recipients(config: Config) -> None:
         return
     # A configuration without a database is checked sooner.
     from gateway.access.stored_recipients import read_once  # noqa: PLC0415
+    from gateway.database.migration import check_not_taken_over  # noqa: PLC0415
 
     unreadable: Mapping[str, str] = {}
     try:
@@ -188,6 +189,7 @@ def read_recipients(config: Config) -> None:
     except DatabaseMissing:
         # The first start makes it.
         if config.database_source is not None:
+            check_not_taken_over(config.database_source)
             unreadable = read_once(DatabasePlace(config.database_source)).unreadable
     except DatabaseError as reason:
         raise OSError(f"the recipients' database cannot be read: {reason}") from None

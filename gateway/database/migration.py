@@ -64,7 +64,7 @@ def migrate(database: Database, *, create: bool = False, source: Path | None = N
             raise _without_tables(database)
         taken_over = source if found is None else None
         if taken_over is not None:
-            _check_not_taken_over(taken_over)
+            check_not_taken_over(taken_over)
         if found is not None and database.path is not None:
             _keep_copy(database.path)
         with database.long_statements():
@@ -194,13 +194,13 @@ def _note(source: Path) -> Path:
     return source.with_name(source.name + TAKEN_OVER)
 
 
-def _check_not_taken_over(source: Path) -> None:
+def check_not_taken_over(source: Path) -> None:
     """Raise DatabaseUnusable where a file was taken over before: it has what was revoked since."""
     note = _note(source)
     if note.exists():
         raise DatabaseUnusable(
-            f"it has no tables, and {source} was taken over before: restore the database from its backup; to "
-            f"begin anew with what the file had then, remove {note}, and without it, remove {source}"
+            f"the database has no tables, and {source} was taken over before: restore the database from its "
+            f"backup; to begin anew with what the file had then, remove {note}; without that, remove {source}"
         )
 
 

@@ -68,8 +68,13 @@ def connect(_dialect: Any, _record: Any, arguments: Sequence[Any], keys: dict[st
     A time limit of statements that the role or the URL sets stays.
     """
     connection = BoundedConnection.connect(*arguments, **keys, autocommit=True)
-    connection.execute(
-        "SELECT set_config('statement_timeout', %s, false) WHERE current_setting('statement_timeout') = '0'",
-        [f"{STATEMENT_SECONDS}s"],
-    )
+    try:
+        connection.execute(
+            "SELECT set_config('statement_timeout', %s, false)"
+            " WHERE current_setting('statement_timeout') = '0'",
+            [f"{STATEMENT_SECONDS}s"],
+        )
+    except BaseException:
+        connection.close()
+        raise
     return connection

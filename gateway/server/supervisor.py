@@ -462,6 +462,10 @@ class Supervisor:
                     reason = await self._obstacle()
             except TimeoutError:
                 reason = f"no answer within {OBSTACLE_SECONDS:g} s"
+            except Exception:
+                # The start itself says what is wrong.
+                log.exception("worker %d starts again without a look at what it needs", worker.index)
+                return
             if reason is None:
                 return
             if not waits:

@@ -19,6 +19,7 @@ from support.gateway_app import Clock
 from gateway.access.authentication import token_hash
 from gateway.access.recipient_records import (
     MAX_LIFE_SECONDS,
+    LinkInvalid,
     Purged,
     RecipientError,
     RecipientExists,
@@ -421,3 +422,14 @@ def test_a_file_of_a_newer_gateway_is_refused(tmp_path, clock, version):
     for options in ({}, {"read_only": True}):
         with pytest.raises(DatabaseOutdated, match=f"version {version}"):
             RecipientDatabase(DatabasePlace(path), now_ms=clock, **options)
+
+
+def test_a_link_of_a_kind_of_a_later_release_gives_nothing(database):
+    link = database.add_with_link("bob", valid_for_seconds=60)
+    with database.database.changing() as connection:
+        connection.exec_driver_sql("UPDATE activation_links SET kind = 'future'")
+    with pytest.raises(LinkInvalid):
+        database.activate(link.code)
+    with database.database.changing() as connection:
+        connection.exec_driver_sql("UPDATE activation_links SET kind = 'token'")
+    assert database.activate(link.code).recipient == "bob"

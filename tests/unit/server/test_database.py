@@ -236,6 +236,8 @@ def test_the_file_of_the_earlier_key_is_taken_over_once(postgresql, tmp_path, na
     assert refused.returncode == 1
     assert "restore the database from its backup" in refused.stderr
     assert refused.stderr.count("\n") < 4
+    checked = gateway.command(operation="check")
+    assert (checked.returncode, "was taken over before" in checked.stdout) == (1, True)
     (tmp_path / f"{name}.taken-over").unlink()
     with gateway.running():
         assert b'"alice"' in gateway.admin("GET", "/recipients")[1]
