@@ -117,11 +117,10 @@ def _differences(before: StoredShare | None, after: StoredShare) -> Iterator[str
 
 def _discovery_differences(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     """Iterate over what differs in discovered tables, which may be those of a whole warehouse."""
-    earlier, later = before.get("tables"), after.get("tables")
+    earlier, later = _discovered(before), _discovered(after)
     if earlier != later:
-        sign = "-" if later is None else "+" if earlier is None else "~"
-        where = (earlier if later is None else later).get("discover")
-        yield f"{sign} tables of {name} that are discovered in {where}"
+        sign = "-" if not later else "~" if earlier else "+"
+        yield f"{sign} tables of {name} that are discovered in {(later or earlier)['tables']['discover']}"
 
 
 def _described(options: Mapping[str, Any]) -> dict[str, Any]:
