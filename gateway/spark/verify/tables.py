@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from functools import cached_property, partial, reduce
-from itertools import islice
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 
@@ -41,10 +40,11 @@ from gateway.spark.verify.compare import (
     differing_rows,
     in_groups,
 )
-from gateway.spark.verify.digest import Digest, digest, digests
+from gateway.spark.verify.digest import digest, digests
 from gateway.spark.verify.directory import DIRECTORY, NotComparable, compare_directory
 from gateway.spark.verify.history import Proof, subject_of
 from gateway.spark.verify.predicates import Predicate, draw_predicates
+from gateway.spark.verify.readings import Filtered, Found, Readings, remark_on, use_differences
 
 CONNECTOR_FORMAT = "deltaSharing"
 _FEW_ROWS_BYTES = 8 << 20
@@ -378,7 +378,7 @@ class _Verification:
             self._options.seed,
             first_on=self._head.partition_columns,
         )
-        readings = _Readings(shared, direct, drawn, [self._hinted(one) for one in drawn])
+        readings = Readings(shared, direct, drawn, [self._hinted(one) for one in drawn])
         found = readings.digests(in_one_task=self._has_few_rows)
         # One job has made them all.
         seconds = (time.monotonic() - started) / (len(drawn) + 2 if drawn else 1)
@@ -389,17 +389,17 @@ class _Verification:
         for number, (predicate, filtered) in enumerate(zip(drawn, found.filtered, strict=True), 1):
             name = predicate.text if self._options.shown_rows > 0 else f"{number} on {predicate.field}"
             differences = self._filter_differences(predicate, direct, filtered)
-            remark = _remark(filtered)
+            remark = remark_on(filtered)
             check = Check(f"predicate {name}", seconds, tuple(differences), remark=remark)
             self._result.checks.append(check)
         if drawn:
             again = time.monotonic()
             uses = {**found.uses, "all rows, after filters": (digest(shared), found.direct)}
-            differences = _use_differences(uses)
+            differences = use_differences(uses)
             seconds += time.monotonic() - again
             self._result.checks.append(Check("uses", seconds, tuple(differences)))
 
-    def _row_differences(self, shared: DataFrame, direct: DataFrame, found: "_Found") -> list[str]:
+    def _row_differences(self, shared: DataFrame, direct: DataFrame, found: Found) -> list[str]:
         if found.shared == found.direct:
             return []
         keys = list(self._head.partition_columns)
@@ -437,7 +437,7 @@ class _Verification:
         )
         return self._shared(**hints).where(predicate.column)
 
-    def _filter_differences(self, predicate: Predicate, direct: DataFrame, found: "_Filtered") -> list[str]:
+    def _filter_differences(self, predicate: Predicate, direct: DataFrame, found: Filtered) -> list[str]:
         if found.shared == found.direct:
             return []
         shared = self._hinted(predicate)
@@ -504,90 +504,6 @@ class _Verification:
                 oldest = int(row["version"])
                 break
         return max(oldest, self._target.start_version)
-
-
-@dataclass(frozen=True)
-class _Filtered:
-    """The rows of a filter: shared, in the table, and as delta-spark reads them with data skipping on."""
-
-    shared: Digest
-    direct: Digest
-    skipped: Digest
-
-
-@dataclass(frozen=True)
-class _Found:
-    """The digests of a table's readings. `uses`: what is shared and what is in the table, by their kind."""
-
-    shared: Digest
-    direct: Digest
-    filtered: Sequence[_Filtered] = ()
-    uses: Mapping[str, tuple[Digest, Digest]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Readings:
-    """All readings of one table that are compared: one plan, in which the table itself is read once.
-
-    The rows of a filter in the table are those for which Spark finds it true among all rows.
-    """
-
-    shared: DataFrame
-    direct: DataFrame
-    drawn: Sequence[Predicate]
-    hinted: Sequence[DataFrame]
-
-    def digests(self, *, in_one_task: bool) -> _Found:
-        """Digest all of them. One job."""
-        if not self.drawn:
-            direct, shared = digests([self.direct, self.shared], in_one_task=in_one_task)
-            return _Found(shared, direct)
-        conditions = [one.column for one in self.drawn]
-        first, last = conditions[0], conditions[-1]
-        either = first | last
-        uses = [
-            reduce(DataFrame.unionByName, map(self.shared.where, (first, ~first, first.isNull()))),
-            self.shared.where(first).unionByName(self.shared.where(last)),
-            self.shared.where(either),
-        ]
-        skipped = [self.direct.where(condition) for condition in conditions]
-        frames = [self.direct, self.shared, *self.hinted, *skipped, *uses]
-        found = iter(digests(frames, [*conditions, either], in_one_task=in_one_task))
-        of_direct, of_shared = next(found), next(found)
-        count = len(conditions)
-        of_hinted, of_skipped = list(islice(found, count)), list(islice(found, count))
-        of_united, of_both, of_either = islice(found, len(uses))
-        *of_filters, either_direct = found
-        return _Found(
-            of_shared,
-            of_direct,
-            [_Filtered(*each) for each in zip(of_hinted, of_filters, of_skipped, strict=True)],
-            {
-                "three filters that make up the whole, united": (of_united, of_direct),
-                "two filters, united": (of_both, of_filters[0] + of_filters[-1]),
-                "one filter or another": (of_either, either_direct),
-            },
-        )
-
-
-def _remark(found: _Filtered) -> str | None:
-    """Return a note when delta-spark itself reads other rows with data skipping on: no fault of the share."""
-    if found.skipped == found.direct:
-        return None
-    return (
-        f"delta-spark itself reads {found.skipped.rows} rows here with data skipping on, and others with it "
-        "off: the statistics in the table's log do not hold for its rows, or are read wrongly"
-    )
-
-
-def _use_differences(uses: Mapping[str, tuple[Digest, Digest]]) -> list[str]:
-    """Describe the uses of one DataFrame, in one plan and in sequence, that did not have all rows."""
-    return [
-        f"{name}: {of_share.rows} rows shared, {of_table.rows} in the table"
-        + (", but not the same" if of_share.rows == of_table.rows else "")
-        for name, (of_share, of_table) in uses.items()
-        if of_share != of_table
-    ]
 
 
 def _within_rule(frame: DataFrame, target: Target) -> DataFrame:
