@@ -243,12 +243,10 @@ impl ColumnCache {
         Some(columns)
     }
 
-    /// Begins to collect the files of a selection. Returns `None` if it exists, or if nothing is cached.
+    /// Begins to collect the files of a selection. Returns `None` if it exists or is too large, or if nothing is cached.
     #[must_use]
     pub fn collect_selection(self: &Arc<Self>, key: &ColumnsKey) -> Option<SelectionBuilder> {
-        let state = self.lock();
-        let is_wanted = state.budget_bytes > 0 && !state.slots.contains_key(key);
-        drop(state);
+        let is_wanted = self.lock().is_selection_wanted(key);
         is_wanted.then(|| SelectionBuilder::new(Arc::clone(self), *key))
     }
 
@@ -316,8 +314,7 @@ impl ColumnCache {
     /// Changes the budget.
     pub fn set_budget(&self, budget_bytes: usize) {
         let mut state = self.lock();
-        state.budget_bytes = budget_bytes;
-        state.too_large.clear();
+        state.set_budget(budget_bytes);
         keep_within_budget(state);
     }
 

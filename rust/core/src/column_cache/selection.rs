@@ -50,9 +50,18 @@ impl SelectionBuilder {
         own.prepare_for_cache();
         let (keys, tuple_bytes) = self.tuples.translate(files);
         own.partitions.keys = keys.into();
+        // That of the scan is another one for each batch that adds tuples to it, and counts nowhere.
+        own.partitions.dictionary = Arc::default();
         let bytes = own.memory_bytes() + tuple_bytes + OVERHEAD_BYTES;
         self.batches.push(own);
-        let (has_room, evicted) = self.cache.lock().reserve_selected(bytes);
+        let mut state = self.cache.lock();
+        if self.reserved_bytes + bytes > state.most_selected_bytes() {
+            // It would evict all others, and so would the next query with this predicate.
+            state.record_wide(self.key);
+            return false;
+        }
+        let (has_room, evicted) = state.reserve_selected(bytes);
+        drop(state);
         drop(evicted);
         if has_room {
             self.reserved_bytes += bytes;

@@ -1,7 +1,7 @@
 //! The entries of the cache, their sizes and their order of use.
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, MutexGuard};
 
 use super::batch::CachedColumns;
@@ -9,6 +9,9 @@ use super::key::ColumnsKey;
 
 /// The part of the budget that selections may have. Whoever sends many predicates does not evict whole columns.
 const SELECTIONS_SHARE: usize = 8;
+
+/// Maximum number of selections that are known to be too large.
+const KNOWN_WIDE: usize = 4096;
 
 /// A shared part of memory, identified by its address. It counts once for all holders.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +39,10 @@ pub(super) struct State {
     pub(super) too_large: HashMap<u64, TooLarge>,
     /// Bytes of selections, also of those that are collected: a part of `used_bytes`.
     pub(super) selected_bytes: usize,
+    /// Selections in the order of their use: those of `uses`, which has many other entries.
+    pub(super) selection_uses: BTreeMap<u64, ColumnsKey>,
+    /// Selections that exceed what all of them may have.
+    pub(super) wide: HashSet<ColumnsKey>,
     /// Number of misses by key.
     pub(super) missed: HashMap<ColumnsKey, u32>,
     /// Evictable entries, the least recently used first.
@@ -112,7 +119,30 @@ impl State {
         let last_used = self.tick();
         self.used_bytes += bytes;
         self.uses.insert(last_used, Entry::Columns(key));
+        if is_selection {
+            self.selection_uses.insert(last_used, key);
+        }
         self.slots.insert(key, Slot::Ready { columns, bytes, last_used, is_selection });
+    }
+
+    /// Records that a selection is too large to be collected again.
+    pub(super) fn record_wide(&mut self, key: ColumnsKey) {
+        if self.wide.len() >= KNOWN_WIDE {
+            self.wide.clear();
+        }
+        self.wide.insert(key);
+    }
+
+    /// Whether a selection is neither there nor known to be too large.
+    pub(super) fn is_selection_wanted(&self, key: &ColumnsKey) -> bool {
+        self.budget_bytes > 0 && !self.slots.contains_key(key) && !self.wide.contains(key)
+    }
+
+    /// Changes the budget. The caller evicts.
+    pub(super) fn set_budget(&mut self, budget_bytes: usize) {
+        self.budget_bytes = budget_bytes;
+        self.too_large.clear();
+        self.wide.clear();
     }
 
     /// The bytes that all selections may have together.
@@ -158,21 +188,10 @@ impl State {
     #[must_use]
     pub(super) fn shrink_selections(&mut self, most: usize) -> Evicted {
         let mut evicted = Vec::new();
-        if self.selected_bytes <= most {
-            return evicted;
-        }
-        let is_selection = |entry: &&Entry| match entry {
-            Entry::Columns(key) => {
-                matches!(self.slots.get(key), Some(Slot::Ready { is_selection: true, .. }))
-            }
-            Entry::Retained(_) => false,
-        };
-        let selections: Vec<Entry> = self.uses.values().filter(is_selection).cloned().collect();
-        for entry in selections {
-            if self.selected_bytes <= most {
-                break;
-            }
-            evicted.extend(self.remove(&entry));
+        while self.selected_bytes > most
+            && let Some((_, key)) = self.selection_uses.pop_first()
+        {
+            evicted.extend(self.remove(&Entry::Columns(key)));
         }
         evicted
     }
@@ -180,6 +199,9 @@ impl State {
     pub(super) fn mark_used(&mut self, before: u64, now: u64) {
         if let Some(entry) = self.uses.remove(&before) {
             self.uses.insert(now, entry);
+        }
+        if let Some(key) = self.selection_uses.remove(&before) {
+            self.selection_uses.insert(now, key);
         }
     }
 
@@ -230,6 +252,7 @@ impl State {
                     self.used_bytes -= bytes;
                     if is_selection {
                         self.selected_bytes -= bytes;
+                        self.selection_uses.remove(&last_used);
                     }
                     self.uses.remove(&last_used);
                     Some(columns)
@@ -255,6 +278,7 @@ impl State {
     #[must_use]
     pub(super) fn forget_columns(&mut self, table: u64) -> Evicted {
         self.missed.retain(|key, _| key.table != table);
+        self.wide.retain(|key| key.table != table);
         self.too_large.remove(&table);
         let keys: Vec<_> = self.slots.keys().filter(|key| key.table == table).copied().collect();
         keys.into_iter().filter_map(|key| self.remove(&Entry::Columns(key))).collect()

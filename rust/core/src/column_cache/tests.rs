@@ -377,6 +377,69 @@ fn selections_that_are_collected_at_once_share_the_same_eighth() {
 }
 
 #[test]
+fn a_selection_that_exceeds_the_share_evicts_no_other_twice() {
+    let cache = Arc::new(ColumnCache::new(8 * 4 * thousand_bytes()));
+    let key_of = |selection: u8| key(1).of_selection([selection; 32], None, true);
+    assert!(select(&cache, 1, 1000));
+    assert!(!select(&cache, 2, 5000));
+    assert!(cache.selection(&key_of(1)).is_some(), "a batch that never fits evicts nothing");
+    assert!(cache.collect_selection(&key_of(2)).is_none(), "it is not collected again");
+    let mut by_batches = cache.collect_selection(&key_of(3)).unwrap();
+    assert!((0..9).any(|_| !by_batches.push(&batch(1000).files)));
+    drop(by_batches);
+    assert!(select(&cache, 1, 1000) && cache.collect_selection(&key_of(3)).is_none());
+    cache.set_budget(8 * 20 * thousand_bytes());
+    assert!(select(&cache, 2, 5000), "it fits a larger budget");
+    cache.set_budget(8 * 4 * thousand_bytes());
+    cache.forget_columns(1);
+    assert_eq!(cache.used_bytes(), 0);
+    assert!(!select(&cache, 2, 5000));
+    cache.forget_columns(1);
+    assert!(cache.collect_selection(&key_of(2)).is_some());
+}
+
+#[test]
+fn a_selection_that_is_collected_keeps_no_dictionary_of_the_scan_but_the_last() {
+    let cache = Arc::new(ColumnCache::new(64 << 20));
+    let mut builder = cache.collect_selection(&key(1).of_selection([1; 32], None, true)).unwrap();
+    let batches: Vec<_> = (0..3).map(|_| batch(10)).collect();
+    for batch in &batches {
+        assert!(builder.push(&batch.files));
+    }
+    let holders = batches.iter().map(|batch| Arc::strong_count(&batch.files.partitions.dictionary));
+    assert_eq!(holders.collect::<Vec<_>>(), [1, 1, 2]);
+    builder.finish();
+    let kept = cache.selection(&key(1).of_selection([1; 32], None, true)).unwrap();
+    let files = &kept.batch(2).unwrap().unwrap().files;
+    assert!(files.partitions.keys.iter().all(|key| (*key as usize) < files.partitions.dictionary.len()));
+}
+
+#[test]
+fn room_for_a_batch_costs_the_same_beside_many_selections() {
+    let pushes = |kept: u32| {
+        let cache = Arc::new(ColumnCache::new(1 << 30));
+        let of = |number: u32| {
+            let mut digest = [0; 32];
+            digest[..4].copy_from_slice(&number.to_le_bytes());
+            key(1).of_selection(digest, None, true)
+        };
+        for number in 0..kept {
+            let mut builder = cache.collect_selection(&of(number)).unwrap();
+            assert!(builder.push(&batch(1).files));
+            builder.finish();
+        }
+        cache.set_budget(8 * cache.used_bytes());
+        let (mut builder, files) = (cache.collect_selection(&of(kept)).unwrap(), batch(1));
+        let began = Instant::now();
+        assert!((0..20).all(|_| builder.push(&files.files)));
+        began.elapsed()
+    };
+    let least = |kept| (0..3).map(|_| pushes(kept)).min().unwrap();
+    let (few, many) = (least(100), least(10_000));
+    assert!(many < few * 20, "{few:?} {many:?}");
+}
+
+#[test]
 fn statistics_and_ids_of_a_selection_count() {
     let cache = Arc::new(ColumnCache::new(8 * 4 * thousand_bytes()));
     assert!(select(&cache, 1, 1000) && select(&cache, 2, 1000));
