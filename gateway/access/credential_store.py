@@ -222,8 +222,10 @@ class CredentialStore:
             log.info("the recipients' database has changed")
 
     def _wait_and_read(self) -> StoredRecipients | None:
-        while self._reports:
-            self._reports.popleft()()
+        # Another thread may empty it at any time.
+        with suppress(IndexError):
+            while True:
+                self._reports.popleft()()
         if self._reader is None:
             time.sleep(POLL_SECONDS)
         else:
