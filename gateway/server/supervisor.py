@@ -303,6 +303,7 @@ class Supervisor:
         self._environment = environment
         self._on_restart = on_restart
         self._obstacle = obstacle
+        self._look: asyncio.Future[str | None] | None = None
         self._start_seconds = start_seconds
         self._workers = [_Worker(index, listener) for index, listener in enumerate(listeners)]
         self._limits = LimitsFile(len(listeners))
@@ -459,7 +460,7 @@ class Supervisor:
         while not self._ending:
             try:
                 async with asyncio.timeout(OBSTACLE_SECONDS):
-                    reason = await self._obstacle()
+                    reason = await self._shared_look()
             except TimeoutError:
                 reason = f"no answer within {OBSTACLE_SECONDS:g} s"
             except Exception:
@@ -473,6 +474,12 @@ class Supervisor:
                 log.error("worker %d waits before it starts again: %s", worker.index, reason)
             waits = True
             await asyncio.sleep(OBSTACLE_POLL_SECONDS)
+
+    async def _shared_look(self) -> str | None:
+        """Look for an obstacle. One look at a time, for all workers that wait: it may hold a thread for long."""
+        if self._look is None or self._look.done():
+            self._look = asyncio.ensure_future(self._obstacle())
+        return await asyncio.shield(self._look)
 
     async def _run(self, worker: _Worker) -> int:
         own_end, worker_end = socket.socketpair()

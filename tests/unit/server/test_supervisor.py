@@ -459,6 +459,38 @@ async def test_connections_of_a_dead_worker_reach_its_successor():
         await supervisor.stop(seconds=20)
 
 
+async def test_workers_that_wait_share_one_look_for_what_hinders_them(monkeypatch, caplog):
+    monkeypatch.setattr("gateway.server.supervisor.OBSTACLE_SECONDS", 0.05)
+    monkeypatch.setattr("gateway.server.supervisor.OBSTACLE_POLL_SECONDS", 0.02)
+    ended, looks = asyncio.Event(), []
+
+    async def obstacle():
+        looks.append(1)
+        await ended.wait()
+
+    supervisor = Supervisor(
+        [sys.executable, "-P", "-c", SERVER],
+        bind("127.0.0.1", 0, 3),
+        environment=dict(os.environ),
+        obstacle=obstacle,
+    )
+    await supervisor.start()
+    try:
+        for victim in supervisor.process_ids:
+            os.kill(victim, signal.SIGKILL)
+        async with asyncio.timeout(60):
+            while caplog.text.count("waits before it starts again: no answer within 0.05 s") < 3:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.3)
+            assert (len(looks), supervisor.process_ids) == (1, [])
+            ended.set()
+            while len(supervisor.process_ids) < 3:
+                await asyncio.sleep(0.01)
+    finally:
+        ended.set()
+        await supervisor.stop(seconds=20)
+
+
 async def test_a_command_that_is_not_there_ends_the_start(tmp_path):
     absent = str(tmp_path / "absent")
     supervisor = Supervisor([absent], bind("127.0.0.1", 0, 2), environment=dict(os.environ))
