@@ -476,7 +476,7 @@ class Supervisor:
             await asyncio.sleep(OBSTACLE_POLL_SECONDS)
 
     async def _shared_look(self) -> str | None:
-        """Look for an obstacle. One look at a time, for all workers that wait: it may hold a thread for long."""
+        """Look for an obstacle, once at a time for all workers: a look may hold a thread for long."""
         if self._look is None or self._look.done():
             self._look = asyncio.ensure_future(self._obstacle())
         return await asyncio.shield(self._look)
