@@ -58,6 +58,10 @@ def configured_names(config: Config) -> frozenset[str]:
     return frozenset(recipient.name.lower() for recipient in config.gateway.recipients)
 
 
+_NO_SHARES: StoredShares = {}
+"""One value: another one would be a change of the shares."""
+
+
 async def _unused(_shares: StoredShares) -> None:
     """Do nothing with shares."""
 
@@ -122,7 +126,7 @@ class CredentialStore:
     @property
     def shares(self) -> StoredShares:
         """Return the shares of the database, as of the last reading."""
-        return {} if self._reader is None else self._reader.shares
+        return _NO_SHARES if self._reader is None else self._reader.shares
 
     @property
     def had_database(self) -> bool:

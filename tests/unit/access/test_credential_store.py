@@ -634,3 +634,17 @@ def check_incremental_reads(place, clock, steps):
     store.store._thread.submit(store.store._close).result()
     reader.close()
     database.close()
+
+
+async def test_without_a_database_the_shares_never_change(tmp_path):
+    taken = []
+
+    async def take(shares):
+        taken.append(shares)
+
+    config = loads(f"{SHARES}, recipientsDatabase: {tmp_path}/none.db}}\n")
+    store = CredentialStore(config, lambda _table: None, Metrics(), Clock(0), take_shares=take)
+    first = store.shares
+    async with store.watching(lambda: config):
+        await until(lambda: len(taken) > 1)
+    assert all(one is first for one in taken)
