@@ -22,7 +22,7 @@ from gateway.config.session_policies import session_policy_problems
 from gateway.config.volumes import volume_problems
 
 IN_CONFIGURATION = "the configuration has a share of this name, which is the one that is shared"
-OTHER_KEY = "its key in the database is not that of its name"
+OTHER_KEY = "its name in the database is not that of this key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +157,8 @@ def with_stored(config: Config, stored: StoredShares, previous: WithStored | Non
 
 def _made(reader: EntryReader, key: str, share: StoredShare) -> _MadeShare:
     if key != share.key:
-        # Two shares of one name may be there, of which grants for the name would give one or the other.
-        return _MadeShare(share, None, (LeftOut(share.name, OTHER_KEY),))
+        # Another share may have the name, and commands and grants mean that one by it.
+        return _MadeShare(share, None, (LeftOut(key, OTHER_KEY),))
     left_out: list[LeftOut] = []
     entry = _share(reader, share, left_out)
     return _MadeShare(share, entry, tuple(left_out))

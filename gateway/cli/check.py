@@ -12,7 +12,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -44,6 +44,8 @@ from gateway.telemetry.audit import AuditLog
 
 FETCH_TIMEOUT_SECONDS = 30
 MAX_ERROR_BYTES = 64 * 1024
+MOST_REFUSED = 20
+"""Maximum number of refused recipients that are named."""
 
 
 class NotReadable(Exception):
@@ -91,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         for line in (storage.problem, *storage.advice):
             if line:
                 sys.stdout.write(f"{storage.storage}: {line}\n")
-    refused = list(refused_rules(config, state.catalog))
+    refused = [*refused_rules(config, state.catalog), *refused_recipients(config)]
     for problem in refused:
         sys.stdout.write(f"{problem}\n")
     for credential in credentials:
@@ -175,27 +177,40 @@ def read_admin_certificate(config: Config) -> None:
         raise OSError(f"gateway.admin.ssl: {reason}") from None
 
 
-def read_recipients(config: Config) -> None:
-    """Read the recipients' database, or what it takes over. Raises OSError and ValueError."""
+def read_recipients(config: Config) -> Mapping[str, str]:
+    """Read the recipients' database, or what it takes over. Raises OSError and ValueError.
+
+    Returns why recipients with invalid rows are refused, by their keys.
+    """
     if not config.has_database:
-        return
+        return {}
     # A configuration without a database is checked sooner.
     from gateway.access.stored_recipients import read_once  # noqa: PLC0415
     from gateway.database.migration import check_not_taken_over  # noqa: PLC0415
 
-    unreadable: Mapping[str, str] = {}
     try:
-        unreadable = read_once(config.database_place).unreadable
+        return read_once(config.database_place).unreadable
     except DatabaseMissing:
         # The first start makes it.
-        if config.database_source is not None:
-            check_not_taken_over(config.database_source)
-            unreadable = read_once(DatabasePlace(config.database_source)).unreadable
+        if config.database_source is None:
+            return {}
+        check_not_taken_over(config.database_source)
+        return read_once(DatabasePlace(config.database_source)).unreadable
     except DatabaseError as reason:
         raise OSError(f"the recipients' database cannot be read: {reason}") from None
-    for key, why in unreadable.items():
-        rest = f", and {len(unreadable) - 1} more are" if len(unreadable) > 1 else ""
-        raise ValueError(f"recipient {key!r} of the database is refused: {why}{rest}")
+
+
+def refused_recipients(config: Config) -> Sequence[str]:
+    """Return which recipients of the database are refused, and why; nothing if it cannot be read."""
+    try:
+        refused = read_recipients(config)
+    except (OSError, ValueError):
+        # A problem of the start.
+        return ()
+    said = [f"recipient {key!a} of the database is refused: {why}" for key, why in refused.items()]
+    if len(said) > MOST_REFUSED:
+        return [*said[:MOST_REFUSED], f"{len(said) - MOST_REFUSED} more recipients are refused"]
+    return said
 
 
 def check(state: GatewayState) -> Iterable[Finding]:

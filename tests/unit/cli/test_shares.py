@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +180,27 @@ def test_tables_of_a_stored_share_are_discovered(
     shown = printed(config, capsys, "apply", bare, "--remove", "--dry-run")
     assert f"- tables of the share that are discovered in {template}" in shown
     assert "- tables of schema one" in shown
+
+
+def test_rows_that_are_invalid_are_named_and_keep_no_server_from_starting(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("sales", "misnamed"):
+        run(config, "share", "add", name)
+    run(config, "recipient", "add", "bob", "--share", "sales")
+    with closing(sqlite3.connect(config.parent / "recipients.db")) as database, database:
+        database.execute("UPDATE recipients SET properties = '{'")
+        database.execute("UPDATE shares SET name = 'Sales' WHERE key = 'misnamed'")
+    capsys.readouterr()
+    assert run(config, "check") == 1
+    checked = capsys.readouterr().out
+    assert "recipient 'bob' of the database is refused: its properties are invalid\n" in checked
+    assert "The server would not start" not in checked
+    listed = printed(config, capsys, "share", "list")
+    assert "misnamed is stored and not shared: its name in the database is not that of this key" in listed
+    assert run(config, "share", "remove", "misnamed") == 0
+    assert "is stored and not shared" not in printed(config, capsys, "share", "list")
+    assert "from the database" in printed(config, capsys, "share", "show", "sales")
 
 
 def test_a_stored_share_whose_name_comes_into_the_configuration_can_only_be_removed(
