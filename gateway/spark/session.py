@@ -64,8 +64,9 @@ def delta_session(
 
     `jars`: a directory with Delta's jars; without one they are downloaded from Maven's central repository.
     `connector`: the jar of the official sharing connector. spark-submit has its own option for jars.
-    `local`: settings of a session that is started here; those of PYSPARK_SUBMIT_ARGS come first. Raises
-    ValueError for jars that are not there, SparkUnavailable where Java or the download is missing.
+    `local`: settings of a session that is started here; options for Java in PYSPARK_SUBMIT_ARGS replace
+    those of it. Raises ValueError for jars that are not there, SparkUnavailable where Java or the download is
+    missing.
     """
     check_jars(jars, connector)
     active = SparkSession.getActiveSession()

@@ -41,10 +41,8 @@ _RULE = re.compile(r"[0-9a-f]{32}")
 """The name of a rule's directory."""
 
 LOCAL_SETTINGS = {
-    # Most runs bring few changes, and end before the better compiler's code has paid for its making.
-    "spark.driver.extraJavaOptions": (
-        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=256m -XX:+UseParallelGC"
-    ),
+    # Spark's classes outgrow the first size of the metaspace, each time with a collection of the whole heap.
+    "spark.driver.extraJavaOptions": "-XX:MetaspaceSize=256m -XX:+UseParallelGC",
     # Columns of whole files are read to find few rows.
     "spark.sql.columnVector.offheap.enabled": "true",
     # The plans are small and many; each that is looked at again is compiled again.
