@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.config.unity_catalog import UnityCatalog
 from gateway.web.client_errors import client_error_text
-from gateway.web.public_addresses import PublicResolver, proxy_hosts
+from gateway.web.public_addresses import PublicResolver, proxy_hosts, proxy_of
 
 REQUEST_SECONDS = 60.0
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
@@ -149,7 +149,8 @@ class CatalogClient:
         self.calls += 1
         url = f"{self._settings.api_url}/{path}"
         try:
-            async with self._session.get(url, params=query, allow_redirects=False) as response:
+            proxy = proxy_of(url)
+            async with self._session.get(url, params=query, allow_redirects=False, **proxy) as response:
                 if response.status != 200:  # noqa: PLR2004 - OK
                     raise await _error_of(response)
                 return msgspec.json.decode(await _body(response, MAX_ANSWER_BYTES), type=_Page)
@@ -172,7 +173,6 @@ async def catalog_client(settings: UnityCatalog, max_calls: int) -> AsyncIterato
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(resolver=resolver),
         timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS),
-        trust_env=True,
         headers=headers,
         auto_decompress=False,
     ) as session:

@@ -19,7 +19,7 @@ import orjson
 from gateway.config.federation import Issuer
 from gateway.config.fetched_urls import is_accepted_url
 from gateway.web.client_errors import client_error_text
-from gateway.web.public_addresses import PublicResolver, proxy_hosts
+from gateway.web.public_addresses import PublicResolver, proxy_hosts, proxy_of
 
 FETCH_SECONDS = 5.0
 MAX_DOCUMENT_BYTES = 256 * 1024
@@ -79,7 +79,7 @@ class ProviderSession:
             raise FetchError("one of its URLs is not https, or has a private address")
         sent = {"Accept": "application/json", **(headers or {})}
         async with self._client.request(
-            method, url, data=body, headers=sent, allow_redirects=False
+            method, url, data=body, headers=sent, allow_redirects=False, **proxy_of(url)
         ) as response:
             read = bytearray()
             async for chunk in response.content.iter_any():
@@ -95,7 +95,7 @@ async def provider_session(issuer: Issuer) -> AsyncIterator[ProviderSession]:
     resolver = None if issuer.allow_private_addresses else PublicResolver(proxy_hosts())
     connector = aiohttp.TCPConnector(resolver=resolver)
     timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=True) as client:
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as client:
         yield ProviderSession(client, issuer)
 
 

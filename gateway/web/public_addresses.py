@@ -6,7 +6,7 @@ import errno
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -47,3 +47,13 @@ def proxy_hosts() -> frozenset[str]:
     """Return the hosts of the proxies that the environment names."""
     hosts = (urlsplit(url).hostname for url in getproxies().values())
     return frozenset(host for host in hosts if host is not None)
+
+
+def proxy_of(url: str) -> dict[str, Any]:
+    """Return the options of a request for the proxy that the environment names for its URL.
+
+    With `trust_env` the client would do the same, and send what a `.netrc` has for the host, too.
+    """
+    parts = urlsplit(url)
+    named = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+    return {} if named is None else {"proxy": named}

@@ -530,3 +530,34 @@ def test_an_answer_that_is_no_http_is_in_no_message(catalog: Catalog, answer: by
         result = search_catalog(source, settings, KnownTables())
         thread.join()
     assert result.problem == "the catalog cannot be reached: its answer is no valid HTTP"
+
+
+def test_what_a_netrc_has_for_the_catalog_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "netrc"
+    file.write_text("default login someone password secret\n")
+    monkeypatch.setenv("NETRC", str(file))
+    with running_catalog(token="the-token") as catalog:
+        catalog.add("hr", "people", "s3://lake/w/t")
+        assert names_of(searched(catalog, token="the-token")) == ["hr.people"]
+        assert "401" in searched(catalog).last.problem
+        sent = [
+            {name.lower(): text for name, text in one.headers.items()} for one in catalog.service.requests
+        ]
+        assert "authorization" not in sent[-1]
+
+
+def test_requests_go_through_the_proxy_of_the_environment(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_catalog() as proxy:
+        address = proxy.url.removeprefix("http://")
+        monkeypatch.setenv("http_proxy", f"http://someone:word@{address}")
+        monkeypatch.setenv("no_proxy", "")
+        searched(catalog, url="http://localhost:1")
+        sent = {name.lower(): text for name, text in proxy.service.requests[0].headers.items()}
+        assert sent["host"] == "localhost:1"
+        assert sent["proxy-authorization"] == "Basic c29tZW9uZTp3b3Jk"
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        assert names_of(searched(catalog)) == ["hr.people", "sales.items", "sales.orders"]
