@@ -11,6 +11,9 @@ def client_error_text(error: Exception) -> str:
     """Return one line that says why a request failed, without any part of its answer."""
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"the proxy answers {error.status}"
+    if isinstance(error, aiohttp.InvalidURL):
+        # That of a proxy may have a password.
+        return "its URL, or that of the proxy, is not valid"
     if isinstance(error, aiohttp.ClientResponseError | aiohttp.ClientPayloadError):
         # The texts of these quote the answer, also over several lines.
         return "its answer is no valid HTTP"

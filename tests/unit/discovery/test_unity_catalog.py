@@ -561,3 +561,10 @@ def test_requests_go_through_the_proxy_of_the_environment(
         assert sent["proxy-authorization"] == "Basic c29tZW9uZTp3b3Jk"
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         assert names_of(searched(catalog)) == ["hr.people", "sales.items", "sales.orders"]
+
+
+def test_the_password_of_a_proxy_is_in_no_message(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("http_proxy", "someone:secret@127.0.0.1:1")
+    known = searched(catalog)
+    assert known.last.problem.endswith("its URL, or that of the proxy, is not valid")
