@@ -29,6 +29,10 @@ _MAX_COLUMNS = 32
 
 _MAX_INTERVALS = 16
 _MAX_TEXT_CHARACTERS = 100
+_NOT_IN_LITERALS = ("'", "\\", "${", "\ufffd")
+"""Ends and escapes of texts; variables such as `${env:HOME}`, for which Spark puts values of its process into
+any SQL, its texts included; and what Python has in place of bytes that are no UTF-8."""
+
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - arithmetic in UTC
 _SUFFIXES: dict[type[t.DataType], str] = {
     t.ByteType: "Y",
@@ -122,7 +126,7 @@ def _literal(value: Any, kind: t.DataType) -> str | None:
     try:
         match kind:
             case t.StringType():
-                is_plain = value.isprintable() and not {"'", "\\"} & set(value)
+                is_plain = value.isprintable() and not any(one in value for one in _NOT_IN_LITERALS)
                 return f"'{value}'" if is_plain and len(value) <= _MAX_TEXT_CHARACTERS else None
             case t.DateType():
                 return f"DATE '{(_EPOCH + dt.timedelta(days=value)).date().isoformat()}'"
