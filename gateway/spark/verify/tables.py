@@ -479,7 +479,9 @@ class _Verification:
             in_groups(direct, _CHANGE_KEYS, groups),
             self._options.shown_rows,
         )
-        lines = [f"{one.key[0]} of version {one.key[1]}: {one}" for one in comparison.differences]
+        # Where a second reading differs no more, this line alone says that the first one did.
+        lines = [f"digest {of_share} shared, {of_table} in the table"]
+        lines += [f"{one.key[0]} of version {one.key[1]}: {one}" for one in comparison.differences]
         return lines + [f"row {row}" for row in rows]
 
     def _first_change_version(self) -> int:

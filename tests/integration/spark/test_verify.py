@@ -19,6 +19,7 @@ from gateway.spark.operations.generate import generate
 from gateway.spark.source import DeltaSharingSource
 from gateway.spark.targets import Target, load_targets
 from gateway.spark.verify import tables as verifying
+from gateway.spark.verify.compare import Comparison
 from gateway.spark.verify.page import html
 from gateway.spark.verify.predicates import draw_predicates
 from gateway.spark.verify.report import junit, result_rows
@@ -394,6 +395,17 @@ def test_a_missing_change_is_found(through: Any) -> None:
     result = through("changes", only("changes", drop))
     assert not differences(result, "rows")
     assert "of version 5" in differences(result, "changes")
+
+
+def test_changes_that_differ_in_one_reading_alone_are_found(
+    through: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drop(lines: list[Any]) -> list[Any]:
+        return [line for index, line in enumerate(lines) if index != files_of(lines)[-1]]
+
+    # The second reading, in which the difference is traced, finds none.
+    monkeypatch.setattr(verifying, "compare_groups", lambda *_: Comparison())
+    assert "digest " in differences(through("changes", only("changes", drop)), "changes")
 
 
 def test_the_official_connectors_format_is_read_on_request(
