@@ -178,6 +178,8 @@ class Job:
         source = self._source.latest()
         if not source.exists:
             raise NotKept("the source is not a Delta table")
+        # Before its rows: the next run finds out if they are of a past that is replaced meanwhile.
+        self._source_stamp = self._source.stamp(source.number)
         check_rule(self._rows_of_source(source), self.target.projection)
         if self.options.check:
             return Outcome(self.target.names, how="checked", source_version=source.number)
@@ -368,7 +370,7 @@ class Job:
             digest=proved.digest,
             optimized_ms=optimized,
             vacuumed_ms=vacuumed,
-            source_stamp=self._source.stamp(source.number),
+            source_stamp=self._source_stamp,
         )
         return self._commit(outcome, base, proved.commits, record)
 

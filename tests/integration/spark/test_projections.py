@@ -338,6 +338,24 @@ def test_a_source_that_was_put_back_from_a_copy_is_written_anew(kept: Kept) -> N
     assert kept.run().how == "nothing"
 
 
+def test_a_source_that_is_put_back_during_a_run_is_written_anew_by_the_next_one(kept: Kept) -> None:
+    kept.run()
+    source, copy = Path(kept.source), Path(f"{kept.source}-copy")
+    shutil.copytree(source, copy)
+    kept.sql("DELETE FROM {t} WHERE id < 50")
+    # Another version of the same number.
+    kept.spark.sql(f"DELETE FROM delta.`{copy}` WHERE id > 150")
+
+    def put_back(name: str) -> None:
+        if name == "added":
+            shutil.rmtree(source)
+            copy.rename(source)
+
+    assert Job(kept.spark, kept.target, NO_MAINTENANCE, put_back).run().how == "changes"
+    assert kept.run().remark == "written anew: the source has another past"
+    kept.assert_equal()
+
+
 def test_maintenance_drops_removed_rows_and_keeps_the_shared_history(kept: Kept) -> None:
     kept.spark.conf.set("spark.databricks.delta.optimize.minFileSize", "1")
     kept.run()
