@@ -66,6 +66,10 @@ ELSEWHERE = {
         DEVELOPMENT,
         "test_answers_with_a_hundred_thousand_files_are_complete_and_correct",
     ),
+    "python bench/governance.py --changes 300": (
+        DEVELOPMENT + "takes half an hour",
+        "test_many_recipients_and_tables_change_no_answer_and_changes_are_seen_by_every_worker",
+    ),
     "delta-gateway init": (
         "shares a directory of this machine",
         "test_a_local_table_is_shared",
