@@ -309,7 +309,7 @@ def test_a_full_disk_of_postgresql_refuses_changes_and_the_server_goes_on(tmp_pa
             refused = [gateway.admin("POST", "/recipients", new_recipient(number)) for number in range(5)]
             assert {status for status, _ in refused} == {503}
             assert not any(b"space" in answer or b"/tmp" in answer for _, answer in refused)
-            assert "No space left on device" in gateway.log()
+            gateway.until(lambda: "No space left on device" in gateway.log())
             assert gateway.shares(token)[0] == 200
             filler.unlink()
             gateway.until(lambda: readable(gateway) and gateway.command("revoke", "bob").returncode == 0)
