@@ -74,6 +74,7 @@ LOCKED_ENVIRONMENTS = {
     "client": ("--only-group", "client"),
     "release": ("--only-group", "release"),
     "engines": ("--only-group", "engines"),
+    "connect": ("--only-group", "connect"),
 }
 # Of each fuzz target. What hangs or takes more memory is a finding too.
 FUZZ_LIMITS = ["-max_total_time=5", "-timeout=10", "-rss_limit_mb=1024", "-verbosity=0"]
@@ -112,7 +113,6 @@ PLAIN = "not spark and not stores and not clone and not deploy"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_ABSENT = f"there is no browser on PATH ({', '.join(BROWSERS)}); Debian: apt-get install chromium"
 GOLDEN_ABSENT = "DELTA_GATEWAY_GOLDEN names no directory with ANSWERS.json"
-CONNECT_ABSENT = "DELTA_GATEWAY_CONNECT names no directory with the packages of Spark Connect's client"
 
 # Where the installers of Rust and Go put their tools when nobody touched PATH.
 USUAL_PLACES = [Path.home() / ".cargo/bin", Path("/usr/local/go/bin"), Path.home() / "go/bin"]
@@ -741,6 +741,12 @@ def engines_environment() -> Path:
 
 
 @one_at_a_time
+def connect_environment() -> Path:
+    """The scripts of an environment with what PySpark needs for Spark Connect: read beside the project's."""
+    return locked_environment("connect")
+
+
+@one_at_a_time
 def release_environment() -> Path:
     """The scripts of an environment with the tools that make and check the artefacts of a release."""
     return locked_environment("release")
@@ -1109,6 +1115,7 @@ SPARK_NEEDS = (
     oauth_server_jars,
     versitygw,
     client_environment,
+    connect_environment,
     build_kernel_program,
     made_tables,
 )

@@ -1,4 +1,4 @@
-"""Shares are read through a server of Spark Connect as well. A long form: a JVM and packages of its own."""
+"""Shares are read through a server of Spark Connect as well, in a JVM of its own."""
 
 import json
 import os
@@ -16,11 +16,19 @@ import gateway
 SCRIPT = Path(__file__).parents[2] / "support" / "connect_reads.py"
 
 
-def test_a_share_is_read_through_spark_connect(demo_tables: Path, tmp_path: Path) -> None:
-    packages = os.environ.get("DELTA_GATEWAY_CONNECT")
-    if packages is None:
-        pytest.skip(run.CONNECT_ABSENT)
-    roots = [str(Path(gateway.__file__).parent.parent), packages]
+@pytest.fixture
+def connect_packages() -> Path:
+    """What PySpark needs for Spark Connect: an environment apart, which other tests do not see."""
+    found = [*(run.CACHE / "connect/lib").glob("python*/site-packages")]
+    if not found:
+        pytest.skip("the packages of Spark Connect are not installed: tests/run.py does it")
+    return found[0]
+
+
+def test_a_share_is_read_through_spark_connect(
+    demo_tables: Path, connect_packages: Path, tmp_path: Path
+) -> None:
+    roots = [str(Path(gateway.__file__).parent.parent), str(connect_packages)]
     with running_gateway(tmp_path, [share("demo", {"orders": str(demo_tables / "orders")})]) as server:
         command = [sys.executable, "-P", str(SCRIPT), str(server.profile), "demo.default.orders"]
         done = subprocess.run(
