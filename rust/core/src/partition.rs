@@ -4,6 +4,7 @@
 //! `metaData.partitionColumns` and their encoded JSON. Batches share one dictionary while it is small. A returned batch
 //! never changes: a dictionary with readers is copied before it grows.
 
+mod inline_tuples;
 mod timestamps;
 
 use std::hash::{BuildHasher, Hasher};
@@ -13,6 +14,7 @@ use foldhash::fast::RandomState;
 
 use crate::actions::{PartitionColumn, PartitionTuple};
 use crate::escape::push_string;
+use inline_tuples::InlineTuples;
 
 pub(crate) use timestamps::PartitionTimestamps;
 
@@ -30,6 +32,7 @@ pub struct PartitionInterner {
     keeps_logged: bool,
     dictionary: Arc<Vec<Arc<PartitionTuple>>>,
     index: PlaceIndex,
+    inline: Option<InlineTuples>,
     bytes: usize,
     hasher: RandomState,
 }
@@ -50,12 +53,14 @@ impl PartitionInterner {
                 prefix.into_boxed_str()
             })
             .collect();
+        let inline = InlineTuples::new(&log_names);
         Self {
             log_names,
             json_prefixes,
             keeps_logged: false,
             dictionary: Arc::default(),
             index: PlaceIndex::default(),
+            inline,
             bytes: 0,
             hasher: RandomState::default(),
         }
@@ -78,6 +83,9 @@ impl PartitionInterner {
         if self.dictionary.len() > MAX_TUPLES || self.bytes > MAX_TUPLE_BYTES {
             self.dictionary = Arc::default();
             self.index = PlaceIndex::default();
+            if let Some(inline) = &mut self.inline {
+                inline.clear();
+            }
             self.bytes = 0;
         }
         let scratch = vec![None; self.log_names.len()];
@@ -156,6 +164,30 @@ impl PartitionColumnBuilder<'_> {
         place_entries(&self.interner.log_names, entries, &mut values);
         let key = self.interner.intern(&values, None);
         self.finish_row(key, values);
+    }
+
+    /// Adds a file as [`Self::push_entries`] does, by the views of its map's keys and values too. No value may be null:
+    /// the view of a null is not defined.
+    pub fn push_views<'v>(
+        &mut self,
+        keys: &[u128],
+        values: &[u128],
+        entries: impl IntoIterator<Item = (&'v str, Option<&'v str>)>,
+    ) {
+        let hash = self.interner.inline.as_ref().and_then(|tuples| {
+            let hash = tuples.hash(keys, values, &self.interner.hasher)?;
+            Some((hash, tuples.find(hash, values)))
+        });
+        match hash {
+            Some((_, Some(place))) => self.keys.push(place),
+            Some((hash, None)) => {
+                self.push_entries(entries);
+                if let (Some(place), Some(tuples)) = (self.keys.last(), &mut self.interner.inline) {
+                    tuples.insert(hash, values, *place);
+                }
+            }
+            None => self.push_entries(entries),
+        }
     }
 
     /// Adds a file as [`Self::push_entries`] does. Also keeps the map of the log if the interner does

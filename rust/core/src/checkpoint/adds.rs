@@ -183,11 +183,17 @@ impl<'a> Adds<'a> {
     ) -> Result<PartitionColumn> {
         let (keys, values) = string_entries(maps).ok_or_else(|| self.mistyped("partitionValues"))?;
         let mut column = interner.column(maps.len());
+        let has_nulls = values.null_count() > 0;
         for row in maps.value_offsets().windows(2) {
             let entries = row[0] as usize..row[1] as usize;
-            column.push_entries(
-                entries.map(|entry| (keys.value(entry), values.is_valid(entry).then(|| values.value(entry)))),
-            );
+            let strings = entries
+                .clone()
+                .map(|entry| (keys.value(entry), values.is_valid(entry).then(|| values.value(entry))));
+            if has_nulls {
+                column.push_entries(strings);
+            } else {
+                column.push_views(&keys.views()[entries.clone()], &values.views()[entries], strings);
+            }
         }
         Ok(column.finish())
     }
