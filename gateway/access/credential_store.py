@@ -89,12 +89,14 @@ class CredentialStore:
         take_shares: Callable[[StoredShares], Awaitable[None]] = _unused,
         replica_id: str = "",
         share_changed: Callable[[ReplicaShare], None] = lambda _share: None,
+        reader: RecipientReader | None = None,
     ) -> None:
         """`changed` is called on the event loop with each new table.
 
         `take_shares` is called after each reading, with the same value unless shares have changed.
         `replica_id`: of this server, for the limits that replicas share; `share_changed` is called on the
-        event loop when they join or leave.
+        event loop when they join or leave. `reader`: has read this database, so that only what has changed
+        since is read.
 
         Unless `must_exist`, the database may be created later, with the first recipient. Raises
         DatabaseError, OSError or ValueError for a database that cannot be read.
@@ -103,7 +105,7 @@ class CredentialStore:
         self._changed = changed
         self._take_shares = take_shares
         self._metrics = metrics
-        self._reader: RecipientReader | None = None
+        self._reader = None if reader is None else reader.handed_over(self._place, replica_id)
         self._replica_id = replica_id
         self._share_changed = share_changed
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=THREAD)

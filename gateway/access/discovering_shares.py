@@ -13,8 +13,8 @@ from sqlalchemy import Connection, select
 
 from gateway.access import share_rows
 from gateway.database.changes import last_position
-from gateway.database.errors import DatabaseMissing
-from gateway.database.migration import check_schema, opened
+from gateway.database.followed import FollowedDatabase
+from gateway.database.migration import check_schema
 from gateway.database.rows import all_rows, is_text
 from gateway.database.schema import SCHEMAS, SHARES
 
@@ -32,8 +32,7 @@ class DiscoveringSharesReader:
 
     def __init__(self, place: Callable[[], DatabasePlace]) -> None:
         """`place` is called for each reading."""
-        self._place = place
-        self._opened: tuple[DatabasePlace, tuple[int, int] | None] | None = None
+        self._followed = FollowedDatabase(place)
         self._database: Database | None = None
         self._position: Position | None = None
         self._shares: StoredShares = {}
@@ -44,7 +43,10 @@ class DiscoveringSharesReader:
         Raises DatabaseError, OSError and ValueError for a database that cannot be read.
         """
         try:
-            database = self._open()
+            database = self._followed.open()
+            if database is not self._database:
+                # A restored file may have the same position.
+                self._database, self._position = database, None
             with database.reading() as connection:
                 position = last_position(connection)
                 if position != self._position:
@@ -59,25 +61,8 @@ class DiscoveringSharesReader:
 
     def close(self) -> None:
         """Close the connection."""
-        if self._database is not None:
-            self._database.close()
-        self._database = self._position = None
-
-    def _open(self) -> Database:
-        """Return a connection to the database of the place. A restored file is another database."""
-        place = self._place()
-        file = None
-        if place.path is not None:
-            try:
-                status = place.path.stat()
-            except FileNotFoundError:
-                raise DatabaseMissing from None
-            file = (status.st_dev, status.st_ino)
-        if self._database is None or self._opened != (place, file):
-            self.close()
-            self._database = opened(place)
-            self._opened = (place, file)
-        return self._database
+        self._followed.close()
+        self._database = None
 
 
 def _read(connection: Connection) -> StoredShares:

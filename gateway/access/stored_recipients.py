@@ -1,8 +1,7 @@
 """The recipients of a running server: read from the database as a whole once, then those that have changed.
 
-In: where the database is. Out: `StoredRecipients`, a new value only when anything differs. A SQLite file is
-identified by device and inode, so a restored file is opened. The reader creates no database, but a file of an
-earlier release that takes the place of the present one is brought up to date.
+In: where the database is. Out: `StoredRecipients`, a new value only when anything differs. A reader can be
+handed over: the next one, such as that of a forked worker, reads what has changed since.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ from gateway.access.replicas import Replicas
 from gateway.config.networks import parse_networks
 from gateway.database.changes import CHANNEL, Position, changed_since, last_position
 from gateway.database.engine import Database
-from gateway.database.errors import DatabaseError, DatabaseMissing, DatabaseUnusable
+from gateway.database.errors import DatabaseError
+from gateway.database.followed import FileIdentity, FollowedDatabase
 from gateway.database.migration import check_schema, opened
 from gateway.database.schema import recipient_key
 from gateway.limits.replica_share import ALONE, ReplicaShare
@@ -87,21 +87,46 @@ def read_once(place: DatabasePlace) -> StoredRecipients:
         return replace(stored, unreadable={one.key: one.reason for one in found.unreadable})
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What was read, and when: up to which change of which file."""
+
+    stored: StoredRecipients = field(default_factory=StoredRecipients)
+    shares: StoredShares = field(default_factory=dict)
+    position: Position | None = None
+    file: FileIdentity | None = None
+
+
 class RecipientReader:
     """Reads the database whenever it has changed. Not thread-safe."""
 
     def __init__(self, place: Callable[[], DatabasePlace], replica_id: str = "") -> None:
-        """`place` is called for each new connection. `replica_id`: of the server that the reader is for."""
+        """`place` is called for each look at the database.
+
+        `replica_id`: of the server that the reader is for; without one, replicas are not read.
+        """
         self._place = place
         self._replicas = Replicas(replica_id) if replica_id else None
         self._replicas_readable = True
+        self._followed = FollowedDatabase(place)
         self._database: Database | None = None
-        self._file: tuple[int, int] | None = None
         self._data_version: int | None = None
-        self._position: Position | None = None
-        self._stored = StoredRecipients()
-        self.shares: StoredShares = {}
+        self._reading = _Reading()
+
+    def handed_over(self, place: Callable[[], DatabasePlace], replica_id: str = "") -> RecipientReader:
+        """Return a reader with a connection of its own that continues after what this one has read.
+
+        Keeps nothing here: the values live as long as the next reader has them.
+        """
+        self.close()
+        reader = RecipientReader(place, replica_id)
+        reader._reading, self._reading = self._reading, _Reading()
+        return reader
+
+    @property
+    def shares(self) -> StoredShares:
         """The shares as of the last reading; the same value as before where none has changed."""
+        return self._reading.shares
 
     def read(self) -> StoredRecipients:
         """Return the recipients; the same value as before where nothing has changed.
@@ -154,64 +179,53 @@ class RecipientReader:
 
     def close(self) -> None:
         """Close the connection."""
-        if self._database is not None:
-            self._database.close()
+        self._followed.close()
         self._database = self._data_version = None
 
     def _read(self) -> StoredRecipients:
         database = self._open()
-        data_version = None
+        before, data_version = self._reading, None
         with database.statement() as connection:
             if database.is_sqlite:
                 (data_version,) = connection.exec_driver_sql("PRAGMA data_version").one()
                 is_unchanged = data_version == self._data_version
             else:
-                is_unchanged = last_position(connection) == self._position
+                is_unchanged = last_position(connection) == before.position
         if is_unchanged:
-            return self._stored
+            return before.stored
         with database.reading() as connection:
             check_schema(database, connection)
-            changed = changed_since(connection, self._position)
+            changed = changed_since(connection, before.position)
             keys = None if changed.keys is None else changed.keys.get("recipient", frozenset())
             found = recipient_rows.read(connection, keys)
             share_keys = None if changed.keys is None else changed.keys.get("share", frozenset())
             shares = None if share_keys == frozenset() else share_rows.read(connection, share_keys)
-        unreadable = {} if keys is None else dict(self._stored.unreadable)
+        unreadable = {} if keys is None else dict(before.stored.unreadable)
         for key in keys or ():
             unreadable.pop(key, None)
         unreadable |= {one.key: one.reason for one in found.unreadable}
-        _report(self._stored.unreadable, unreadable)
-        stored = _updated(self._stored, keys, found.records)
+        _report(before.stored.unreadable, unreadable)
+        stored = _updated(before.stored, keys, found.records)
         if unreadable != stored.unreadable:
             stored = replace(stored, unreadable=unreadable)
-        self._stored = stored
-        self.shares = _updated_shares(self.shares, share_keys, shares)
-        self._position, self._data_version = changed.position, data_version
-        return self._stored
+        self._reading = _Reading(
+            stored, _updated_shares(before.shares, share_keys, shares), changed.position, before.file
+        )
+        self._data_version = data_version
+        return stored
 
     def _open(self) -> Database:
         """Return a connection to the database of the place. Raises DatabaseMissing where there is none."""
-        place = self._place()
-        file = None
-        if place.path is not None:
-            try:
-                status = place.path.stat()
-            except FileNotFoundError:
-                raise DatabaseMissing from None
-            file = (status.st_dev, status.st_ino)
-        if self._database is None or file != self._file:
-            self.close()
-            if file != self._file:
-                self._file, self._position = file, None
-            self._database = opened(place)
-            if place.path is not None:
-                status = place.path.stat()
-                if file != (status.st_dev, status.st_ino):
-                    raise DatabaseUnusable("it was replaced while it was opened")
-            else:
-                with self._database.statement() as connection:
+        database = self._followed.open()
+        if database is not self._database:
+            if self._followed.file != self._reading.file:
+                # The numbers of changes in another file say nothing about this one.
+                self._reading = replace(self._reading, position=None, file=self._followed.file)
+            if not database.is_sqlite:
+                with database.statement() as connection:
                     connection.exec_driver_sql(f"LISTEN {CHANNEL}")
-        return self._database
+            self._database, self._data_version = database, None
+        return database
 
 
 def _updated(

@@ -24,11 +24,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def serve_file(path: Path, *, workers: int = 1) -> None:
-    """Serve a configuration until a signal. Raises as `server.run.serve`."""
+    """Serve a configuration until a signal. Raises as `started` and `serve`."""
     import uvloop  # noqa: PLC0415 - as above
 
     from gateway.server.run import serve  # noqa: PLC0415 - as above
+    from gateway.server.start import started  # noqa: PLC0415 - as above
     from gateway.telemetry.log_output import queued_logs  # noqa: PLC0415 - as above
 
-    with queued_logs():
-        uvloop.run(serve(path, workers=workers))
+    # Until the start is over there are no threads: it may fork, and each process returns from it.
+    with queued_logs(is_paused=True) as log:
+        start = started(path, workers=workers)
+        if start.is_forked:
+            log.forget()
+        log.start()
+        uvloop.run(serve(start))

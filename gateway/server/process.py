@@ -21,14 +21,12 @@ from gateway.access.credential_store import CredentialStore
 from gateway.access.discovered import NOTHING_DISCOVERED, Discovered, with_discovered
 from gateway.access.stored_shares import LeftOut, StoredShares, WithStored, with_stored
 from gateway.app import create_app
-from gateway.config import Config, ConfigError, load, loads
-from gateway.config.effects import changed_fixed_keys
-from gateway.config.file_stamps import Stamp, stamp
-from gateway.config.session_policies import check_session_policies
+from gateway.config import Config
+from gateway.config.file_stamps import stamp
 from gateway.console.inspection import Inspector
 from gateway.limits.process_memory import bound_heaps, private_bytes, resident_bytes
 from gateway.limits.replica_share import replica_id
-from gateway.server.extras import ExtraMissing, check_extras
+from gateway.server.accepted_config import accepted
 from gateway.server.reload import Reloader
 from gateway.server.tls import files_of, renew, server_context
 from gateway.state import GatewayState
@@ -55,6 +53,7 @@ if TYPE_CHECKING:
     from gateway.config import Source
     from gateway.limits.replica_share import ReplicaShare
     from gateway.limits.shared_memory import SharedLimits
+    from gateway.server.start import Start
     from gateway.server.worker_secrets import WorkerSecrets
     from gateway.web.pipeline import Middleware
 
@@ -67,31 +66,23 @@ LOGGED_ENTRIES = 20
 WORTH_RETURNING_BYTES = 2 * 1024 * 1024
 
 
-class RestartRequired(ValueError):
-    """Raised for a change that needs a restart."""
-
-
 class ServerProcess:
     """Everything with the lifetime of the process, and how a new configuration takes effect."""
 
     def __init__(
         self,
-        path: Path,
-        config: Config,
+        start: Start,
         secrets: WorkerSecrets,
         *,
         workers: int,
         now_ms: Callable[[], int],
-        read: Stamp = (),
         shared_limits: SharedLimits | None = None,
     ) -> None:
-        """`read`: the stamp of the file from before the configuration was read.
-
-        `shared_limits`: those of all workers; a process that serves alone needs none.
-        """
+        """`shared_limits`: those of all workers; a process that serves alone needs none."""
+        config, read = start.config, start.read
         # The certificates are read below; later changes are noticed.
         self._read = (*read, *config.secret_stamp, *stamp(files_of(config.ssl))) if read else ()
-        self._path = path
+        self._path = start.path
         self._workers = workers
         self._now_ms = now_ms
         self.metrics = metrics = Metrics()
@@ -120,6 +111,7 @@ class ServerProcess:
             take_shares=self.take_shares,
             replica_id=replica_id(secrets.token_secret),
             share_changed=self._apply_share,
+            reader=start.reader,
         )
         activity = Activity()
         self.pipeline = create_app(
@@ -347,33 +339,3 @@ def _tracing(config: Config) -> Middleware | None:
     from gateway.web.tracing import provider, tracing  # noqa: PLC0415
 
     return tracing(provider(config.gateway.tracing))
-
-
-def config_of_worker(path: Path, text: str) -> Config:
-    """Read a file for a worker; the server's `text` stays in force if the file is rejected."""
-    try:
-        loaded = load(path)
-        if loaded.text == text:
-            return loaded
-    except ConfigError:
-        loaded = None
-    current = loads(text, file=str(path), directory=path.absolute().parent)
-    refused = "it cannot be read" if loaded is None else ", ".join(changed_fixed_keys(current, loaded))
-    if loaded is not None and not refused:
-        return loaded
-    log.error("the changed configuration is refused, this worker starts by the one in force: %s", refused)
-    return current
-
-
-def accepted(path: Path, running: Config) -> Config:
-    """Read a file for a running server. Raises ConfigError, RestartRequired."""
-    loaded = load(path)
-    changed = changed_fixed_keys(running, loaded)
-    if changed:
-        raise RestartRequired(f"{', '.join(changed)}: a change of this needs a restart")
-    try:
-        check_extras(loaded)
-    except ExtraMissing as reason:
-        raise ConfigError(str(path), "", str(reason)) from None
-    check_session_policies(loaded, str(path))
-    return loaded

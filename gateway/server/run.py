@@ -1,4 +1,4 @@
-"""Runs a server from a configuration file, in this process or in workers, until a signal ends it.
+"""Runs a server that has started, in this process or in workers, until a signal ends it.
 
 SIGTERM and SIGINT drain: readiness fails first, after `drainDelaySeconds` no connection is accepted, and
 running streams finish within `drainSeconds`. SIGHUP reloads the configuration. With workers, this process
@@ -25,24 +25,21 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from gateway.access.audited_database import create_database, database_problem
+from gateway.access.audited_database import database_problem
 from gateway.access.credential_store import THREAD as RECIPIENTS
 from gateway.admin.administration import ReloadResult
-from gateway.config import Config, load
-from gateway.config.file_stamps import Stamp, stamp
-from gateway.config.session_policies import check_session_policies
+from gateway.config.file_stamps import stamp
 from gateway.discovery.directories import THREAD as DISCOVERY
 from gateway.limits.drain_rate import DrainRate
 from gateway.limits.shared_memory import map_limits
-from gateway.server.cache_directory import check_cache_directory
+from gateway.server.accepted_config import accepted
 from gateway.server.connections import AppRunner, Runner
 from gateway.server.discovery import DiscoveredFile, Discoverer
-from gateway.server.extras import check_extras
-from gateway.server.process import ServerProcess, accepted, config_of_worker
+from gateway.server.process import ServerProcess
 from gateway.server.reload import POLL_SECONDS, Reloader
 from gateway.server.service_manager import ServiceManager, without_service_manager
 from gateway.server.stored_sources import StoredSources
-from gateway.server.supervisor import Slot, Supervisor, allow_restart, bind
+from gateway.server.supervisor import Supervisor, allow_restart
 from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.storage.calls import CALLS
@@ -56,18 +53,21 @@ from gateway.telemetry.metrics import (
     forget_worker,
     outcome_of,
     workers_page,
+    write_values_to,
 )
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from ssl import SSLContext
 
-    from gateway.config import Ssl
+    from gateway.config import Config, Ssl
+    from gateway.config.file_stamps import Stamp
     from gateway.console.site import Ask
+    from gateway.server.slot import Slot
+    from gateway.server.start import Start
 
 log = logging.getLogger("gateway.serving")
 
-METRICS_DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 KILL_MARGIN_SECONDS = 5.0
 LINGERING_SECONDS = 2.0
 LEAVE_SECONDS = 1.0
@@ -84,31 +84,18 @@ def ignore_hang_up() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-async def serve(path: Path, *, workers: int = 1) -> None:
-    """Serve until a signal.
-
-    Raises ConfigError, OSError (CannotListen for a busy port, ExtraMissing) and StartFailed.
-    """
-    # What the start makes lives as long as the process: collections would find nothing in it.
-    gc.disable()
-    slot = Slot.of_environment(os.environ)
-    secrets = None if slot is None else WorkerSecrets.unpack(slot.secrets)
-    # Taken before the reading, so that a change before the watch begins is noticed.
-    read = stamp([path])
-    config = load(path) if secrets is None else config_of_worker(path, secrets.config_text)
-    check_extras(config)
-    check_cache_directory(config)
-    check_session_policies(config, str(path))
-    if slot is None and workers > 1:
-        await _supervise(path, config, workers, read)
+async def serve(start: Start) -> None:
+    """Serve until a signal. Raises OSError and StartFailed."""
+    if start.slot is None and len(start.listeners) > 1:
+        await _supervise(start)
         return
     # The loop's default threads also read data files of directories, whose mounts may hang.
     files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix=FILES)
     asyncio.get_running_loop().set_default_executor(files)
-    if slot is not None and secrets is not None:
-        await _serve_slot(path, config, secrets, slot, read)
+    if start.slot is not None:
+        await _serve_slot(start, start.slot)
     else:
-        await _serve_alone(path, config, read)
+        await _serve_alone(start)
     files.shutdown(wait=False, cancel_futures=True)
     _exit_past_hanging_threads()
 
@@ -126,10 +113,9 @@ def _exit_past_hanging_threads() -> None:
         time.sleep(LEAVE_SECONDS / 50)
 
 
-async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
-    listener, admin_listener = bind(config.host, config.port, 1)[0], _admin_listener(config)
-    create_database(config, epoch_ms)
-    process = ServerProcess(path, config, WorkerSecrets.made(config), workers=1, now_ms=epoch_ms, read=read)
+async def _serve_alone(start: Start) -> None:
+    config, (listener,) = start.config, start.listeners
+    process = ServerProcess(start, WorkerSecrets.made(config), workers=1, now_ms=epoch_ms)
     stop, manager = _stop_signals(), ServiceManager.of_environment(os.environ)
     process.reloader.within = manager.reloading
 
@@ -141,7 +127,7 @@ async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
 
     administration = _administration(
         config,
-        admin_listener,
+        start.admin_listener,
         lambda: process.config,
         audit=process.audit,
         page=process.metrics.page,
@@ -168,14 +154,14 @@ async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
             await _drain(process, runner)
 
 
-async def _serve_slot(path: Path, config: Config, secrets: WorkerSecrets, slot: Slot, read: Stamp) -> None:
+async def _serve_slot(start: Start, slot: Slot) -> None:
+    secrets = WorkerSecrets.unpack(slot.secrets)
+    write_values_to(Path(secrets.metrics_directory))
     process = ServerProcess(
-        path,
-        config,
+        start,
         secrets,
         workers=slot.count,
         now_ms=epoch_ms,
-        read=read,
         shared_limits=map_limits(slot.limits, workers=slot.count, worker=slot.index),
     )
     stop = _stop_signals()
@@ -193,9 +179,8 @@ async def _serve_slot(path: Path, config: Config, secrets: WorkerSecrets, slot: 
         await _drain(process, runner)
 
 
-async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> None:
-    listeners, admin_listener = bind(config.host, config.port, workers), _admin_listener(config)
-    create_database(config, epoch_ms)
+async def _supervise(start: Start) -> None:
+    path, config, workers = start.path, start.config, len(start.listeners)
     gc.enable()
     metrics, stop, audit = SupervisorMetrics(), _stop_signals(), open_audit(config)
     manager = ServiceManager.of_environment(os.environ)
@@ -222,7 +207,9 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
             metrics.discovery,
             stored=lambda: stored.sources,
         )
-        secrets = replace(WorkerSecrets.made(config), discovered_file=str(discovered.path))
+        secrets = replace(
+            WorkerSecrets.made(config), discovered_file=str(discovered.path), metrics_directory=directory
+        )
         database_seen = asyncio.Event()
         if secrets.has_database:
             database_seen.set()
@@ -236,13 +223,14 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
         supervisor = Supervisor(
             # -P: only the installed package is importable, also from the top of a checkout.
             [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(path)],
-            listeners,
-            environment={**without_service_manager(os.environ), METRICS_DIRECTORY_VARIABLE: directory},
+            start.listeners,
+            environment=without_service_manager(os.environ),
             secrets=lambda: replace(
                 secrets, config_text=latest[0].text, has_database=database_seen.is_set()
             ).pack(),
             on_restart=restarted,
             obstacle=obstacle,
+            first=start.forked,
         )
 
         def page() -> bytes:
@@ -261,12 +249,12 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
         async with stored.following(), discoverer.following(), manager.watched():
             await supervisor.start()
             try:
-                async with _hang_up(hang_up), reloader.watching(read), AsyncExitStack() as stack:
+                async with _hang_up(hang_up), reloader.watching(start.read), AsyncExitStack() as stack:
                     await stack.enter_async_context(_noticing(config, database_seen.set))
                     await stack.enter_async_context(
                         _administration(
                             config,
-                            admin_listener,
+                            start.admin_listener,
                             lambda: latest[0],
                             audit=audit,
                             page=page,
@@ -343,12 +331,6 @@ async def _drain(process: ServerProcess, runner: Runner) -> None:
     end_seconds = time.monotonic() + drain_seconds
     await runner.drain(drain_seconds)
     await runner.sent(end_seconds - time.monotonic())
-
-
-def _admin_listener(config: Config) -> socket.socket | None:
-    """Return the admin API's socket, bound before anything else starts."""
-    admin = config.gateway.admin
-    return None if admin is None else bind(admin.host, admin.port, 1)[0]
 
 
 @asynccontextmanager

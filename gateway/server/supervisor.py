@@ -1,24 +1,19 @@
 """Several serving processes on one port, and the supervisor that restarts them.
 
-In: a command that serves, the number of workers, and secrets for each. Out: each worker is a new process
-(spawned, never forked from a process with threads) with its own listening socket on the common port, a
-control socket to the supervisor, and the file of the limits that all workers share. A worker that ends is
+In: a command that serves, the number of workers, and secrets for each; perhaps first workers that are forked
+already. Out: each worker is a process (spawned, never forked from a process with threads) with its own
+listening socket on the common port, a control socket to the supervisor, and the file of the limits that all
+workers share. A worker that ends is
 restarted, and what it had admitted is given back. Its listening socket stays open, so waiting connections are
 answered by the next process while the streams of other workers continue. When the next process cannot start,
 the socket is replaced by one that does not listen until a worker serves: the kernel sends new connections to
 the other workers. When the supervisor ends, the workers see the end of the control socket and drain.
-
-The control socket is one of a connected pair. The supervisor first sends the length and the bytes of the
-secrets, which belong neither on a command line nor in a file. Then both sides send lines of JSON: the worker
-reports that it is ready, the supervisor requests a reload or asks a question of the console, the worker
-answers with its result.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import logging
 import os
 import signal
@@ -31,15 +26,18 @@ from typing import TYPE_CHECKING, Any
 from gateway.admin.administration import WorkerReload
 from gateway.errors import StartFailed
 from gateway.limits.shared_memory import LimitsFile
+from gateway.server.forking import ForkedWorker
+from gateway.server.slot import LENGTH_BYTES, SLOT_VARIABLE, message_line, messages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from gateway.server.forking import ForkedWorkers
+
+    Process = asyncio.subprocess.Process | ForkedWorker
 
 log = logging.getLogger("gateway.workers")
 
-SLOT_VARIABLE = "DELTA_GATEWAY_WORKER"
-LENGTH_BYTES = 4
-READ_BYTES = 65_536
 RELOAD_SECONDS = 30.0
 ASK_SECONDS = 25.0
 WORKERS_ASKED = 2
@@ -136,115 +134,11 @@ def _bound(host: str, port: int, *options: int) -> socket.socket:
     return bound
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A worker's index and count, its sockets, the file of the shared limits and its secrets."""
-
-    index: int
-    count: int
-    listener: socket.socket
-    control_socket: socket.socket
-    limits: int
-    """The descriptor of the file of the limits that all workers share."""
-    secrets: bytes = field(default=b"", repr=False)
-
-    @staticmethod
-    def of_environment(environment: Mapping[str, str]) -> Slot | None:
-        """Return the slot that a supervisor gave to this process; None for a process that serves alone.
-
-        Raises ConnectionResetError when the supervisor has ended.
-        """
-        text = environment.get(SLOT_VARIABLE)
-        if text is None:
-            return None
-        index, workers, listener, descriptor, limits = (int(part) for part in text.split(","))
-        control_socket = socket.socket(fileno=descriptor)
-        secrets = _received(control_socket, int.from_bytes(_received(control_socket, LENGTH_BYTES), "big"))
-        return Slot(index, workers, socket.socket(fileno=listener), control_socket, limits, secrets)
-
-    def ready(self) -> None:
-        """Report to the supervisor that this worker serves."""
-        with suppress(OSError):
-            self.control_socket.sendall(_line(ready=True))
-
-    async def follow(
-        self,
-        reload: Callable[[], Awaitable[str | None]] | None = None,
-        answer: Callable[[Any], Awaitable[Any]] | None = None,
-    ) -> None:
-        """Reload and answer whenever the supervisor requests it; return when the supervisor has ended.
-
-        `reload` returns None when the configuration was accepted, else the reason. `answer` returns the
-        answer to a question of the console, while further messages are read.
-        """
-        self.control_socket.setblocking(False)
-        sending, answering = asyncio.Lock(), set[asyncio.Task[None]]()
-        try:
-            with suppress(OSError):
-                async for message in _lines(self.control_socket):
-                    if "ask" in message:
-                        task = asyncio.create_task(self._answer(message, answer, sending))
-                        answering.add(task)
-                        task.add_done_callback(answering.discard)
-                        continue
-                    refused = await reload() if reload is not None else "this worker reloads nothing"
-                    await self._send(_line(reload=message["reload"], refused=refused), sending)
-        finally:
-            # Nobody is left to read the answers.
-            for task in tuple(answering):
-                task.cancel()
-
-    async def _answer(
-        self,
-        message: Mapping[str, Any],
-        answer: Callable[[Any], Awaitable[Any]] | None,
-        sending: asyncio.Lock,
-    ) -> None:
-        try:
-            value = None if answer is None else await answer(message["question"])
-        except Exception:
-            # A question of the console never ends a worker.
-            log.exception("a question of the console has no answer")
-            value = None
-        with suppress(OSError):
-            await self._send(_line(ask=message["ask"], answer=value), sending)
-
-    async def _send(self, line: bytes, sending: asyncio.Lock) -> None:
-        """Send a line whole: the socket takes long lines in several parts."""
-        async with sending:
-            await asyncio.get_running_loop().sock_sendall(self.control_socket, line)
-
-
-def _received(control_socket: socket.socket, length: int) -> bytes:
-    received = b""
-    while len(received) < length:
-        part = control_socket.recv(length - len(received))
-        if not part:
-            raise ConnectionResetError("the supervisor ended before it sent the secrets of this worker")
-        received += part
-    return received
-
-
-def _line(**message: Any) -> bytes:
-    return json.dumps(message).encode() + b"\n"
-
-
-async def _lines(control_socket: socket.socket) -> AsyncIterator[dict[str, Any]]:
-    loop, received = asyncio.get_running_loop(), bytearray()
-    while part := await loop.sock_recv(control_socket, READ_BYTES):
-        received += part
-        # A long line arrives in many parts, and is split once.
-        if b"\n" in part:
-            *lines, received = received.split(b"\n")
-            for line in lines:
-                yield json.loads(line)
-
-
 @dataclass(slots=True)
 class _Worker:
     index: int
     listener: socket.socket
-    process: asyncio.subprocess.Process | None = None
+    process: Process | None = None
     control_socket: socket.socket | None = None
     """None until the worker serves."""
     reloads: dict[int, asyncio.Future[str | None]] = field(default_factory=dict)
@@ -290,8 +184,11 @@ class Supervisor:
         on_restart: Callable[[int], None] = lambda _process_id: None,
         obstacle: Callable[[], Awaitable[str | None]] = _nothing,
         start_seconds: float = START_SECONDS,
+        first: ForkedWorkers | None = None,
     ) -> None:
         """`secrets` returns the bytes that a worker receives at each of its starts.
+
+        `first`: workers that run already, with the file of their limits.
 
         `obstacle` returns why a worker that ended could not start again just now; None: it can.
 
@@ -306,7 +203,8 @@ class Supervisor:
         self._look: asyncio.Future[str | None] | None = None
         self._start_seconds = start_seconds
         self._workers = [_Worker(index, listener) for index, listener in enumerate(listeners)]
-        self._limits = LimitsFile(len(listeners))
+        self._limits = LimitsFile(len(listeners)) if first is None else first.limits
+        self._forked = {} if first is None else {one.index: one for one in first.workers}
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = False
 
@@ -350,7 +248,7 @@ class Supervisor:
         answer = worker.reloads[number] = loop.create_future()
         try:
             async with asyncio.timeout(seconds):
-                await self._send(worker, _line(reload=number))
+                await self._send(worker, message_line(reload=number))
                 refused = await answer
         except TimeoutError:
             refused = f"no answer within {seconds:g} s"
@@ -380,7 +278,7 @@ class Supervisor:
         answer = worker.questions[number] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(seconds):
-                await self._send(worker, _line(ask=number, question=question))
+                await self._send(worker, message_line(ask=number, question=question))
                 return await answer
         except TimeoutError:
             worker.is_silent = True
@@ -390,7 +288,7 @@ class Supervisor:
         finally:
             del worker.questions[number]
 
-    async def _send(self, worker: _Worker, line: bytes) -> None:
+    async def _send(self, worker: _Worker, text: bytes) -> None:
         """Send a line whole: the socket takes long lines in several parts. Raises OSError.
 
         A caller that is cancelled leaves, and the rest of a line that has begun is sent without it.
@@ -400,7 +298,7 @@ class Supervisor:
             worker.sending.release()
             raise ConnectionResetError("the worker ended")
         sending = worker.line = asyncio.ensure_future(
-            asyncio.get_running_loop().sock_sendall(worker.control_socket, line)
+            asyncio.get_running_loop().sock_sendall(worker.control_socket, text)
         )
         sending.add_done_callback(worker.sent)
         await asyncio.shield(sending)
@@ -482,19 +380,15 @@ class Supervisor:
         return await asyncio.shield(self._look)
 
     async def _run(self, worker: _Worker) -> int:
-        own_end, worker_end = socket.socketpair()
-        own_end.setblocking(False)
-        descriptors = (worker.listener.fileno(), worker_end.fileno(), self._limits.descriptor)
         worker.serves = False
-        slot = f"{worker.index},{len(self._workers)},{','.join(map(str, descriptors))}"
+        process: Process
+        if worker.index in self._forked:
+            process = self._forked.pop(worker.index)
+            own_end = process.control_socket
+        else:
+            process, own_end = await self._spawned(worker)
+        worker.process = process
         try:
-            process = worker.process = await asyncio.create_subprocess_exec(
-                *self._command,
-                env={**self._environment, SLOT_VARIABLE: slot},
-                pass_fds=descriptors,
-                start_new_session=True,
-            )
-            worker_end.close()
             if self._ending:
                 process.terminate()
             secrets, loop = self._secrets(), asyncio.get_running_loop()
@@ -504,7 +398,7 @@ class Supervisor:
                 with suppress(OSError):
                     length = len(secrets).to_bytes(LENGTH_BYTES, "big")
                     await loop.sock_sendall(own_end, length + secrets)
-                    async for message in _lines(own_end):
+                    async for message in messages(own_end):
                         self._take(worker, own_end, message)
                 exit_code = await process.wait()
                 self._limits.clear_worker(worker.index)
@@ -525,7 +419,26 @@ class Supervisor:
                 with suppress(asyncio.CancelledError, OSError):
                     await worker.line
             own_end.close()
+
+    async def _spawned(self, worker: _Worker) -> tuple[Process, socket.socket]:
+        """Start a process of the command; return it with the supervisor's end of its control socket."""
+        own_end, worker_end = socket.socketpair()
+        own_end.setblocking(False)
+        descriptors = (worker.listener.fileno(), worker_end.fileno(), self._limits.descriptor)
+        slot = f"{worker.index},{len(self._workers)},{','.join(map(str, descriptors))}"
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                env={**self._environment, SLOT_VARIABLE: slot},
+                pass_fds=descriptors,
+                start_new_session=True,
+            )
+        except BaseException:
+            own_end.close()
+            raise
+        finally:
             worker_end.close()
+        return process, own_end
 
     def _take(self, worker: _Worker, control_socket: socket.socket, message: Mapping[str, Any]) -> None:
         if "ready" in message:

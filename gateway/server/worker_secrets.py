@@ -30,6 +30,8 @@ class WorkerSecrets:
     """Whether the database existed at the start; if so, a worker must not start without it."""
     discovered_file: str = ""
     """The file in which the supervisor lists discovered tables."""
+    metrics_directory: str = ""
+    """The directory of the files with the workers' metrics."""
 
     @staticmethod
     def made(config: Config) -> WorkerSecrets:
@@ -52,12 +54,13 @@ class WorkerSecrets:
                 self.config_text,
                 self.has_database,
                 self.discovered_file,
+                self.metrics_directory,
             ]
         ).encode()
 
     @staticmethod
     def unpack(packed: bytes) -> WorkerSecrets:
         """Read the bytes of `pack`."""
-        token_secret, certificate, config_text, has_database, discovered_file = json.loads(packed)
+        token_secret, certificate, *others = json.loads(packed)
         encoded = None if certificate is None else certificate.encode()
-        return WorkerSecrets(bytes.fromhex(token_secret), encoded, config_text, has_database, discovered_file)
+        return WorkerSecrets(bytes.fromhex(token_secret), encoded, *others)

@@ -47,7 +47,14 @@ class LogCounts:
 class LogWriter:
     """A queue of lines and the thread that writes them to a file descriptor."""
 
-    def __init__(self, descriptor: int = STANDARD_ERROR, *, queue_bytes: int = QUEUE_BYTES) -> None:
+    def __init__(
+        self,
+        descriptor: int = STANDARD_ERROR,
+        *,
+        queue_bytes: int = QUEUE_BYTES,
+        is_paused: bool = False,
+    ) -> None:
+        """`is_paused`: lines wait, and there is no thread, until `start` is called."""
         self.counts = LogCounts()
         self._descriptor = descriptor
         self._piece_bytes = PIPE_BYTES if _is_pipe(descriptor) else FILE_BYTES
@@ -61,7 +68,17 @@ class LogWriter:
         self._filled = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        if not is_paused:
+            self.start()
+
+    def start(self) -> None:
+        """Begin to write, if the writer was made paused."""
         self._thread.start()
+
+    def forget(self) -> None:
+        """Drop the lines of a paused writer: in a forked process they are those of its parent."""
+        self._waiting.clear()
+        self._held_bytes = 0
 
     def put(self, lines: bytes) -> bool:
         """Queue lines, each with its end. False: they do not fit and are lost. Never waits for the reader."""
@@ -80,6 +97,8 @@ class LogWriter:
         """Write what waits, for at most so many seconds; the rest is lost. Lines that come later are lost."""
         self._closing.set()
         self._filled.set()
+        if self._thread.ident is None:
+            self.start()
         self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
@@ -172,9 +191,12 @@ def log_counts() -> LogCounts | None:
 
 
 @contextmanager
-def queued_logs(descriptor: int = STANDARD_ERROR) -> Iterator[LogWriter]:
-    """Let all logs, warnings and uncaught exceptions of threads leave by a queue within the context."""
-    root, writer = logging.getLogger(), LogWriter(descriptor)
+def queued_logs(descriptor: int = STANDARD_ERROR, *, is_paused: bool = False) -> Iterator[LogWriter]:
+    """Let all logs, warnings and uncaught exceptions of threads leave by a queue within the context.
+
+    `is_paused`: as of the writer.
+    """
+    root, writer = logging.getLogger(), LogWriter(descriptor, is_paused=is_paused)
     handlers, level = root.handlers[:], root.level
     hooks = sys.unraisablehook, threading.excepthook
     # No line has the thread or the process of its record.

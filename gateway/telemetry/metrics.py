@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import struct
 import threading
 import time
@@ -16,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from gateway.telemetry.request_record import GATEWAY_TOKEN_REFUSALS, REFUSAL_REASONS
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("gateway.metrics")
 
 PREFIX = "delta_gateway"
+DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LAG_PROBE_SECONDS = 0.5
 PAGE_ATTEMPTS = 10
@@ -41,6 +43,15 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 _LAG_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 Counted = TypeVar("Counted", "Tally", "Timings")
+
+
+def write_values_to(directory: Path) -> None:
+    """Let metrics that are made from here on write their values into files of a directory.
+
+    The library chooses at its import, by the variable alone; the import of a forked process was its parent's.
+    """
+    os.environ[DIRECTORY_VARIABLE] = str(directory)
+    values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
 
 
 class Tally:

@@ -16,6 +16,7 @@ from gateway.access.audited_database import create_database
 from gateway.access.authentication import token_hash
 from gateway.config import load
 from gateway.server.process import ServerProcess as Process
+from gateway.server.start import Start
 from gateway.server.worker_secrets import WorkerSecrets
 from support.gateway_app import PREFIX, TOKENS, Clock, PipelineServer, bearer
 
@@ -32,7 +33,8 @@ class Live:
         self.write()
         config = load(file)
         create_database(config, clock)
-        self.process = Process(file, config, WorkerSecrets.made(config), workers=1, now_ms=clock)
+        start = Start(file, config)
+        self.process = Process(start, WorkerSecrets.made(config), workers=1, now_ms=clock)
         self.client: TestClient[Any, Any] = TestClient(PipelineServer(self.process.pipeline))
 
     def write(self) -> None:

@@ -14,8 +14,8 @@ from tables.demo import ROWS
 
 from gateway.__main__ import main
 from gateway.config import ConfigError, load
+from gateway.server.accepted_config import accepted
 from gateway.server.extras import TRACING_MODULES, ExtraMissing, check_extras
-from gateway.server.process import accepted
 
 
 @pytest.fixture

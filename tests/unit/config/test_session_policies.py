@@ -11,8 +11,8 @@ import yaml
 from gateway.cli.check import start_problems
 from gateway.config import Config, ConfigError, loads
 from gateway.config.session_policies import check_session_policies
-from gateway.server.process import accepted
-from gateway.server.run import serve
+from gateway.server.accepted_config import accepted
+from gateway.server.start import started
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
 LONG = "s3://lake/" + "ж" * 90
@@ -59,11 +59,11 @@ def test_policies_of_stores_without_session_policies_have_no_length() -> None:
     check_session_policies(loaded(google, shares="another"))
 
 
-async def test_a_start_a_reload_and_the_check_refuse_them(tmp_path: Path) -> None:
+def test_a_start_a_reload_and_the_check_refuse_them(tmp_path: Path) -> None:
     file = tmp_path / "share.yaml"
     file.write_text(settings(LONG))
     with pytest.raises(ConfigError, match="the session policy"):
-        await serve(file)
+        started(file)
     with pytest.raises(ConfigError, match="the session policy"):
         accepted(file, loaded("s3://lake/orders"))
     assert [text for text in start_problems(loaded(LONG)) if "the session policy" in text]

@@ -41,7 +41,9 @@ from gateway.config import Location, Secret, load
 from gateway.config.effects import EFFECTS, Effect, row_of
 from gateway.config.file_stamps import stamp
 from gateway.config.reference import keys
-from gateway.server.process import RestartRequired, ServerProcess, accepted
+from gateway.server.accepted_config import RestartRequired, accepted
+from gateway.server.process import ServerProcess
+from gateway.server.start import Start
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.telemetry.request_record import REFUSAL_REASONS
 
@@ -1025,7 +1027,8 @@ async def test_a_secret_that_changes_between_its_reading_and_the_watch_is_read_a
     read = stamp([file])
     config = load(file)
     secret.write_text("second one")
-    process = ServerProcess(file, config, WorkerSecrets.made(config), workers=1, now_ms=Clock(0), read=read)
+    start = Start(file, config, read)
+    process = ServerProcess(start, WorkerSecrets.made(config), workers=1, now_ms=Clock(0))
 
     def opens(token: str) -> bool:
         return process.pipeline.state.credentials.find(token_hash(token), now_ms=0) is not None

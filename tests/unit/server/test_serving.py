@@ -314,13 +314,14 @@ def test_a_hang_up_during_the_start_ends_nothing():
     code = """
 import os, signal, sys
 from gateway import __main__
-from gateway.server import run
+from gateway.server import start
 
-async def serve(path, *, workers):
+def started(path, *, workers):
     os.kill(os.getpid(), signal.SIGHUP)
     print("went on")
+    sys.exit()
 
-run.serve = serve
+start.started = started
 sys.exit(__main__.main(["serve", "-c", "gateway.yaml"]))
 """
     output = subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE, capture_output=True)

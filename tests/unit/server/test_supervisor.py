@@ -21,7 +21,7 @@ HANDED = "a secret that all workers have: " + "x" * 1_000_000
 SERVER = """
 import asyncio, os, signal, sys
 from aiohttp import web
-from gateway.server.supervisor import Slot
+from gateway.server.slot import Slot
 
 slot = Slot.of_environment(os.environ)
 
@@ -198,7 +198,7 @@ async def test_stopping_lets_streams_finish_and_takes_no_new_connection():
 
 async def test_a_worker_that_does_not_drain_is_killed():
     stubborn = (
-        "import os, signal, time; from gateway.server.supervisor import Slot\n"
+        "import os, signal, time; from gateway.server.slot import Slot\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN); Slot.of_environment(os.environ).ready()\n"
         "time.sleep(60)"
     )

@@ -1,0 +1,62 @@
+"""A connection for as long as the database stays the same one.
+
+In: where the database is. Out: a connection with the present schema. A SQLite file is identified by device
+and inode, so a file that was restored from a backup is opened in place of the former one. No database is
+created, but a file of an earlier release that takes the place of the present one is brought up to date.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.database.errors import DatabaseMissing, DatabaseUnusable
+from gateway.database.migration import opened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gateway.config.database import DatabasePlace
+    from gateway.database.engine import Database
+
+FileIdentity = tuple[int, int]
+"""Device and inode."""
+
+
+class FollowedDatabase:
+    """The connection. Not thread-safe."""
+
+    def __init__(self, place: Callable[[], DatabasePlace]) -> None:
+        """`place` is called for each look at the database."""
+        self._place = place
+        self._database: Database | None = None
+        self.file: FileIdentity | None = None
+        """The file of the last connection; None for PostgreSQL."""
+
+    def open(self) -> Database:
+        """Return the connection, a new one if there is none or it is to another file.
+
+        Raises DatabaseError, DatabaseMissing where there is no database, OSError.
+        """
+        place = self._place()
+        file = None if place.path is None else _identity(place.path)
+        if self._database is None or file != self.file:
+            self.close()
+            self._database, self.file = opened(place), file
+            if place.path is not None and file != _identity(place.path):
+                raise DatabaseUnusable("it was replaced while it was opened")
+        return self._database
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._database is not None:
+            self._database.close()
+        self._database = None
+
+
+def _identity(path: Path) -> FileIdentity:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise DatabaseMissing from None
+    return status.st_dev, status.st_ino

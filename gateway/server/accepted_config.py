@@ -1,0 +1,54 @@
+"""The configuration that a worker, or a running server, takes from the file.
+
+In: the file and the configuration in force. Out: the configuration of the file, unless it is invalid or
+changes what only a restart can change.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from gateway.config import Config, ConfigError, load, loads
+from gateway.config.effects import changed_fixed_keys
+from gateway.config.session_policies import check_session_policies
+from gateway.server.extras import ExtraMissing, check_extras
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+log = logging.getLogger("gateway.serving")
+
+
+class RestartRequired(ValueError):
+    """Raised for a change that needs a restart."""
+
+
+def config_of_worker(path: Path, text: str) -> Config:
+    """Read a file for a worker; the server's `text` stays in force if the file is rejected."""
+    try:
+        loaded = load(path)
+        if loaded.text == text:
+            return loaded
+    except ConfigError:
+        loaded = None
+    current = loads(text, file=str(path), directory=path.absolute().parent)
+    refused = "it cannot be read" if loaded is None else ", ".join(changed_fixed_keys(current, loaded))
+    if loaded is not None and not refused:
+        return loaded
+    log.error("the changed configuration is refused, this worker starts by the one in force: %s", refused)
+    return current
+
+
+def accepted(path: Path, running: Config) -> Config:
+    """Read a file for a running server. Raises ConfigError, RestartRequired."""
+    loaded = load(path)
+    changed = changed_fixed_keys(running, loaded)
+    if changed:
+        raise RestartRequired(f"{', '.join(changed)}: a change of this needs a restart")
+    try:
+        check_extras(loaded)
+    except ExtraMissing as reason:
+        raise ConfigError(str(path), "", str(reason)) from None
+    check_session_policies(loaded, str(path))
+    return loaded
