@@ -33,6 +33,8 @@ class Proof:
     version: int
     table_id: str | None
     proved_at: dt.datetime
+    commit_mark: str | None = None
+    """`commit_mark` of the version; None where an earlier release has proved it."""
 
 
 @dataclass(frozen=True)
@@ -83,18 +85,25 @@ class History:
         rows = self._compared()
         if rows is None:
             return {}
+        # Tables of earlier releases do not have it.
+        mark = f.col("commit_mark") if "commit_mark" in rows.columns else f.lit(None).cast("string")
         runs = rows.groupBy("subject", "run_at").agg(
             f.max("version").alias("version"),
             f.max("table_id").alias("table_id"),
+            f.max(mark).alias("commit_mark"),
             f.bool_and(f.col("outcome").isin("equal", "skipped")).alias("is_sound"),
             f.bool_or((f.col("check") == "rows") & (f.col("outcome") == "equal")).alias("has_rows"),
         )
-        whole = f.struct("version", "table_id", "is_sound", "has_rows", f.unix_micros("run_at").alias("at"))
+        names = ("version", "table_id", "commit_mark", "is_sound", "has_rows")
+        whole = f.struct(*names, f.unix_micros("run_at").alias("at"))
         last = (
             runs.groupBy("subject").agg(f.max_by(whole, "run_at").alias("last")).select("subject", "last.*")
         )
         proved = last.where("is_sound AND has_rows AND version IS NOT NULL").collect()
-        return {row["subject"]: Proof(row["version"], row["table_id"], _instant(row["at"])) for row in proved}
+        return {
+            row["subject"]: Proof(row["version"], row["table_id"], _instant(row["at"]), row["commit_mark"])
+            for row in proved
+        }
 
     def runs(self) -> list[Run]:
         """Return the last runs, the oldest first."""

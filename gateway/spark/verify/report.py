@@ -14,7 +14,8 @@ from gateway.spark.verify.tables import Check, TableResult
 
 RESULT_SCHEMA = (
     "run_at TIMESTAMP, table STRING, version BIGINT, check STRING, outcome STRING, seconds DOUBLE, "
-    "rows BIGINT, bytes BIGINT, files BIGINT, differences ARRAY<STRING>, subject STRING, table_id STRING"
+    "rows BIGINT, bytes BIGINT, files BIGINT, differences ARRAY<STRING>, subject STRING, table_id STRING, "
+    "commit_mark STRING"
 )
 
 
@@ -35,7 +36,7 @@ def result_rows(results: Sequence[TableResult], run_at: dt.datetime) -> list[tup
     rows: list[tuple[object, ...]] = []
     for result in results:
         size = (result.rows, result.bytes, result.files)
-        identity = (result.subject, result.table_id)
+        identity = (result.subject, result.table_id, result.commit_mark)
         if result.outcome in NOT_COMPARED:
             named = (run_at, result.table, result.version, "table", result.outcome, result.seconds)
             rows.append((*named, 0, *size[1:], [], *identity))

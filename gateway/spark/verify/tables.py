@@ -32,6 +32,7 @@ from gateway.spark.read.transport import HttpError
 from gateway.spark.session import session_like
 from gateway.spark.source import FORMAT, register
 from gateway.spark.targets import Target
+from gateway.spark.verify.commit_mark import commit_mark
 from gateway.spark.verify.compare import (
     Comparison,
     GroupDifference,
@@ -137,6 +138,7 @@ class TableResult:
     checks: list[Check] = field(default_factory=list)
     error: str | None = None
     table_id: str | None = None
+    commit_mark: str | None = None
     subject: str = ""
     unchanged_since: dt.datetime | None = None
     """The time of the proof of this version, for which the table is left alone."""
@@ -291,6 +293,11 @@ class _Verification:
         result, head = self._result, self._head
         result.version, result.bytes, result.files = head.version, head.size_bytes or 0, head.num_files or 0
         result.table_id = head.table_id
+        # Before the rows: if the table is put back meanwhile, the next run finds another mark.
+        if head.version is not None:
+            result.commit_mark = commit_mark(self._spark, self._target.location, head.version)
+        if self._proof is not None and not self._is_of_this_past(self._proof):
+            self._proof = None
         if self._proof is not None and self._is_proved(self._proof):
             result.unchanged_since = self._proof.proved_at
             return
@@ -305,10 +312,18 @@ class _Verification:
         if "true" in feeds and self._options.change_versions > 0:
             self._check_changes()
 
+    def _is_of_this_past(self, proof: Proof) -> bool:
+        """Return whether the log has the commit of a proof, and not another one of that version."""
+        if proof.version == self._head.version:
+            mark = self._result.commit_mark
+        else:
+            mark = commit_mark(self._spark, self._target.location, proof.version)
+        return mark is not None and (proof.table_id, proof.commit_mark) == (self._head.table_id, mark)
+
     def _is_proved(self, proof: Proof) -> bool:
-        """Return whether a proof holds: the same version of the same table, and not too long ago."""
-        same = (proof.version, proof.table_id) == (self._head.version, self._head.table_id)
-        return same and dt.datetime.now(dt.UTC) - proof.proved_at < self._options.prove_again_after
+        """Return whether a proof is of this version, and not too old."""
+        age = dt.datetime.now(dt.UTC) - proof.proved_at
+        return proof.version == self._head.version and age < self._options.prove_again_after
 
     @cached_property
     def _history(self) -> bool:

@@ -1,6 +1,8 @@
 """Verify night after night: proofs, unchanged tables, a budget of time, and what alerts read."""
 
 import datetime as dt
+import hashlib
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +16,7 @@ from support.rewriting_proxy import RewritingProxy
 
 from gateway.spark.targets import Target
 from gateway.spark.verify import textfile
+from gateway.spark.verify.commit_mark import commit_mark
 from gateway.spark.verify.history import History
 from gateway.spark.verify.report import append_results
 from gateway.spark.verify.tables import TableResult, VerifyOptions, verify
@@ -130,6 +133,62 @@ def test_a_table_that_was_made_again_is_compared(spark: Any, tables: dict[str, P
     spark.sql(f"CREATE TABLE delta.`{tables['one']}` (id BIGINT) USING delta")
     spark.sql(f"INSERT INTO delta.`{tables['one']}` SELECT id FROM range(7)")
     assert outcomes(night()) == {"one": "equal", "other": "unchanged"}
+
+
+def test_a_table_put_back_from_a_copy_is_compared_though_its_version_is_the_same(
+    spark: Any, made: Path, tables: dict[str, Path], night: Any
+) -> None:
+    def insert(name: str, rows: str) -> None:
+        spark.sql(f"INSERT INTO delta.`{tables[name]}` VALUES {rows}")
+
+    insert("one", "(10)")
+    insert("other", "(10)")
+    assert outcomes(night()) == {"one": "equal", "other": "equal"}
+    for path in tables.values():
+        shutil.rmtree(path)
+        shutil.copytree(made, path)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    insert("one", "(11), (12)")
+    insert("other", "(11)")
+    insert("other", "(12)")
+    second = night()
+    assert outcomes(second) == {"one": "equal", "other": "equal"}
+    assert [(result.version, result.rows) for result in second.values()] == [(2, 12), (3, 12)]
+    # Not only since the version of the proof, which is of another past.
+    assert [check.name for check in second["other"].checks if "changes" in check.name] == ["changes 0 to 3"]
+    assert outcomes(night()) == {"one": "unchanged", "other": "unchanged"}
+
+
+def test_without_its_commit_a_version_is_marked_by_its_checkpoint(spark: Any, tmp_path: Path) -> None:
+    log = tmp_path / "a table" / "_delta_log"
+    log.mkdir(parents=True)
+
+    def mark() -> str | None:
+        return commit_mark(spark, str(log.parent), 7)
+
+    assert mark() is None
+    checkpoint = log / f"{7:020}.checkpoint.parquet"
+    checkpoint.write_bytes(b"rows")
+    first = mark()
+    checkpoint.write_bytes(b"other rows")
+    second = mark()
+    commit = log / f"{7:020}.json"
+    commit.write_bytes(b"{}")
+    third = mark()
+    commit.write_bytes(b"[]")
+    os.utime(commit, (1, 1))
+    assert len({first, second, third, mark(), None}) == 5
+    checkpoint.unlink()
+    assert mark() == hashlib.sha256(b"[]").hexdigest() + "-2-1000"
+
+
+def test_a_proof_of_an_earlier_release_which_kept_no_mark_does_not_count(spark: Any, night: Any) -> None:
+    night()
+    spark.read.format("delta").load(night.results).drop("commit_mark").write.format("delta").mode(
+        "overwrite"
+    ).option("overwriteSchema", "true").save(night.results)
+    assert outcomes(night()) == {"one": "equal", "other": "equal"}
+    assert outcomes(night()) == {"one": "unchanged", "other": "unchanged"}
 
 
 def test_what_the_time_does_not_suffice_for_comes_first_the_next_night(night: Any, tmp_path: Path) -> None:
