@@ -7,7 +7,10 @@ needs another machine, such as Debian and root, and tests of pages where no brow
 """
 
 import os
+import platform
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +46,10 @@ ALONE = (
 EMULATORS = {"azurite_program", "minio", "openid_provider"}
 # Their tests are of the parts `spark` and `writers`, which need Java.
 JVM = {"spark", "oauth_server"}
-# Unit tests that run whole servers, most of them as processes: `quick` leaves them out.
-SERVERS = ("unit/server/",)
+# Servers that tests share. A unit test on one of them has the mark `processes` without being written so.
+SHARED_SERVERS = {"postgresql", "versitygw"}
+# Audit events of a process that starts.
+STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,9 +61,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "clone: needs a clone of the project (set for all of tests/clone)")
     config.addinivalue_line("markers", "deploy: needs the tools of deployments (set for all of tests/deploy)")
     config.addinivalue_line("markers", "alone: runs beside no other test (set for what ALONE lists, too)")
-    config.addinivalue_line("markers", "servers: runs whole servers (set for what SERVERS lists, too)")
-    if missing := [name for name in (*ALONE, *SERVERS) if not (TESTS / name).exists()]:
-        raise pytest.UsageError(f"ALONE or SERVERS lists {missing}, which are not there")
+    config.addinivalue_line(
+        "markers", "processes: a unit test that starts a process (set for those with SHARED_SERVERS, too)"
+    )
+    if missing := [name for name in ALONE if not (TESTS / name).exists()]:
+        raise pytest.UsageError(f"ALONE lists {missing}, which are not there")
+    # Runs `uname` once in a process. Clients of stores name the platform in their requests.
+    platform.platform()
+    sys.addaudithook(refuse_processes)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -78,8 +88,55 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path = item.path.relative_to(TESTS).as_posix()
         if path.startswith(ALONE):
             item.add_marker(pytest.mark.alone)
-        if path.startswith(SERVERS):
-            item.add_marker(pytest.mark.servers)
+        if SHARED_SERVERS & used_names(item):
+            item.add_marker(pytest.mark.processes)
+
+
+def used_names(item: pytest.Item) -> set[str]:
+    """The fixtures of a test, and those of its parameters that name one for `getfixturevalue`."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return {*getattr(item, "fixturenames", ()), *(value for value in parameters if isinstance(value, str))}
+
+
+class Running:
+    """Whether the test that runs may start processes."""
+
+    may_start_processes = True
+
+
+def refuse_processes(
+    event: str, _arguments: object, starts: frozenset[str] = STARTS, running: type[Running] = Running
+) -> None:
+    """Fails a unit test that starts a process without the mark, by which `quick` selects.
+
+    An audit hook: it outlives the names of this module, which is why it holds what it needs.
+    """
+    if event in starts and not running.may_start_processes:
+        pytest.fail(f"a unit test without the mark `processes` starts one ({event})", pytrace=False)
+
+
+@contextmanager
+def watched(item: pytest.Item) -> Iterator[None]:
+    """Refuses processes within the context, where a unit test may start none."""
+    is_unit = item.path.is_relative_to(TESTS / "unit")
+    Running.may_start_processes = not is_unit or item.get_closest_marker("processes") is not None
+    try:
+        yield
+    finally:
+        Running.may_start_processes = True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    with watched(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    # Not in the teardown, in which the last test of a run ends the servers of all tests.
+    with watched(item):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

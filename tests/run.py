@@ -39,7 +39,9 @@ import time
 import tomllib
 import traceback
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial, wraps
 from pathlib import Path
@@ -220,14 +222,13 @@ class Progress:
         self._started[part] = time.monotonic()
         self.say()
 
-    def finish(self, part: str) -> float:
-        """Keeps how long a part took; returns the seconds."""
+    def finish(self, part: str) -> None:
+        """Keeps how many seconds a part took."""
         seconds = time.monotonic() - self._started.pop(part)
         if part in self.outcome.passed:
             with self._lock:
                 self._before[part] = seconds
                 self._file.write_text(json.dumps(self._before))
-        return seconds
 
     def say(self) -> None:
         """Prints one line: the running parts and the parts that follow."""
@@ -288,19 +289,29 @@ def run_stage(stage: Sequence[str], pytest_arguments: list[str], progress: Progr
 
 def run_part_into_log(part: str, pytest_arguments: list[str], progress: Progress) -> None:
     """Runs a part with its output in a file, which is printed whole when the part ends."""
-    path = CACHE / "logs" / f"{part}.log"
-    path.parent.mkdir(parents=True, exist_ok=True)
     progress.start(part)
+    with log_of(part):
+        run_part(part, pytest_arguments, progress.outcome)
+        progress.finish(part)
+
+
+@contextmanager
+def log_of(name: str) -> Iterator[None]:
+    """Keeps what this thread says in a file, and prints it whole at the end."""
+    path = CACHE / "logs" / f"{name}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
     with path.open("w+", encoding="utf-8", errors="replace") as log:
         OUTPUT.log = log
-        run_part(part, pytest_arguments, progress.outcome)
-        OUTPUT.log = None
-        seconds = progress.finish(part)
-        log.seek(0)
-        with PRINTING:
-            print(f"===== {part}: {clock(seconds)} =====", flush=True)
-            shutil.copyfileobj(log, sys.stdout)
-            print(f"===== end of {part} =====", flush=True)
+        try:
+            yield
+        finally:
+            OUTPUT.log = None
+            log.seek(0)
+            with PRINTING:
+                print(f"===== {name}: {clock(time.monotonic() - started)} =====", flush=True)
+                shutil.copyfileobj(log, sys.stdout)
+                print(f"===== end of {name} =====", flush=True)
 
 
 def run_part(part: str, pytest_arguments: list[str], outcome: Outcome) -> None:
@@ -394,22 +405,58 @@ def lint(arguments: list[str]) -> None:
 
 
 def quick(arguments: list[str]) -> None:
-    """Lints and unit tests of both languages, without Spark, Go and whole servers.
+    """Lints beside the unit tests of both languages that start no process.
 
-    With pytest's arguments only pytest, and those unit tests that run whole servers too.
+    With pytest's arguments only pytest, and those unit tests that start processes too.
     """
     need_tool("cargo", "https://rustup.rs")
     if arguments:
-        install_gateway()
-    else:
-        lint([])
-        clippy()
-        cargo_test("--lib")
+        unit_tests(arguments, "")
+        return
+    beside(
+        {
+            "quick-unit": partial(unit_tests, [], " and not processes"),
+            "quick-lint": partial(lint, []),
+            "quick-rust": quick_rust,
+        }
+    )
+
+
+def unit_tests(arguments: list[str], marks: str) -> None:
+    """The unit tests of Python, or what the arguments select."""
+    install_gateway()
     chosen = arguments if any(word.startswith("tests/") for word in arguments) else ["tests/unit", *arguments]
-    marks = f"{PLAIN} and not alone" + ("" if arguments else " and not servers")
-    tests = [project_environment() / "pytest", "-q", "-n", "2", "-m", marks, *chosen]
+    selected = f"{PLAIN} and not alone{marks}"
+    tests = [project_environment() / "pytest", "-q", "-n", "2", "-m", selected, *chosen]
     # Tests of the S3 server skip where it was not built.
     run(*tests, variables={"DELTA_GATEWAY_NO_SKIPS": ""})
+
+
+def quick_rust() -> None:
+    """The lints and unit tests of the crates, but for those that measure the memory of a process."""
+    clippy()
+    cargo_test("--lib", "--", "--skip", "memory_tests")
+
+
+def beside(works: Mapping[str, Callable[[], None]]) -> None:
+    """Runs works side by side, each with its output printed whole at its end. Raises when one has failed."""
+    say(f"running: {', '.join(works)}")
+    failures: list[Failed | Missing] = []
+
+    def run_into_log(name: str, work: Callable[[], None]) -> None:
+        with log_of(name):
+            try:
+                work()
+            except (Failed, Missing) as failure:
+                say(f"FAILED {name}: {failure}")
+                failures.append(failure)
+
+    with ThreadPoolExecutor(len(works)) as threads:
+        # A fault of this file ends the part as it does anywhere else.
+        for ended in [threads.submit(run_into_log, name, work) for name, work in works.items()]:
+            ended.result()
+    if failures:
+        raise failures[0]
 
 
 def audit(_: list[str]) -> None:

@@ -97,7 +97,7 @@ def configuration(root: Path, down_port: int) -> str:
     storage = (
         "  storages:\n"
         f"  - {{prefix: 's3://down', endpoint: 'http://127.0.0.1:{down_port}', pathStyle: true, region: r, "
-        f"accessKeyId: {SECRET_PLACE}, secretAccessKey: {SECRET_PLACE}, "
+        f"retrySeconds: 0.3, accessKeyId: {SECRET_PLACE}, secretAccessKey: {SECRET_PLACE}, "
         f"stsEndpoint: 'http://127.0.0.1:{down_port}', directoryRoleArn: {ROLE}}}\n"
     )
     return (

@@ -13,6 +13,8 @@ import pytest
 from run import ROOT
 from support.processes import free_port, wait_for_port
 
+pytestmark = pytest.mark.processes
+
 COMMAND = Path(sys.executable).with_name("delta-gateway")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 

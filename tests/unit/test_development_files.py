@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import subprocess
 import threading
 import tomllib
 from collections.abc import Callable
@@ -161,6 +162,32 @@ def test_one_package_is_tested_without_lints_and_without_go(commands: list[str])
     assert commands[-1].endswith("tests/unit -k page")
 
 
+def test_works_side_by_side_fail_together_and_print_what_each_has_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "CACHE", tmp_path)
+    first_failed = threading.Event()
+
+    def fails() -> None:
+        first_failed.set()
+        raise run.Failed("ruff ended with code 1")
+
+    def passes() -> None:
+        assert first_failed.wait(timeout=60)
+        run.say("all tests passed")
+
+    with pytest.raises(run.Failed, match="ruff"):
+        run.beside({"lint": fails, "tests": passes})
+    printed = capsys.readouterr().out
+    assert "FAILED lint: ruff ended with code 1\n===== end of lint" in printed
+    assert "all tests passed\n===== end of tests" in printed
+
+
+def test_a_unit_test_without_the_mark_starts_no_process() -> None:
+    with pytest.raises(pytest.fail.Exception, match="without the mark `processes`"):
+        subprocess.run(["true"], check=True)
+
+
 def test_a_run_in_which_every_part_was_skipped_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert run.summarise(run.Outcome(skipped={"python": "go is not installed"}), 1.0) == 1
     assert "no test ran" in capsys.readouterr().out
@@ -289,6 +316,7 @@ def test_parts_side_by_side_start_in_their_order_and_some_run_at_a_time(
     assert outcome.passed[-1] == "rust"
 
 
+@pytest.mark.processes
 def test_a_command_that_does_not_end_fails_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "LONGEST_COMMAND_SECONDS", 0.1)
     monkeypatch.setitem(run.PARTS, "docs", lambda _arguments: run.run("sleep", "60"))

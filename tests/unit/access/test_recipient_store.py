@@ -379,6 +379,7 @@ def test_a_change_that_is_refused_before_its_commit_leaves_nothing_behind(place,
     assert [change.action for change in done] == ["createRecipient"]
 
 
+@pytest.mark.processes
 def test_polling_detects_changes_of_other_processes_and_not_reads(database, place):
     with closing(RecipientReader(lambda: place)) as reader:
         before = reader.read()

@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from support.gateway_process import running_gateway, share
 from support.processes import free_port, wait_for_port
 
+pytestmark = pytest.mark.processes
+
 TOKEN = "token-of-the-admin"
 EXAMPLES = 30
 

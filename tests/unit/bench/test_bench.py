@@ -27,6 +27,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(900)
 def test_answers_with_a_hundred_thousand_files_are_complete_and_correct(tmp_path: Path) -> None:
     command = [sys.executable, "bench/run.py", "--short", "--logs", str(tmp_path)]
@@ -40,6 +41,7 @@ def test_answers_with_a_hundred_thousand_files_are_complete_and_correct(tmp_path
     assert is_measured == program.exists()
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(300)
 def test_many_recipients_and_tables_change_no_answer_and_changes_are_seen_by_every_worker() -> None:
     command = [sys.executable, "bench/governance.py", "--short"]

@@ -242,6 +242,7 @@ def test_explain_refuses_a_table_that_is_not_shared(
     assert "no such table" in capsys.readouterr().err
 
 
+@pytest.mark.processes
 def test_the_demo_without_its_extra_counts_the_rows(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

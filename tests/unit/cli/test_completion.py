@@ -31,6 +31,7 @@ def script(tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.F
     return path
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -62,6 +63,7 @@ def test_bash_completes_commands_options_and_files(
     assert set(expected) <= {word.strip() for word in ended.stdout.splitlines()}, ended
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("script", SHELLS, indirect=True)
 def test_the_script_of_each_shell_has_every_command_and_no_error(script: Path) -> None:
     shell, text = script.suffix[1:], script.read_text()

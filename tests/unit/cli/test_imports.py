@@ -9,6 +9,8 @@ from support.sharing_server import sharing
 from gateway.cli.command_line import COMMANDS
 from gateway.spark import cli as spark_commands
 
+pytestmark = pytest.mark.processes
+
 NEVER = {
     "aiohttp",
     "azure",

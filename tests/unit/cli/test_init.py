@@ -150,6 +150,7 @@ def test_the_public_url_is_in_the_profile_and_in_the_commands(run: Run, demo_tab
     assert load("share.yaml").host == "0.0.0.0"
 
 
+@pytest.mark.processes
 def test_the_printed_curl_command_sends_the_token_of_the_profile(
     run: Run, demo_tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -427,6 +428,7 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.process_id, 0)[1])
 
 
+@pytest.mark.processes
 def test_four_questions_on_a_terminal_make_a_share(tmp_path: Path, demo_tables: Path) -> None:
     shutil.copytree(demo_tables / "orders", tmp_path / "data" / "orders")
     terminal = Terminal(tmp_path)
@@ -440,6 +442,7 @@ def test_four_questions_on_a_terminal_make_a_share(tmp_path: Path, demo_tables: 
     assert load(tmp_path / "share.yaml").shares[0].name == "data"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["Ctrl-C", "Ctrl-D"])
 def test_an_interruption_at_a_question_leaves_nothing(tmp_path: Path, demo_tables: Path, key: str) -> None:
     terminal = Terminal(tmp_path, str(demo_tables), "--share", "sales")
@@ -457,6 +460,7 @@ def test_an_interruption_at_a_question_leaves_nothing(tmp_path: Path, demo_table
     assert b"Traceback" not in terminal.shown
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("place", ["new_file.NewFile.write_text", "profile_file.ProfileFile.write"])
 def test_a_signal_while_files_are_written_waits_until_all_are_there(

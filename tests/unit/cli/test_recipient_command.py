@@ -193,6 +193,7 @@ def test_a_profile_is_written_where_a_link_points(run, tmp_path, target_exists):
     assert [path.name for path in target.parent.iterdir()] == ["acme.share"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("printed", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_waits_from_the_profile_to_the_commit(config, tmp_path, capsys, printed, number):

@@ -74,6 +74,7 @@ def test_the_packages_tables_are_those_of_their_script() -> None:
         }, "run: python tests/tables/demo_archive.py"
 
 
+@pytest.mark.processes
 def test_it_reads_its_own_shares(demo_tables: Path, tmp_path: Path) -> None:
     """As a user runs it; a second time in the same directory, over the same tables."""
     for _ in range(2):
@@ -99,6 +100,7 @@ def terminal_session() -> ModuleType:
     return module
 
 
+@pytest.mark.processes
 def test_a_port_where_another_program_listens_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -117,6 +119,7 @@ def demo_once(directory: Path, *arguments: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd="/")
 
 
+@pytest.mark.processes
 def test_the_printed_commands_work(
     demo_tables: Path, tmp_path: Path, official_client: OfficialClient
 ) -> None:
@@ -154,6 +157,7 @@ def test_columns_of_the_demo_are_in_the_users_cache_directory_if_there_is_one(mo
     assert user_cache_directory() is None
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("store", ["azure", "s3"])
 def test_a_store_that_cannot_be_reached_is_named_at_once(store: str) -> None:
     arguments = ("demo", "--store", store, "--store-endpoint", f"http://127.0.0.1:{free_port()}")
@@ -169,6 +173,7 @@ def test_a_store_that_cannot_be_reached_is_named_at_once(store: str) -> None:
     assert time.monotonic() - begun < 30
 
 
+@pytest.mark.processes
 def test_sigterm_while_the_emulator_starts_ends_it_and_removes_the_directories(tmp_path: Path) -> None:
     programs, places, pid = tmp_path / "bin", tmp_path / "tmp", tmp_path / "pid"
     programs.mkdir()

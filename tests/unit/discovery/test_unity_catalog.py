@@ -361,6 +361,7 @@ def test_a_name_with_a_private_address_is_not_asked(
     assert "private address" in result.problem
 
 
+@pytest.mark.processes
 def test_only_a_trusted_certificate_is_that_of_a_catalog(tmp_path: Path) -> None:
     pair = tmp_path / "pair.pem"
     pair.write_bytes(self_signed_pair("127.0.0.1"))

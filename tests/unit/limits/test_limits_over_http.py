@@ -18,6 +18,8 @@ from support.processes import children
 from support.waiting import until
 from tables.large_logs import make_log
 
+pytestmark = pytest.mark.processes
+
 ADDS = 40_000
 TABLE = "s.default.t"
 GIBIBYTE = 1 << 30

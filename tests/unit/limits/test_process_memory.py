@@ -58,6 +58,7 @@ library.fflush(None)
 """
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="not glibc: its heaps are not ours")
 @pytest.mark.parametrize("heaps", [1, 3])
 def test_threads_share_the_configured_number_of_heaps(heaps):

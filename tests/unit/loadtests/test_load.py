@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from run import ROOT
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.timeout(240)
 def test_a_mix_of_users_gets_no_wrong_answer(tmp_path: Path) -> None:

@@ -203,6 +203,7 @@ def test_a_missing_library_is_reported_before_any_work(monkeypatch: pytest.Monke
         check_libraries()
 
 
+@pytest.mark.processes
 def test_the_package_imports_neither_jinja_nor_matplotlib_until_a_page_is_rendered() -> None:
     code = (
         "import sys, gateway.report.page, gateway.report.parts;"

@@ -113,6 +113,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, demo_tables: Path) -> Iter
             assert "Traceback" not in gateway.log.read_text()
 
 
+@pytest.mark.processes
 def test_every_answer_to_drawn_requests_is_one_that_the_document_names(running: RunningGateway) -> None:
     headers = {"Authorization": f"Bearer {running.token}"}
     basic = {"Authorization": aiohttp.encode_basic_auth(CLIENT, CLIENT)}

@@ -34,6 +34,7 @@ def test_a_link_and_a_file_are_refused(tmp_path: Path) -> None:
     assert directory_problem(tmp_path / "link") is not None
 
 
+@pytest.mark.processes
 def test_a_directory_that_cannot_be_written_is_refused() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         Path(temporary).chmod(0o755)

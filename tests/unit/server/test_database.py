@@ -24,6 +24,8 @@ from gateway.access.recipient_store import RecipientDatabase
 from gateway.config.database import DatabasePlace
 from gateway.telemetry.clock import epoch_ms
 
+pytestmark = pytest.mark.processes
+
 RELEASED = ROOT / "tests/integration/compatibility/0.1.0/recipients.db"
 CHANGES = int(os.environ.get("DATABASE_CHANGES", "20"))
 CONNECTIONS = 8

@@ -332,6 +332,7 @@ def test_the_file_of_a_supervisor_has_all_tables_of_all_kinds(tmp_path: Path) ->
     assert [one.name for one in tmp_path.iterdir()] == ["discovered.json"]
 
 
+@pytest.mark.processes
 def test_all_workers_have_the_tables_within_seconds(tmp_path: Path, warehouse: Path) -> None:
     shares = settings(warehouse)["shares"]
     with running_gateway(tmp_path, shares, workers=2) as gateway:
@@ -405,6 +406,7 @@ async def test_tables_of_stored_shares_come_and_go_with_their_shares(tmp_path: P
                     await asyncio.sleep(0.02)
 
 
+@pytest.mark.processes
 def test_a_supervisor_searches_for_stored_shares_of_all_workers(tmp_path: Path, warehouse: Path) -> None:
     section = {"database": {"url": f"sqlite:///{tmp_path}/d.db"}}
     with running_gateway(tmp_path, [], section, workers=2) as gateway:

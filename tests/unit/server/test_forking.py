@@ -24,7 +24,10 @@ from gateway.server import start as starting
 from gateway.server.start import started
 from gateway.telemetry.clock import epoch_ms
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux alone")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux alone"),
+]
 
 UNREADABLE = "recipient 'bob' cannot be read and is refused"
 

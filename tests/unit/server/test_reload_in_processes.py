@@ -10,6 +10,8 @@ from contextlib import suppress
 import pytest
 from support.gateway_directory import HEAD, Gateway
 
+pytestmark = pytest.mark.processes
+
 
 def reload(gateway, **section):
     gateway.settings["gateway"] |= section

@@ -70,6 +70,7 @@ def test_a_change_of_state_waits_for_a_manager_that_does_not_read_and_liveness_d
     assert set(states[:-1]) == {b"WATCHDOG=1"}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_server_reports_readiness_liveness_reloads_and_its_stop(tmp_path, notified, monkeypatch, workers):
     monkeypatch.setenv("NOTIFY_SOCKET", notified.getsockname())
@@ -94,6 +95,7 @@ def test_a_server_reports_readiness_liveness_reloads_and_its_stop(tmp_path, noti
     assert states.count("RELOADING=1") == 1
 
 
+@pytest.mark.processes
 def test_the_watchdog_is_not_answered_while_the_event_loop_hangs(tmp_path, notified, monkeypatch):
     monkeypatch.setenv("NOTIFY_SOCKET", notified.getsockname())
     monkeypatch.setenv("WATCHDOG_USEC", "100000")

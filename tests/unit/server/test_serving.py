@@ -17,6 +17,8 @@ import pytest
 from support.gateway_directory import HEAD, Gateway
 from support.processes import PACKAGE, children, free_port, processor_wait_seconds
 
+pytestmark = pytest.mark.processes
+
 pytest.importorskip("gateway._native", reason="the native module is not built", exc_type=ImportError)
 
 

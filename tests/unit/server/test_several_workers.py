@@ -15,6 +15,8 @@ from support.gateway_directory import TOKEN, Gateway, sha256
 from support.processes import children, free_port
 from tables.small_tables import lay_out
 
+pytestmark = pytest.mark.processes
+
 TABLE = "/delta-sharing/shares/sales/schemas/s/tables/t"
 
 

@@ -122,6 +122,7 @@ async def test_changes_during_reloads_are_all_served(tmp_path: Path, small: Path
             assert live.state.config.pre_signed_url_timeout_seconds == 1000 + number
 
 
+@pytest.mark.processes
 def test_all_workers_serve_a_stored_share(tmp_path: Path, small: Path) -> None:
     file = tmp_path / "gateway.yaml"
     shutil.copytree(small / "whole", tmp_path / "copy")

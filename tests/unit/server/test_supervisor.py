@@ -90,6 +90,7 @@ async def ask(url):
         return await response.json()
 
 
+@pytest.mark.processes
 async def test_every_worker_answers_questions_of_any_length_while_others_wait():
     async with running(2) as (supervisor, _, _):
         slow = asyncio.ensure_future(supervisor.ask({"seconds": 4}))
@@ -106,6 +107,7 @@ async def test_every_worker_answers_questions_of_any_length_while_others_wait():
         assert [one["index"] for one in await slow] == [0, 1]
 
 
+@pytest.mark.processes
 async def test_a_worker_without_an_answer_in_time_is_left_out():
     async with running(2) as (supervisor, _, restarted):
         assert await supervisor.ask({"seconds": 30}, seconds=0.2) == []
@@ -119,6 +121,7 @@ async def test_a_worker_without_an_answer_in_time_is_left_out():
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.processes
 async def test_a_worker_that_hangs_delays_questions_for_one_worker_once():
     async with running(2) as (supervisor, _, restarted):
         os.kill(supervisor.process_ids[0], signal.SIGSTOP)
@@ -133,6 +136,7 @@ async def test_a_worker_that_hangs_delays_questions_for_one_worker_once():
         assert restarted == []
 
 
+@pytest.mark.processes
 async def test_a_worker_that_hangs_reads_whole_lines_afterwards():
     long = {"text": "x" * 1_000_000}
     async with running(2) as (supervisor, _, restarted):
@@ -151,6 +155,7 @@ async def test_a_worker_that_hangs_reads_whole_lines_afterwards():
         assert restarted == workers[:1], "an unsent line does not outlive its worker"
 
 
+@pytest.mark.processes
 async def test_all_workers_answer_on_one_port():
     async with running(2) as (supervisor, url, _):
         answers = [await ask(url) for _ in range(60)]
@@ -158,6 +163,7 @@ async def test_all_workers_answer_on_one_port():
         assert {answer["count"] for answer in answers} == {2}
 
 
+@pytest.mark.processes
 async def test_a_killed_worker_is_restarted_and_the_streams_of_others_continue():
     async with running(2) as (supervisor, url, restarted):
         async with aiohttp.ClientSession() as session:
@@ -182,6 +188,7 @@ async def lines(session, url, count):
         return (await response.read()).splitlines()
 
 
+@pytest.mark.processes
 async def test_stopping_lets_streams_finish_and_takes_no_new_connection():
     async with running(2) as (supervisor, url, _):
         async with aiohttp.ClientSession() as session:
@@ -196,6 +203,7 @@ async def test_stopping_lets_streams_finish_and_takes_no_new_connection():
         assert supervisor.process_ids == []
 
 
+@pytest.mark.processes
 async def test_a_worker_that_does_not_drain_is_killed():
     stubborn = (
         "import os, signal, time; from gateway.server.slot import Slot\n"
@@ -208,6 +216,7 @@ async def test_a_worker_that_does_not_drain_is_killed():
         assert supervisor.process_ids == []
 
 
+@pytest.mark.processes
 async def test_a_worker_that_cannot_start_ends_the_start_with_its_code():
     listeners = bind("127.0.0.1", 0, 2)
     supervisor = Supervisor(
@@ -219,6 +228,7 @@ async def test_a_worker_that_cannot_start_ends_the_start_with_its_code():
     assert supervisor.process_ids == []
 
 
+@pytest.mark.processes
 async def test_workers_end_when_their_supervisor_is_killed():
     code = (
         "import asyncio, os, sys\n"
@@ -301,6 +311,7 @@ def test_an_unavailable_address_is_named(host, reason):
         bind(host, 7, 1)
 
 
+@pytest.mark.processes
 async def test_secrets_reach_every_worker_and_its_replacement():
     async with running(2) as (supervisor, url, _):
         answers = [await ask(url) for _ in range(40)]
@@ -320,6 +331,7 @@ def shown(process_id):
     return b"".join(Path(f"/proc/{process_id}/{file}").read_bytes() for file in ("cmdline", "environ"))
 
 
+@pytest.mark.processes
 async def test_each_worker_answers_for_its_reload():
     async with running(2) as (supervisor, _, _):
         first, second = await supervisor.reload()
@@ -327,6 +339,7 @@ async def test_each_worker_answers_for_its_reload():
         assert (first.refused, second.refused) == (None, "not I")
 
 
+@pytest.mark.processes
 async def test_a_worker_that_ends_or_does_not_answer_has_not_reloaded():
     async with running(2) as (supervisor, _, _):
         stopped, killed = supervisor.process_ids
@@ -339,6 +352,7 @@ async def test_a_worker_that_ends_or_does_not_answer_has_not_reloaded():
         assert second.refused in ("the worker ended", "the worker is starting", "not I")
 
 
+@pytest.mark.processes
 async def test_a_worker_that_cannot_be_started_just_now_is_started_later(tmp_path, caplog):
     command = tmp_path / "worker"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "$WORKER_CODE"\n')
@@ -375,6 +389,7 @@ if block.exists():
 )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("hangs", [False, True])
 async def test_a_slot_without_a_worker_receives_no_connections(tmp_path, caplog, hangs):
     block = tmp_path / "block"
@@ -406,6 +421,7 @@ async def test_a_slot_without_a_worker_receives_no_connections(tmp_path, caplog,
         await supervisor.stop(seconds=20)
 
 
+@pytest.mark.processes
 async def test_a_hang_up_is_sent_to_workers_that_serve_alone(tmp_path):
     block = tmp_path / "block"
     listeners = bind("127.0.0.1", 0, 2)
@@ -438,6 +454,7 @@ async def test_a_hang_up_is_sent_to_workers_that_serve_alone(tmp_path):
         await supervisor.stop(seconds=20)
 
 
+@pytest.mark.processes
 async def test_connections_of_a_dead_worker_reach_its_successor():
     def full(_process_id):
         raise OSError(28, "No space left on device")
@@ -459,6 +476,7 @@ async def test_connections_of_a_dead_worker_reach_its_successor():
         await supervisor.stop(seconds=20)
 
 
+@pytest.mark.processes
 async def test_workers_that_wait_share_one_look_for_what_hinders_them(monkeypatch, caplog):
     monkeypatch.setattr("gateway.server.supervisor.OBSTACLE_SECONDS", 0.05)
     monkeypatch.setattr("gateway.server.supervisor.OBSTACLE_POLL_SECONDS", 0.02)
@@ -491,6 +509,7 @@ async def test_workers_that_wait_share_one_look_for_what_hinders_them(monkeypatc
         await supervisor.stop(seconds=20)
 
 
+@pytest.mark.processes
 async def test_a_command_that_is_not_there_ends_the_start(tmp_path):
     absent = str(tmp_path / "absent")
     supervisor = Supervisor([absent], bind("127.0.0.1", 0, 2), environment=dict(os.environ))

@@ -107,6 +107,7 @@ SHARES = [share("s", {})]
 SECTION = {"drainDelaySeconds": 0}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("password", [None, PASSWORD], ids=["plain", "with_password"])
 def test_a_client_that_trusts_the_certificate_reads_and_one_that_does_not_refuses(tmp_path, password):
     certificate = Certificate(tmp_path, password)
@@ -116,6 +117,7 @@ def test_a_client_that_trusts_the_certificate_reads_and_one_that_does_not_refuse
             shown(gateway, ssl.create_default_context())
 
 
+@pytest.mark.processes
 def test_plain_http_and_versions_before_tls_1_2_get_no_answer(tmp_path):
     with running_gateway(tmp_path, SHARES, SECTION, ssl=Certificate(tmp_path).settings) as gateway:
         old = trusting_everyone()
@@ -132,6 +134,7 @@ def test_plain_http_and_versions_before_tls_1_2_get_no_answer(tmp_path):
         assert shown(gateway).serial_number == 1
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_renewed_certificate_serves_new_connections_and_a_wrong_one_leaves_the_old(tmp_path, workers):
     certificate = Certificate(tmp_path)
@@ -178,6 +181,7 @@ async def test_no_connection_fails_while_the_certificate_is_renewed(tmp_path):
         assert await serial() == RENEWALS + 1
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_admin_listener_has_separate_tls_with_renewed_certificates(tmp_path, workers):
     certificate, port = Certificate(tmp_path, PASSWORD), free_port()
@@ -203,12 +207,14 @@ def test_the_admin_listener_has_separate_tls_with_renewed_certificates(tmp_path,
         assert "configuration was read" not in log
 
 
+@pytest.mark.processes
 def test_a_certificate_made_at_start_is_for_the_host(tmp_path):
     with running_gateway(tmp_path, SHARES, SECTION, ssl={"selfSigned": True}) as gateway:
         names = shown(gateway).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("127.0.0.1")]
 
 
+@pytest.mark.processes
 def test_files_that_cannot_be_used_stop_the_start_and_are_named(tmp_path):
     certificate = Certificate(tmp_path)
     certificate.renew(key_too=False)

@@ -175,6 +175,7 @@ def test_a_profile_assumes_its_role_with_its_source(environment: dict[str, str],
     assert found.source == f"the role {ROLE}, assumed by the profile reader (assume-role)"
 
 
+@pytest.mark.processes
 def test_a_profile_runs_its_credential_process(environment: dict[str, str], tmp_path: Path) -> None:
     session = new_session(3600)
     (tmp_path / "keys.json").write_text(credential_process_output(session))
@@ -185,6 +186,7 @@ def test_a_profile_runs_its_credential_process(environment: dict[str, str], tmp_
     assert found.expires == session.ends
 
 
+@pytest.mark.processes
 def test_a_credential_process_that_hangs_is_ended(
     environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +234,7 @@ def test_a_profile_uses_a_single_sign_on(environment: dict[str, str], token: str
     assert HIDDEN not in str(refused.value)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

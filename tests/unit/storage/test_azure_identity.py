@@ -172,6 +172,7 @@ def test_a_managed_identity_is_asked_without_a_proxy(azure: Azure, monkeypatch: 
         assert identity(azure).request().source == "the managed identity of the machine"
 
 
+@pytest.mark.processes
 def test_the_sign_on_of_the_cli_is_the_last_resort(
     azure: Azure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

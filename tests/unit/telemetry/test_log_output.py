@@ -166,7 +166,7 @@ def test_every_line_is_json_with_its_time_and_level(tmp_path):
     assert "ZeroDivisionError" in lines[4]["traceback"]
 
 
-@pytest.mark.servers
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_reader_of_the_log_that_stalls_stops_neither_requests_nor_the_end(tmp_path, workers):
     gateway = Gateway(tmp_path, drainSeconds=1)

@@ -122,6 +122,7 @@ def samples(page):
     }
 
 
+@pytest.mark.processes
 def test_workers_are_summed_and_a_dead_ones_gauges_leave_the_sum(tmp_path):
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     workers = [

@@ -24,6 +24,7 @@ def lines(text: str) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, text.splitlines()) if "request" in line]
 
 
+@pytest.mark.processes
 def test_a_data_file_is_logged_when_it_has_left_with_its_bytes(tmp_path: Path) -> None:
     table = tmp_path / "table"
     table.mkdir()

@@ -115,6 +115,7 @@ async def test_a_server_error_is_an_error_of_the_span(traced):
     assert span.status.status_code is StatusCode.ERROR
 
 
+@pytest.mark.processes
 def test_no_tracing_library_is_imported_without_the_section():
     code = (
         "import sys, gateway.server.run; assert not {'opentelemetry', 'opentelemetry.sdk'} & {*sys.modules}"
