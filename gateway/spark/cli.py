@@ -240,13 +240,16 @@ def _project_arguments(parser: argparse.ArgumentParser) -> None:
         "--vacuum-hours", type=int, default=168, metavar="N",
         help="hours between two removals of files that the shared history does not need; 0 for none",
     )  # fmt: skip
+    parser.add_argument("--html", type=Path, metavar="FILE", help="a page to read")
 
 
 def _project(arguments: argparse.Namespace) -> int:
     from fnmatch import fnmatchcase  # noqa: PLC0415
 
     from gateway import config  # noqa: PLC0415
+    from gateway.spark.project import page  # noqa: PLC0415
     from gateway.spark.project.job import Options  # noqa: PLC0415
+    from gateway.spark.project.published import published  # noqa: PLC0415
     from gateway.spark.project.run import LOCAL_SETTINGS, keep, left_over, projections  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
 
@@ -263,10 +266,16 @@ def _project(arguments: argparse.Namespace) -> int:
         optimize_hours=arguments.optimize_hours,
         vacuum_hours=arguments.vacuum_hours,
     )
+    run_at = dt.datetime.now(dt.UTC)
     spark = delta_session("delta-gateway project", jars=arguments.jars, local=LOCAL_SETTINGS)
     outcomes = keep(spark, targets, options, parallel=arguments.parallel, ended=lambda one: _say(str(one)))
-    for root in left_over(spark, projections(loaded)):
+    forgotten = left_over(spark, projections(loaded))
+    for root in forgotten:
         _say(f"{root}: of a rule that the file no longer has; remove it when nobody reads it")
+    if arguments.html:
+        found = published(spark, [target.root for target in targets], parallel=arguments.parallel)
+        text = page.html(list(zip(outcomes, found, strict=True)), forgotten, run_at)
+        arguments.html.write_text(text, encoding="utf-8")
     failed = sum(outcome.error is not None for outcome in outcomes)
     fine = "rules fit their sources" if arguments.check else "projections are up to date"
     _say(f"{len(outcomes) - failed} of {len(outcomes)} {fine}.")

@@ -126,6 +126,7 @@ class Outcome:
         seconds: time of the work.
         remark: why all was written where changes were expected.
         error: why the projection is not up to date; its published version is the one before.
+        failure: the name of the error's class.
 
     """
 
@@ -138,6 +139,7 @@ class Outcome:
     seconds: float = 0.0
     remark: str = ""
     error: str | None = None
+    failure: str = ""
 
     def __str__(self) -> str:
         """Describe the outcome in one line, without values of the rows."""

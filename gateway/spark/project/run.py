@@ -126,10 +126,10 @@ def outcome_of(job: Job) -> Outcome:
     try:
         outcome = job.run()
     except (Locked, InvalidRule, NotKept, CommitExists, Unsafe) as error:
-        outcome = Outcome(target.names, error=str(error))
+        outcome = Outcome(target.names, error=str(error), failure=type(error).__name__)
     except Exception as error:  # noqa: BLE001 - of one projection among many
         # Messages of others quote values of the rows.
-        outcome = Outcome(target.names, error=kind_of(error))
+        outcome = Outcome(target.names, error=kind_of(error), failure=type(error).__name__)
     outcome.seconds = time.monotonic() - started
     return outcome
 

@@ -15,6 +15,9 @@ from gateway.spark.operations.fleet_history import Survey
 from gateway.spark.operations.fleet_page import html as fleet_page
 from gateway.spark.operations.usage_page import _BARS, Rows, UsageSums
 from gateway.spark.operations.usage_page import html as usage_page
+from gateway.spark.project.job import Outcome
+from gateway.spark.project.page import html as projections_page
+from gateway.spark.project.published import Published
 from gateway.spark.verify.history import Run
 from gateway.spark.verify.page import html as verify_page
 from gateway.spark.verify.tables import Check, TableResult
@@ -85,7 +88,20 @@ def used() -> str:
     return usage_page(sums, RUN_AT)
 
 
-PAGES = {"verify": verified, "fleet": surveyed, "usage": used}
+def projected() -> str:
+    sizes = {name: Published(3, 4, 10**9, 12, size, RUN_AT) for name, size in zip(NAMES, SIZES, strict=True)}
+    kept: list[tuple[Outcome, Published | None]] = [
+        (
+            Outcome((name, *NAMES[:1]), "changes", 3, 4, 10**9, 12_345, 6.5, "written anew: " + "why " * 40),
+            size,
+        )
+        for name, size in sizes.items()
+    ]
+    kept.append((Outcome(("s.d.gone",), seconds=0.5, error="x" * 300, failure="InvalidRule"), None))
+    return projections_page(kept, [f"s3a://{'b' * 60}/{name}/{'0' * 32}" for name in NAMES], RUN_AT)
+
+
+PAGES = {"verify": verified, "fleet": surveyed, "usage": used, "project": projected}
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +141,7 @@ def too_wide(visit: Visitor, selector: str) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
-@pytest.mark.parametrize("name", ["verify", "fleet", "usage"])
+@pytest.mark.parametrize("name", PAGES)
 def test_a_click_on_a_heading_sorts_by_value(browser: Browser, base: str, name: str, width: int) -> None:
     with visitor(browser, base, width=width) as visit:
         visit.open(f"/{name}.html")
@@ -150,7 +166,7 @@ def test_a_click_on_a_heading_sorts_by_value(browser: Browser, base: str, name: 
         visit.check()
 
 
-@pytest.mark.parametrize("name", ["verify", "fleet", "usage"])
+@pytest.mark.parametrize("name", PAGES)
 def test_failures_with_what_to_do_come_before_everything_else(browser: Browser, base: str, name: str) -> None:
     with visitor(browser, base, width=DESK) as visit:
         visit.open(f"/{name}.html")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import random
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -30,6 +32,7 @@ from gateway.spark.project import changes as changing
 from gateway.spark.project.job import Job, NotProved, Options, Outcome, Target
 from gateway.spark.project.lock import LOCK_FILE, Locked, locked
 from gateway.spark.project.objects import Directory
+from gateway.spark.project.published import published
 from gateway.spark.project.rule import SETTINGS, InvalidRule, projected
 from gateway.spark.project.run import keep, left_over, projections
 from gateway.spark.project.search import all_of, conditions
@@ -591,6 +594,18 @@ def test_many_projections_of_one_source_are_kept_in_parallel(kept: Kept) -> None
         targets.append(Target((f"s.d.{number}",), rule, kept.source, str(kept.file.parent / rule.name)))
     broken = replace(targets[0], source=str(kept.file.parent / "nothing"), root=str(kept.file.parent / "b"))
     outcomes = keep(kept.spark, [*targets, broken], NO_MAINTENANCE, parallel=3)
+    roots = [*(target.root for target in targets), broken.root]
+    *found, absent = published(kept.spark, roots, parallel=2)
+    assert absent is None
+    for target, outcome, one in zip(targets, outcomes, found, strict=False):
+        assert one is not None
+        assert (one.version, one.source_version, one.rows) == (0, outcome.source_version, outcome.rows)
+        written = [
+            Path(urlsplit(file).path)
+            for file in kept.spark.read.format("delta").load(target.root).inputFiles()
+        ]
+        assert (one.files, one.bytes) == (len(written), sum(file.stat().st_size for file in written))
+        assert abs((dt.datetime.now(dt.UTC) - one.proved_at).total_seconds()) < 600
     assert left_over(kept.spark, [*targets, broken]) == []
     assert left_over(kept.spark, [targets[0], broken]) == [targets[1].root]
     assert [outcome.how for outcome in outcomes[:2]] == ["whole"] * 2

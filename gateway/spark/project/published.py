@@ -1,0 +1,71 @@
+"""What recipients read of projections, and since when it is proved, for a report.
+
+In: the directories of projections. Out: their published versions, by the logs that the server reads.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from gateway.spark.project.java import without_log
+from gateway.spark.project.record import Record
+from gateway.spark.project.table_log import TableLog
+from gateway.spark.verify.compare import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+_ABSENT = (Py4JError, PySparkException, FileNotFoundError)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published version, the version of the source that it equals, and its size.
+
+    `proved_at`: the time of its commit, which is written after the proof.
+    """
+
+    version: int
+    source_version: int
+    rows: int
+    files: int
+    bytes: int
+    proved_at: dt.datetime
+
+
+def published(spark: SparkSession, roots: Sequence[str], *, parallel: int) -> list[Published | None]:
+    """Return the published version of each directory; None without one, or if it cannot be read."""
+    with without_log(spark), ThreadPoolExecutor(parallel, thread_name_prefix="published") as threads:
+        return list(threads.map(lambda root: _published(spark, root), roots))
+
+
+def _published(spark: SparkSession, root: str) -> Published | None:
+    try:
+        log = TableLog(spark, root)
+        version = log.latest()
+        if not version.exists:
+            return None
+        commit = log.commit(version.number)
+        size = spark.sql(f"DESCRIBE DETAIL delta.{quoted(root)}").first()
+    except _ABSENT:
+        return None
+    record = Record.of(commit)
+    if record is None or size is None:
+        return None
+    (written_ms,) = (action["commitInfo"]["timestamp"] for action in commit if "commitInfo" in action)
+    return Published(
+        version=version.number,
+        source_version=record.source_version,
+        rows=record.digest.rows,
+        files=size["numFiles"],
+        bytes=size["sizeInBytes"],
+        proved_at=dt.datetime.fromtimestamp(written_ms / 1000, dt.UTC),
+    )
