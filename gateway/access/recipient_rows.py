@@ -7,6 +7,7 @@ can write the rows: what is wrong with those of one recipient makes that recipie
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from gateway.database.schema import (
 
 BATCH_KEYS = 500
 _NO_PROPERTIES = "{}"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _Rows = Sequence[Any]
 """Rows of one recipient in a table, each with the recipient's key first."""
@@ -197,7 +199,9 @@ def _tokens(rows: _Rows) -> tuple[TokenRecord, ...]:
 
 
 def _token(sha256: str, created_ms: int, expires_ms: int | None) -> TokenRecord:
-    bytes.fromhex(sha256)
+    # In other digits the row of a token could be there twice, with two recipients or two ends.
+    if not _SHA256.fullmatch(sha256):
+        raise ValueError
     return TokenRecord(sha256, _number(created_ms), None if expires_ms is None else _number(expires_ms))
 
 

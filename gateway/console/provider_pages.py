@@ -34,6 +34,8 @@ ATTEMPT = "console provider"
 """The id by which failed codes of an address are counted."""
 REFUSED = 400
 """The status for a code that the provider refuses. A provider that is down is no attempt of the user."""
+UNAVAILABLE = 500
+"""From this status on the provider has failed, and not its user."""
 MAX_ANSWER_LENGTH = 4096
 DENIED = "The identity provider did not let you in. Sign in again, or with another account."
 NOT_BEGUN = (
@@ -147,7 +149,9 @@ def _settings(request: web.Request) -> ConsoleOidc:
 async def _failed(
     request: web.Request, settings: ConsoleOidc, failed: SignInFailed, target: str
 ) -> web.Response:
-    request.app[SITE].administration.count_refused()
+    # Who cannot sign in because the provider fails has guessed nothing.
+    if failed.status < UNAVAILABLE:
+        request.app[SITE].administration.count_refused()
     log.warning(
         "a sign-in to the console by %s failed: %s: from %s", settings.issuer, failed.reason, request.remote
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from urllib.parse import parse_qs, parse_qsl, unquote_plus, urlsplit
 
 from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.access.authentication import token_hash
 from gateway.admin.administration import ReloadResult
@@ -134,6 +135,15 @@ class ConsoleClient:
         parameters = {**provider.authorize(await self.begin()), **changes}
         return await self.get(CALLBACK, params=parameters)
 
+    async def auth_failures(self) -> float:
+        """How often somebody has failed to authenticate, by the metrics."""
+        page = await (
+            await self.get("/metrics", headers={"Authorization": f"Bearer {OPERATOR_TOKEN}"})
+        ).text()
+        found = re.search(r"^delta_gateway_admin_auth_failures_total (\S+)$", page, re.MULTILINE)
+        assert found, page
+        return float(found[1])
+
     def cookie(self, name: str) -> Any:
         """The cookie of a name; None without it."""
         kept = [cookie for cookie in self.client.session.cookie_jar if cookie.key == name]
@@ -155,16 +165,16 @@ async def console_client(
         no_shares = {"shares": {"items": [], "total": 0, "page": 1}, "tables": None}
         return [no_shares] if one and question["type"] == "AskShares" else []
 
-    settings = config().gateway.admin
+    settings, registry = config().gateway.admin, CollectorRegistry()
     assert settings is not None
     administration = administer(
         settings,
         config,
         audit=None,
-        metrics_page=lambda: b"",
+        metrics_page=lambda: generate_latest(registry),
         reload=reload,
         had_database=lambda: False,
-        metrics=AdminMetrics(CollectorRegistry()),
+        metrics=AdminMetrics(registry),
         now_ms=now_ms,
     )
     app = create_admin_app(administration)

@@ -84,11 +84,14 @@ INVALID = {
     "a property that is no text": "UPDATE recipients SET properties = '{\"a\": 1}' WHERE key = 'bob'",
     "deep properties": f"UPDATE recipients SET properties = '{'[' * 100_000}' WHERE key = 'bob'",
     "a hash that is none": "UPDATE tokens SET sha256 = 'none' WHERE recipient = 'bob'",
+    "a hash in capital digits": "UPDATE tokens SET sha256 = upper(sha256) WHERE recipient = 'bob'",
+    "a short hash": "UPDATE tokens SET sha256 = substr(sha256, 3) WHERE recipient = 'bob'",
     "a name without its key": "UPDATE recipients SET name = 'Carol' WHERE key = 'bob'",
     "audiences that are no JSON": "UPDATE policies SET audiences = 'a'",
     "audiences that are one text": "UPDATE policies SET audiences = '\"abc\"'",
     "claims that are no object": "UPDATE policies SET claims = '[1]'",
     "a client's secret": "UPDATE client_secrets SET sha256 = 'none'",
+    "a client's secret in capital digits": "UPDATE client_secrets SET sha256 = upper(sha256)",
 }
 INVALID_IN_A_FILE = {
     "a text as a time": "UPDATE tokens SET expires_ms = 'soon' WHERE recipient = 'bob'",

@@ -490,6 +490,7 @@ async def test_refused_codes_of_an_address_are_limited(setting: Setting, console
     statuses = [(await console.sign_in(setting.provider)).status for _ in range(12)]
     assert statuses[:10] == [400] * 10
     assert 429 in statuses[10:]
+    assert await console.auth_failures() == len(statuses)
     assert len(setting.provider.forms) < 12
 
 
@@ -498,6 +499,7 @@ async def test_an_outage_of_the_provider_is_no_attempt_of_its_users(
 ) -> None:
     setting.provider.token_answer = (500, {})
     assert {(await console.sign_in(setting.provider)).status for _ in range(15)} == {503}
+    assert await console.auth_failures() == 0
     setting.provider.token_answer = None
     assert (await console.sign_in(setting.provider)).status == 200
 

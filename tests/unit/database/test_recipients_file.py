@@ -21,6 +21,7 @@ from gateway.database.migration import migrate
 
 RELEASED = ROOT / "tests/integration/compatibility/0.1.0/recipients.db"
 NOW_MS = 1_800_000_000_000
+A, B, C, D = (letter * 64 for letter in "abcd")
 OWNER = "TEXT NOT NULL COLLATE NOCASE REFERENCES recipients(name)"
 # The statements by which release 0.1 made each version of its file, and rows that it wrote.
 VERSIONS = (
@@ -40,7 +41,8 @@ CREATE TABLE history (
     detail TEXT NOT NULL);
 CREATE INDEX history_of ON history(recipient);
 INSERT INTO recipients VALUES ('Alice', 'a comment', 5), ('bob', '', 6), ('\u00c9mile', '', 7);
-INSERT INTO tokens VALUES ('aa', 'alice', 5, NULL), ('bb', 'Alice', 6, 1900000000000), ('cc', 'BOB', 7, 8);
+INSERT INTO tokens VALUES
+    ('{A}', 'alice', 5, NULL), ('{B}', 'Alice', 6, 1900000000000), ('{C}', 'BOB', 7, 8);
 INSERT INTO grants VALUES ('alice', 'sales'), ('alice', 'STRASSE'), ('ALICE', 'stra\u00dfe'), ('bob', '*');
 INSERT INTO networks VALUES ('alice', '192.0.2.0/24'), ('alice', '2001:db8::/32');
 INSERT INTO history VALUES (5, 'cli:root', 'createRecipient', 'Alice', 'shares=sales "a b"
@@ -66,7 +68,7 @@ CREATE INDEX client_secrets_of ON client_secrets(recipient);
 CREATE TABLE bearer_tokens_forbidden (
     recipient TEXT PRIMARY KEY COLLATE NOCASE REFERENCES recipients(name)) WITHOUT ROWID;
 INSERT INTO clients VALUES ('c1', 'alice', 10);
-INSERT INTO client_secrets VALUES ('dd', 'alice', 'c1', 10, NULL);
+INSERT INTO client_secrets VALUES ('{D}', 'alice', 'c1', 10, NULL);
 INSERT INTO bearer_tokens_forbidden VALUES ('BOB');
 """,
 )
@@ -94,18 +96,18 @@ def check(version, database):
     assert [record.name for record in (alice, bob, emile)] == ["Alice", "bob", "\u00c9mile"]
     assert (alice.comment, alice.created_ms, alice.shares) == ("a comment", 5, ("sales", "strasse"))
     assert [(token.sha256, token.created_ms, token.expires_ms) for token in alice.tokens] == [
-        ("aa", 5, None),
-        ("bb", 6, 1_900_000_000_000),
+        (A, 5, None),
+        (B, 6, 1_900_000_000_000),
     ]
     assert alice.networks == ("192.0.2.0/24", "2001:db8::/32")
     assert (alice.grants, alice.properties) == ((), ())
-    assert (bob.shares, [token.sha256 for token in bob.tokens]) == (("*",), ["cc"])
+    assert (bob.shares, [token.sha256 for token in bob.tokens]) == (("*",), [C])
     policy = FederationPolicy("https://i", "sub", "s", frozenset({"a", "b"}), (("tid", "t"),))
     assert [(one.name, one.policy, one.created_ms) for one in alice.policies] == (
         [("default", policy, 9)] if version > 1 else []
     )
     assert [(one.id, [secret.sha256 for secret in one.secrets]) for one in alice.clients] == (
-        [("c1", ["dd"])] if version > 2 else []
+        [("c1", [D])] if version > 2 else []
     )
     assert bob.forbids_bearer_tokens is (version > 2)
     changes = database.history(None)
