@@ -43,7 +43,9 @@ START_SECONDS = 10.0
 """The start of a server waits so long for the first searches."""
 CONCURRENT_SEARCHES = 8
 SLOT_SECONDS = 5.0
-"""A search counts as one of these for so long: those that hang delay others by no more."""
+"""A search counts as one of these for so long: slow ones delay others by no more."""
+RUNNING_SEARCHES = 16
+"""Maximum number of searches at once, also of slow ones. Each has up to nine threads."""
 PATIENCE_SECONDS = SEARCH_SECONDS + 30.0
 """A search that has no end after this time hangs, and counts as failed."""
 HANGS = f"a storage has not answered for {PATIENCE_SECONDS:g} s"
@@ -79,6 +81,7 @@ class Discoverer:
         self._seen: Config | None = None
         self._running: dict[SourceKey, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(CONCURRENT_SEARCHES)
+        self._searching = asyncio.Semaphore(RUNNING_SEARCHES)
         self._taking = asyncio.Lock()
         self._publish_seconds = math.inf
         """When what was found is published again, because that failed: as on a full disk."""
@@ -153,10 +156,12 @@ class Discoverer:
     async def _result(self, place: _Place) -> SearchResult | str:
         """Return the result of a search, or why there is none."""
         try:
-            async with self._slots:
-                running = _on_thread(search_of(self._storages(), place.source, place.known))
-                await asyncio.wait([running], timeout=SLOT_SECONDS)
-            await asyncio.wait([running], timeout=PATIENCE_SECONDS)
+            # One that hangs is given up in time, and leaves its place to another.
+            async with self._searching:
+                async with self._slots:
+                    running = _on_thread(search_of(self._storages(), place.source, place.known))
+                    await asyncio.wait([running], timeout=SLOT_SECONDS)
+                await asyncio.wait([running], timeout=PATIENCE_SECONDS)
             if running.done():
                 return await running
             # Nothing can end the thread, so no second one waits for the same storage.

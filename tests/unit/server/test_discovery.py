@@ -300,6 +300,44 @@ async def test_searches_that_hang_end_and_stop_no_other(
             assert searched.value("discovery_incomplete", source="h0") == 0
 
 
+async def test_few_searches_run_at_once_also_where_all_are_slow(
+    tmp_path: Path, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends, searching, most = threading.Event(), list[str](), list[int]()
+
+    def search(store: Any, source: Any, known: Any) -> Any:
+        searching.append(source.share)
+        most.append(len(searching))
+        try:
+            assert ends.wait(30)
+            return real(store, source, known)
+        finally:
+            searching.remove(source.share)
+
+    real = searches.search
+    monkeypatch.setattr(searches, "search", search)
+    monkeypatch.setattr(discovery, "SLOT_SECONDS", 0.01)
+    monkeypatch.setattr(discovery, "RUNNING_SEARCHES", 3)
+    changed = settings(warehouse)
+    changed["shares"] += [{"name": f"x{n}", "tables": changed["shares"][0]["tables"]} for n in range(7)]
+    async with running_process(tmp_path / "gateway.yaml", changed) as live:
+        process = live.process
+        discoverer = Discoverer(
+            lambda: process.config,
+            lambda: process.pipeline.state.tables.storages,
+            process.take_discovered,
+            DiscoveryMetrics(process.metrics.registry),
+        )
+        async with discoverer.following(start_seconds=0.5):
+            assert len(searching) == 3
+            ends.set()
+            for share in ("s", *(f"x{n}" for n in range(7))):
+                async with asyncio.timeout(20):
+                    while len(await live.items(f"/shares/{share}/all-tables")) != 3:
+                        await asyncio.sleep(0.02)
+    assert max(most) == 3
+
+
 async def test_limits_and_calls_are_counted(tmp_path: Path, warehouse: Path) -> None:
     async with searching(tmp_path / "gateway.yaml", warehouse, maxTables=2) as searched:
         assert searched.value("discovery_limited", source="s", limit="tables") == 1
