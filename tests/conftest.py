@@ -119,7 +119,9 @@ def refuse_processes(
 def watched(item: pytest.Item) -> Iterator[None]:
     """Refuses processes within the context, where a unit test may start none."""
     is_unit = item.path.is_relative_to(TESTS / "unit")
-    Running.may_start_processes = not is_unit or item.get_closest_marker("processes") is not None
+    # `quick` leaves out those of Spark, too, which start Java and its workers.
+    marks = any(item.get_closest_marker(name) is not None for name in ("processes", "spark"))
+    Running.may_start_processes = not is_unit or marks
     try:
         yield
     finally:
