@@ -186,6 +186,7 @@ def test_works_side_by_side_fail_together_and_print_what_each_has_said(
 def test_a_unit_test_without_the_mark_starts_no_process() -> None:
     with pytest.raises(pytest.fail.Exception, match="without the mark `processes`"):
         subprocess.run(["true"], check=True)
+    subprocess.run(["uname"], check=True)  # which libraries run
 
 
 def test_a_run_in_which_every_part_was_skipped_fails(capsys: pytest.CaptureFixture[str]) -> None:
