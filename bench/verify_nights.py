@@ -25,7 +25,8 @@ from spark_source import cpu_of_tree, serving
 from gateway.spark.operations.generate import generate
 from gateway.spark.session import delta_session
 from gateway.spark.targets import Target
-from gateway.spark.verify.tables import TableResult, VerifyOptions, verify
+from gateway.spark.verify.results import TableResult, VerifyOptions
+from gateway.spark.verify.tables import verify
 
 KINDS = ("plain", "partitioned", "deletion_vectors", "changes", "mapped_by_name", "nested")
 ROWS = 300

@@ -18,7 +18,7 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
 
 if TYPE_CHECKING:
-    from gateway.spark.verify.tables import TableResult
+    from gateway.spark.verify.results import TableResult
 
 MISSING = (
     "delta-gateway: this command runs on PySpark, which is not installed here.\n"
@@ -161,7 +161,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     from gateway.spark.targets import load_targets  # noqa: PLC0415
     from gateway.spark.verify import page, report, textfile  # noqa: PLC0415
     from gateway.spark.verify.history import History  # noqa: PLC0415
-    from gateway.spark.verify.tables import VerifyOptions, verify  # noqa: PLC0415
+    from gateway.spark.verify.results import VerifyOptions  # noqa: PLC0415
+    from gateway.spark.verify.tables import verify  # noqa: PLC0415
 
     if arguments.incremental and not arguments.results:
         raise ValueError("--incremental needs --results, which has the proofs of earlier runs")

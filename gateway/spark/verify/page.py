@@ -13,7 +13,7 @@ from gateway.report.plots import BarPlot, LinePlot
 from gateway.report.units import BYTES, COUNT, DAYS, SECONDS, days
 from gateway.spark.verify.history import NOT_COMPARED, Run
 from gateway.spark.verify.report import not_compared
-from gateway.spark.verify.tables import TableResult
+from gateway.spark.verify.results import TableResult
 
 _FAILED = (
     "check that the recipient may read the table and that this process reaches its storage. Then run verify "

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from gateway.spark.verify.history import NOT_COMPARED
-from gateway.spark.verify.tables import Check, TableResult
+from gateway.spark.verify.results import Check, TableResult
 
 RESULT_SCHEMA = (
     "run_at TIMESTAMP, table STRING, version BIGINT, check STRING, outcome STRING, seconds DOUBLE, "

@@ -1,170 +1,26 @@
-"""Compares shared tables, as a recipient reads them, with the same tables read by delta-spark.
+"""Compares many shared tables with the same tables read by delta-spark, several at a time.
 
-In: a profile and targets (a shared table and its location). Out: a `TableResult` per table: its schema,
-digest, change data, several uses of one DataFrame and the soundness of predicate hints, each compared with
-delta-spark's reading of the same version. Where the recipient's grants have conditions, Spark evaluates them
-on the rows that it read. A difference is traced to partitions, files and rows. delta-spark reads with data
-skipping off; if it skips wrongly itself, a second read with skipping on shows it. With the proofs of earlier
-runs, the tables whose proof is the oldest come first, and those that have the version of their proof are left
-alone.
+In: a profile and targets (a shared table and its location). Out: a `TableResult` per table. With the proofs
+of earlier runs, the tables whose proof is the oldest come first, and those that have the version of their
+proof are left alone.
 """
 
 import datetime as dt
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from threading import Lock
-from typing import Any
 
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import SparkSession
 
-from gateway.spark.read.actions import TableHead
-from gateway.spark.read.client import ShareClient
 from gateway.spark.read.profile import Profile
-from gateway.spark.read.reading import FILE_NAME_FIELD
-from gateway.spark.read.table_name import TableName
-from gateway.spark.read.transport import HttpError
-from gateway.spark.session import session_like
-from gateway.spark.source import FORMAT, register
 from gateway.spark.targets import Target
-from gateway.spark.verify.commit_mark import commit_mark
-from gateway.spark.verify.compare import (
-    Comparison,
-    GroupDifference,
-    compare_groups,
-    compare_schemas,
-    differing_rows,
-    in_groups,
-)
-from gateway.spark.verify.digest import digest, digests
-from gateway.spark.verify.directory import DIRECTORY, NotComparable, compare_directory
+from gateway.spark.verify.errors import described
 from gateway.spark.verify.history import Proof, subject_of
-from gateway.spark.verify.predicates import Predicate, draw_predicates
-from gateway.spark.verify.readings import Filtered, Found, Readings, remark_on, use_differences
+from gateway.spark.verify.one_table import Share, Verification
+from gateway.spark.verify.results import TableResult, VerifyOptions
+from gateway.spark.verify.sessions import Sessions
 
-CONNECTOR_FORMAT = "deltaSharing"
-_FEW_ROWS_BYTES = 8 << 20
-# Compiled, each plan and each schema costs more than its few rows save.
-_FEW_ROWS = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.files.minPartitionNum": "1",
-    "spark.databricks.delta.snapshotPartitions": "1",
-    # The texts of plans are made for the web interface, which a table's few seconds need not fill.
-    "spark.sql.maxPlanStringLength": "1000",
-    # Hash rows above a union, in one expression, and not in a copy of it for each of its DataFrames.
-    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion",
-}
-_CHANGE_KEYS = ("_change_type", "_commit_version")
-_MOST_FILES = 50
 _MOVED_ATTEMPTS = 3
-_BAD_REQUEST = 400
-RECIPIENT = "recipient"
-_EXCEPTION_LINE = re.compile(r"[\w.]*[A-Z]\w+: ")
-# Beginnings of lines without the cause: stack frames, and lines that Py4J and Spark add.
-_FRAMES = ("at ", "File ", "^", "Traceback", "Suppressed: ", "An error occurred while calling ")
-
-
-@dataclass(frozen=True)
-class VerifyOptions:
-    """The options of a verification.
-
-    `predicates`: how many are drawn per table. `change_versions`: how many of the latest versions' change
-    data are compared; 0 for none. `shown_rows`: how many differing rows are shown; 0 keeps every value of the
-    tables out of the report. `connector`: shares are read through Spark's official connector, which does not
-    name files. `directory`: files are compared by directory access, too, where a table offers it.
-    `incremental`: a table is left alone while it has the version of its last proof, unless that is older
-    than `prove_again_after`, and change data are compared since that version. `budget`: no table begins
-    after this time. `reader`: a name of the profile's recipient, whose proofs are not those of others.
-    """
-
-    predicates: int = 3
-    change_versions: int = 20
-    shown_rows: int = 10
-    parallel: int = 4
-    seed: int = 1
-    connector: bool = False
-    directory: bool = False
-    incremental: bool = False
-    prove_again_after: dt.timedelta = dt.timedelta(days=7)
-    budget: dt.timedelta | None = None
-    reader: str = ""
-
-    def what(self) -> dict[str, object]:
-        """Return the options that decide what is compared."""
-        kept = ("predicates", "connector", "directory", "reader")
-        return {**{name: getattr(self, name) for name in kept}, "changes": self.change_versions > 0}
-
-
-OUTCOMES = ("equal", "different", "failed", "unchanged", "postponed")
-
-
-@dataclass(frozen=True)
-class Check:
-    """One comparison. `skipped` is the reason why it was not made; `differences` is empty if it passed.
-
-    `remark`: a further observation, such as that delta-spark itself reads other rows with data skipping on.
-    """
-
-    name: str
-    seconds: float
-    differences: tuple[str, ...] = ()
-    skipped: str | None = None
-    remark: str | None = None
-
-    @property
-    def passed(self) -> bool:
-        """Return whether the comparison was made and found no difference."""
-        return not self.differences and self.skipped is None
-
-
-@dataclass
-class TableResult:
-    """The result of all comparisons of one table."""
-
-    table: str
-    version: int | None = None
-    rows: int = 0
-    bytes: int = 0
-    files: int = 0
-    seconds: float = 0.0
-    checks: list[Check] = field(default_factory=list)
-    error: str | None = None
-    table_id: str | None = None
-    commit_mark: str | None = None
-    subject: str = ""
-    unchanged_since: dt.datetime | None = None
-    """The time of the proof of this version, for which the table is left alone."""
-    postponed: bool = False
-    """Whether the time was used up before this table."""
-
-    @property
-    def is_wrong(self) -> bool:
-        """Return whether something differs or failed."""
-        return self.error is not None or any(check.differences for check in self.checks)
-
-    @property
-    def equal(self) -> bool:
-        """Return whether nothing differs and nothing failed."""
-        return not self.is_wrong
-
-    @property
-    def outcome(self) -> str:
-        """Return one of `OUTCOMES`."""
-        if self.error is not None:
-            return "failed"
-        if self.is_wrong:
-            return "different"
-        if self.postponed:
-            return "postponed"
-        return "equal" if self.unchanged_since is None else "unchanged"
 
 
 def verify(
@@ -183,8 +39,8 @@ def verify(
     those with the oldest proof. `clock`: seconds, for the budget. Raises ProfileError.
     """
     chosen = options or VerifyOptions()
-    share = _Share(profile, Profile.load(profile))
-    sessions = _Sessions(spark)
+    share = Share(profile, Profile.load(profile))
+    sessions = Sessions(spark)
     given = list(targets)
     subjects = [subject_of(target, share.profile.endpoint, chosen.what()) for target in given]
     found = [(proofs or {}).get(subject) for subject in subjects]
@@ -214,35 +70,8 @@ def _oldest_first(proofs: Sequence[Proof | None]) -> list[int]:
     return sorted(range(len(proofs)), key=times.__getitem__)
 
 
-class _Sessions:
-    """Sessions of one Spark in the time zone in which values are sent as text, made when they are needed."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self._making = Lock()
-        self._made: dict[bool, SparkSession] = {}
-
-    def get(self, *, has_few_rows: bool) -> SparkSession:
-        """Return the session for tables of few or of many rows."""
-        with self._making:
-            if has_few_rows not in self._made:
-                settings = {"spark.sql.session.timeZone": "UTC", **(_FEW_ROWS if has_few_rows else {})}
-                session = session_like(self._spark, settings)
-                register(session)
-                self._made[has_few_rows] = session
-            return self._made[has_few_rows]
-
-
-@dataclass(frozen=True)
-class _Share:
-    """A profile: as the option of Spark's sources, and parsed."""
-
-    source: str
-    profile: Profile
-
-
 def verify_table(
-    sessions: _Sessions, share: _Share, target: Target, options: VerifyOptions, proof: Proof | None
+    sessions: Sessions, share: Share, target: Target, options: VerifyOptions, proof: Proof | None
 ) -> TableResult:
     """Verify one table. Never raises: a failure is the result's `error`."""
     started = time.monotonic()
@@ -251,7 +80,7 @@ def verify_table(
         for attempt in range(_MOVED_ATTEMPTS):
             result = TableResult(target.table)
             try:
-                verification = _Verification(sessions, share, target, options, result, proof=proof)
+                verification = Verification(sessions, share, target, options, result, proof=proof)
                 verification.run()
                 if result.equal or not verification.has_moved_on():
                     break
@@ -260,330 +89,6 @@ def verify_table(
                 if "the server answered version" not in str(error) or attempt + 1 == _MOVED_ATTEMPTS:
                     raise
     except Exception as error:  # noqa: BLE001 - one broken table must not end the others
-        result.error = _described(error, options)
+        result.error = described(error, has_values=options.shown_rows > 0)
     result.seconds = time.monotonic() - started
     return result
-
-
-class _Verification:
-    """Compares one table at one version."""
-
-    def __init__(
-        self,
-        sessions: _Sessions,
-        share: _Share,
-        target: Target,
-        options: VerifyOptions,
-        result: TableResult,
-        *,
-        proof: Proof | None = None,
-    ) -> None:
-        self._profile = share.source
-        self._target = target
-        self._options = options
-        self._result = result
-        self._client = ShareClient(share.profile, TableName.parse(target.table))
-        self._head: TableHead = self._client.head()
-        size_bytes = self._head.size_bytes
-        self._has_few_rows = size_bytes is not None and size_bytes <= _FEW_ROWS_BYTES
-        self._spark = sessions.get(has_few_rows=self._has_few_rows)
-        self._proof = proof if options.incremental else None
-
-    def run(self) -> None:
-        result, head = self._result, self._head
-        result.version, result.bytes, result.files = head.version, head.size_bytes or 0, head.num_files or 0
-        result.table_id = head.table_id
-        # Before the rows: if the table is put back meanwhile, the next run finds another mark.
-        if head.version is not None:
-            result.commit_mark = commit_mark(self._spark, self._target.location, head.version)
-        if self._proof is not None and not self._is_of_this_past(self._proof):
-            self._proof = None
-        if self._proof is not None and self._is_proved(self._proof):
-            result.unchanged_since = self._proof.proved_at
-            return
-        shared, direct = self._shared(), self._direct()
-        self._check("schema", lambda: compare_schemas(shared.schema, direct.schema))
-        if result.checks[-1].passed:
-            self._check_readings(shared, direct)
-        if self._options.directory:
-            self._check_directory()
-        # The parquet format has it under the second name.
-        feeds = {head.configuration.get(f"{prefix}enableChangeDataFeed") for prefix in ("delta.", "")}
-        if "true" in feeds and self._options.change_versions > 0:
-            self._check_changes()
-
-    def _is_of_this_past(self, proof: Proof) -> bool:
-        """Return whether the log has the commit of a proof, and not another one of that version."""
-        if proof.version == self._head.version:
-            mark = self._result.commit_mark
-        else:
-            mark = commit_mark(self._spark, self._target.location, proof.version)
-        return mark is not None and (proof.table_id, proof.commit_mark) == (self._head.table_id, mark)
-
-    def _is_proved(self, proof: Proof) -> bool:
-        """Return whether a proof is of this version, and not too old."""
-        age = dt.datetime.now(dt.UTC) - proof.proved_at
-        return proof.version == self._head.version and age < self._options.prove_again_after
-
-    @cached_property
-    def _history(self) -> bool:
-        return self._shared_with_history()
-
-    def has_moved_on(self) -> bool:
-        """Return whether the shared rows may be of another version than the direct ones."""
-        is_pinned = self._history or not self._options.connector
-        return not is_pinned and self._client.head().version != self._head.version
-
-    def _check(self, name: str, compare: Callable[[], Sequence[str]]) -> None:
-        started = time.monotonic()
-        differences = tuple(compare())
-        self._result.checks.append(Check(name, time.monotonic() - started, differences))
-
-    def _skip(self, name: str, reason: str) -> None:
-        self._result.checks.append(Check(name, 0.0, skipped=reason))
-
-    def _shared(self, **options: Any) -> DataFrame:
-        if self._history:
-            return self._read_share(versionAsOf=self._head.version, **options)
-        # Reads of a table that gets a new version meanwhile differ, and are tried again.
-        pinned = {} if self._options.connector else {"expectedVersion": self._head.version}
-        return self._read_share(**pinned, **options)
-
-    def _read_share(self, **options: Any) -> DataFrame:
-        if self._options.connector:
-            reading = self._spark.read.format(CONNECTOR_FORMAT).options(responseFormat="delta", **options)
-            return reading.load(f"{self._profile}#{self._target.table}")
-        reading = self._spark.read.format(FORMAT).options(profile=self._profile, **options)
-        return reading.load(self._target.table)
-
-    def _direct(self, *, file_name: str | None = None) -> DataFrame:
-        """Return the table's rows that the recipient may read, perhaps with the names of their files."""
-        reading = self._spark.read.format("delta").option("versionAsOf", str(self._head.version))
-        whole = reading.load(self._target.location)
-        if file_name is not None:
-            whole = whole.withColumn(file_name, f.col("_metadata.file_name"))
-        return _within_rule(whole, self._target)
-
-    def _shared_with_history(self) -> bool:
-        try:
-            self._client.head({"version": self._head.version})
-        except HttpError as error:
-            if error.status != _BAD_REQUEST:
-                raise
-            return False
-        return True
-
-    def _check_directory(self) -> None:
-        name = "directory"
-        if DIRECTORY not in self._head.access_modes:
-            self._skip(name, "the table does not offer directory access")
-            return
-        try:
-            compare = partial(compare_directory, self._client, self._head.version, has_history=self._history)
-            self._check(name, compare)
-        except NotComparable as reason:
-            self._skip(name, str(reason))
-
-    def _check_readings(self, shared: DataFrame, direct: DataFrame) -> None:
-        """Compare all rows, filters, and several uses of one DataFrame, with one reading of the table."""
-        started = time.monotonic()
-        drawn = draw_predicates(
-            direct,
-            self._options.predicates,
-            self._options.seed,
-            first_on=self._head.partition_columns,
-        )
-        readings = Readings(shared, direct, drawn, [self._hinted(one) for one in drawn])
-        found = readings.digests(in_one_task=self._has_few_rows)
-        # One job has made them all.
-        seconds = (time.monotonic() - started) / (len(drawn) + 2 if drawn else 1)
-        self._result.rows = found.shared.rows
-        self._result.checks.append(
-            Check("rows", seconds, tuple(self._row_differences(shared, direct, found)))
-        )
-        for number, (predicate, filtered) in enumerate(zip(drawn, found.filtered, strict=True), 1):
-            name = predicate.text if self._options.shown_rows > 0 else f"{number} on {predicate.field}"
-            differences = self._filter_differences(predicate, direct, filtered)
-            remark = remark_on(filtered)
-            check = Check(f"predicate {name}", seconds, tuple(differences), remark=remark)
-            self._result.checks.append(check)
-        if drawn:
-            again = time.monotonic()
-            uses = {**found.uses, "all rows, after filters": (digest(shared), found.direct)}
-            differences = use_differences(uses)
-            seconds += time.monotonic() - again
-            self._result.checks.append(Check("uses", seconds, tuple(differences)))
-
-    def _row_differences(self, shared: DataFrame, direct: DataFrame, found: Found) -> list[str]:
-        if found.shared == found.direct:
-            return []
-        keys = list(self._head.partition_columns)
-        comparison = compare_groups(shared, direct, keys)
-        summary = f"digest {found.shared} shared, {found.direct} in the table"
-        lines = [summary, *_partition_lines(comparison, keys, shown=self._options.shown_rows > 0)]
-        groups = [one.key for one in comparison.differences[:_MOST_FILES]]
-        return lines + self._drill_down(keys, groups)
-
-    def _drill_down(self, keys: Sequence[str], groups: Sequence[tuple[str | None, ...]]) -> list[str]:
-        """Find the differing files of the differing partitions, then the differing rows of those files."""
-        if self._options.connector:
-            shared, direct = (in_groups(side, keys, groups) for side in (self._shared(), self._direct()))
-            return [f"row {row}" for row in differing_rows(shared, direct, self._options.shown_rows)]
-        name = FILE_NAME_FIELD.name
-        shared = in_groups(self._shared(withFileName="true"), keys, groups)
-        direct = in_groups(self._direct(file_name=name), keys, groups)
-        files = compare_groups(shared, direct, [name])
-        names = [str(one.key[0]) for one in files.differences[:_MOST_FILES]]
-        lines = [f"file {one.key[0]}: {one}" for one in files.differences[:_MOST_FILES]]
-        rows = differing_rows(
-            shared.where(f.col(name).isin(names)).drop(name),
-            direct.where(f.col(name).isin(names)).drop(name),
-            self._options.shown_rows,
-        )
-        return lines + [f"row {row}" for row in rows]
-
-    def _hinted(self, predicate: Predicate) -> DataFrame:
-        """Return the shared rows of a filter, which is a hint for the server as well.
-
-        By a hint it may omit only files without such rows.
-        """
-        hints = (
-            {} if self._options.connector or predicate.hint is None else {"predicateHints": predicate.hint}
-        )
-        return self._shared(**hints).where(predicate.column)
-
-    def _filter_differences(self, predicate: Predicate, direct: DataFrame, found: Filtered) -> list[str]:
-        if found.shared == found.direct:
-            return []
-        shared = self._hinted(predicate)
-        truth = _filtered_without_skipping(direct, predicate.column)
-        rows = differing_rows(shared, truth, self._options.shown_rows)
-        return [str(GroupDifference((), found.shared, found.direct)), *(f"row {row}" for row in rows)]
-
-    def _check_changes(self) -> None:
-        if not self._history:
-            self._skip("changes", "the table is not shared with history")
-            return
-        first = self._first_change_version()
-        versions = {"startingVersion": str(first), "endingVersion": str(self._head.version)}
-        name = f"changes {first} to {self._head.version}"
-        reading = self._spark.read.format("delta").options(readChangeFeed="true", **versions)
-        direct = None
-        try:
-            direct = _within_rule(reading.load(self._target.location), self._target)
-            shared = self._read_share(readChangeFeed="true", **versions)
-            self._check(name, partial(self._compare_changes, shared, direct))
-        except Exception as error:
-            # Spark itself cannot read some, such as over a rename.
-            reason = error if direct is None else _failure(direct)
-            if reason is None:
-                raise
-            self._skip(name, f"Spark cannot read them directly: {_described(reason, self._options)}")
-
-    def _compare_changes(self, shared: DataFrame, direct: DataFrame) -> list[str]:
-        schema = compare_schemas(shared.schema, direct.schema)
-        if schema:
-            return schema
-        of_table, of_share = digests([direct, shared], in_one_task=self._has_few_rows)
-        if of_share == of_table:
-            return []
-        comparison = compare_groups(shared, direct, _CHANGE_KEYS)
-        groups = [one.key for one in comparison.differences[:_MOST_FILES]]
-        rows = differing_rows(
-            in_groups(shared, _CHANGE_KEYS, groups),
-            in_groups(direct, _CHANGE_KEYS, groups),
-            self._options.shown_rows,
-        )
-        # Where a second reading differs no more, this line alone says that the first one did.
-        lines = [f"digest {of_share} shared, {of_table} in the table"]
-        lines += [f"{one.key[0]} of version {one.key[1]}: {one}" for one in comparison.differences]
-        return lines + [f"row {row}" for row in rows]
-
-    def _first_change_version(self) -> int:
-        """Return the first of the latest versions that all have the change data feed.
-
-        After a proof these are the versions since it, however many.
-        """
-        most, version = self._options.change_versions, self._head.version or 0
-        if self._proof is not None and self._proof.version < version:
-            most = version - self._proof.version
-        history = self._spark.sql(f"DESCRIBE HISTORY delta.`{self._target.location}`")
-        rows = (
-            history.where(f.col("version") <= f.lit(self._head.version))
-            .orderBy(f.desc("version"))
-            .limit(most)
-            .select("version", f.to_json("operationParameters").alias("parameters"))
-            .collect()
-        )
-        oldest = int(rows[-1]["version"])
-        for row in rows:
-            if "enableChangeDataFeed" in (row["parameters"] or ""):
-                oldest = int(row["version"])
-                break
-        return max(oldest, self._target.start_version)
-
-
-def _within_rule(frame: DataFrame, target: Target) -> DataFrame:
-    """Return the rows for which Spark finds the rule of the recipient true. Raises ValueError.
-
-    The properties are fields of a struct, so that Spark resolves `recipient.name` as the server does.
-    """
-    if target.condition is None:
-        return frame
-    if not target.properties:
-        return _filtered_without_skipping(frame, f.expr(target.condition))
-    if RECIPIENT in (name.lower() for name in frame.columns):
-        raise ValueError("the table has a column 'recipient', so Spark cannot evaluate the recipient's rule")
-    properties = [f.lit(text).alias(name) for name, text in target.properties.items()]
-    with_properties = frame.withColumn(RECIPIENT, f.struct(*properties))
-    return _filtered_without_skipping(with_properties, f.expr(target.condition)).drop(RECIPIENT)
-
-
-def _filtered_without_skipping(frame: DataFrame, condition: Column) -> DataFrame:
-    """Return the rows of a Delta table for which a condition is true, evaluated on all rows.
-
-    Spark moves no filter below a column that is not deterministic, so Delta does not see it. Delta's own
-    setting does not do: with `stats.skipping` off it cannot read deletion vectors.
-    """
-    place = "_place_of_row"
-    numbered = frame.withColumn(place, f.monotonically_increasing_id())
-    return numbered.where(condition & (f.col(place) >= f.lit(0))).drop(place)
-
-
-def _failure(frame: DataFrame) -> Exception | None:
-    """Return the error of a DataFrame's first row; None if Spark can read it."""
-    try:
-        frame.limit(1).collect()
-    except Exception as error:  # noqa: BLE001 - for a report
-        return error
-    return None
-
-
-def _partition_lines(comparison: Comparison, keys: Sequence[str], *, shown: bool) -> list[str]:
-    if not keys:
-        return []
-    if not shown:
-        return [f"{comparison.differing} of {comparison.groups} partitions differ"]
-    lines = [
-        f"partition {', '.join(f'{key}={value}' for key, value in zip(keys, one.key, strict=True))}: {one}"
-        for one in comparison.differences
-    ]
-    more = comparison.differing - len(lines)
-    return [*lines, f"and {more} more partitions"] if more else lines
-
-
-def _described(error: BaseException, options: VerifyOptions) -> str:
-    """Describe an error for the report. Without values only by its kind, because messages quote values."""
-    if options.shown_rows > 0:
-        return _first_lines(error)
-    # The brackets in the message are not used: a value may look the same.
-    condition = error.getCondition() if isinstance(error, PySparkException) else None
-    return " ".join([type(error).__name__, *([condition] if condition else [])])
-
-
-def _first_lines(error: BaseException) -> str:
-    """Return the relevant lines of an error: Spark's messages contain stack traces of other processes."""
-    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(_FRAMES)]
-    causes = [line for line in telling if _EXCEPTION_LINE.match(line)]
-    return " | ".join(dict.fromkeys([*telling[:1], *causes[-2:]])) or type(error).__name__

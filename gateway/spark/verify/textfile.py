@@ -11,7 +11,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from gateway.spark.verify.history import Proof
-from gateway.spark.verify.tables import OUTCOMES, TableResult
+from gateway.spark.verify.results import OUTCOMES, TableResult
 
 
 def write(

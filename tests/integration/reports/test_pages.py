@@ -20,7 +20,7 @@ from gateway.spark.project.page import html as projections_page
 from gateway.spark.project.published import Published
 from gateway.spark.verify.history import Run
 from gateway.spark.verify.page import html as verify_page
-from gateway.spark.verify.tables import Check, TableResult
+from gateway.spark.verify.results import Check, TableResult
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -19,7 +19,8 @@ from gateway.spark.verify import textfile
 from gateway.spark.verify.commit_mark import commit_mark
 from gateway.spark.verify.history import History
 from gateway.spark.verify.report import append_results
-from gateway.spark.verify.tables import TableResult, VerifyOptions, verify
+from gateway.spark.verify.results import TableResult, VerifyOptions
+from gateway.spark.verify.tables import verify
 
 pytestmark = pytest.mark.usefixtures("few_rows")
 

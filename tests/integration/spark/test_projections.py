@@ -40,7 +40,8 @@ from gateway.spark.project.table_log import TableLog
 from gateway.spark.session import session_like
 from gateway.spark.targets import load_targets
 from gateway.spark.verify.digest import digest
-from gateway.spark.verify.tables import VerifyOptions, verify
+from gateway.spark.verify.results import VerifyOptions
+from gateway.spark.verify.tables import verify
 
 pytestmark = pytest.mark.usefixtures("few_rows")
 

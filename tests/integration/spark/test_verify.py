@@ -18,17 +18,16 @@ from support.spark_session import settings
 from gateway.spark.operations.generate import generate
 from gateway.spark.source import DeltaSharingSource
 from gateway.spark.targets import Target, load_targets
-from gateway.spark.verify import tables as verifying
+from gateway.spark.verify import one_table as verifying
+from gateway.spark.verify import sessions
 from gateway.spark.verify.compare import Comparison
+from gateway.spark.verify.errors import described
+from gateway.spark.verify.one_table import CONNECTOR_FORMAT
 from gateway.spark.verify.page import html
 from gateway.spark.verify.predicates import draw_predicates
 from gateway.spark.verify.report import junit, result_rows
-from gateway.spark.verify.tables import (
-    CONNECTOR_FORMAT,
-    TableResult,
-    VerifyOptions,
-    verify,
-)
+from gateway.spark.verify.results import TableResult, VerifyOptions
+from gateway.spark.verify.tables import verify
 
 pytestmark = pytest.mark.usefixtures("few_rows")
 
@@ -94,9 +93,7 @@ class TestFaultsOfTheSource:
             shares = [share("s", {table: str(tables[table])}, historyShared=True)]
             if source is not DeltaSharingSource:
                 monkeypatch.setattr(verifying, "FORMAT", source.name())
-                monkeypatch.setattr(
-                    verifying, "register", lambda session: session.dataSource.register(source)
-                )
+                monkeypatch.setattr(sessions, "register", lambda session: session.dataSource.register(source))
             with running_gateway(tmp_path, shares) as gateway:
                 targets = [Target(f"s.default.{table}", str(tables[table]))]
                 (result,) = verify(spark, str(gateway.profile), targets, replace(FAST, **options))
@@ -247,13 +244,12 @@ class TestReportsWithoutValues:
                 assert value not in report
 
     def test_a_value_in_brackets_is_no_error_class(self) -> None:
-        options = replace(FAST, shown_rows=0)
         plain = ValueError("cannot parse [SECRET_VALUE]")
-        assert verifying._described(plain, options) == "ValueError"
+        assert described(plain, has_values=False) == "ValueError"
         spark_error = AnalysisException(
             errorClass="CANNOT_PARSE_DATATYPE", messageParameters={"msg": "[SECRET_VALUE]"}
         )
-        assert verifying._described(spark_error, options) == "AnalysisException CANNOT_PARSE_DATATYPE"
+        assert described(spark_error, has_values=False) == "AnalysisException CANNOT_PARSE_DATATYPE"
 
 
 def test_changes_are_compared_from_the_first_shared_version(
@@ -427,7 +423,7 @@ def test_the_official_connectors_format_is_read_on_request(
                 name: value for name, value in options.items() if name.lower() != "responseformat"
             }
 
-    monkeypatch.setattr(verifying, "register", lambda session: session.dataSource.register(Connector))
+    monkeypatch.setattr(sessions, "register", lambda session: session.dataSource.register(Connector))
     profile = tmp_path / "profile.share"
     profile.write_text(server.profile)
     options = replace(FAST, connector=True)

@@ -15,10 +15,11 @@ from gateway.spark.operations.fleet_history import Survey
 from gateway.spark.operations.fleet_page import html as fleet_html
 from gateway.spark.targets import Target
 from gateway.spark.verify import history, textfile
+from gateway.spark.verify.errors import described
 from gateway.spark.verify.history import Proof, Run, subject_of
 from gateway.spark.verify.page import html
 from gateway.spark.verify.report import junit, result_rows
-from gateway.spark.verify.tables import OUTCOMES, Check, TableResult, VerifyOptions, _described
+from gateway.spark.verify.results import OUTCOMES, Check, TableResult, VerifyOptions
 
 MIB = 1 << 20
 RUN_AT = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
@@ -198,8 +199,8 @@ def test_the_error_of_a_java_method_is_its_cause() -> None:
         "\t\tat org.apache.spark.sql.Dataset.load(Dataset.scala:1)\n"
         "\t\t... 21 more\n"
     )
-    described = _described(error, VerifyOptions(shown_rows=1))
-    assert described == "java.io.FileNotFoundException: File file:/gone does not exist"
+    cause = "java.io.FileNotFoundException: File file:/gone does not exist"
+    assert described(error, has_values=True) == cause
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -1,0 +1,26 @@
+"""Describes errors of Spark in one line for reports, with or without the values that messages quote."""
+
+import re
+
+from pyspark.errors import PySparkException
+
+_EXCEPTION_LINE = re.compile(r"[\w.]*[A-Z]\w+: ")
+# Beginnings of lines without the cause: stack frames, and lines that Py4J and Spark add.
+_FRAMES = ("at ", "File ", "^", "Traceback", "Suppressed: ", "An error occurred while calling ")
+
+
+def described(error: BaseException, *, has_values: bool) -> str:
+    """Describe an error. Without values only by its kind, because messages quote values."""
+    if has_values:
+        return _first_lines(error)
+    # The brackets in the message are not used: a value may look the same.
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    return " ".join([type(error).__name__, *([condition] if condition else [])])
+
+
+def _first_lines(error: BaseException) -> str:
+    """Return the relevant lines of an error: Spark's messages contain stack traces of other processes."""
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(_FRAMES)]
+    causes = [line for line in telling if _EXCEPTION_LINE.match(line)]
+    return " | ".join(dict.fromkeys([*telling[:1], *causes[-2:]])) or type(error).__name__

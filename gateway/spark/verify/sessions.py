@@ -1,0 +1,41 @@
+"""The sessions of one Spark in which tables are compared, for tables of few and of many rows."""
+
+from threading import Lock
+
+from pyspark.sql import SparkSession
+
+from gateway.spark.session import session_like
+from gateway.spark.source import register
+
+# Compiled, each plan and each schema costs more than its few rows save.
+_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # The texts of plans are made for the web interface, which a table's few seconds need not fill.
+    "spark.sql.maxPlanStringLength": "1000",
+    # Hash rows above a union, in one expression, and not in a copy of it for each of its DataFrames.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion",
+}
+
+
+class Sessions:
+    """Sessions of one Spark in the time zone in which values are sent as text, made when they are needed."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._making = Lock()
+        self._made: dict[bool, SparkSession] = {}
+
+    def get(self, *, has_few_rows: bool) -> SparkSession:
+        """Return the session for tables of few or of many rows."""
+        with self._making:
+            if has_few_rows not in self._made:
+                settings = {"spark.sql.session.timeZone": "UTC", **(_FEW_ROWS if has_few_rows else {})}
+                session = session_like(self._spark, settings)
+                register(session)
+                self._made[has_few_rows] = session
+            return self._made[has_few_rows]
