@@ -28,6 +28,7 @@ from support.waiting import wait_until
 
 from gateway import config
 from gateway.config import Projection
+from gateway.spark import cli
 from gateway.spark.project import changes as changing
 from gateway.spark.project.job import Job, NotProved, Options, Outcome, Target
 from gateway.spark.project.lock import LOCK_FILE, Locked, locked
@@ -612,3 +613,17 @@ def test_many_projections_of_one_source_are_kept_in_parallel(kept: Kept) -> None
     assert [outcome.how for outcome in outcomes[:2]] == ["whole"] * 2
     assert sum(outcome.rows for outcome in outcomes) == 200
     assert outcomes[2].error == "the source is not a Delta table"
+
+
+def test_the_command_writes_a_page_of_what_is_published(kept: Kept, tmp_path: Path) -> None:
+    root, page = kept.target.root, tmp_path / "projections.html"
+    assert cli.main(["project", "-c", str(kept.file), "--html", str(page)]) == 0
+    rows = kept.spark.read.format("delta").load(root).count()
+    assert f"1 projections, {rows} rows: all are up to date. {rows} rows were changed." in page.read_text()
+    kept.rule["where"] = "gone > 1"
+    assert kept.target.root != root
+    assert cli.main(["project", "-c", str(kept.file), "--html", str(page)]) == 1
+    text = page.read_text()
+    assert "1 of 1 projections failed" in text
+    # The directory of the former rule.
+    assert root in text
