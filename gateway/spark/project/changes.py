@@ -1,4 +1,4 @@
-"""Brings the work table up to date by the changed rows of its source.
+"""Brings the work table up to date by many changed rows of its source.
 
 In: rows that the rule makes of the source's inserted and deleted rows. Out: commits of the work table that
 remove rows by deletion vectors and add files. Rows are a bag: equal rows are interchangeable, so a row needs
@@ -19,7 +19,7 @@ from gateway.spark.verify.compare import quoted
 from gateway.spark.verify.digest import EMPTY, SEEDS, Digest, digest_columns, row_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 MAX_LISTED_HASHES = 5000
 """More rows to remove are joined with the table instead of listed in the condition."""
 
-_HASHES = ("_hash_0", "_hash_1")
+HASHES = ("_hash_0", "_hash_1")
+ROW = "row"
 
 
 class Disagreement(Exception):
@@ -66,7 +67,7 @@ def apply_changes(
     removed = work.changes(base + 1, removal).persist()
     try:
         gone = _counted(removed.where(f.col(CHANGE_TYPE) == "delete"), f.lit(1))
-        both = net.unionByName(gone).groupBy(*_HASHES)
+        both = net.unionByName(gone).groupBy(*HASHES)
         _add(work, both.agg(f.sum("n").alias("n"), f.first("row").alias("row")))
         step("added")
         inserted, deleted = signed_digest(removed)
@@ -87,27 +88,38 @@ def signed_digest(changed: DataFrame) -> tuple[Digest, Digest]:
     return by_type.get("insert", EMPTY), by_type.get("delete", EMPTY)
 
 
+def with_hashes(rows: DataFrame, *beside: Column) -> DataFrame:
+    """Return columns `beside` rows, their hashes and the `row`, after `_change_type` if they have one."""
+    schema = rows.drop(CHANGE_TYPE).schema
+    row = f.struct(*(f.col(quoted(name)) for name in schema.names)).alias(ROW)
+    hashes = [row_hash(schema, seed).alias(name) for name, seed in zip(HASHES, SEEDS, strict=True)]
+    kind = [f.col(CHANGE_TYPE)] if CHANGE_TYPE in rows.columns else []
+    return rows.select(*kind, *beside, *hashes, row)
+
+
+def copies(counted: DataFrame) -> DataFrame:
+    """Return each `row` as often as its number `n` says, which is positive."""
+    repeated = counted.withColumn("copy", f.explode(f.sequence(f.lit(1), f.col("n").cast("int"))))
+    return repeated.select(f"{ROW}.*")
+
+
 def _counted(rows: DataFrame, number: Column) -> DataFrame:
     """Return each different row with the sum of a number."""
-    names: Sequence[str] = [name for name in rows.columns if name != CHANGE_TYPE]
-    plain = rows.select(*(f.col(quoted(name)) for name in names))
-    beside = [number.alias("_number"), f.struct(*(f.col(quoted(name)) for name in names)).alias("_row")]
-    hashes = [row_hash(plain.schema, seed).alias(name) for name, seed in zip(_HASHES, SEEDS, strict=True)]
-    counted = rows.select(*hashes, *beside).groupBy(*_HASHES)
-    return counted.agg(f.sum("_number").alias("n"), f.first("_row").alias("row"))
+    counted = with_hashes(rows, number.alias("_number")).groupBy(*HASHES)
+    return counted.agg(f.sum("_number").alias("n"), f.first(ROW).alias(ROW))
 
 
 def _remove(spark: SparkSession, work: TableLog, rows: DataFrame) -> None:
     """Remove all rows with the first hash of one of `rows`. Another row of that hash is added again later."""
     table = DeltaTable.forPath(spark, work.root)
-    hashes = rows.select(_HASHES[0]).distinct()
+    hashes = rows.select(HASHES[0]).distinct()
     listed = [row[0] for row in hashes.limit(MAX_LISTED_HASHES + 1).collect()]
     if not listed:
         return
     version = work.latest()
     own_hash = row_hash(version.schema, SEEDS[0])
     if len(listed) > MAX_LISTED_HASHES:
-        table.merge(hashes, own_hash == f.col(_HASHES[0])).whenMatchedDelete().execute()
+        table.merge(hashes, own_hash == f.col(HASHES[0])).whenMatchedDelete().execute()
         return
     found = conditions(rows.select("row.*"), version.partitions)
     table.delete(all_of([*found, own_hash.isin(listed)]))
@@ -122,7 +134,6 @@ def _add(work: TableLog, counted: DataFrame) -> None:
             return
         if fewest < 0:
             raise Disagreement
-        copies = rows.withColumn("copy", f.explode(f.sequence(f.lit(1), f.col("n").cast("int"))))
-        copies.select("row.*").write.format("delta").mode("append").save(work.root)
+        copies(rows).write.format("delta").mode("append").save(work.root)
     finally:
         rows.unpersist()

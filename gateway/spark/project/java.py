@@ -37,9 +37,39 @@ def condition_of(filtered: DataFrame) -> Any:
     return filtered._jdf.queryExecution().analyzed().condition()
 
 
+def dataset(rows: DataFrame) -> Any:
+    """Return a DataFrame as Java sees it."""
+    return rows._jdf
+
+
+def companion(package: Any, name: str) -> Any:
+    """Return the object beside a class of Scala."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")
+
+
+@contextmanager
+def active(spark: SparkSession) -> Iterator[None]:
+    """Make a session the one whose settings Delta takes, in this thread, within the block."""
+    sessions = classes(spark).org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session(spark))
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
 def frame(found: Any, spark: SparkSession) -> DataFrame:
     """Return a DataFrame of Java as one of Python."""
     return DataFrame(found, spark)
+
+
+def pair(found: Any) -> tuple[Any, Any]:
+    """Return a pair of Scala."""
+    return found._1(), found._2()
 
 
 def none(spark: SparkSession) -> Any:

@@ -21,11 +21,19 @@ from pyspark.errors import PySparkException
 
 from gateway.config.projections import WORK_DIRECTORY
 from gateway.spark.project.actions import WORK_PROPERTIES, fold
-from gateway.spark.project.changes import Disagreement, apply_changes, net_changes, signed_digest
+from gateway.spark.project.changes import (
+    Disagreement,
+    Written,
+    apply_changes,
+    net_changes,
+    signed_digest,
+)
+from gateway.spark.project.few import Changed, apply_few, few_changes
 from gateway.spark.project.lock import locked
 from gateway.spark.project.record import RECORD_FIELD, Record, difference, stamp
 from gateway.spark.project.rule import check_rule, clean_schema, projected
-from gateway.spark.project.table_log import CHANGE_TYPE, TableLog
+from gateway.spark.project.table_log import TableLog
+from gateway.spark.project.transaction import NotMarked
 from gateway.spark.verify.compare import quoted
 from gateway.spark.verify.digest import Digest, digest
 
@@ -257,7 +265,7 @@ class Job:
                 try:
                     found = self._by_changes(outcome, base, source, record)
                     return self._publish(outcome, base, source, found, record)
-                except (Disagreement, NotProved):
+                except (Disagreement, NotMarked, NotProved):
                     reason = "the changes did not lead to what the rule makes of the source"
                 except _UNREADABLE as error:
                     reason = f"the source's changes cannot be read ({kind_of(error)})"
@@ -295,16 +303,14 @@ class Job:
 
     def _by_changes(self, outcome: Outcome, base: int, source: Version, record: Record) -> _Proved:
         """Apply the source's changes to the work table and prove them."""
-        changed = self._source.changes(record.source_version + 1, source.number)
-        rows = projected(changed, self.target.projection, beside=(CHANGE_TYPE,)).persist()
-        net = net_changes(rows).persist()
-        try:
-            inserted, deleted = signed_digest(rows)
-            expected = difference(inserted, deleted)
-            written = apply_changes(self.spark, self._work, base, net, self._step)
-        finally:
-            net.unpersist()
-            rows.unpersist()
+        source_rows = self._source.changes(record.source_version + 1, source.number)
+        changed = Changed(source_rows, self.target.projection)
+        few = few_changes(changed)
+        if few is not None:
+            expected = few.digest
+            written = apply_few(self.spark, self._work, base, few, self._step)
+        else:
+            expected, written = self._by_many(base, changed.rows())
         change = difference(written.inserted, written.deleted)
         if change != expected:
             raise NotProved("the changed rows differ from those of the source")
@@ -316,6 +322,17 @@ class Job:
         ):
             raise NotProved("the rows differ from those of the source")
         return _Proved(found, version, written.commits)
+
+    def _by_many(self, base: int, rows: DataFrame) -> tuple[Digest, Written]:
+        """Apply changed rows; return the digest that they should change, and what was written."""
+        rows = rows.persist()
+        net = net_changes(rows).persist()
+        try:
+            inserted, deleted = signed_digest(rows)
+            return difference(inserted, deleted), apply_changes(self.spark, self._work, base, net, self._step)
+        finally:
+            net.unpersist()
+            rows.unpersist()
 
     def _whole(self, outcome: Outcome, base: int, source: Version) -> _Proved:
         """Write all rows and prove them."""

@@ -40,9 +40,20 @@ Ended = Callable[[Outcome], None]
 _RULE = re.compile(r"[0-9a-f]{32}")
 """The name of a rule's directory."""
 
-LOCAL_SETTINGS = {
+_JAVA_OPTIONS = [
     # Spark's classes outgrow the first size of the metaspace, each time with a collection of the whole heap.
-    "spark.driver.extraJavaOptions": "-XX:MetaspaceSize=256m -XX:+UseParallelGC",
+    "-XX:MetaspaceSize=256m",
+    "-XX:+UseParallelGC",
+    # 40 times Java's own numbers: the optimizing compiler is for loops over rows, and not for the plans of a
+    # run, on which it would spend more than the update itself needs.
+    "-XX:Tier4InvocationThreshold=200000",
+    "-XX:Tier4MinInvocationThreshold=24000",
+    "-XX:Tier4CompileThreshold=600000",
+    "-XX:Tier4BackEdgeThreshold=1600000",
+]
+
+LOCAL_SETTINGS = {
+    "spark.driver.extraJavaOptions": " ".join(_JAVA_OPTIONS),
     # Columns of whole files are read to find few rows.
     "spark.sql.columnVector.offheap.enabled": "true",
     # The plans are small and many; each that is looked at again is compiled again.

@@ -22,7 +22,7 @@ from gateway.spark.verify.compare import quoted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
 
 _MAX_COLUMNS = 32
 """Delta has statistics of as many columns."""
@@ -60,8 +60,10 @@ class _Values:
         """Return a condition that is true for intervals around these values."""
         starts = [0, *_after_widest_gaps(self.places, most - 1)]
         ends = [*starts[1:], len(self.literals)]
+        name = quoted(self.name)
         bounds = [
-            f"({quoted(self.name)} BETWEEN {self.literals[start]} AND {self.literals[end - 1]})"
+            # Delta skips no file by a BETWEEN that Spark's optimizer has not seen.
+            f"({name} >= {self.literals[start]} AND {name} <= {self.literals[end - 1]})"
             for start, end in zip(starts, ends, strict=True)
         ]
         return self._or_null(" OR ".join(bounds))
@@ -73,18 +75,49 @@ class _Values:
         return f.expr(f"({condition}) OR {column} IS NULL" if self.has_null else condition)
 
 
+@dataclass(frozen=True)
+class Search:
+    """Conditions that all rows fulfil: `bounds`, by which files are skipped, and `among`, if there is any."""
+
+    bounds: list[Column]
+    among: Column | None
+
+    @property
+    def all(self) -> list[Column]:
+        """Return all conditions."""
+        return self.bounds if self.among is None else [*self.bounds, self.among]
+
+
 def conditions(rows: DataFrame, partitions: Sequence[str]) -> list[Column]:
     """Return conditions that all rows fulfil. The rows are collected: give few."""
-    fields = [field for field in rows.schema.fields if _is_comparable(field.dataType)][:_MAX_COLUMNS]
-    found = rows.select(*map(_collected, fields)).collect() if fields else []
-    listed = [_values(field, place, found) for place, field in enumerate(fields)]
+    columns = searched(rows.schema)
+    return search(rows.schema, rows.select(*columns).collect() if columns else [], partitions).all
+
+
+def searched(schema: t.StructType, row: str | None = None) -> list[Column]:
+    """Return the columns of a schema that `search` looks at; those of a column `row` where one is given."""
+    fields = _fields(schema)
+    if row is None:
+        return [_collected(f.col(quoted(field.name)), field) for field in fields]
+    return [_collected(f.col(row).getField(field.name), field) for field in fields]
+
+
+def _fields(schema: t.StructType) -> list[t.StructField]:
+    return [field for field in schema.fields if _is_comparable(field.dataType)][:_MAX_COLUMNS]
+
+
+def search(schema: t.StructType, rows: Sequence[Sequence[Any]], partitions: Sequence[str]) -> Search:
+    """Return conditions that all rows fulfil, of which each is given by its `searched` columns."""
+    listed = [_values(field, place, rows) for place, field in enumerate(_fields(schema))]
     columns = [one for one in listed if one is not None]
     inner = [one for one in columns if one.name not in partitions]
     # Numbers are compared faster than texts, so they come first where both tell rows apart.
     telling = max(inner, key=lambda one: (len(one.literals), not one.is_text), default=None)
     bounds = [one.among() for one in columns if one.name in partitions]
     bounds += [one.within(1) for one in inner if not one.is_text and one is not telling]
-    return bounds if telling is None else [*bounds, telling.within(_MAX_INTERVALS), telling.among()]
+    if telling is None:
+        return Search(bounds, None)
+    return Search([*bounds, telling.within(_MAX_INTERVALS)], telling.among())
 
 
 def all_of(conditions: Sequence[Column]) -> Column:
@@ -96,9 +129,8 @@ def _is_comparable(kind: t.DataType) -> bool:
     return type(kind) in _SUFFIXES or kind in (t.DateType(), t.TimestampType(), t.StringType())
 
 
-def _collected(field: t.StructField) -> Column:
+def _collected(column: Column, field: t.StructField) -> Column:
     """Return a value as Python holds it without loss: times as numbers, and texts that are not long."""
-    column = f.col(quoted(field.name))
     match field.dataType:
         case t.DateType():
             return f.unix_date(column)
@@ -109,7 +141,7 @@ def _collected(field: t.StructField) -> Column:
     return column
 
 
-def _values(field: t.StructField, place: int, rows: list[Row]) -> _Values | None:
+def _values(field: t.StructField, place: int, rows: Sequence[Sequence[Any]]) -> _Values | None:
     """Return the values of a column; None where one of them has no literal."""
     found = {row[place] for row in rows}
     ordered = sorted(found - {None})

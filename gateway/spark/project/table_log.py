@@ -61,6 +61,11 @@ class TableLog:
         self._log = self._delta.DeltaLog.forTable(java.session(spark), root)
         self._none = java.none(spark)
 
+    @property
+    def log(self) -> Any:
+        """Return the log as Delta's Java classes see it."""
+        return self._log
+
     def latest(self) -> Version:
         """Return the latest version."""
         return _version(self._log.update(False, self._none, self._none))
@@ -98,7 +103,7 @@ class TableLog:
     def rows(self, number: int, files: Iterable[Action]) -> DataFrame:
         """Return the rows of some files of a version, without those of their deletion vectors. Lazy."""
         actions = java.sequence(
-            self._spark, (self._delta.actions.Action.fromJson(_as_added(file)) for file in files)
+            self._spark, (self._delta.actions.Action.fromJson(as_added(file)) for file in files)
         )
         found = self._log.createDataFrame(self._snapshot(number), actions, False, self._none)
         return java.frame(found, self._spark)
@@ -185,7 +190,7 @@ def _version(snapshot: Any) -> Version:
     return Version(number, str(snapshot.metadata().id()), schema, tuple(filter(None, partitions)))
 
 
-def _as_added(file: Action) -> str:
+def as_added(file: Action) -> str:
     """Return an `add` or `remove` as the text of an `add`, with what is needed to read the file."""
     needed = ("path", "partitionValues", "size", "deletionVector")
     add: Action = {"partitionValues": {}, "size": 0, "modificationTime": 0, "dataChange": False}

@@ -1,0 +1,205 @@
+"""Brings the work table up to date by few changed rows, which are counted in one process.
+
+In: rows that the rule makes of the source's inserted and deleted rows. Out: one commit of the work table that
+removes rows by their places in its files, and adds files. Rows are a bag: of equal rows as many are removed
+as the changes say, whichever these are. The files of the source are read for the hashes of the changed rows,
+and once more for the rows to add; the files of the table that may have the rows to remove are read once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+from gateway.spark.project.actions import fold
+from gateway.spark.project.changes import (
+    HASHES,
+    ROW,
+    Disagreement,
+    Written,
+    copies,
+    net_changes,
+    with_hashes,
+)
+from gateway.spark.project.rule import projected
+from gateway.spark.project.search import Search, all_of, search, searched
+from gateway.spark.project.table_log import CHANGE_TYPE
+from gateway.spark.project.transaction import Transaction, files_added
+from gateway.spark.verify.digest import EMPTY, SEEDS, Digest, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from gateway.config.projections import Projection
+    from gateway.spark.project.table_log import TableLog
+
+MAX_ROWS = 5000
+"""More changed rows are counted and joined with the table by Spark."""
+
+Hashes = tuple[int, int]
+
+INSERT, DELETE = "insert", "delete"
+"""Values of `_change_type`."""
+
+_WORD = 1 << 64
+_PLACE = "place"
+
+
+@dataclass(frozen=True)
+class Changed:
+    """The rows that a projection makes of the changed rows of its source."""
+
+    source: DataFrame
+    projection: Projection
+
+    def rows(self) -> DataFrame:
+        """Return all of them with `_change_type`. Lazy."""
+        return projected(self.source, self.projection, beside=(CHANGE_TYPE,))
+
+    def of_kind(self, kind: str) -> DataFrame:
+        """Return the inserted or the deleted ones: other files are not read. Lazy."""
+        return projected(self.source.where(f.col(CHANGE_TYPE) == kind), self.projection)
+
+
+@dataclass(frozen=True)
+class FewChanges:
+    """Changed rows, by their hashes.
+
+    Attributes:
+        changed: the changed rows, read when they are needed.
+        net: by how many the number of equal rows changes; not of those whose number does not.
+        searched: of removed rows, the columns by which the table is searched; none searches all of it.
+        are_plain: whether the rows to add are just the inserted ones.
+
+    """
+
+    changed: Changed
+    net: Mapping[Hashes, int]
+    searched: Sequence[Sequence[Any]] = ()
+    are_plain: bool = False
+
+    @property
+    def digest(self) -> Digest:
+        """Return the digest of the rows to add without those to remove."""
+        return digest_of(self.net)
+
+    @property
+    def removed(self) -> dict[Hashes, int]:
+        """Return how many rows are to be removed."""
+        return {hashes: -number for hashes, number in self.net.items() if number < 0}
+
+    @property
+    def added(self) -> dict[Hashes, int]:
+        """Return how many rows are to be added."""
+        return {hashes: number for hashes, number in self.net.items() if number > 0}
+
+    def rows_to_add(self) -> DataFrame:
+        """Return the rows to add. Lazy."""
+        if self.are_plain:
+            return self.changed.of_kind(INSERT).coalesce(1)
+        if max(self.added.values()) == 1:
+            inserted = with_hashes(self.changed.of_kind(INSERT)).where(_is_among(self.added))
+            return inserted.groupBy(*HASHES).agg(f.first(ROW).alias(ROW)).select(f"{ROW}.*")
+        rows = with_hashes(self.changed.rows()).where(_is_among(self.added))
+        return copies(net_changes(rows.select(CHANGE_TYPE, f"{ROW}.*")).where("n > 0"))
+
+
+def few_changes(changed: Changed) -> FewChanges | None:
+    """Count changed rows; None if more than `MAX_ROWS` are to be added and removed."""
+    rows = changed.rows()
+    columns = searched(rows.drop(CHANGE_TYPE).schema, ROW)
+    hashed = with_hashes(rows)
+    found = hashed.select(CHANGE_TYPE, *HASHES, *columns).limit(MAX_ROWS + 1).collect()
+    if len(found) <= MAX_ROWS:
+        inserted = Counter((row[1], row[2]) for row in found if row[0] == INSERT)
+        deleted = [row for row in found if row[0] != INSERT]
+        counts = Counter(inserted)
+        counts.subtract((row[1], row[2]) for row in deleted)
+        net = {hashes: number for hashes, number in counts.items() if number}
+        are_plain = all(net.get(hashes) == number for hashes, number in inserted.items())
+        return FewChanges(changed, net, [row[3:] for row in deleted], are_plain)
+    # A file that is written anew has most of its rows on both sides.
+    sign = f.when(f.col(CHANGE_TYPE) == INSERT, 1).otherwise(-1)
+    counted = hashed.groupBy(*HASHES).agg(f.sum(sign).alias("n")).where("n <> 0")
+    net = {(row[0], row[1]): row[2] for row in counted.limit(MAX_ROWS + 1).collect()}
+    if sum(map(abs, net.values())) > MAX_ROWS:
+        return None
+    few = FewChanges(changed, net)
+    if not few.removed:
+        return few
+    removed = with_hashes(changed.of_kind(DELETE)).where(_is_among(few.removed)).select(*columns)
+    found = removed.limit(MAX_ROWS + 1).collect()
+    return replace(few, searched=found) if len(found) <= MAX_ROWS else few
+
+
+def apply_few(
+    spark: SparkSession, work: TableLog, base: int, few: FewChanges, step: Callable[[str], None]
+) -> Written:
+    """Change the work table's version `base`. Raises Disagreement and NotMarked.
+
+    The digests are of the rows that were read at the places which the commit removes, and of those that are
+    read from the files that it adds.
+    """
+    transaction = Transaction(spark, work)
+    if transaction.version != base:
+        raise Disagreement
+    removed = few.removed
+    places = _places(transaction, work, few) if removed else {}
+    if places:
+        transaction.remove(places)
+    step("removed")
+    if few.added:
+        transaction.add(few.rows_to_add())
+    transaction.commit()
+    step("added")
+    version = work.latest().number
+    commits = work.commits(base + 1, version)
+    added = files_added(spark, work, fold(commits), places)
+    inserted = digest(work.rows(version, added)) if added else EMPTY
+    return Written(commits, inserted, digest_of(removed))
+
+
+def digest_of(numbers: Mapping[Hashes, int]) -> Digest:
+    """Return the digest of a bag of rows, given as the numbers of equal ones by their hashes."""
+    xors, sums = [0] * len(SEEDS), [0] * len(SEEDS)
+    for hashes, number in numbers.items():
+        for place, word in enumerate(hashes):
+            xors[place] ^= word % _WORD if number % 2 else 0
+            sums[place] += number * word
+    return Digest(sum(numbers.values()), tuple(xors), tuple(one % _WORD for one in sums))
+
+
+def _places(transaction: Transaction, work: TableLog, few: FewChanges) -> dict[str, list[int]]:
+    """Find as many rows as are to be removed. Raises Disagreement if there are fewer."""
+    version, left = work.latest(), few.removed
+    found = Search([], None)
+    if few.searched:
+        found = search(version.schema, few.searched, version.partitions)
+    rows = transaction.candidates(found.bounds)
+    if found.all:
+        rows = rows.where(all_of(found.all))
+    metadata = rows.metadataColumn("_metadata")
+    place = f.struct(metadata.getField("file_path"), metadata.getField("row_index")).alias(_PLACE)
+    placed = with_hashes(rows, place).where(_is_among(left))
+    # Of many equal rows no more are collected than any of the rows may have to lose.
+    number = f.row_number().over(Window.partitionBy(*HASHES).orderBy(_PLACE))
+    numbered = placed.select(*HASHES, f"{_PLACE}.*", number.alias("number"))
+    places: dict[str, list[int]] = defaultdict(list)
+    for first, second, path, index, _ in numbered.where(f.col("number") <= max(left.values())).collect():
+        if left.get((first, second), 0) > 0:
+            left[first, second] -= 1
+            places[path].append(index)
+    if any(left.values()):
+        raise Disagreement
+    return {transaction.path(name): indexes for name, indexes in places.items()}
+
+
+def _is_among(wanted: Iterable[Hashes]) -> Column:
+    """Return whether the first hash of a row is that of one of some rows."""
+    return f.expr(f"{HASHES[0]} IN ({', '.join(f'{first}L' for first in {one[0] for one in wanted})})")
