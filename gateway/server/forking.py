@@ -88,6 +88,8 @@ def fork_workers(
     no further process, the workers so far are returned.
     """
     limits, forked = LimitsFile(len(listeners)), list[ForkedWorker]()
+    # Where it is ignored, as some launchers leave it, the system forgets how a worker has ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # What is in memory here stays as it is: collections would write to pages that are common.
     gc.freeze()
     for index, listener in enumerate(listeners):

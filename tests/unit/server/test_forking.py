@@ -159,6 +159,8 @@ def sockets():
     found = (os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.exists())
     return sorted(one for one in found if one.startswith("socket:"))
 
+# As the launcher may have left it.
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 admin, listeners = socket.socket(), bind("127.0.0.1", 0, 3)
 before = sockets()
 forked = fork_workers(listeners, [admin], lambda: os.environ.pop("HOME", None))
