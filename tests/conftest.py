@@ -73,7 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if JVM & {*getattr(item, "fixturenames", ())} or item.path.parent.name == "spark":
+        path = item.path.relative_to(TESTS).as_posix()
+        if JVM & {*getattr(item, "fixturenames", ())} or path.startswith("integration/spark/"):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(SPARK_TEST_SECONDS))
             # py4j leaves its sockets to the garbage collector.
@@ -84,7 +85,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.clone)
         if "tests/deploy/" in item.path.as_posix():
             item.add_marker(pytest.mark.deploy)
-        path = item.path.relative_to(TESTS).as_posix()
         if path.startswith(ALONE):
             item.add_marker(pytest.mark.alone)
         if SHARED_SERVERS & used_names(item):

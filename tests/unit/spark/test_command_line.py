@@ -42,6 +42,7 @@ def run(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.processes
 def test_a_missing_java_is_one_line(tmp_path: Path) -> None:
     done = run("generate", tmp_path / "t", JAVA_HOME="", PATH=str(tmp_path))
     assert done.returncode == 1
@@ -49,6 +50,7 @@ def test_a_missing_java_is_one_line(tmp_path: Path) -> None:
     assert "Java 17 or later is needed" in line
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("version", "enough"), [("11.0.2", False), ("17.0.1", True), ("21", True)])
 def test_an_old_java_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, enough: bool
@@ -65,6 +67,7 @@ def test_an_old_java_is_named(
         check_java()
 
 
+@pytest.mark.spark  # needs Java
 def test_without_the_network_one_line_names_the_option_for_jars(tmp_path: Path) -> None:
     away = " ".join(
         [

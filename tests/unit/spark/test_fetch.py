@@ -158,6 +158,7 @@ def test_a_range_of_versions_is_listed_again_as_it_was(answers: Answers) -> None
         assert origin.refresh_queries() == (query,)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("history", [True, False])
 def test_a_plan_is_read_after_its_urls_and_refresh_token_expired(
     demo_tables: Path, tmp_path: Path, history: bool

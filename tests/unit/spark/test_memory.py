@@ -52,6 +52,7 @@ def server() -> Iterator[PlainServer]:
     serving.close()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("groups", [8, 1], ids=["several row groups", "one row group"])
 def test_a_file_is_not_held_whole(server: PlainServer, tmp_path: Path, groups: int) -> None:
     path = tmp_path / "large.parquet"

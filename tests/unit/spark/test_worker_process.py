@@ -7,6 +7,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 WORKER = """
 import gc, importlib, json, sys
 from zipimport import zipimporter
@@ -49,6 +51,7 @@ def run_worker(tmp_path: Path, **variables: str) -> dict[str, object]:
     return found
 
 
+@pytest.mark.processes
 def test_a_reused_worker_forgets_the_archives_of_spark_alone_and_imports_from_them(tmp_path: Path) -> None:
     found = run_worker(tmp_path, SPARK_REUSE_WORKER="1")
     assert found["kept"] == [str(tmp_path / "added.zip")]
@@ -57,6 +60,7 @@ def test_a_reused_worker_forgets_the_archives_of_spark_alone_and_imports_from_th
     assert found["frozen"] > 1000
 
 
+@pytest.mark.processes
 def test_another_process_is_left_as_it_is(tmp_path: Path) -> None:
     found = run_worker(tmp_path)
     assert found["kept"] == found["before"]
