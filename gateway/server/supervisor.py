@@ -3,11 +3,11 @@
 In: a command that serves, the number of workers, and secrets for each; perhaps first workers that are forked
 already. Out: each worker is a process (spawned, never forked from a process with threads) with its own
 listening socket on the common port, a control socket to the supervisor, and the file of the limits that all
-workers share. A worker that ends is
-restarted, and what it had admitted is given back. Its listening socket stays open, so waiting connections are
-answered by the next process while the streams of other workers continue. When the next process cannot start,
-the socket is replaced by one that does not listen until a worker serves: the kernel sends new connections to
-the other workers. When the supervisor ends, the workers see the end of the control socket and drain.
+workers share. A worker that ends is restarted, and what it had admitted is given back. Its listening socket
+stays open, so waiting connections are answered by the next process while the streams of other workers
+continue. When the next process cannot start, the socket is replaced by one that does not listen until a
+worker serves: the kernel sends new connections to the other workers. When the supervisor ends, the workers
+see the end of the control socket and drain.
 """
 
 from __future__ import annotations
