@@ -61,6 +61,7 @@ def ahead(some: list[float], others: list[float]) -> float:
     return (ranks - len(others) * (len(others) + 1) / 2) / (len(some) * len(others))
 
 
+@pytest.mark.processes
 def test_response_times_do_not_distinguish_forbidden_from_absent(tmp_path):
     known = {"name": "tests", "tokens": [{"sha256": token_hash(TOKEN).hex()}], "shares": ["granted"]}
     tables = {f"t{number}": str(tmp_path / f"{number}") for number in range(50)}
