@@ -44,6 +44,9 @@ MAX_ROWS = 5000
 
 Hashes = tuple[int, int]
 
+MAX_PLACES = 100_000
+"""Of each row to remove, as many places are collected as the most frequent of them needs: so many in all."""
+
 INSERT, DELETE = "insert", "delete"
 """Values of `_change_type`."""
 
@@ -95,6 +98,11 @@ class FewChanges:
         return {hashes: -number for hashes, number in self.net.items() if number < 0}
 
     @property
+    def places(self) -> int:
+        """Return how many places of rows to remove may be collected."""
+        return len(self.removed) * max(self.removed.values(), default=0)
+
+    @property
     def added(self) -> dict[Hashes, int]:
         """Return how many rows are to be added."""
         return {hashes: number for hashes, number in self.net.items() if number > 0}
@@ -111,7 +119,7 @@ class FewChanges:
 
 
 def few_changes(changed: Changed) -> FewChanges | None:
-    """Count changed rows; None if more than `MAX_ROWS` are to be added and removed."""
+    """Count changed rows; None if they are more than `MAX_ROWS`, or have more than `MAX_PLACES`."""
     rows = changed.rows()
     columns = searched(rows.drop(CHANGE_TYPE).schema, ROW)
     hashed = with_hashes(rows)
@@ -123,7 +131,8 @@ def few_changes(changed: Changed) -> FewChanges | None:
         counts.subtract((row[1], row[2]) for row in deleted)
         net = {hashes: number for hashes, number in counts.items() if number}
         are_plain = all(net.get(hashes) == number for hashes, number in inserted.items())
-        return FewChanges(changed, net, [row[3:] for row in deleted], are_plain)
+        few = FewChanges(changed, net, [row[3:] for row in deleted], are_plain)
+        return few if few.places <= MAX_PLACES else None
     # A file that is written anew has most of its rows on both sides.
     sign = f.when(f.col(CHANGE_TYPE) == INSERT, 1).otherwise(-1)
     counted = hashed.groupBy(*HASHES).agg(f.sum(sign).alias("n")).where("n <> 0")
@@ -131,6 +140,8 @@ def few_changes(changed: Changed) -> FewChanges | None:
     if sum(map(abs, net.values())) > MAX_ROWS:
         return None
     few = FewChanges(changed, net)
+    if few.places > MAX_PLACES:
+        return None
     if not few.removed:
         return few
     removed = with_hashes(changed.of_kind(DELETE)).where(_is_among(few.removed)).select(*columns)

@@ -43,8 +43,8 @@ SETTINGS = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     # The job keeps files for a week at least. The table's property is for a longer memory of removals.
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-    # The first rows of a result are looked for in all files at once.
-    "spark.sql.limit.initialNumPartitions": "1000000",
+    # Few rows are looked for in many files at once. Each partition may give as many as are looked for.
+    "spark.sql.limit.initialNumPartitions": "32",
     **REDACTION,
 }
 
