@@ -34,7 +34,5 @@ def serve_file(path: Path, *, workers: int = 1) -> None:
     # Until the start is over there are no threads: it may fork, and each process returns from it.
     with queued_logs(is_paused=True) as log:
         start = started(path, workers=workers)
-        if start.is_forked:
-            log.forget()
         log.start()
         uvloop.run(serve(start))

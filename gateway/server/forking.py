@@ -1,10 +1,12 @@
 """The first workers of a server, forked from their supervisor before it has threads.
 
 In: the listening sockets of a process with one thread. Out: its workers, or in each of them its slot. They
-have the modules, the configuration and the rows of the database in common memory with their supervisor, so
-these are imported, parsed and read once for all workers. The threads of a process do not survive a fork, and
-the locks that they hold stay locked: a process with threads forks nothing, nor does one on a system without
-what is needed. The supervisor then spawns all workers, as it spawns each that is started again.
+have the modules, the configuration and the rows of the database from their supervisor, so these are
+imported, parsed and read once for all workers. The memory of the modules stays common for the most part; that
+of the rows does not, as each worker counts references to them while it makes its tables. The threads of a
+process do not survive a fork, and the locks that they hold stay locked: a process with threads forks nothing,
+nor does one on a system without what is needed. The supervisor then spawns all workers, as it spawns each
+that is started again.
 """
 
 from __future__ import annotations
@@ -36,19 +38,20 @@ class ForkedWorker:
     index: int
     pid: int
     control_socket: socket.socket
+    descriptor: int
+    """Of the process, readable at its end. Opened at its start: later there may be no descriptor left."""
     returncode: int | None = field(default=None, init=False)
     """As of `subprocess`: negative for a signal. None until `wait` has returned."""
 
     async def wait(self) -> int:
         """Wait until the process has ended, and return its exit code."""
         ended, loop = asyncio.Event(), asyncio.get_running_loop()
-        descriptor = os.pidfd_open(self.pid)
+        loop.add_reader(self.descriptor, ended.set)
         try:
-            loop.add_reader(descriptor, ended.set)
             await ended.wait()
         finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
+            loop.remove_reader(self.descriptor)
+            os.close(self.descriptor)
         # It does not wait: the process has ended.
         _, status = os.waitpid(self.pid, 0)  # noqa: ASYNC222
         self.returncode = os.waitstatus_to_exitcode(status)
@@ -106,11 +109,13 @@ def fork_workers(
             # A worker that had them would keep a port, or the supervisor's end of another's control socket.
             for one in (own_end, *others, *(worker.control_socket for worker in forked)):
                 one.close()
+            for worker in forked:
+                os.close(worker.descriptor)
             for one in listeners:
                 if one is not listener:
                     one.close()
             return Slot(index, len(listeners), listener, worker_end, limits.descriptor)
         worker_end.close()
         own_end.setblocking(False)
-        forked.append(ForkedWorker(index, pid, own_end))
+        forked.append(ForkedWorker(index, pid, own_end, os.pidfd_open(pid)))
     return ForkedWorkers(limits, forked)

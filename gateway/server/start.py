@@ -26,6 +26,7 @@ from gateway.server.slot import Slot
 from gateway.server.supervisor import bind
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.telemetry.clock import epoch_ms
+from gateway.telemetry.log_output import forget_lines
 
 if TYPE_CHECKING:
     import socket
@@ -45,7 +46,6 @@ class Start:
         listeners: one for each worker; empty in a worker.
         admin_listener: that of the admin API, if there is one; None in a worker.
         slot: that of a worker, with its secrets; None for a process that serves alone or supervises.
-        is_forked: whether this is a forked worker.
         reader: in a forked worker, has the rows of the database.
         forked: the first workers, if they run already.
 
@@ -57,7 +57,6 @@ class Start:
     listeners: Sequence[socket.socket] = ()
     admin_listener: socket.socket | None = None
     slot: Slot | None = None
-    is_forked: bool = False
     reader: RecipientReader | None = None
     forked: ForkedWorkers | None = None
 
@@ -97,7 +96,7 @@ def _forked(start: Start) -> Start:
     if not can_fork():
         # A driver of the database has begun a thread.
         return start
-    found = fork_workers(start.listeners, others, _leave_service_manager)
+    found = fork_workers(start.listeners, others, _become_worker)
     if isinstance(found, ForkedWorkers):
         return replace(start, forked=found)
     try:
@@ -105,7 +104,7 @@ def _forked(start: Start) -> Start:
     except ConnectionResetError:
         # The supervisor could not begin, and says why.
         raise SystemExit(1) from None
-    return Start(start.path, start.config, start.read, slot=slot, is_forked=True, reader=reader)
+    return Start(start.path, start.config, start.read, slot=slot, reader=reader)
 
 
 def _reader(config: Config) -> RecipientReader | None:
@@ -125,7 +124,8 @@ def _reader(config: Config) -> RecipientReader | None:
     return reader
 
 
-def _leave_service_manager() -> None:
-    """Let a forked worker not report to the service manager."""
+def _become_worker() -> None:
+    """Let a forked worker neither report to the service manager nor write the lines of its supervisor."""
+    forget_lines()
     for name in VARIABLES:
         os.environ.pop(name, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from contextlib import closing
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.gateway_directory import Gateway
-from support.processes import PACKAGE, children
+from support.processes import PACKAGE, children, gateway_command, package_environment
 
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.access.share_store import ShareDatabase
@@ -90,6 +91,41 @@ def test_workers_of_a_start_have_one_reading_and_a_restarted_one_its_own(place, 
         gateway.until(lambda: all(gateway.shares(tokens["carla"])[0] == 401 for _ in range(20)))
 
 
+def test_a_start_that_fails_after_the_fork_writes_its_lines_once(tmp_path):
+    gateway = Gateway(tmp_path, audit={"file": str(tmp_path)}, unknown=1)
+    done = subprocess.run(
+        gateway_command("serve", "-c", gateway.path, "--workers", "3"),
+        env=package_environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    # The pipe ends when the last worker has ended.
+    warning, reason = done.stderr.splitlines()
+    assert "unknown key gateway.unknown" in warning
+    assert (done.returncode, reason.endswith("cannot be opened: Is a directory")) == (1, True)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_start_that_waits_for_its_database_has_written_its_lines(tmp_path, workers):
+    place = DatabasePlace(tmp_path / "recipients.db")
+    gateway = Gateway(tmp_path, database=url(place), unknown=1)
+    RecipientDatabase(place, now_ms=epoch_ms).close()
+    with closing(sqlite3.connect(place.path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with subprocess.Popen(
+            gateway_command("serve", "-c", gateway.path, "--workers", str(workers)),
+            env=package_environment(),
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert "unknown key gateway.unknown" in process.stderr.readline()
+            process.terminate()
+            assert process.stderr.read() == "", "it had not given up"
+    assert process.returncode == -signal.SIGTERM
+
+
 def test_a_reader_continues_after_the_reading_that_it_takes_over(place):
     with RecipientDatabase(place, now_ms=epoch_ms) as database:
         database.add("alice", shares=["sales"])
@@ -149,15 +185,19 @@ def test_workers_are_spawned_where_nothing_can_be_forked(tmp_path, monkeypatch):
 
 
 DESCRIPTORS = """
-import asyncio, json, os, signal, socket, sys
-from pathlib import Path
+import asyncio, json, os, resource, signal, socket, sys
+from contextlib import suppress
 from gateway.server.forking import fork_workers
 from gateway.server.slot import LENGTH_BYTES, Slot
 from gateway.server.supervisor import bind
 
 def sockets():
-    found = (os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.exists())
-    return sorted(one for one in found if one.startswith("socket:"))
+    found = []
+    for one in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{one}"))
+    # Those of processes, too.
+    return sorted(one for one in found if one.startswith("socket:") or "pidfd" in one)
 
 # As the launcher may have left it.
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -182,6 +222,8 @@ async def end(worker):
     return said, await worker.wait(), worker.returncode
 
 async def main():
+    # No descriptor is left.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     return await asyncio.gather(*map(end, forked.workers))
 
 print(json.dumps([len(before), *asyncio.run(main())]))
