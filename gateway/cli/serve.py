@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import gc
 from pathlib import Path
+
+from gateway.cli.process_counts import process_count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
     parser.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="processes on one port; default 1"
+        "--workers", type=process_count, default=1, metavar="N", help="processes on one port; default 1"
     )
 
 
@@ -31,8 +34,14 @@ def serve_file(path: Path, *, workers: int = 1) -> None:
     from gateway.server.start import started  # noqa: PLC0415 - as above
     from gateway.telemetry.log_output import queued_logs  # noqa: PLC0415 - as above
 
-    # Until the start is over there are no threads: it may fork, and each process returns from it.
-    with queued_logs(is_paused=True) as log:
-        start = started(path, workers=workers)
-        log.start()
-        uvloop.run(serve(start))
+    # What the start makes lives as long as the process: collections would find nothing in it. The server
+    # enables them.
+    gc.disable()
+    try:
+        # Until the start is over there are no threads: it may fork, and each process returns from it.
+        with queued_logs(is_paused=True) as log:
+            start = started(path, workers=workers)
+            log.start()
+            uvloop.run(serve(start))
+    finally:
+        gc.enable()

@@ -16,6 +16,7 @@ import orjson
 from gateway.access.catalog import SharedTable
 from gateway.cli import sizing
 from gateway.cli.discovered_state import discovered_state
+from gateway.cli.process_counts import process_count
 from gateway.cli.sizing import Load, Need, TableSize
 from gateway.cli.storage_errors import explain_error
 from gateway.cli.text_table import text_table
@@ -26,7 +27,6 @@ from gateway.tables.native import AnswerOptions, LogError
 from gateway.tables.runtime import read_whole
 
 SAMPLED_FILES = 1000
-MOST_SERVERS = 10_000
 LIFETIME_SECONDS = 1
 UNITS = ((1024**4, "TiB"), (1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
 
@@ -62,8 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MB",
         help="megabytes a second that a client reads; default 20",
     )
-    parser.add_argument("--replicas", type=_count, default=2, metavar="N", help="servers; default 2")
-    parser.add_argument("--workers", type=_count, default=1, metavar="N", help="processes of each; default 1")
+    parser.add_argument("--replicas", type=process_count, default=2, metavar="N", help="servers; default 2")
+    parser.add_argument(
+        "--workers", type=process_count, default=1, metavar="N", help="processes of each; default 1"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -233,9 +235,3 @@ def _percent(text: str) -> float:
     if not 0 < number <= 100:  # noqa: PLR2004 - percent
         raise argparse.ArgumentTypeError(f"'{text}' is not a percentage; accepted: above 0 and up to 100")
     return number / 100
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) <= MOST_SERVERS):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 to 10000")
-    return int(text)

@@ -7,7 +7,6 @@ forks them, so that `started` returns once in each of them.
 
 from __future__ import annotations
 
-import gc
 import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -66,8 +65,6 @@ def started(path: Path, *, workers: int = 1) -> Start:
 
     Raises ConfigError, OSError (CannotListen for a busy port, ExtraMissing) and DatabaseError.
     """
-    # What the start makes lives as long as the process: collections would find nothing in it.
-    gc.disable()
     slot = Slot.of_environment(os.environ)
     # Taken before the reading, so that a change before the watch begins is noticed.
     read = stamp([path])

@@ -74,6 +74,17 @@ def test_a_duration_that_is_none_is_a_wrong_command_line(text: str) -> None:
     assert caught.value.code == 2
 
 
+@pytest.mark.parametrize("command", ["serve", "size"])
+@pytest.mark.parametrize("text", ["0", "-1", "two", "\u0662", "10000", "9" * 5000])
+def test_a_number_of_workers_that_is_none_is_a_wrong_command_line(
+    command: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_of:
+        main([command, "-c", "share.yaml", f"--workers={text}"])
+    assert exit_of.value.code == 2
+    assert "is not a number from 1 to 9999" in capsys.readouterr().err
+
+
 def test_check_opens_every_table(configuration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "-c", str(configuration)]) == 0
     printed = capsys.readouterr().out
