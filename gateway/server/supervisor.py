@@ -301,7 +301,11 @@ class Supervisor:
             asyncio.get_running_loop().sock_sendall(worker.control_socket, text)
         )
         sending.add_done_callback(worker.sent)
-        await asyncio.shield(sending)
+        # Neither cancels the line with its caller, nor the caller with the line, which ends with its worker.
+        await asyncio.wait([sending])
+        if sending.cancelled():
+            raise ConnectionResetError("the worker ended")
+        sending.result()
 
     def forward(self, number: signal.Signals) -> None:
         """Send a signal to every worker."""

@@ -156,6 +156,23 @@ async def test_a_worker_that_hangs_reads_whole_lines_afterwards():
 
 
 @pytest.mark.processes
+async def test_a_question_that_is_half_sent_ends_with_its_worker():
+    async with running(2) as (supervisor, _, restarted):
+        (worker, _) = supervisor.process_ids
+        os.kill(worker, signal.SIGSTOP)
+        asked = asyncio.ensure_future(supervisor.ask({"text": "x" * 1_000_000}, seconds=30))
+        await asyncio.sleep(0.3)
+        assert not asked.done()
+        # As at the end of the worker, unless the error of its socket comes first.
+        supervisor._workers[0].line.cancel()
+        os.kill(worker, signal.SIGKILL)
+        assert [one["index"] for one in await asyncio.wait_for(asked, 10)] == [1]
+        async with asyncio.timeout(10):
+            while restarted != [worker]:
+                await asyncio.sleep(0.02)
+
+
+@pytest.mark.processes
 async def test_all_workers_answer_on_one_port():
     async with running(2) as (supervisor, url, _):
         answers = [await ask(url) for _ in range(60)]
