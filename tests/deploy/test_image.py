@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -13,6 +15,8 @@ import pytest
 import run
 import yaml
 from support.image import DOCKERFILE, TABLES, image_settings, running_container
+from support.processes import children, gateway_command, package_environment
+from support.waiting import wait_until
 
 TOKEN = "token-of-the-image"
 TABLE = "/delta-sharing/shares/demo/schemas/default/tables/orders"
@@ -165,6 +169,31 @@ def test_the_server_answers_a_table_from_a_read_only_root_as_its_user_without_a_
     assert "Read-only file system" in write.stderr or "Permission denied" in write.stderr
     network = "import socket; socket.create_connection(('192.0.2.1', 80), 1)"
     assert "Network is unreachable" in container.run("/usr/bin/python3.11", "-c", network).stderr
+
+
+def test_a_container_that_is_stopped_while_it_starts_ends_at_once(tmp_path):
+    configuration = tmp_path / "share.yaml"
+    # Reading it waits for a writer: the start does not end by itself.
+    os.mkfifo(configuration)
+    command = gateway_command("serve", "-c", configuration)
+    # The child is process 1 of its namespace.
+    process = subprocess.Popen(
+        ["unshare", "--pid", "--fork", "--kill-child", *command], env=package_environment()
+    )
+    try:
+        wait_until(lambda: any(_catches_sigterm(child) for child in children(process.pid)))
+        for child in children(process.pid):
+            os.kill(child, signal.SIGTERM)
+        assert process.wait(20) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _catches_sigterm(process_id: int) -> bool:
+    """Return whether a process has a handler for SIGTERM."""
+    caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{process_id}/status").read_text(), re.MULTILINE)
+    return bool(caught and int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def test_the_health_check_fails_where_no_server_answers(container):
