@@ -5,7 +5,7 @@ stream, as Arrow batches. The driver lists by pages; tasks fetch and decode the 
 server of the protocol. The options are described in `ReadOptions`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import to_str
 
 from gateway.spark.read.actions import TableHead
@@ -128,13 +129,47 @@ def count_rows(spark: SparkSession, table: str, **options: Any) -> int:
     neither the columns nor the aggregate. Raises ValueError for hints, which leave rows out.
     """
     frame = spark.read.format(FORMAT).options(**options)
-    texts = {name: text for name, value in options.items() if (text := to_str(value)) is not None}
-    parsed = ReadOptions.parse({**texts, "path": table})
+    parsed = _parsed(table, options)
     parsed.check_batch()
     if parsed.hints():
         raise ValueError("a hint does not say which rows are counted: count the rows of read_where")
     counted = None if parsed.read_change_feed else count_snapshot(parsed, _load(parsed))
     return frame.load(table).count() if counted is None else counted
+
+
+def run_available_now(
+    spark: SparkSession, table: str, start: Callable[[DataFrame], StreamingQuery], **options: Any
+) -> StreamingQuery:
+    """Stream the versions that `share.schema.table` has at the call, in batches, and return the ended query.
+
+    `start` gets the stream and returns the query that it starts, without a trigger or with a processing time.
+    The query continues where its checkpoint ends. `options` are those of the format. This is
+    `Trigger.AvailableNow` for sources whose limits Spark does not know, which are all of PySpark's.
+
+    Raises ValueError for a query that ends after one batch, and Spark's StreamingQueryException.
+    """
+    parsed = _parsed(table, options)
+    parsed.check_stream()
+    if parsed.ending_version is None:
+        # A stream may start after the latest version, but not end before its start.
+        options["endingVersion"] = max(parsed.client().version(), parsed.starting_version or 0)
+    query = start(spark.readStream.format(FORMAT).options(**options).load(table))
+    try:
+        query.processAllAvailable()
+        has_ended = not query.isActive
+    finally:
+        query.stop()
+    if has_ended and query.lastProgress is not None:
+        raise ValueError(
+            "the query ended by itself, perhaps with unread files: start it without a trigger that ends it"
+        )
+    return query
+
+
+def _parsed(table: str, options: Mapping[str, Any]) -> ReadOptions:
+    """Parse options as a reader passes them to the format."""
+    texts = {name: text for name, value in options.items() if (text := to_str(value)) is not None}
+    return ReadOptions.parse({**texts, "path": table})
 
 
 class ShareReader(DataSourceReader):

@@ -4,10 +4,11 @@ In: options, and the table's head at the start of the stream. Out: partitions pe
 position of the stream: `{"version": 7, "index": 3, "snapshot": false}` is after the versions before 7 and
 the first four files of 7; without an index all of 7 is read. In a snapshot, `index` counts the files of the
 table at that version. Without a startingVersion a stream starts with the snapshot; a stream of change data
-starts with it as inserts.
+starts with it as inserts. A listing serves batches during the first half of its URLs' lifetime.
 """
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -59,6 +60,8 @@ class Offset:
         return self.index is None and not self.snapshot
 
 
+# For servers that send no expiration. Tasks renew a URL that expires earlier.
+_UNKNOWN_LIFETIME_MS = 1_200_000
 # Before the snapshot, whose version is not chosen yet.
 _UNREAD = Offset(-1, snapshot=True)
 
@@ -78,17 +81,46 @@ class _Piece:
     listing: Listing
     tasks: tuple[_Task, ...]
 
+    def is_fresh(self, listed_ms: int, now_ms: int) -> bool:
+        """Return whether a batch may begin with these URLs."""
+        ends = (one.task.file.expires_ms for one in self.tasks)
+        end = min((end for end in ends if end is not None), default=listed_ms + _UNKNOWN_LIFETIME_MS)
+        return now_ms - listed_ms < end - now_ms
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The last listing: of a snapshot, or of a range of versions."""
+
+    versions: tuple[int, int] | int
+    piece: _Piece
+    listed_ms: int
+
+    def holds(self, versions: tuple[int, int] | int) -> bool:
+        """Return whether it is of this snapshot, or contains this range."""
+        if not isinstance(self.versions, tuple) or not isinstance(versions, tuple):
+            return self.versions == versions
+        return self.versions[0] <= versions[0] and versions[1] <= self.versions[1]
+
 
 class ShareStreamReader(DataSourceStreamReader):
     """Reads new versions of a table, which must be shared with history."""
 
-    def __init__(self, options: ReadOptions, schema: t.StructType, loaded: TableHead) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: t.StructType,
+        loaded: TableHead,
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
         self._options = options
         self._schema = schema
         self._loaded = loaded
+        self._now_ms = now_ms
         self._reached: Offset | None = None
         self._is_start_checked = False
-        self._kept: tuple[tuple[int, int] | int, _Piece] | None = None
+        self._kept: _Kept | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the offset before the first version to read."""
@@ -112,11 +144,7 @@ class ShareStreamReader(DataSourceStreamReader):
             return found
         self._check_start(first)
         for piece in self._pieces(first, last, as_listed=True):
-            tasks = [
-                one.task
-                for one in piece.tasks
-                if _is_after(one.after, first) and not _is_after(one.after, last)
-            ]
+            tasks = [one.task for one in piece.tasks if _is_between(one.after, first, last)]
             found += partitions_of(self._options, piece.listing, TableShape.of(self._loaded), tasks)
         return found
 
@@ -147,7 +175,7 @@ class ShareStreamReader(DataSourceStreamReader):
         if most is None:
             return end
         for piece in self._pieces(reached, end):
-            left = [one for one in piece.tasks if _is_after(one.after, reached)]
+            left = [one for one in piece.tasks if _is_between(one.after, reached, end)]
             if len(left) > most:
                 return _boundary(left, most)
         return end
@@ -155,12 +183,12 @@ class ShareStreamReader(DataSourceStreamReader):
     def _pieces(self, first: Offset, last: Offset, *, as_listed: bool = False) -> Iterator[_Piece]:
         """Yield the listings for the offsets between two: a snapshot, a range of versions, or both.
 
-        With `as_listed` the last listed range serves, too, if it contains this one.
+        With `as_listed` the last listing serves if it contains these, whatever the age of its URLs.
         """
         after = first.version
         if first.snapshot:
             after = last.version if first.version < 0 else first.version
-            yield self._piece(after)
+            yield self._piece(after, as_listed=as_listed)
             if last.snapshot:
                 return
         start = after + (1 if first.is_whole or first.snapshot else 0)
@@ -169,12 +197,14 @@ class ShareStreamReader(DataSourceStreamReader):
 
     def _piece(self, versions: tuple[int, int] | int, *, as_listed: bool = False) -> _Piece:
         """List a snapshot or a range. The listing that found a batch's end is kept to plan the batch."""
-        kept = None if self._kept is None else self._kept[0]
-        if self._kept is None or (kept != versions and not (as_listed and _holds(kept, versions))):
-            # The next batch lists again, since URLs may expire before a backlog is read.
-            self._kept = None
-            self._kept = (versions, self._list(versions))
-        return self._kept[1]
+        now_ms = self._now_ms()
+        kept = self._kept
+        is_kept = kept is not None and kept.holds(versions)
+        if kept is None or not is_kept or not (as_listed or kept.piece.is_fresh(kept.listed_ms, now_ms)):
+            # Never two listings in memory.
+            self._kept = kept = None
+            self._kept = kept = _Kept(versions, self._list(versions), now_ms)
+        return kept.piece
 
     def _list(self, versions: tuple[int, int] | int) -> _Piece:
         if isinstance(versions, int):
@@ -245,13 +275,6 @@ class ShareStreamReader(DataSourceStreamReader):
             check_stream(self._loaded, self._options.client().head({"version": last}))
 
 
-def _holds(listed: tuple[int, int] | int | None, versions: tuple[int, int] | int) -> bool:
-    """Return whether a listed range contains another range."""
-    if not isinstance(listed, tuple) or not isinstance(versions, tuple):
-        return False
-    return listed[0] <= versions[0] and versions[1] <= listed[1]
-
-
 def _in_versions(tasks: Sequence[ReadTask], *, whole: bool) -> Iterator[_Task]:
     """Yield the tasks of a range by version and file. With `whole`, only whole versions are offsets."""
     ordered = sorted(tasks, key=lambda task: (task.file.version or 0, task.file.id, task.change_type or ""))
@@ -272,8 +295,9 @@ def _boundary(left: Sequence[_Task], most: int) -> Offset:
     return before[-1] if before else end
 
 
-def _is_after(one: Offset, other: Offset) -> bool:
-    return _order(one) > _order(other)
+def _is_between(one: Offset, first: Offset, last: Offset) -> bool:
+    """Return whether an offset is after `first` and not after `last`."""
+    return _order(first) < _order(one) <= _order(last)
 
 
 def _order(offset: Offset) -> tuple[int, int, float]:

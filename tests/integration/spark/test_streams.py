@@ -1,5 +1,6 @@
 """Streams in batches: every row once, for any batch size and after a restart."""
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from support.plain_server import PlainServer
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.reading import SharePartition
 from gateway.spark.read.streaming import Offset, ShareStreamReader
-from gateway.spark.source import register
+from gateway.spark.source import register, run_available_now
 
 pytestmark = pytest.mark.usefixtures("few_rows")
 
@@ -139,6 +140,57 @@ def test_the_trigger_splits_a_backlog_into_batches(spark: Any, server: PlainServ
     assert len(run()) == 3
     assert sorted(row[0] for row in spark.read.parquet(place).select("id").collect()) == list(range(ROWS))
     assert run() == []
+
+
+def test_what_is_available_is_read_in_batches_to_the_end_and_after_a_failure(
+    spark: Any, table: Path, tmp_path: Path
+) -> None:
+    register(spark)
+    grown = tmp_path / "t"
+    shutil.copytree(table, grown)
+    server = PlainServer({"t": grown})
+    read: list[list[int]] = []
+
+    def keep(batch: Any, number: int) -> None:
+        if number == 1 and len(read) == 1:
+            read.append([])
+            raise ValueError("the sink fails")
+        if number == 1:
+            # A version that appears meanwhile is for the next run.
+            spark.sql(f"INSERT INTO delta.`{grown}` VALUES ({ROWS}, 9)")
+        read.append(sorted(row[0] for row in batch.select("id").collect()))
+
+    def run() -> list[list[int]]:
+        def start(stream: Any) -> Any:
+            writing = stream.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            return writing.foreachBatch(keep).start()
+
+        before = len(read)
+        query = run_available_now(spark, "s.d.t", start, profile=server.profile, maxFilesPerTrigger=3)
+        assert not query.isActive
+        return read[before:]
+
+    with pytest.raises(Exception, match="the sink fails"):
+        run()
+    assert len(read) == 2
+    rest = run()
+    assert len(rest) == 2
+    assert sorted(id_ for batch in [read[0], *rest] for id_ in batch) == list(range(ROWS))
+    assert run() == [[ROWS]]
+    assert run() == []
+    server.close()
+
+
+def test_a_query_that_ends_after_one_batch_is_refused(
+    spark: Any, server: PlainServer, tmp_path: Path
+) -> None:
+    register(spark)
+
+    def start(stream: Any) -> Any:
+        return stream.writeStream.format("noop").trigger(availableNow=True).start()
+
+    with pytest.raises(ValueError, match="start it without a trigger"):
+        run_available_now(spark, "s.d.t", start, profile=server.profile, maxFilesPerTrigger=3)
 
 
 def test_a_change_feed_without_a_start_begins_with_the_table_as_inserts(

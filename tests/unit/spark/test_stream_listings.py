@@ -13,18 +13,41 @@ from gateway.spark.read.streaming import Offset, ShareStreamReader
 VERSIONS, MOST = 10, 3
 
 
-def task(version: int) -> Any:
-    return SimpleNamespace(file=SimpleNamespace(version=version, id=str(version)), change_type=None)
+MINUTE_MS = 60_000
+
+
+class Clock:
+    """`step_ms` pass with each look at the time; URLs live for `lifetime_ms`, or nobody knows."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.step_ms = 0
+        self.lifetime_ms: int | None = None
+
+    def __call__(self) -> int:
+        self.now_ms += self.step_ms
+        return self.now_ms
 
 
 @pytest.fixture
-def listed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def clock() -> Clock:
+    return Clock()
+
+
+def task(version: int, expires_ms: int | None) -> Any:
+    file = SimpleNamespace(version=version, id=str(version), expires_ms=expires_ms)
+    return SimpleNamespace(file=file, change_type=None)
+
+
+@pytest.fixture
+def listed(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> list[Any]:
     """The ranges that were listed."""
     ranges: list[Any] = []
 
     def list_range(_reader: ShareStreamReader, versions: tuple[int, int]) -> Any:
         ranges.append(versions)
-        tasks = [task(version) for version in range(versions[0], versions[1] + 1)]
+        expires_ms = None if clock.lifetime_ms is None else clock.now_ms + clock.lifetime_ms
+        tasks = [task(version, expires_ms) for version in range(versions[0], versions[1] + 1)]
         return streaming._Piece(None, tuple(streaming._in_versions(tasks, whole=False)))  # type: ignore[arg-type]
 
     monkeypatch.setattr(ShareStreamReader, "_list", list_range)
@@ -34,7 +57,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return ranges
 
 
-def test_a_batch_of_a_backlog_lists_it_once(listed: list[Any]) -> None:
+def reader(clock: Clock) -> ShareStreamReader:
     options: Any = SimpleNamespace(
         starting_version=1,
         starting_timestamp=None,
@@ -43,13 +66,37 @@ def test_a_batch_of_a_backlog_lists_it_once(listed: list[Any]) -> None:
         max_versions_per_trigger=None,
         client=lambda: SimpleNamespace(version=lambda: VERSIONS),
     )
-    reader = ShareStreamReader(options, None, None)  # type: ignore[arg-type]
-    start, read = reader.initialOffset(), []
-    while (end := reader.latestOffset()) != start:
-        read.append([one.file.version for one in reader.partitions(start, end)])
+    return ShareStreamReader(options, None, None, now_ms=clock)  # type: ignore[arg-type]
+
+
+def batches(mine: ShareStreamReader) -> list[list[int]]:
+    start, read = mine.initialOffset(), []
+    while (end := mine.latestOffset()) != start:
+        partitions: Any = mine.partitions(start, end)
+        read.append([one.file.version for one in partitions])
         start = end
-    assert read == [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10]]
-    assert listed == [(1, 10), (4, 10), (7, 10), (10, 10)]
-    again = ShareStreamReader(options, None, None)  # type: ignore[arg-type]
-    assert len(again.partitions(Offset(3).document, Offset(6).document)) == MOST
-    assert listed[-1] == (4, 6)
+    return read
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "lifetime_ms", "listings"),
+    [
+        (0, None, [(1, 10)]),
+        (0, 5 * MINUTE_MS, [(1, 10)]),
+        # The second look plans the batch; the third one, for the next batch, is after half of the lifetime.
+        (2 * MINUTE_MS, 5 * MINUTE_MS, [(1, 10), (4, 10), (7, 10), (10, 10)]),
+        (3 * MINUTE_MS, 60 * MINUTE_MS, [(1, 10)]),
+        (4 * MINUTE_MS, None, [(1, 10), (7, 10)]),
+    ],
+)
+def test_a_backlog_is_listed_again_after_half_of_the_lifetime_of_its_urls(
+    listed: list[Any], clock: Clock, step_ms: int, lifetime_ms: int | None, listings: list[Any]
+) -> None:
+    clock.step_ms, clock.lifetime_ms = step_ms, lifetime_ms
+    assert batches(reader(clock)) == [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10]]
+    assert listed == listings
+
+
+def test_a_restarted_stream_lists_the_batch_that_it_repeats(listed: list[Any], clock: Clock) -> None:
+    assert len(reader(clock).partitions(Offset(3).document, Offset(6).document)) == MOST
+    assert listed == [(4, 6)]
