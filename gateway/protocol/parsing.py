@@ -163,19 +163,19 @@ def boolean_field(fields: Mapping[str, Any], name: str) -> bool:
     return bool(value)
 
 
-def predicate_hints(fields: Mapping[str, Any]) -> tuple[str, ...]:
-    """Parse `predicateHints`, a list of SQL predicates."""
-    value = fields.get("predicateHints")
+def predicate_hints(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Parse an optional list of SQL predicates."""
+    value = fields.get(name)
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(hint, str) for hint in value):
-        raise MalformedRequest("predicateHints is a list of strings")
+        raise MalformedRequest(f"{name} is a list of strings")
     return tuple(value)
 
 
-def json_predicate_hint(fields: Mapping[str, Any]) -> str | None:
-    """Parse `jsonPredicateHints`: a string that holds JSON, or the JSON object itself."""
-    value = fields.get("jsonPredicateHints")
+def json_predicate_hint(fields: Mapping[str, Any], name: str) -> str | None:
+    """Parse an optional predicate in JSON: a string that holds JSON, or the JSON object itself."""
+    value = fields.get(name)
     if isinstance(value, dict):
         return orjson.dumps(value).decode()
-    return string_field(fields, "jsonPredicateHints") or None
+    return string_field(fields, name) or None

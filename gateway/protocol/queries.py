@@ -7,8 +7,8 @@ Unknown fields are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
 from msgspec import Struct
@@ -107,24 +107,22 @@ class TableQuery(Struct, frozen=True):
     @staticmethod
     def _parse(body: bytes) -> TableQuery:
         fields = json_object(body)
-        starting_version = integer_field(fields, "startingVersion")
-        timestamp = string_field(fields, "timestamp")
+        # Of the fields that are there, which most bodies have one or two of.
+        given = {name: parse(fields, name) for name, parse in _FIELDS.items() if name in fields}.get
         query = TableQuery(
-            at=TimeTravel(integer_field(fields, "version"), timestamp_field(timestamp, "timestamp")),
-            starting_version=starting_version,
-            ending_version=integer_field(fields, "endingVersion"),
+            at=TimeTravel(given("version"), given("timestamp")),
+            starting_version=given("startingVersion"),
+            ending_version=given("endingVersion"),
             hints=Hints(
-                predicates=predicate_hints(fields),
-                json_predicate=json_predicate_hint(fields),
+                predicates=given("predicateHints", ()),
+                json_predicate=given("jsonPredicateHints"),
                 # Some clients send 0 with every query, which means no limit.
-                limit=integer_field(fields, "limitHint") or None,
+                limit=given("limitHint") or None,
             ),
-            paging=Paging(
-                integer_field(fields, "maxFiles", minimum=1), string_field(fields, "pageToken") or None
-            ),
-            include_refresh_token=boolean_field(fields, "includeRefreshToken"),
-            refresh_token=string_field(fields, "refreshToken") or None,
-            include_historical_protocol=boolean_field(fields, "includeHistoricalProtocol"),
+            paging=Paging(given("maxFiles"), given("pageToken") or None),
+            include_refresh_token=given("includeRefreshToken", False),
+            refresh_token=given("refreshToken") or None,
+            include_historical_protocol=given("includeHistoricalProtocol", False),
         )
         query._check()
         return query
@@ -170,6 +168,22 @@ class TableQuery(Struct, frozen=True):
         }
         return [name for name, value in starts.items() if value is not None]
 
+
+_FIELDS: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = {
+    "startingVersion": integer_field,
+    "timestamp": lambda fields, name: timestamp_field(string_field(fields, name), name),
+    "version": integer_field,
+    "endingVersion": integer_field,
+    "predicateHints": predicate_hints,
+    "jsonPredicateHints": json_predicate_hint,
+    "limitHint": integer_field,
+    "maxFiles": partial(integer_field, minimum=1),
+    "pageToken": string_field,
+    "includeRefreshToken": boolean_field,
+    "refreshToken": string_field,
+    "includeHistoricalProtocol": boolean_field,
+}
+"""How each field of the body of POST .../query is parsed, in the order in which errors are found."""
 
 _table_query = lru_cache(CACHED_BODIES)(TableQuery._parse)  # noqa: SLF001 - the other half of `parse`
 

@@ -83,16 +83,15 @@ async def answer_latest(
         return WholeResponse(started.body, started.field_lines)
     answer = request.answer(started.query, started.files, reads_storage=started.key is None)
     response = await stream.send(context, answer)
+    cache = context.state.answer_cache
     if (
         started.key is not None
         and isinstance(response, WholeResponse)
+        and cache.has_room(response.body_length, now_ms=started.now_ms)
         and is_cacheable(context, body, answer)
     ):
-        context.state.answer_cache.keep(
-            started.key,
-            CachedAnswer(response.body, response.field_lines, answer.record.copy()),
-            now_ms=started.now_ms,
-        )
+        kept = CachedAnswer(response.body, response.field_lines, answer.record.copy())
+        cache.keep(started.key, kept, now_ms=started.now_ms)
     return response
 
 

@@ -33,7 +33,7 @@ from gateway.tables.open_table import LatestTable, OpenTable, metadata_id_of, ve
 from gateway.tables.visible_errors import shared_error
 from gateway.telemetry.request_record import RequestRecord
 from gateway.web.answer import Answer
-from gateway.web.content_coding import content_coding
+from gateway.web.content_coding import content_codings
 from gateway.web.context import RequestContext
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class TableRequest(Struct, frozen=True):
     ) -> R:
         """Run a call that reads the latest version: on the event loop if `at_once` returns a result."""
         try:
-            return await self.state.tables.read_latest(self.table, call, at_once)
+            return await self.state.tables.read_latest(self.opened, call, at_once)
         except BaseException:
             self.stop.cancel()
             raise
@@ -137,7 +137,7 @@ class TableRequest(Struct, frozen=True):
         """Return the query with everything that its answer depends on. Raises InvalidToken."""
         config = self.state.config
         compression = config.gateway.compression
-        coding = partial(content_coding, self.accepted_codings, self.remote, compression)
+        small_coding, large_coding = content_codings(self.accepted_codings, self.remote, compression)
         return FilesQuery(
             query=query,
             capabilities=self.capabilities,
@@ -146,8 +146,8 @@ class TableRequest(Struct, frozen=True):
             page=self._open_page(query),
             refresh=self._open_refresh(query),
             page_size=self._page_size(query.paging),
-            small_coding=coding(files=0),
-            large_coding=coding(files=compression.minimum_files),
+            small_coding=small_coding,
+            large_coding=large_coding,
             minimum_files=compression.minimum_files,
             url_seconds=config.pre_signed_url_timeout_seconds,
             timeout_seconds=config.request_timeout_seconds,

@@ -140,26 +140,24 @@ class Tables:
             raise shared_error(table, error) from None
 
     async def read_latest(
-        self,
-        table: SharedTable,
-        call: Callable[[OpenTable], R],
-        at_once: Callable[[LatestTable], R | None],
+        self, opened: OpenTable, call: Callable[[OpenTable], R], at_once: Callable[[LatestTable], R | None]
     ) -> R:
         """Run a call that reads the latest version of a table, with that version.
 
         `at_once` is called first, on the event loop. It must not block, and returns None if something has to
         be read; then `call` runs on a thread of the storage. While the storage is down, as `read`.
         """
-        opened = self.open(table)
         try:
             try:
                 latest = opened.with_latest(await self._latest(opened))
                 found = at_once(latest)
-                return await self._on_storage(table.location, call, latest) if found is None else found
+                if found is not None:
+                    return found
+                return await self._on_storage(opened.shared.location, call, latest)
             except STORAGE_IS_DOWN as error:
                 return await self._from_cache(opened, error, call)
         except _native.LogError as error:
-            raise shared_error(table, error) from None
+            raise shared_error(opened.shared, error) from None
 
     async def in_local_root(
         self, identity: str, call: Callable[Concatenate[str, P], R], *args: P.args, **kwargs: P.kwargs

@@ -19,18 +19,19 @@ CACHED_HEADER_LENGTH = 256
 _WEIGHT = re.compile(r"0(?:\.[0-9]*)?|1(?:\.0*)?")
 
 
-def content_coding(
-    accepted: str, remote: str | None, compression: Compression, *, files: int
-) -> ContentCoding:
-    """Choose the coding of an answer with that many files by its Accept-Encoding header."""
+def content_codings(
+    accepted: str, remote: str | None, compression: Compression
+) -> tuple[ContentCoding, ContentCoding]:
+    """Choose codings by an Accept-Encoding header: for fewer files than are worth one, and for others."""
     if not compression.enabled:
-        return "identity"
+        return "identity", "identity"
     codings = acceptable_codings(accepted)
-    is_skipped = compression.skip_loopback and remote is not None and _is_loopback(remote)
-    if "identity" in codings and (files < compression.minimum_files or is_skipped):
-        return "identity"
     # A client that accepts no supported coding gets the answer without one.
-    return codings[0] if codings else "identity"
+    best = codings[0] if codings else "identity"
+    if "identity" not in codings:
+        return best, best
+    is_skipped = compression.skip_loopback and remote is not None and _is_loopback(remote)
+    return "identity", "identity" if is_skipped else best
 
 
 def acceptable_codings(accepted: str) -> tuple[ContentCoding, ...]:

@@ -37,7 +37,7 @@ from gateway.tables.native import Snapshot
 from gateway.tables.registry import Tables
 from gateway.web import recorder as watch
 from gateway.web.client_address import client_address
-from gateway.web.content_coding import content_coding
+from gateway.web.content_coding import content_codings
 from gateway.web.router import Router
 
 Parse = Callable[[str], object]
@@ -127,7 +127,7 @@ HEADERS: dict[str, tuple[Parse, list[str], list[str], list[str]]] = {
     ),
     "file ids": (file_id_scheme, [""], ["delta", " ", "\t"], ["", "x"]),
     "accept-encoding": (
-        lambda text: content_coding(text, None, Compression(), files=1000),
+        lambda text: content_codings(text, None, Compression()),
         ["", "gzip;q=", "gzip;"],
         ["gzip,", ",", ";", "*;q=0.5,", "0", "9", "q=1;", " ", "1e"],
         ["", ",", "x"],
