@@ -6,6 +6,7 @@ skip fails. The absence of others' golden tables, an option, stays a skip, and s
 needs another machine, such as Debian and root, and tests of pages where no browser can be had.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from typing import Any
 import pytest
 import run
 
+if sys.dont_write_bytecode:
+    # Compiling the tests takes each process of pytest eight seconds: what it compiles is kept in the cache.
+    sys.dont_write_bytecode, sys.pycache_prefix = False, str(run.CACHE / "bytecode")
 pytest.register_assert_rewrite("support", "tables")
 pytest_plugins = [
     "support.store_fixtures",
@@ -89,6 +93,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.alone)
         if SHARED_SERVERS & used_names(item):
             item.add_marker(pytest.mark.processes)
+
+
+@pytest.hookimpl
+def pytest_collection_finish() -> None:
+    # Some million objects that live to the end: each collection of garbage would look at all of them.
+    gc.collect()
+    gc.freeze()
 
 
 def used_names(item: pytest.Item) -> set[str]:

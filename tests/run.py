@@ -427,7 +427,7 @@ def unit_tests(arguments: list[str], marks: str) -> None:
     install_gateway()
     chosen = arguments if any(word.startswith("tests/") for word in arguments) else ["tests/unit", *arguments]
     selected = f"{PLAIN} and not alone{marks}"
-    tests = [project_environment() / "pytest", "-q", "-n", "2", "-m", selected, *chosen]
+    tests = [project_environment() / "pytest", "-q", "-n", "3", "-m", selected, *chosen]
     # Tests of the S3 server skip where it was not built.
     run(*tests, variables={"DELTA_GATEWAY_NO_SKIPS": ""})
 

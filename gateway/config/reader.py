@@ -15,6 +15,7 @@ import collections.abc
 import contextlib
 import dataclasses
 import difflib
+import functools
 import logging
 import re
 import types
@@ -62,7 +63,12 @@ def camel_case(field: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
-def known_keys(section: type) -> dict[str, dataclasses.Field[Any]]:
+types_of = functools.cache(typing.get_type_hints)
+"""The types of a section's fields, evaluated once: a file may have thousands of tables."""
+
+
+@functools.cache
+def known_keys(section: type) -> Mapping[str, dataclasses.Field[Any]]:
     """Map the YAML keys of a section to its fields."""
     fields = dataclasses.fields(section)
     return {camel_case(field.name): field for field in fields if not field.metadata.get("found")}
@@ -111,7 +117,7 @@ class Reader:
         """Read a map as the dataclass `kind`."""
         if not isinstance(node, yaml.MappingNode):
             raise self.error(node, key, "expected a map of keys")
-        known, hints = known_keys(kind), typing.get_type_hints(kind)
+        known, hints = known_keys(kind), types_of(kind)
         values: dict[str, Any] = {}
         nodes: dict[str, yaml.Node] = {}
         for name, key_node, value_node in self._entries(node, key):
@@ -151,7 +157,7 @@ class Reader:
         if dataclasses.is_dataclass(hint) and isinstance(hint, type) and hint not in _SCALARS:
             text_field = getattr(hint, "TEXT_FIELD", None)
             if text_field is not None and isinstance(node, yaml.ScalarNode):
-                kind = typing.get_type_hints(hint)[text_field]
+                kind = types_of(hint)[text_field]
                 try:
                     return hint(**{text_field: self.value(kind, node, key, limits)})
                 except Invalid as invalid:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -39,6 +40,12 @@ UNUSABLE = {
 """A file of Google that is whole, and names no source that there is."""
 
 
+@cache
+def account_key() -> rsa.RSAPrivateKey:
+    """The key of the account, made once: that takes some 0.1 s."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
 @dataclass
 class GoogleIdentity:
     """One service account, its key, and the services that know it."""
@@ -46,9 +53,7 @@ class GoogleIdentity:
     storage: GoogleStorage
     """The store that accepts the tokens and the signatures."""
     email: str = EMAIL
-    key: rsa.RSAPrivateKey = field(
-        default_factory=lambda: rsa.generate_private_key(public_exponent=65537, key_size=2048), repr=False
-    )
+    key: rsa.RSAPrivateKey = field(default_factory=account_key, repr=False)
     seconds: int = 3600
     """The lifetime of a token."""
     subject_tokens: set[str] = field(default_factory=set)

@@ -52,7 +52,7 @@ class Answers:
                 pass
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        Thread(target=self.http.serve_forever, daemon=True).start()
+        Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self.http.server_port}"
 
     def client(self) -> ShareClient:

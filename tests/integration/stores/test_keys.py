@@ -67,7 +67,7 @@ def lent(versitygw: VersityGw) -> Iterator[tuple[str, datetime]]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/role", ends
         server.shutdown()

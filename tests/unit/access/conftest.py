@@ -8,6 +8,13 @@ from support.gateway_app import Clock
 from gateway.access.recipient_store import RecipientDatabase
 
 
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch):
+    """A server that follows a database sees its changes soon, so that no test waits for the next look."""
+    for name in ("POLL_SECONDS", "FILE_POLL_SECONDS", "PAUSE_SECONDS"):
+        monkeypatch.setattr(f"gateway.access.credential_store.{name}", 0.02)
+
+
 @pytest.fixture
 def clock():
     return Clock(1_700_000_000_000)

@@ -92,7 +92,7 @@ async def test_a_body_may_be_coded(client: Client, coding: str, is_chunked: bool
 async def test_a_small_body_that_unfolds_to_a_large_one_is_refused_without_being_held(
     client: Client, coding: str
 ) -> None:
-    zeros = CODINGS[coding](bytes(300 << 20))
+    zeros = CODINGS[coding](bytes(200 << 20))
     assert len(zeros) < 1 << 20
     await query(client)
     before = resident_bytes()

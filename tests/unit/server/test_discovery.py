@@ -35,6 +35,11 @@ from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import DiscoveryMetrics
 
 
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "POLL_SECONDS", 0.02)
+
+
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Path:
     """Three tables in two schemas, one of them with files."""

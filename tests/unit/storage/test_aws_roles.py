@@ -71,7 +71,7 @@ class Lending(BaseHTTPRequestHandler):
 @contextmanager
 def lending(handler: type[BaseHTTPRequestHandler] = Lending) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

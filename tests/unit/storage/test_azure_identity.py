@@ -75,6 +75,9 @@ def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Azure]:
     pair = tmp_path / "pair.pem"
     pair.write_bytes(self_signed_pair("127.0.0.1"))
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(pair))
+    # The second request follows at once.
+    at_once = {"initial_backoff": 0, "increment_base": 0, "random_jitter_range": 0}
+    monkeypatch.setattr(azure_identity, "ACCOUNT_LIMITS", azure_identity.ACCOUNT_LIMITS | at_once)
     azure = Azure()
     with serving(azure.answer, pair) as azure.service:
         azure.identities.service = azure.service

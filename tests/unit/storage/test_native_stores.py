@@ -178,7 +178,7 @@ def test_an_answer_above_the_number_of_remote_signatures_is_refused(tmp_path: Pa
     (log / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)))
     Iam.requests = 0
     server = ThreadingHTTPServer(("127.0.0.1", 0), Iam)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
 
     def signer(most: int) -> Any:
         return native().Signer.gcs(

@@ -14,6 +14,11 @@ from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.audit_record import Action, AuditRecord
 
 
+@pytest.fixture(autouse=True)
+def tries_again_soon(monkeypatch):
+    monkeypatch.setattr("gateway.telemetry.audit.RETRY_SECONDS", 0.02)
+
+
 def record(**changes):
     values = {
         "at_ms": 1_700_000_000_000,
