@@ -476,6 +476,29 @@ class Rule:
         """`properties` are the values of `recipient.NAME`. Raises ValueError for a condition that cannot be a rule."""
 
 @final
+class RowGroupFilter:
+    """The conditions of hints, for row groups of data files."""
+
+    def __new__(
+        cls,
+        schema_string: str,
+        *,
+        partition_columns: Sequence[str],
+        column_mapping_mode: str,
+        predicate_hints: Sequence[str],
+        json_predicate_hint: str | None = None,
+    ) -> RowGroupFilter:
+        """A hint or a part of one that cannot be decided keeps every row group, as does a schema that is not valid."""
+    @property
+    def columns(self) -> list[list[str]]:
+        """Physical paths of the columns whose statistics decide."""
+    def may_match(self, stats: str) -> bool:
+        """Returns whether rows with these statistics, in the form of the log's `stats`, may match.
+
+        Absent members are unknown. Partition values are unknown, too.
+        """
+
+@final
 class AnswerOptions:
     """The format, signers, filters and page of an answer."""
 

@@ -37,7 +37,7 @@ LIMITS_LAYERS = [
     ["shared"],
 ]
 NATIVE_LAYERS = [
-    ["build", "errors", "explain", "inventory", "limits", "rule", "stop"],
+    ["build", "errors", "explain", "inventory", "limits", "row_group_filter", "rule", "stop"],
     ["deletion_vector", "signers", "storage", "stream"],
     ["options", "shared"],
     ["snapshot"],

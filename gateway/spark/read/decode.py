@@ -8,7 +8,7 @@ comes from.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from pyspark.sql import types as t
 from gateway.spark.read.actions import TableHead, UnsupportedTable
 from gateway.spark.read.calendars import FileCalendar
 from gateway.spark.read.column_chunks import ColumnChunkFile, chunk_ranges
+from gateway.spark.read.row_groups import CheckedColumn, Conditions, statistics_json
 from gateway.spark.read.schema import (
     CHANGE_TYPE,
     arrow_field,
@@ -63,13 +64,22 @@ class FileDecoder:
     """Reads the `columns` of files of one table.
 
     `constants` are columns of the answer that no file holds, such as `_commit_version`: name to Arrow scalar.
-    `zone`: the session's time zone, for values without a zone.
+    `zone`: the session's time zone, for values without a zone. `conditions` leave out row groups in which no
+    row can fulfil them.
     """
 
-    def __init__(self, shape: TableShape, columns: t.StructType, *, zone: str = "UTC") -> None:
+    def __init__(
+        self,
+        shape: TableShape,
+        columns: t.StructType,
+        *,
+        zone: str = "UTC",
+        conditions: Conditions | None = None,
+    ) -> None:
         self._shape = shape
         self._columns = columns
         self._zone = zone
+        self._filter = None if conditions is None else conditions.filter()
         self.arrow_schema = pa.schema([arrow_field(field) for field in columns.fields])
 
     def data_columns(self) -> int:
@@ -93,24 +103,47 @@ class FileDecoder:
         rows_deleted: Sequence[int] = (),
         rows_kept: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield all live rows of a file, in its order.
+        """Yield the live rows of a file, in its order: all of them without conditions.
 
         `rows_deleted`: ascending row indexes to leave out. `rows_kept`: if given, only these (ascending).
         """
         with pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True) as file:
             plan = self._plan(file.schema_arrow, partition_values, constants or {})
-            reading = _Conform(
-                self._shape.by_field_id,
-                # Java's default, which Spark uses for writers that name no zone.
-                FileCalendar.of(file.metadata.metadata, local_zone()),
-            )
+            # Java's default zone, which Spark uses for writers that name none.
+            calendar = FileCalendar.of(file.metadata.metadata, local_zone())
+            reading = _Conform(self._shape.by_field_id, calendar)
             names = [column.file_name for column in plan if isinstance(column, _FromFile)]
-            first_row = 0
-            for rows, batch in _file_batches(source, file, names):
+            checked = self._checked_columns(file.schema_arrow)
+
+            def is_read(first_row: int, group: pq.RowGroupMetaData) -> bool:
+                here = first_row, group.num_rows
+                if rows_kept is not None and not _between(rows_kept, *here):
+                    return False
+                if len(_between(rows_deleted, *here)) == group.num_rows:
+                    return False
+                if self._filter is None or not checked:
+                    return True
+                may_match: bool = self._filter.may_match(statistics_json(group, checked, calendar))
+                return may_match
+
+            for first_row, rows, batch in _file_batches(source, file, names, is_read):
                 chosen = _choose(first_row, rows, rows_deleted, rows_kept)
-                first_row += rows
                 if chosen is None or len(chosen):
                     yield self._assemble(plan, batch, rows, chosen, reading)
+
+    def _checked_columns(self, file: pa.Schema) -> dict[str, CheckedColumn]:
+        """Return the columns of the conditions that have statistics in a file, by their paths in it."""
+        found = {}
+        for path in [] if self._filter is None else self._filter.columns:
+            field = next((one for one in self._shape.schema.fields if [physical_name(one)] == path), None)
+            if field is None or field.name in self._shape.partition_columns:
+                continue
+            index = find_field(list(file), field, by_field_id=self._shape.by_field_id)
+            # The path of a name with dots may be that of a nested field as well.
+            if index is not None and "." not in file.field(index).name:
+                in_file = file.field(index)
+                found[in_file.name] = CheckedColumn(path[0], in_file.type, field.dataType)
+        return found
 
     def constant_batches(
         self, rows: int, partition_values: Mapping[str, str | None], constants: Mapping[str, pa.Scalar]
@@ -278,16 +311,26 @@ def _conform_variant(array: pa.Array) -> pa.Array:
 
 
 def _file_batches(
-    source: Any, file: pq.ParquetFile, names: list[str]
-) -> Iterator[tuple[int, pa.RecordBatch | None]]:
-    """Yield the batches of a file, one row group at a time, so that memory never holds more than one."""
+    source: Any,
+    file: pq.ParquetFile,
+    names: list[str],
+    is_read: Callable[[int, pq.RowGroupMetaData], bool],
+) -> Iterator[tuple[int, int, pa.RecordBatch | None]]:
+    """Yield the batches of a file with their first row and number of rows.
+
+    `is_read` selects row groups by their first row and metadata. Memory never holds more than one.
+    """
     if not names:
-        yield file.metadata.num_rows, None
+        yield 0, file.metadata.num_rows, None
         return
     wanted = set(names)
     by_pieces: pq.ParquetFile | None = None
+    end = 0
     for index in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(index)
+        first_row, end = end, end + group.num_rows
+        if not is_read(first_row, group):
+            continue
         size = _RowGroupSize.of(group, wanted)
         reading = file
         if size.fetched_bytes > _FETCHED_BYTES:
@@ -302,7 +345,8 @@ def _file_batches(
         elif isinstance(source, ColumnChunkFile):
             source.fetch(chunk_ranges(group, lambda path: _top(path, wanted)))
         for batch in reading.iter_batches(batch_size=size.batch_rows, row_groups=[index], columns=names):
-            yield batch.num_rows, batch
+            yield first_row, batch.num_rows, batch
+            first_row += batch.num_rows
 
 
 @dataclass(frozen=True)

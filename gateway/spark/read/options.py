@@ -49,8 +49,8 @@ class ReadOptions:
     path                  `share.schema.table` (what `load` takes), or `profile#share.schema.table`
     versionAsOf           a version            timestampAsOf    ISO-8601, UTC
     columns               comma-separated; the rest is neither fetched nor decoded
-    predicateHints        a condition, in SQL or as the protocol's JSON: files without matching rows are left
-                          out. Rows are not filtered: `where` with the same condition does that
+    predicateHints        a condition, in SQL or as the protocol's JSON: files and row groups without matching
+                          rows are left out. Rows are not filtered: `where` with the same condition does that
     limitHint             how many rows are wanted: the server may leave out the files of the others. Rows are
                           not cut: `limit` with the same number does that
     readChangeFeed        true: rows with _change_type, _commit_version, _commit_timestamp, from

@@ -18,6 +18,7 @@ from gateway.spark.read.evolution import check_change_data, check_dataframe
 from gateway.spark.read.fetch import Origin
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.reading import SharePartition
+from gateway.spark.read.row_groups import Conditions
 from gateway.spark.read.tasks import ReadTask, change_tasks, pack, snapshot_tasks
 from gateway.spark.read.transport import HttpError
 
@@ -98,7 +99,10 @@ def partitions_of(
     origin = Origin(
         options.profile, options.table, listing.query, listing.head.version, listing.refresh_token
     )
-    return [SharePartition(origin, shape, group) for group in pack(tasks, options.partition_bytes)]
+    conditions = Conditions.of(listing.head, options.hints())
+    return [
+        SharePartition(origin, shape, group, conditions) for group in pack(tasks, options.partition_bytes)
+    ]
 
 
 def _list_loaded(options: ReadOptions, loaded: TableHead) -> Listing:

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import InputPartition
 
 from gateway.spark.read.decode import FileDecoder, TableShape
 from gateway.spark.read.fetch import CONNECTIONS, WHOLE_FILE_BYTES, FileFetcher, Origin, connections
+from gateway.spark.read.row_groups import Conditions
 from gateway.spark.read.tasks import ReadTask
 from gateway.spark.read.worker_process import prepare_next_task
 from gateway.spark.read.zones import session_zone
@@ -32,6 +33,7 @@ class SharePartition(InputPartition):
     origin: Origin
     shape: TableShape
     tasks: tuple[ReadTask, ...]
+    conditions: Conditions | None = None
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,13 @@ class _Opened:
 
 
 def read_partition(partition: InputPartition | None, schema: t.StructType) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of one group of files, in the columns of `schema`."""
+    """Yield the rows of one group of files, in the columns of `schema`."""
     try:
         if isinstance(partition, SharePartition):
-            yield from _read(partition, FileDecoder(partition.shape, schema, zone=session_zone()))
+            shape, conditions = partition.shape, partition.conditions
+            yield from _read(
+                partition, FileDecoder(shape, schema, zone=session_zone(), conditions=conditions)
+            )
     finally:
         prepare_next_task()
 

@@ -11,6 +11,7 @@ mod explain;
 mod inventory;
 mod limits;
 mod options;
+mod row_group_filter;
 mod rule;
 mod shared;
 mod signers;
@@ -30,6 +31,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<signers::Signer>()?;
     module.add_class::<signers::Signers>()?;
     module.add_class::<rule::Rule>()?;
+    module.add_class::<row_group_filter::RowGroupFilter>()?;
     module.add_class::<options::AnswerOptions>()?;
     module.add_class::<limits::SharedLimits>()?;
     module.add_class::<limits::SharedBucket>()?;

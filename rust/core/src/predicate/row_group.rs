@@ -1,4 +1,4 @@
-//! Evaluates a predicate on bounds over all files of a checkpoint's row group.
+//! Evaluates a predicate on bounds: over all files of a checkpoint's row group, and over the rows of a data file's.
 
 use super::Predicate;
 use super::bind::{Bound, BoundColumn, Leaf, Set};
@@ -14,6 +14,22 @@ impl Predicate {
     #[must_use]
     pub fn may_match_row_group(&self, bounds: &RowGroupBounds) -> bool {
         self.node(&self.whole.root, bounds)
+    }
+
+    /// Returns the physical paths of the columns whose statistics decide.
+    #[must_use]
+    pub fn stats_paths(&self) -> Vec<&[String]> {
+        let used = self.whole.stats_columns().into_iter();
+        used.map(|index| self.columns[index].column.physical.as_slice()).collect()
+    }
+
+    /// Returns whether rows with these statistics, in the form of `add.stats`, may match with any partition values.
+    #[must_use]
+    pub fn may_match_stats(&self, stats: &str) -> bool {
+        self.may_match_row_group(&RowGroupBounds {
+            partition_values: Vec::new(),
+            stats: Some(stats.to_owned()),
+        })
     }
 
     fn node(&self, node: &Node, bounds: &RowGroupBounds) -> bool {
@@ -105,6 +121,30 @@ mod tests {
             let (predicate, _) = Predicate::bind(&hints, &schema, &partitions);
             assert_eq!(predicate.may_match_row_group(&bounds), expected, "{sql}");
             assert!(predicate.may_match_row_group(&unknown) || sql == "1 = 2", "{sql}");
+        }
+    }
+
+    #[test]
+    fn statistics_decide_where_partition_values_are_unknown() {
+        let schema = r#"{"type":"struct","fields":[
+            {"name":"day","type":"date","nullable":true,"metadata":{}},
+            {"name":"id","type":"long","nullable":true,"metadata":
+                {"delta.columnMapping.id":1,"delta.columnMapping.physicalName":"col-1"}}]}"#;
+        let schema = StructType::parse(schema, ColumnMapping::Name).unwrap();
+        let stats =
+            r#"{"numRecords":9,"minValues":{"col-1":100},"maxValues":{"col-1":200},"nullCount":{"col-1":9}}"#;
+        for (sql, expected) in [
+            ("id = 201", false),
+            ("id = 200", false),
+            ("id IS NULL", true),
+            ("day = '2021-01-01' AND id IS NOT NULL", false),
+            ("day = '2021-01-01' OR id IS NOT NULL", true),
+        ] {
+            let hints = Hints { sql: vec![sql.into()], json: None };
+            let (predicate, _) = Predicate::bind(&hints, &schema, &["day".to_owned()]);
+            assert_eq!(predicate.may_match_stats(stats), expected, "{sql}");
+            assert!(predicate.may_match_stats("{}"), "{sql}");
+            assert_eq!(predicate.stats_paths(), [["col-1".to_owned()]], "{sql}");
         }
     }
 }
