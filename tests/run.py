@@ -1070,8 +1070,8 @@ def spark_jars() -> Path:
 
 @one_at_a_time
 def s3a_jars() -> None:
-    """The jars of Hadoop's client of S3, for the long form of the tests of projections."""
-    if os.environ.get("DELTA_GATEWAY_LONG_PROJECTIONS"):
+    """The jars of Hadoop's client of S3, for the long forms of tests of projections and directories."""
+    if any(os.environ.get(f"DELTA_GATEWAY_LONG_{name}") for name in ("PROJECTIONS", "DIRECTORIES")):
         maven_jars(ROOT / "tests/support/s3a/pom.xml", CACHE / "s3a_jars")
 
 

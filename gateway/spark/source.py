@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import to_str
 
 from gateway.spark.read.actions import TableHead
+from gateway.spark.read.directory import table_directory
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.planning import count_snapshot, plan_changes, plan_snapshot
 from gateway.spark.read.reading import FILE_NAME_FIELD, read_partition
@@ -135,6 +136,22 @@ def count_rows(spark: SparkSession, table: str, **options: Any) -> int:
         raise ValueError("a hint does not say which rows are counted: count the rows of read_where")
     counted = None if parsed.read_change_feed else count_snapshot(parsed, _load(parsed))
     return frame.load(table).count() if counted is None else counted
+
+
+def read_directory(spark: SparkSession, table: str, **options: Any) -> DataFrame:
+    """Return `share.schema.table` as delta-spark reads its directory, with temporary credentials.
+
+    The version is that of the call. The DataFrame can be read until the credentials expire. `options` are
+    `profile`, `versionAsOf`, `timestampAsOf`, `columns` and `expectedVersion`. Needs Hadoop's client of S3;
+    the session has the store's endpoint and region.
+
+    Raises NoDirectoryAccess, ValueError for other options and unknown columns, and HttpError.
+    """
+    parsed = _parsed(table, options)
+    directory = table_directory(parsed)
+    frame = spark.read.format("delta").options(**directory.options).load(directory.location)
+    chosen = _pruned(frame.schema.fields, parsed.columns)
+    return frame if parsed.columns is None else frame.select(*(frame[f"`{one.name}`"] for one in chosen))
 
 
 def run_available_now(

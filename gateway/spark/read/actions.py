@@ -54,6 +54,8 @@ class TableHead:
     num_files: int | None = None
     table_id: str | None = None
     access_modes: tuple[str, ...] = ()
+    auxiliary_locations: tuple[str, ...] = ()
+    """Directories outside of the table's own with files of the table."""
 
     @property
     def column_mapping_mode(self) -> str:
@@ -120,6 +122,7 @@ def parse_head(protocol: Mapping[str, Any], metadata: Mapping[str, Any], version
         num_files=metadata.get("numFiles"),
         table_id=delta.get("id"),
         access_modes=tuple(metadata.get("accessModes") or ()),
+        auxiliary_locations=tuple(metadata.get("auxiliaryLocations") or ()),
     )
 
 

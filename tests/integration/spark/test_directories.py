@@ -1,0 +1,85 @@
+"""Directories of shares on a store with sessions, read by delta-spark with the keys of an answer.
+
+A Java process with Hadoop's client of S3: all of it is the long form, `DELTA_GATEWAY_LONG_DIRECTORIES=1`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import run
+from support.gateway_process import running_gateway, storage_with_sessions
+from support.versitygw import S3Server
+
+import gateway
+
+IS_LONG = bool(os.environ.get("DELTA_GATEWAY_LONG_DIRECTORIES"))
+SCRIPT = Path(__file__).parents[2] / "support" / "directory_reads.py"
+BUCKET = "directories"
+ROWS = 40
+
+
+def write(spark: Any, place: Path) -> None:
+    """Three versions: rows, a deletion vector, and more rows. Columns are mapped."""
+    name = f"delta.`{place}`"
+    spark.range(ROWS).selectExpr("id", "concat('name ', id) name", "id % 3 part").write.format(
+        "delta"
+    ).partitionBy("part").options(
+        **{"delta.columnMapping.mode": "name", "delta.enableDeletionVectors": "true"}
+    ).save(str(place))
+    spark.sql(f"DELETE FROM {name} WHERE id % 10 = 9")
+    spark.sql(f"INSERT INTO {name} VALUES ({ROWS}, 'last', 0)")
+
+
+if IS_LONG:
+
+    @pytest.mark.timeout(900)
+    def test_delta_reads_the_directory_at_the_version_of_the_call(
+        spark: Any, minio: S3Server, tmp_path: Path
+    ) -> None:
+        for name in ("orders", "orders2"):
+            write(spark, tmp_path / name)
+            minio.upload(tmp_path / name, BUCKET, f"lake/{name}")
+        location = f"s3://{BUCKET}/lake"
+        tables = [
+            {
+                "name": name,
+                "location": f"{location}/{name}",
+                "historyShared": True,
+                "accessModes": ["url", "dir"],
+            }
+            for name in ("orders", "orders2")
+        ]
+        jars = tmp_path / "jars"
+        jars.mkdir()
+        for jar in [*(run.CACHE / "s3a_jars").glob("*.jar"), *(run.CACHE / "jars").glob("*.jar")]:
+            (jars / jar.name).unlink(missing_ok=True)
+            (jars / jar.name).symlink_to(jar)
+        shares = [{"name": "s", "schemas": [{"name": "d", "tables": tables}]}]
+        section = {"storages": [storage_with_sessions(minio, f"s3://{BUCKET}/")]}
+        roots = [str(Path(gateway.__file__).parent.parent), str(SCRIPT.parent.parent)]
+        with running_gateway(tmp_path, shares, section, temporaryCredentialValiditySeconds=900) as server:
+            words = [server.profile, jars, minio.endpoint, minio.region, tmp_path / "orders"]
+            done = subprocess.run(
+                [sys.executable, "-P", str(SCRIPT), *map(str, words), "s.d.orders", "s.d.orders2"],
+                check=False,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(roots), "PYTHONSAFEPATH": "1"},
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=600,
+            )
+        assert done.returncode == 0, done.stderr[-3000:]
+        found = json.loads(done.stdout.splitlines()[-1])
+        assert found["equal"]
+        assert found["past_equal"]
+        assert found["counts"] == [ROWS - 4 + 1, ROWS, ROWS - 4 + 1]
+        assert found["filtered"] == [8, 10, 11, 12]
+        assert found["columns"] == ["name", "id"]
+        assert found["first"] == ["name 0", 0]
+        assert found["secrets_in_the_plan"] == 0
+        assert "AccessDenied" in found["another_table_by_these_keys"]
