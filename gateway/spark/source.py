@@ -217,10 +217,11 @@ def _load(options: ReadOptions) -> TableHead:
     """Return the table's head at the requested version, or at the latest."""
     client = options.client()
     head = client.head(options.at())
-    if options.read_change_feed and options.ending_version is not None and head.column_mapping_mode != "none":
-        # Delta reads the change data of mapped tables in the columns of the range's end.
-        return client.head({"version": options.ending_version})
-    return head
+    end = options.ending_version
+    if not options.read_change_feed or end is None or head.column_mapping_mode == "none":
+        return head
+    # Delta reads the change data of mapped tables in the columns of the range's end, which may not be there.
+    return head if head.version is not None and head.version <= end else client.head({"version": end})
 
 
 def _pruned(fields: list[t.StructField], columns: tuple[str, ...] | None) -> list[t.StructField]:

@@ -1,13 +1,17 @@
-"""The number of listings of a stream. No Spark session."""
+"""The requests of a stream: its listings, and the columns that it reads. No Spark session."""
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.scripted_server import listening
 
+from gateway.spark import source
 from gateway.spark.read import streaming
+from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.streaming import Offset, ShareStreamReader
 
 VERSIONS, MOST = 10, 3
@@ -100,3 +104,17 @@ def test_a_backlog_is_listed_again_after_half_of_the_lifetime_of_its_urls(
 def test_a_restarted_stream_lists_the_batch_that_it_repeats(listed: list[Any], clock: Clock) -> None:
     assert len(reader(clock).partitions(Offset(3).document, Offset(6).document)) == MOST
     assert listed == [(4, 6)]
+
+
+@pytest.mark.parametrize(("end", "requested"), [(2, ["", "?version=2"]), (3, [""]), (9, [""])])
+def test_changes_of_mapped_columns_may_end_after_the_latest_version(end: int, requested: list[str]) -> None:
+    mapped = {"schemaString": "{}", "configuration": {"delta.columnMapping.mode": "name"}}
+    with listening() as server:
+        for version in (3, 2):
+            head = ({"protocol": {"minReaderVersion": 1}}, {"metaData": mapped})
+            server.say(*head, **{"Delta-Table-Version": str(version)})
+        given = {"path": "s.d.t", "readChangeFeed": "true", "endingVersion": str(end)}
+        profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
+        head_read = source._load(ReadOptions.parse({"profile": json.dumps(profile), **given}))
+    assert head_read.version == min(end, 3)
+    assert [path.partition("/metadata")[2] for path, _ in server.requests] == requested
