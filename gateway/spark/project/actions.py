@@ -6,7 +6,11 @@ table sees them: its root is the directory that contains the work table.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import xor
 from typing import TYPE_CHECKING, Any
 
 from gateway.config.projections import WORK_DIRECTORY
@@ -38,6 +42,11 @@ class Changes:
     removed: dict[FileKey, Action] = field(default_factory=dict)
     added: dict[FileKey, Action] = field(default_factory=dict)
     others: dict[str, Action] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> list[FileKey]:
+        """Return the files that are in one of both versions."""
+        return [*self.removed, *self.added]
 
     @property
     def are_empty(self) -> bool:
@@ -80,6 +89,16 @@ def fold(commits: Iterable[Iterable[Action]]) -> Changes:
             if "domainMetadata" in one:
                 changes.others[f"domainMetadata:{one['domainMetadata']['domain']}"] = one["domainMetadata"]
     return changes
+
+
+def mark_of(keys: Iterable[FileKey], before: str = "") -> str:
+    """Return what tells a set of files from others.
+
+    `before`: the mark of a set. The keys that are in it leave it, and the others join it.
+    """
+    words = (hashlib.sha256(json.dumps(key).encode()).digest() for key in keys)
+    start = int(before or "0", 16)
+    return f"{reduce(xor, (int.from_bytes(word) for word in words), start):064x}"
 
 
 def file_key(action: Mapping[str, Any]) -> FileKey:

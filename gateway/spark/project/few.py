@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
+from gateway.spark.project import java
 from gateway.spark.project.actions import fold
 from gateway.spark.project.changes import (
     HASHES,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from gateway.config.projections import Projection
+    from gateway.spark.project.actions import Action
     from gateway.spark.project.table_log import TableLog
 
 MAX_ROWS = 5000
@@ -45,7 +47,8 @@ MAX_ROWS = 5000
 Hashes = tuple[int, int]
 
 MAX_PLACES = 100_000
-"""Of each row to remove, as many places are collected as the most frequent of them needs: so many in all."""
+"""Of rows to remove, so many places are collected. Where the table has more of them, which are equal, only as
+many of each row are collected as the most frequent one needs."""
 
 INSERT, DELETE = "insert", "delete"
 """Values of `_change_type`."""
@@ -109,12 +112,13 @@ class FewChanges:
 
     def rows_to_add(self) -> DataFrame:
         """Return the rows to add. Lazy."""
+        spark = self.changed.source.sparkSession
         if self.are_plain:
             return self.changed.of_kind(INSERT).coalesce(1)
         if max(self.added.values()) == 1:
-            inserted = with_hashes(self.changed.of_kind(INSERT)).where(_is_among(self.added))
+            inserted = with_hashes(self.changed.of_kind(INSERT)).where(_is_among(spark, self.added))
             return inserted.groupBy(*HASHES).agg(f.first(ROW).alias(ROW)).select(f"{ROW}.*")
-        rows = with_hashes(self.changed.rows()).where(_is_among(self.added))
+        rows = with_hashes(self.changed.rows()).where(_is_among(spark, self.added))
         return copies(net_changes(rows.select(CHANGE_TYPE, f"{ROW}.*")).where("n > 0"))
 
 
@@ -144,24 +148,31 @@ def few_changes(changed: Changed) -> FewChanges | None:
         return None
     if not few.removed:
         return few
-    removed = with_hashes(changed.of_kind(DELETE)).where(_is_among(few.removed)).select(*columns)
+    is_removed = _is_among(changed.source.sparkSession, few.removed)
+    removed = with_hashes(changed.of_kind(DELETE)).where(is_removed).select(*columns)
     found = removed.limit(MAX_ROWS + 1).collect()
     return replace(few, searched=found) if len(found) <= MAX_ROWS else few
 
 
 def apply_few(
-    spark: SparkSession, work: TableLog, base: int, few: FewChanges, step: Callable[[str], None]
+    work: TableLog,
+    base: int,
+    files: Sequence[Action] | None,
+    few: FewChanges,
+    step: Callable[[str], None],
 ) -> Written:
     """Change the work table's version `base`. Raises Disagreement and NotMarked.
 
-    The digests are of the rows that were read at the places which the commit removes, and of those that are
-    read from the files that it adds.
+    `files`: all files of that version, where they are known. Without them Delta finds those that may have the
+    rows to remove. The digests are of the rows that were read at the places which the commit removes, and of
+    those that are read from the files that it adds.
     """
+    spark = work.spark
     transaction = Transaction(spark, work)
     if transaction.version != base:
         raise Disagreement
     removed = few.removed
-    places = _places(transaction, work, few) if removed else {}
+    places = _places(transaction, work, few, files) if removed else {}
     if places:
         transaction.remove(places)
     step("removed")
@@ -186,23 +197,28 @@ def digest_of(numbers: Mapping[Hashes, int]) -> Digest:
     return Digest(sum(numbers.values()), tuple(xors), tuple(one % _WORD for one in sums))
 
 
-def _places(transaction: Transaction, work: TableLog, few: FewChanges) -> dict[str, list[int]]:
+def _places(
+    transaction: Transaction, work: TableLog, few: FewChanges, files: Sequence[Action] | None
+) -> dict[str, list[int]]:
     """Find as many rows as are to be removed. Raises Disagreement if there are fewer."""
     version, left = work.latest(), few.removed
     found = Search([], None)
     if few.searched:
         found = search(version.schema, few.searched, version.partitions)
-    rows = transaction.candidates(found.bounds)
+    rows = transaction.candidates(found.bounds) if files is None else transaction.rows_of(files)
     if found.all:
         rows = rows.where(all_of(found.all))
     metadata = rows.metadataColumn("_metadata")
     place = f.struct(metadata.getField("file_path"), metadata.getField("row_index")).alias(_PLACE)
-    placed = with_hashes(rows, place).where(_is_among(left))
-    # Of many equal rows no more are collected than any of the rows may have to lose.
-    number = f.row_number().over(Window.partitionBy(*HASHES).orderBy(_PLACE))
-    numbered = placed.select(*HASHES, f"{_PLACE}.*", number.alias("number"))
+    placed = with_hashes(rows, place).where(_is_among(work.spark, left)).select(*HASHES, _PLACE)
+    candidates = placed.limit(MAX_PLACES + 1).collect()
+    if len(candidates) > MAX_PLACES:
+        # Of many equal rows no more are collected than any of the rows may have to lose.
+        number = f.row_number().over(Window.partitionBy(*HASHES).orderBy(_PLACE))
+        numbered = placed.withColumn("number", number).where(f.col("number") <= max(left.values()))
+        candidates = numbered.drop("number").collect()
     places: dict[str, list[int]] = defaultdict(list)
-    for first, second, path, index, _ in numbered.where(f.col("number") <= max(left.values())).collect():
+    for first, second, (path, index) in candidates:
         if left.get((first, second), 0) > 0:
             left[first, second] -= 1
             places[path].append(index)
@@ -211,6 +227,6 @@ def _places(transaction: Transaction, work: TableLog, few: FewChanges) -> dict[s
     return {transaction.path(name): indexes for name, indexes in places.items()}
 
 
-def _is_among(wanted: Iterable[Hashes]) -> Column:
+def _is_among(spark: SparkSession, wanted: Iterable[Hashes]) -> Column:
     """Return whether the first hash of a row is that of one of some rows."""
-    return f.expr(f"{HASHES[0]} IN ({', '.join(f'{first}L' for first in {one[0] for one in wanted})})")
+    return java.is_among(spark, f.col(HASHES[0]), {one[0] for one in wanted})

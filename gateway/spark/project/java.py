@@ -7,14 +7,16 @@ They are those of the driver: a session of Spark Connect has none.
 
 from __future__ import annotations
 
+import struct
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyspark.logger import PySparkLogger
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.classic.column import Column as ClassicColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -25,6 +27,11 @@ _PYTHON_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 def classes(spark: SparkSession) -> Any:
     """Return the root of all Java packages."""
     return spark._jvm
+
+
+def gateway(spark: SparkSession) -> Any:
+    """Return the connection to Java."""
+    return spark.sparkContext._gateway
 
 
 def session(spark: SparkSession) -> Any:
@@ -83,6 +90,23 @@ def sequence(spark: SparkSession, items: Iterable[Any]) -> Any:
     for item in items:
         found.add(item)
     return classes(spark).scala.jdk.javaapi.CollectionConverters.asScala(found).toSeq()
+
+
+def is_among(spark: SparkSession, column: Column, numbers: Collection[int]) -> Column:
+    """Return whether a column of 64 bits has one of some numbers.
+
+    They are one constant: thousands of them as literals cost each of Spark's rules and its parser more than
+    the comparison of a few million rows.
+    """
+    java = classes(spark)
+    words = java.java.nio.ByteBuffer.wrap(bytearray(struct.pack(f">{len(numbers)}q", *numbers)))
+    array = gateway(spark).new_array(java.long, len(numbers))
+    words.asLongBuffer().get(array)
+    values = java.scala.Predef.wrapLongArray(array).toSet()
+    utils = java.org.apache.spark.sql.classic.ExpressionUtils
+    child = utils.expression(column._jc)
+    found = java.org.apache.spark.sql.catalyst.expressions.InSet(child, values)
+    return ClassicColumn(utils.column(found))
 
 
 def as_list(spark: SparkSession, items: Any) -> list[Any]:

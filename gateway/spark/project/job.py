@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from gateway.config.projections import WORK_DIRECTORY
-from gateway.spark.project.actions import WORK_PROPERTIES, fold
+from gateway.spark.project.actions import WORK_PROPERTIES, file_key, fold, mark_of
 from gateway.spark.project.changes import (
     Disagreement,
     Written,
@@ -62,6 +62,8 @@ _MIN_RETAINED_HOURS = 168
 
 _ALL_PARTITIONS = ("partitionOverwriteMode", "static")
 """The option of a whole write, whatever the session says."""
+
+_MAX_CAUSES = 20
 
 _UNREADABLE = (PySparkException, Py4JJavaError, FileNotFoundError)
 
@@ -185,17 +187,53 @@ class Job:
     def run(self) -> Outcome:
         """Bring the projection up to date. Raises Locked, InvalidRule, NotKept and Spark's errors."""
         self._source = TableLog(self.spark, self.target.source)
+        self._work = TableLog(self.spark, f"{self.target.root}/{WORK_DIRECTORY}")
+        self._published = TableLog(self.spark, self.target.root)
+        unchanged = self._unchanged()
+        if unchanged is not None:
+            return unchanged
         source = self._source.latest()
         if not source.exists:
             raise NotKept("the source is not a Delta table")
         # Before its rows: the next run finds out if they are of a past that is replaced meanwhile.
         self._source_stamp = self._source.stamp(source.number)
-        check_rule(self._rows_of_source(source), self.target.projection)
+        # Of a version without its files: a condition is checked by the columns alone.
+        check_rule(self._source.rows(source.number, ()), self.target.projection)
         if self.options.check:
             return Outcome(self.target.names, how="checked", source_version=source.number)
         with locked(self.spark, self.target.root) as self._check_lock:
             self._step("locked")
             return self._run(source)
+
+    def _unchanged(self) -> Outcome | None:
+        """Return the outcome of a run without anything to do; None if there may be something.
+
+        The names of the commits of two logs and one commit say so: what the last proof was about, that the
+        source has no later version, and that its commit of that version is the one of the proof. Nothing
+        is written, so no lock is needed.
+        """
+        if self.options.check or self.options.whole:
+            return None
+        number = self._published.number()
+        record = Record.of(self._published.commit(number)) if number >= 0 else None
+        if record is None or not record.source_stamp or self._is_time_to_maintain(record):
+            return None
+        version = record.source_version
+        if self._source.listed(version) != {version: record.source_stamp}:
+            return None
+        if self._source.has_staged(version + 1):
+            return None
+        return Outcome(self.target.names, version=number, source_version=version, rows=record.digest.rows)
+
+    def _is_time_to_maintain(self, record: Record) -> bool:
+        now = self.now_ms()
+        return any(
+            self._is_due(last_ms, hours, now)
+            for last_ms, hours in (
+                (record.optimized_ms, self.options.optimize_hours),
+                (record.vacuumed_ms, self.options.vacuum_hours),
+            )
+        )
 
     def _step(self, name: str) -> None:
         """Go on to the next write. Raises Locked if another job may have begun."""
@@ -204,16 +242,14 @@ class Job:
 
     def _run(self, source: Version) -> Outcome:
         outcome = Outcome(self.target.names)
-        self._work = TableLog(self.spark, f"{self.target.root}/{WORK_DIRECTORY}")
-        self._published = TableLog(self.spark, self.target.root)
-        published = self._published.latest()
-        record = Record.of(self._published.commit(published.number)) if published.exists else None
-        if published.exists and record is None:
+        published = self._published.number()
+        record = Record.of(self._published.commit(published)) if published >= 0 else None
+        if published >= 0 and record is None:
             raise NotKept(
-                f"version {published.number} of its directory is another writer's, and has no proof: remove "
+                f"version {published} of its directory is another writer's, and has no proof: remove "
                 "the commits of that writer from _delta_log, or move the directory away to begin again"
             )
-        outcome.version = published.number
+        outcome.version = published
         base = self._recovered(record)
         if record is None or not self._is_proved(source, record):
             record = self._update(outcome, base, source, record)
@@ -308,7 +344,8 @@ class Job:
         few = few_changes(changed)
         if few is not None:
             expected = few.digest
-            written = apply_few(self.spark, self._work, base, few, self._step)
+            files = self._files_of(base, record)
+            written = apply_few(self._work, base, files, few, self._step)
         else:
             expected, written = self._by_many(base, changed.rows())
         change = difference(written.inserted, written.deleted)
@@ -322,6 +359,13 @@ class Job:
         ):
             raise NotProved("the rows differ from those of the source")
         return _Proved(found, version, written.commits)
+
+    def _files_of(self, base: int, record: Record) -> list[Action] | None:
+        """Return the files of the work table if its checksum file lists those that were published."""
+        files = self._work.files(base)
+        if files is None or mark_of(map(file_key, files)) != record.files:
+            return None
+        return files
 
     def _by_many(self, base: int, rows: DataFrame) -> tuple[Digest, Written]:
         """Apply changed rows; return the digest that they should change, and what was written."""
@@ -390,13 +434,16 @@ class Job:
             optimized_ms=optimized,
             vacuumed_ms=vacuumed,
             source_stamp=self._source_stamp,
+            files=mark_of(()) if before is None else before.files,
         )
         return self._commit(outcome, base, proved.commits, record)
 
     def _commit(self, outcome: Outcome, base: int, commits: list[list[Action]], record: Record) -> Record:
         """Publish what commits of the work table after its version `base` have changed."""
         number, now = outcome.version + 1, self.now_ms()
-        record = replace(record, work_base=base, work_stamp=stamp(commits))
+        changes = fold(commits)
+        files = mark_of(changes.keys, record.files) if record.files else ""
+        record = replace(record, work_base=base, work_stamp=stamp(commits), files=files)
         information: dict[str, Any] = {
             "timestamp": now,
             "operation": "PROJECT",
@@ -410,8 +457,8 @@ class Job:
             "lastUpdated": now,
         }
         self._step("proved")
-        lines = fold(commits).lines()
-        self._published.publish(number, [{"commitInfo": information}, {"txn": transaction}, *lines])
+        head = [{"commitInfo": information}, {"txn": transaction}]
+        self._published.publish(number, [*head, *changes.lines()])
         outcome.version = number
         self._step("published")
         self._published.checkpoint(number)
@@ -463,7 +510,7 @@ class Job:
         hours = _MIN_RETAINED_HOURS
         if self.target.first_version is not None:
             oldest = max(self._published.oldest(), self.target.first_version)
-            oldest = min(oldest, self._published.latest().number)
+            oldest = min(oldest, self._published.number())
             # The clock of VACUUM is a later one: two hours leave one.
             hours = max(hours, (now - self._published.begun_ms(oldest)) // _HOUR_MS + 2)
         if hours > _KEPT_DAYS * 24:
@@ -488,5 +535,20 @@ def kind_of(error: BaseException) -> str:
     if isinstance(error, PySparkException):
         return error.getCondition() or type(error).__name__
     if isinstance(error, Py4JJavaError):
-        return str(error.java_exception.getClass().getSimpleName())
+        return _kind_of_first(error.java_exception)
     return type(error).__name__
+
+
+def _kind_of_first(thrown: Any) -> str:
+    """Name what was thrown first: what follows says that a task, and then its job, has failed."""
+    for _ in range(_MAX_CAUSES):
+        cause = thrown.getCause()
+        if cause is None:
+            break
+        thrown = cause
+    try:
+        condition = thrown.getCondition()
+    except Py4JError:
+        # Not one of Spark's own.
+        condition = None
+    return str(condition or thrown.getClass().getSimpleName())

@@ -50,10 +50,10 @@ def published(spark: SparkSession, roots: Sequence[str], *, parallel: int) -> li
 def _published(spark: SparkSession, root: str) -> Published | None:
     try:
         log = TableLog(spark, root)
-        version = log.latest()
-        if not version.exists:
+        version = log.number()
+        if version < 0:
             return None
-        commit = log.commit(version.number)
+        commit = log.commit(version)
         size = spark.sql(f"DESCRIBE DETAIL delta.{quoted(root)}").first()
     except _ABSENT:
         return None
@@ -62,7 +62,7 @@ def _published(spark: SparkSession, root: str) -> Published | None:
         return None
     (written_ms,) = (action["commitInfo"]["timestamp"] for action in commit if "commitInfo" in action)
     return Published(
-        version=version.number,
+        version=version,
         source_version=record.source_version,
         rows=record.digest.rows,
         files=size["numFiles"],

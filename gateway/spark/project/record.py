@@ -26,6 +26,7 @@ class Record:
         source_stamp: of the commit of that version of the source; empty if it is unknown.
         work_base: the version of the work table after which the published commits begin; -1 if it is unknown.
         work_stamp: of these commits.
+        files: the mark of all files of the version; empty if it is unknown.
 
     """
 
@@ -38,6 +39,7 @@ class Record:
     source_stamp: str = ""
     work_base: int = -1
     work_stamp: str = ""
+    files: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the record for a commit. Words are texts: some readers round numbers of 64 bits."""

@@ -45,6 +45,8 @@ SETTINGS = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     # Few rows are looked for in many files at once. Each partition may give as many as are looked for.
     "spark.sql.limit.initialNumPartitions": "32",
+    # Checksum files list the files of larger tables, too: an update need not look for them in the log.
+    "spark.databricks.delta.allFilesInCrc.thresholdNumFiles": "200",
     **REDACTION,
 }
 

@@ -53,6 +53,8 @@ _JAVA_OPTIONS = [
 ]
 
 LOCAL_SETTINGS = {
+    # Readers of Parquet hold columns of whole row groups, of 128 MB. Java takes the memory when it needs it.
+    "spark.driver.memory": "2g",
     "spark.driver.extraJavaOptions": " ".join(_JAVA_OPTIONS),
     # Columns of whole files are read to find few rows.
     "spark.sql.columnVector.offheap.enabled": "true",

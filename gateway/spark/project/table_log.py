@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 CHANGE_TYPE = "_change_type"
 _CHECKPOINT_INTERVAL = 10
 _NO_VERSION = -1
+_LAST_CHECKPOINT = "_last_checkpoint"
+_STAGED = ("_staged_commits", "_commits")
+"""Directories of commits that a catalog has accepted and that are not in the log yet."""
 
 
 class CommitExists(Exception):
@@ -56,19 +60,50 @@ class TableLog:
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.root = root
-        self._spark = spark
+        self.spark = spark
         self._delta = java.classes(spark).org.apache.spark.sql.delta
-        self._log = self._delta.DeltaLog.forTable(java.session(spark), root)
         self._none = java.none(spark)
 
-    @property
+    @cached_property
     def log(self) -> Any:
-        """Return the log as Delta's Java classes see it."""
-        return self._log
+        """Return the log as Delta's Java classes see it, which read its latest version."""
+        return self._delta.DeltaLog.forTable(java.session(self.spark), self.root)
+
+    def has_staged(self, first: int) -> bool:
+        """Return whether a catalog may have accepted a version from one on that the log does not list yet."""
+        return any(number >= first for name in _STAGED for number in self._staged(name))
+
+    def listed(self, first: int) -> dict[int, str]:
+        """Return the versions from one on whose commits are in the log, each with its `stamp`, in order.
+
+        Nothing but the names is read.
+        """
+        try:
+            found = self._store.listFrom(self._file(first), self._hadoop)
+        except Py4JJavaError as error:
+            if _is_missing(error):
+                return {}
+            raise
+        commits = {}
+        while found.hasNext():
+            status = found.next()
+            stem, _, kind = status.getPath().getName().partition(".")
+            if kind == "json" and stem.isdigit():
+                commits[int(stem)] = _stamp(status)
+        return commits
+
+    def number(self) -> int:
+        """Return the number of the latest version, -1 without any, by the names of the commits alone."""
+        checkpoint = 0
+        with suppress(Py4JJavaError, ValueError, KeyError):
+            (line,) = self._lines(self._path(self._directory, _LAST_CHECKPOINT))
+            checkpoint = int(json.loads(line)["version"])
+        found = self.listed(checkpoint) or self.listed(0)
+        return max(found, default=_NO_VERSION)
 
     def latest(self) -> Version:
         """Return the latest version."""
-        return _version(self._log.update(False, self._none, self._none))
+        return _version(self.log.update(False, self._none, self._none))
 
     def at(self, number: int) -> Version:
         """Return an earlier version."""
@@ -77,10 +112,10 @@ class TableLog:
     def commit(self, number: int) -> list[Action]:
         """Return the actions of a version. Raises FileNotFoundError for one that was cleaned up."""
         try:
-            lines = self._log.store().read(self._file(number), self._hadoop())
+            lines = self._lines(self._file(number))
         except Py4JJavaError as error:
             raise FileNotFoundError(f"version {number} is not in the log") from error
-        return [json.loads(line) for line in java.as_list(self._spark, lines) if line.strip()]
+        return [json.loads(line) for line in lines if line.strip()]
 
     def commits(self, first: int, last: int) -> list[list[Action]]:
         """Return the actions of a range of versions. Raises FileNotFoundError."""
@@ -94,24 +129,38 @@ class TableLog:
         """
         if first > last:
             empty = t.StructType([*self.latest().schema.fields, t.StructField(CHANGE_TYPE, t.StringType())])
-            return self._spark.createDataFrame([], empty)
+            return self.spark.createDataFrame([], empty)
         reader, none = self._delta.commands.cdc.CDCReader, self._none
-        session = java.session(self._spark)
-        found = reader.changesToBatchDF(self._log, first, last, session, none, none, True, none)
-        return java.frame(found, self._spark).drop("_commit_version", "_commit_timestamp")
+        session = java.session(self.spark)
+        found = reader.changesToBatchDF(self.log, first, last, session, none, none, True, none)
+        return java.frame(found, self.spark).drop("_commit_version", "_commit_timestamp")
 
     def rows(self, number: int, files: Iterable[Action]) -> DataFrame:
         """Return the rows of some files of a version, without those of their deletion vectors. Lazy."""
         actions = java.sequence(
-            self._spark, (self._delta.actions.Action.fromJson(as_added(file)) for file in files)
+            self.spark, (self._delta.actions.Action.fromJson(as_added(file)) for file in files)
         )
-        found = self._log.createDataFrame(self._snapshot(number), actions, False, self._none)
-        return java.frame(found, self._spark)
+        # Delta takes the settings of the rule from the active session.
+        with java.active(self.spark):
+            found = self.log.createDataFrame(self._snapshot(number), actions, False, self._none)
+        return java.frame(found, self.spark)
+
+    def files(self, number: int) -> list[Action] | None:
+        """Return all files of a version as its checksum file lists them, each as an `add`; None without that.
+
+        Delta writes such lists for small tables, from one commit to the next and without a look at the state.
+        """
+        try:
+            (line,) = self._lines(self._path(self._directory, f"{number:020}.crc"))
+        except (Py4JJavaError, ValueError):
+            return None
+        found = json.loads(line).get("allFiles")
+        return None if found is None else list(found)
 
     def publish(self, number: int, actions: Iterable[Action]) -> None:
         """Write a version, as a whole and once beside other writers. Raises CommitExists and Unsafe."""
         text = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions)
-        directory = Directory(self._spark, self._log.logPath(), self._hadoop())
+        directory = Directory(self.spark, self._directory, self._hadoop)
         if directory.is_s3:
             # Delta's own way takes turns within one process alone.
             try:
@@ -119,11 +168,11 @@ class TableLog:
             except Refused:
                 raise CommitExists(number) from None
             return
-        lines, file = java.sequence(self._spark, [text]).iterator(), self._file(number)
+        lines, file = java.sequence(self.spark, [text]).iterator(), self._file(number)
         if number == 0:
-            file.getFileSystem(self._hadoop()).mkdirs(file.getParent())
+            file.getFileSystem(self._hadoop).mkdirs(file.getParent())
         try:
-            self._log.store().write(file, lines, False, self._hadoop())
+            self._store.write(file, lines, False, self._hadoop)
         except Py4JJavaError as error:
             if error.java_exception.getClass().getName().endswith("FileAlreadyExistsException"):
                 raise CommitExists(number) from None
@@ -137,16 +186,11 @@ class TableLog:
         if number and number % _CHECKPOINT_INTERVAL == 0:
             with suppress(Py4JError):
                 self.latest()
-                self._log.checkpoint()
+                self.log.checkpoint()
 
     def oldest(self) -> int:
         """Return the oldest version whose commit is in the log."""
-        listed = self._log.store().listFrom(self._file(0), self._hadoop())
-        while listed.hasNext():
-            stem, _, kind = listed.next().getPath().getName().partition(".")
-            if kind == "json" and stem.isdigit():
-                return int(stem)
-        return 0
+        return min(self.listed(0), default=0)
 
     def begun_ms(self, number: int) -> int:
         """Return when a version was begun: its first file was removed, or else its commit was written.
@@ -162,23 +206,57 @@ class TableLog:
     def stamp(self, number: int) -> str:
         """Return what tells the commit of a version from another one of that number; empty if it is gone."""
         try:
-            status = self._status(number)
+            return _stamp(self._status(number))
         except Py4JJavaError:
             return ""
-        return f"{status.getModificationTime()}-{status.getLen()}"
 
     def _status(self, number: int) -> Any:
         file = self._file(number)
-        return file.getFileSystem(self._hadoop()).getFileStatus(file)
+        return file.getFileSystem(self._hadoop).getFileStatus(file)
 
     def _snapshot(self, number: int) -> Any:
-        return self._log.getSnapshotAt(number, self._none, self._none, False)
+        return self.log.getSnapshotAt(number, self._none, self._none, False)
+
+    def _staged(self, name: str) -> list[int]:
+        path = self._path(self._directory, name)
+        try:
+            listed = path.getFileSystem(self._hadoop).listStatus(path)
+        except Py4JJavaError as error:
+            if _is_missing(error):
+                return []
+            raise
+        stems = (status.getPath().getName().partition(".")[0] for status in listed)
+        return [int(stem) for stem in stems if stem.isdigit()]
+
+    def _lines(self, path: Any) -> list[str]:
+        return java.as_list(self.spark, self._store.read(path, self._hadoop))
 
     def _file(self, number: int) -> Any:
-        return java.classes(self._spark).org.apache.hadoop.fs.Path(self._log.logPath(), f"{number:020}.json")
+        return self._path(self._directory, f"{number:020}.json")
 
+    @cached_property
+    def _path(self) -> Any:
+        return java.classes(self.spark).org.apache.hadoop.fs.Path
+
+    @cached_property
+    def _directory(self) -> Any:
+        return self._path(self.root, "_delta_log")
+
+    @cached_property
     def _hadoop(self) -> Any:
-        return self._log.newDeltaHadoopConf()
+        return java.session(self.spark).sessionState().newHadoopConf()
+
+    @cached_property
+    def _store(self) -> Any:
+        return java.companion(self._delta.storage, "LogStore").apply(java.session(self.spark))
+
+
+def _stamp(status: Any) -> str:
+    return f"{status.getModificationTime()}-{status.getLen()}"
+
+
+def _is_missing(error: Py4JJavaError) -> bool:
+    return str(error.java_exception.getClass().getSimpleName()) == "FileNotFoundException"
 
 
 def _version(snapshot: Any) -> Version:

@@ -7,6 +7,7 @@ transaction finds the files, writes rows and deletion vectors, and commits.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ class Transaction:
         self._actions: list[Any] = []
         self._by_name: Any = None
         self._added: dict[str, Any] = {}
+        self._have_statistics = False
 
     @property
     def version(self) -> int:
@@ -54,8 +56,15 @@ class Transaction:
         rows = self._rows()
         filters = [java.condition_of(rows.where(condition)) for condition in conditions]
         with java.active(self._spark):
-            # With the numbers of rows in the files: the statistics beside a deletion vector state them.
-            self._files = self._transaction.filterFiles(java.sequence(self._spark, filters), True)
+            self._files = self._transaction.filterFiles(java.sequence(self._spark, filters), False)
+        return self._rows()
+
+    def rows_of(self, files: Iterable[Action]) -> DataFrame:
+        """Return the rows of all files of the version, which are given as `add` of the log. Lazy."""
+        self._transaction.readWholeTable()
+        actions = [self._delta.actions.Action.fromJson(json.dumps({"add": file})) for file in files]
+        self._files = java.sequence(self._spark, actions)
+        self._have_statistics = True
         return self._rows()
 
     def path(self, name: str) -> str:
@@ -70,6 +79,8 @@ class Transaction:
 
     def remove(self, places: Places) -> None:
         """Remove rows by their places, of which `path` has given the files. Raises NotMarked."""
+        if not self._have_statistics:
+            self._find_statistics(places)
         with closing(_NewVectors(self._spark, self._log)) as vectors:
             for path, indexes in places.items():
                 file = self._added[path]
@@ -86,14 +97,24 @@ class Transaction:
         """Commit what was removed and added. Without any there is no version."""
         if not self._actions:
             return
-        # Of a DELETE the log has the condition, with values of the rows.
-        operation = java.companion(self._delta, "DeltaOperations$ManualUpdate")
+        # Without a condition, whose values would be in the log. For a manual update Delta would compute the
+        # state of the table anew.
+        operation = java.companion(self._delta, "DeltaOperations$Update").apply(java.none(self._spark))
         with java.active(self._spark):
             self._transaction.commit(java.sequence(self._spark, self._actions), operation)
 
+    def _find_statistics(self, paths: Iterable[str]) -> None:
+        """Give files their statistics, which the log has beside deletion vectors, too."""
+        snapshot = self._transaction.snapshot()
+        with java.active(self._spark):
+            found = snapshot.getSpecificFilesWithStats(java.sequence(self._spark, paths))
+        self._added |= {str(file.path()): file for file in java.as_list(self._spark, found)}
+
     def _rows(self) -> DataFrame:
         snapshot, none = self._transaction.snapshot(), java.none(self._spark)
-        return java.frame(self._log.createDataFrame(snapshot, self._files, False, none), self._spark)
+        with java.active(self._spark):
+            found = self._log.createDataFrame(snapshot, self._files, False, none)
+        return java.frame(found, self._spark)
 
 
 def files_added(spark: SparkSession, work: TableLog, committed: Changes, places: Places) -> list[Action]:

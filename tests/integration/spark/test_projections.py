@@ -165,7 +165,9 @@ def made(spark: Any, directory: Path, **rule: Any) -> Kept:
     return kept
 
 
-def test_recipients_read_each_version_and_its_changes(kept: Kept, tmp_path: Path) -> None:
+def test_recipients_read_each_version_and_its_changes(
+    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert kept.run().how == "whole"
     kept.assert_equal()
     served = kept.served()
@@ -194,7 +196,10 @@ def test_recipients_read_each_version_and_its_changes(kept: Kept, tmp_path: Path
     assert result.equal, [check.differences for check in result.checks]
     assert "changes 0 to 1" in {check.name for check in result.checks if not check.skipped}
     kept.assert_equal()
-    assert (kept.run().how, kept.run().version) == ("nothing", 2)
+    # Without a change nothing is read but names and one commit.
+    monkeypatch.setattr(TableLog, "log", pytest.fail)
+    rows = len(kept.served().collect())
+    assert [kept.run() for _ in range(2)] == [Outcome(kept.target.names, "nothing", 2, 4, rows)] * 2
 
 
 def file_ids(gateway: RunningGateway) -> set[tuple[str, str | None]]:
@@ -301,6 +306,8 @@ def test_few_changes_in_files_that_are_written_anew_are_found(
     kept.sql("OPTIMIZE {t}")
     kept.run()
     monkeypatch.setattr(few, "MAX_ROWS", 40)
+    # The table has more rows that are equal to those to remove.
+    monkeypatch.setattr(few, "MAX_PLACES", 40)
     monkeypatch.setattr(changing, "_remove", pytest.fail)
     for statement in (
         "UPDATE {t} SET zip = '01' WHERE email = 'same' AND id < 9",
@@ -311,6 +318,40 @@ def test_few_changes_in_files_that_are_written_anew_are_found(
         assert (outcome.how, outcome.remark) == ("changes", "")
         assert 0 < outcome.changed_rows <= 40
         kept.assert_equal()
+
+
+@pytest.mark.parametrize("are_listed", [True, False])
+def test_files_with_removed_rows_keep_their_statistics(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, are_listed: bool
+) -> None:
+    """Recipients' conditions skip files by them. Lists of files that are not the published ones are left."""
+    kept.run()
+    candidates, asked = Transaction.candidates, []
+
+    def seen(*arguments: Any) -> Any:
+        asked.append(arguments)
+        return candidates(*arguments)
+
+    monkeypatch.setattr(Transaction, "candidates", seen)
+    for last, first in ((49, 0), (99, 50)):
+        if not are_listed:
+            (crc, *_) = sorted(Path(kept.target.root, "data", "_delta_log").glob("*.crc"), reverse=True)
+            checksum = json.loads(crc.read_text())
+            checksum["allFiles"].append(checksum["allFiles"][0] | {"path": "another"})
+            crc.write_text(json.dumps(checksum))
+            crc.with_name(f".{crc.name}.crc").unlink(missing_ok=True)
+        kept.sql(f"DELETE FROM {{t}} WHERE id BETWEEN {first} AND {last}")
+        outcome = kept.run()
+        assert (outcome.how, outcome.remark) == ("changes", "")
+        assert bool(asked) is not are_listed
+        kept.assert_equal()
+        log = TableLog(kept.spark, kept.target.root)
+        marked = [one["add"] for one in log.commit(outcome.version) if "deletionVector" in one.get("add", {})]
+        assert marked
+        for add in marked:
+            statistics = json.loads(add["stats"])
+            assert statistics["tightBounds"] is False
+            assert statistics["minValues"]["id"] <= statistics["maxValues"]["id"]
 
 
 @pytest.mark.parametrize(("partitions", "number"), [([], 4), (["text", "small"], 5)])
