@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from gateway.access.authentication import configured_recipients
 from gateway.access.catalog import Recipient
+from gateway.access.named_recipient import UnknownRecipient, named_recipient
 from gateway.cli.discovered_state import discovered_state
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
@@ -35,9 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json-predicate", metavar="JSON", help="as clients send it in jsonPredicateHints")
     parser.add_argument("--limit", type=int, metavar="N", help="as clients send it in limitHint")
-    parser.add_argument(
-        "--recipient", metavar="NAME", help="the table as a recipient of the configuration reads it"
-    )
+    parser.add_argument("--recipient", metavar="NAME", help="the table as this recipient reads it")
     parser.add_argument("--version", type=int, metavar="N", help="an older version of the table")
 
 
@@ -125,10 +123,10 @@ def _row(name: str, summary: StreamSummary, reasons: str) -> dict[str, object]:
 
 
 def _recipient(config: Config, name: str) -> Recipient:
-    found = [one for one in configured_recipients(config) if one.name.casefold() == name.casefold()]
-    if not found:
-        raise OSError(f"gateway.recipients has no recipient '{name}'")
-    return found[0]
+    try:
+        return named_recipient(config, name)
+    except UnknownRecipient as reason:
+        raise OSError(str(reason)) from None
 
 
 def _names(text: str) -> tuple[str, str, str]:

@@ -79,7 +79,9 @@ def _granted(path: Path, recipient: str) -> list[Target]:
     loaded = config.load(path)
     found = [one for one in loaded.gateway.recipients if one.name.casefold() == recipient.casefold()]
     if not found:
-        raise ValueError(f"{path}: gateway.recipients has no recipient '{recipient}'")
+        raise ValueError(
+            f"{path}: gateway.recipients has no recipient '{recipient}'; the database is not read"
+        )
     (entry,) = found
     targets = []
     for names, target in _named(loaded):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import stat
 import sys
 from datetime import UTC, datetime, timedelta
@@ -244,6 +245,33 @@ def test_explain_shows_the_files_that_each_hint_prunes(
     assert conditions["`region` = 'a/b'"] == "partition"
     assert conditions["`inhabitants` > 15000000"] == "statistics"
     assert "NOT (`inhabitants` IS NULL)" in conditions
+
+
+def test_explain_shows_a_table_as_a_recipient_of_the_database_reads_it(
+    configuration: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explain = ["explain", "demo.default.cities", "-c", str(configuration), "--recipient"]
+    assert main([*explain, "acme"]) == 1
+    assert "there is no database of them" in capsys.readouterr().err
+    recipient = ["recipient", "add", "Acme", "-c", str(configuration)]
+    grant = ["recipient", "grant", "acme", "-c", str(configuration), "demo.default.cities"]
+    assert main(recipient) == main([*grant, "--where", "region LIKE 'Alps%'"]) == 0
+    capsys.readouterr()
+    assert main([*explain, "ACME"]) == 0
+    shown = capsys.readouterr().out
+    assert "files where (`region` LIKE 'Alps%')" in shown
+    assert "Alps + lakes" in shown
+    assert "coast" not in shown
+    assert main([*explain, "nobody"]) == 1
+    assert "neither gateway.recipients nor the database has a recipient 'nobody'" in capsys.readouterr().err
+
+
+def test_a_first_recipient_is_added_without_a_word_about_the_schema_of_its_database(
+    configuration: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    assert main(["recipient", "add", "acme", "-c", str(configuration)]) == 0
+    assert [record.name for record in caplog.records if not record.name.startswith("gateway.")] == []
 
 
 def test_explain_refuses_a_table_that_is_not_shared(
