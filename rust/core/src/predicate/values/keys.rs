@@ -169,11 +169,9 @@ fn number(literal: &Literal, coarsest: NumberKind, scale: i32) -> Option<Spread>
     })
 }
 
+/// Spark cuts digits below a microsecond off, other clients compare with them.
 fn micros(moment: CivilTime) -> Spread {
-    if moment.rounded {
-        return Spread { low: moment.micros, high: moment.micros + 1, open: true };
-    }
-    Spread::exact(moment.micros)
+    Spread::closed(moment.micros, moment.micros + i128::from(moment.rounded))
 }
 
 fn any_zone(spread: Spread) -> Spread {
