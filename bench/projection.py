@@ -26,7 +26,8 @@ import yaml
 from spark_source import cpu_of_tree
 
 from gateway import config
-from gateway.spark.project.job import Job, Options, Outcome
+from gateway.spark.project.job import Job
+from gateway.spark.project.results import Options, Outcome
 from gateway.spark.project.rule import SETTINGS, projected
 from gateway.spark.project.run import LOCAL_SETTINGS, projections
 from gateway.spark.session import delta_session, session_like
@@ -35,7 +36,7 @@ from gateway.spark.verify.digest import digest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from gateway.spark.project.job import Target
+    from gateway.spark.project.results import Target
 
 SOURCE = [
     "id",

@@ -241,6 +241,14 @@ def _project_arguments(parser: argparse.ArgumentParser) -> None:
         "--vacuum-hours", type=int, default=168, metavar="N",
         help="hours between two removals of files that the shared history does not need; 0 for none",
     )  # fmt: skip
+    parser.add_argument(
+        "--budget-minutes", type=float, metavar="N",
+        help="begin no projection after this time; those brought up to date least recently come first",
+    )  # fmt: skip
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML")
+    parser.add_argument(
+        "--prometheus", type=Path, metavar="FILE", help="metrics for the node exporter's textfile collector"
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="a page to read")
 
 
@@ -248,9 +256,9 @@ def _project(arguments: argparse.Namespace) -> int:
     from fnmatch import fnmatchcase  # noqa: PLC0415
 
     from gateway import config  # noqa: PLC0415
-    from gateway.spark.project import page  # noqa: PLC0415
-    from gateway.spark.project.job import Options  # noqa: PLC0415
+    from gateway.spark.project import page, report  # noqa: PLC0415
     from gateway.spark.project.published import published  # noqa: PLC0415
+    from gateway.spark.project.results import Options  # noqa: PLC0415
     from gateway.spark.project.run import LOCAL_SETTINGS, keep, left_over, projections  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
 
@@ -269,18 +277,34 @@ def _project(arguments: argparse.Namespace) -> int:
     )
     run_at = dt.datetime.now(dt.UTC)
     spark = delta_session("delta-gateway project", jars=arguments.jars, local=LOCAL_SETTINGS)
-    outcomes = keep(spark, targets, options, parallel=arguments.parallel, ended=lambda one: _say(str(one)))
+    minutes = arguments.budget_minutes
+    outcomes = keep(
+        spark,
+        targets,
+        options,
+        parallel=arguments.parallel,
+        ended=lambda one: _say(str(one)),
+        budget=None if minutes is None else dt.timedelta(minutes=minutes),
+    )
+    seconds = (dt.datetime.now(dt.UTC) - run_at).total_seconds()
     forgotten = left_over(spark, projections(loaded))
     for root in forgotten:
         _say(f"{root}: of a rule that the file no longer has; remove it when nobody reads it")
-    if arguments.html:
+    if arguments.junit:
+        arguments.junit.write_text(report.junit(outcomes), encoding="utf-8")
+    found = []
+    if arguments.html or arguments.prometheus:
         found = published(spark, [target.root for target in targets], parallel=arguments.parallel)
+    if arguments.prometheus:
+        report.write_metrics(arguments.prometheus, outcomes, found, run_at, seconds)
+    if arguments.html:
         text = page.html(list(zip(outcomes, found, strict=True)), forgotten, run_at)
         arguments.html.write_text(text, encoding="utf-8")
-    failed = sum(outcome.error is not None for outcome in outcomes)
+    counts = Counter(outcome.outcome for outcome in outcomes)
     fine = "rules fit their sources" if arguments.check else "projections are up to date"
-    _say(f"{len(outcomes) - failed} of {len(outcomes)} {fine}.")
-    return 1 if failed else 0
+    others = f", {counts['postponed']} postponed" if counts["postponed"] else ""
+    _say(f"{len(outcomes) - counts['failed'] - counts['postponed']} of {len(outcomes)} {fine}{others}.")
+    return 1 if counts["failed"] else 0
 
 
 def _generate_arguments(parser: argparse.ArgumentParser) -> None:

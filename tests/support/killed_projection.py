@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from gateway import config
-from gateway.spark.project.job import Job, Options
+from gateway.spark.project.job import Job
+from gateway.spark.project.results import Options
 from gateway.spark.project.rule import SETTINGS
 from gateway.spark.project.run import projections
 from gateway.spark.session import delta_session, session_like

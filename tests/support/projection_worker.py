@@ -15,8 +15,9 @@ from pathlib import Path
 
 from gateway import config
 from gateway.spark.project import job
-from gateway.spark.project.job import Job, Options
+from gateway.spark.project.job import Job
 from gateway.spark.project.lock import locked
+from gateway.spark.project.results import Options
 from gateway.spark.project.rule import SETTINGS
 from gateway.spark.project.run import outcome_of, projections
 from gateway.spark.session import delta_session, session_like

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from gateway.config.projections import WORK_DIRECTORY
@@ -28,9 +28,11 @@ from gateway.spark.project.changes import (
     net_changes,
     signed_digest,
 )
+from gateway.spark.project.errors import NotKept, NotProved, kind_of
 from gateway.spark.project.few import Changed, apply_few, few_changes
 from gateway.spark.project.lock import locked
 from gateway.spark.project.record import RECORD_FIELD, Record, difference, stamp
+from gateway.spark.project.results import Options, Outcome
 from gateway.spark.project.rule import check_rule, clean_schema, projected
 from gateway.spark.project.table_log import TableLog
 from gateway.spark.project.transaction import NotMarked
@@ -42,8 +44,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from gateway.config.projections import Projection
     from gateway.spark.project.actions import Action
+    from gateway.spark.project.results import Target
     from gateway.spark.project.table_log import Version
 
 APP_ID = "delta-gateway.projection."
@@ -63,53 +65,7 @@ _MIN_RETAINED_HOURS = 168
 _ALL_PARTITIONS = ("partitionOverwriteMode", "static")
 """The option of a whole write, whatever the session says."""
 
-_MAX_CAUSES = 20
-
 _UNREADABLE = (PySparkException, Py4JJavaError, FileNotFoundError)
-
-
-class NotKept(Exception):
-    """Raised for a source or a directory that the job cannot work on. The message has no value of a row."""
-
-
-class NotProved(NotKept):
-    """Raised when the projection is not what the rule makes of its source."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """A projection to keep.
-
-    Attributes:
-        names: full names of the shared tables.
-        source, root: locations as Spark writes them.
-        first_version: the first version that is shared; None without history.
-
-    """
-
-    names: tuple[str, ...]
-    projection: Projection
-    source: str
-    root: str
-    first_version: int | None = None
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a run does beside its updates.
-
-    Attributes:
-        check: checks the rule against the source, and writes nothing.
-        whole: proves all rows, and not the changed ones alone.
-        optimize_hours, vacuum_hours: after which small files are put together and unneeded ones removed; 0
-            for never.
-
-    """
-
-    check: bool = False
-    whole: bool = False
-    optimize_hours: int = 24
-    vacuum_hours: int = 168
 
 
 @dataclass(frozen=True)
@@ -124,52 +80,6 @@ class _Proved:
     commits: list[list[Action]]
 
 
-@dataclass
-class Outcome:
-    """What a run has done.
-
-    Attributes:
-        how: what was written: `nothing`, `changes` or `whole`; `checked` for a check alone.
-        version, source_version: the published version and that of the source; -1 without any.
-        rows: number of rows of the published version.
-        changed_rows: rows that were added and removed.
-        seconds: time of the work.
-        remark: why all was written where changes were expected.
-        error: why the projection is not up to date; its published version is the one before.
-        failure: the name of the error's class.
-
-    """
-
-    names: tuple[str, ...]
-    how: str = "nothing"
-    version: int = -1
-    source_version: int = -1
-    rows: int = 0
-    changed_rows: int = 0
-    seconds: float = 0.0
-    remark: str = ""
-    error: str | None = None
-    failure: str = ""
-
-    def __str__(self) -> str:
-        """Describe the outcome in one line, without values of the rows."""
-        names = ", ".join(self.names)
-        if self.error is not None:
-            return f"{names}: failed: {self.error}"
-        if self.how == "checked":
-            return f"{names}: the rule fits the source"
-        remark = f" ({self.remark})" if self.remark else ""
-        written = {
-            "nothing": "nothing to do",
-            "changes": f"{self.changed_rows} changed rows",
-            "whole": f"written whole{remark}",
-        }
-        return (
-            f"{names}: {written[self.how]}; version {self.version} is version {self.source_version} of the "
-            f"source, {self.rows} rows, {self.seconds:.1f} s"
-        )
-
-
 def _no_step(_name: str) -> None:
     pass
 
@@ -180,16 +90,13 @@ class Job:
 
     spark: SparkSession
     target: Target
-    options: Options = Options()
+    options: Options = field(default_factory=Options)
     step: Callable[[str], None] = _no_step
     now_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
 
     def run(self) -> Outcome:
         """Bring the projection up to date. Raises Locked, InvalidRule, NotKept and Spark's errors."""
-        self._source = TableLog(self.spark, self.target.source)
-        self._work = TableLog(self.spark, f"{self.target.root}/{WORK_DIRECTORY}")
-        self._published = TableLog(self.spark, self.target.root)
-        unchanged = self._unchanged()
+        unchanged = self.unchanged()
         if unchanged is not None:
             return unchanged
         source = self._source.latest()
@@ -205,7 +112,13 @@ class Job:
             self._step("locked")
             return self._run(source)
 
-    def _unchanged(self) -> Outcome | None:
+    def __post_init__(self) -> None:
+        """Name the tables: nothing is read."""
+        self._source = TableLog(self.spark, self.target.source)
+        self._work = TableLog(self.spark, f"{self.target.root}/{WORK_DIRECTORY}")
+        self._published = TableLog(self.spark, self.target.root)
+
+    def unchanged(self) -> Outcome | None:
         """Return the outcome of a run without anything to do; None if there may be something.
 
         The names of the commits of two logs and one commit say so: what the last proof was about, that the
@@ -528,27 +441,3 @@ class Job:
     def _digest_of_work(self, version: int) -> Digest:
         reading = self.spark.read.format("delta").option("versionAsOf", str(version))
         return digest(reading.load(self._work.root))
-
-
-def kind_of(error: BaseException) -> str:
-    """Name an error without its text, which may quote values of the source."""
-    if isinstance(error, PySparkException):
-        return error.getCondition() or type(error).__name__
-    if isinstance(error, Py4JJavaError):
-        return _kind_of_first(error.java_exception)
-    return type(error).__name__
-
-
-def _kind_of_first(thrown: Any) -> str:
-    """Name what was thrown first: what follows says that a task, and then its job, has failed."""
-    for _ in range(_MAX_CAUSES):
-        cause = thrown.getCause()
-        if cause is None:
-            break
-        thrown = cause
-    try:
-        condition = thrown.getCondition()
-    except Py4JError:
-        # Not one of Spark's own.
-        condition = None
-    return str(condition or thrown.getClass().getSimpleName())

@@ -10,8 +10,8 @@ from gateway.report.page import Page
 from gateway.report.parts import Cell, Column, Finding, Findings, Paragraph, Plots, Section, Table, Verdict
 from gateway.report.plots import BarPlot
 from gateway.report.units import BYTES, COUNT, SECONDS
-from gateway.spark.project.job import Outcome
 from gateway.spark.project.published import Published
+from gateway.spark.project.results import UP_TO_DATE, Outcome
 
 Kept = tuple[Outcome, Published | None]
 
@@ -41,6 +41,7 @@ _WRITTEN = {
     "changes": "changes written",
     "whole": "written whole",
     "checked": "rule fits",
+    "postponed": "left for the next run",
 }
 _COLUMNS = [
     Column("projection"),
@@ -82,6 +83,12 @@ def _summary(kept: Sequence[Kept], failed: int) -> str:
         )
     if kept and all(outcome.how == "checked" for outcome, _ in kept):
         return f"The rules of {len(kept):,} projections fit their sources. Nothing was written."
+    postponed = sum(outcome.how == "postponed" for outcome, _ in kept)
+    if postponed:
+        return (
+            f"{len(kept) - postponed:,} of {len(kept):,} projections are up to date. {postponed:,} are left "
+            "for the next run, and recipients read the versions that were published before."
+        )
     rows, changed = (sum(getattr(outcome, name) for outcome, _ in kept) for name in ("rows", "changed_rows"))
     return f"{len(kept):,} projections, {rows:,} rows: all are up to date. {changed:,} rows were changed."
 
@@ -110,10 +117,10 @@ def _line(outcome: Outcome, published: Published | None) -> list[Cell]:
         None if source_version < 0 else str(source_version),
         None if published is None else str(published.version),
         None if published is None else published.rows,
-        outcome.changed_rows if ended and outcome.how != "checked" else None,
+        outcome.changed_rows if outcome.outcome in UP_TO_DATE else None,
         None if published is None else published.files,
         None if published is None else published.bytes,
-        outcome.seconds,
+        None if outcome.how == "postponed" else outcome.seconds,
         None if published is None else _time(published.proved_at),
     ]
 

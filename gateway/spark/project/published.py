@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from gateway.spark.project.actions import Action
+
 _ABSENT = (Py4JError, PySparkException, FileNotFoundError)
 
 
@@ -39,6 +41,16 @@ class Published:
     files: int
     bytes: int
     proved_at: dt.datetime
+
+
+def published_ms(spark: SparkSession, root: str) -> int:
+    """Return when the latest version was published, in ms as Unix time; 0 without one that can be read."""
+    try:
+        log = TableLog(spark, root)
+        version = log.number()
+        return _written_ms(log.commit(version)) if version >= 0 else 0
+    except _ABSENT:
+        return 0
 
 
 def published(spark: SparkSession, roots: Sequence[str], *, parallel: int) -> list[Published | None]:
@@ -60,12 +72,17 @@ def _published(spark: SparkSession, root: str) -> Published | None:
     record = Record.of(commit)
     if record is None or size is None:
         return None
-    (written_ms,) = (action["commitInfo"]["timestamp"] for action in commit if "commitInfo" in action)
     return Published(
         version=version,
         source_version=record.source_version,
         rows=record.digest.rows,
         files=size["numFiles"],
         bytes=size["sizeInBytes"],
-        proved_at=dt.datetime.fromtimestamp(written_ms / 1000, dt.UTC),
+        proved_at=dt.datetime.fromtimestamp(_written_ms(commit) / 1000, dt.UTC),
     )
+
+
+def _written_ms(commit: list[Action]) -> int:
+    """Return the time of a commit; 0 for one that states none, which is another writer's."""
+    times = (action["commitInfo"].get("timestamp") for action in commit if "commitInfo" in action)
+    return int(next(times, None) or 0)

@@ -5,13 +5,15 @@ In: a session and targets. Out: an outcome for each. An error of one is part of 
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from itertools import repeat
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -19,10 +21,13 @@ from py4j.protocol import Py4JError
 
 from gateway.config.projections import WORK_DIRECTORY
 from gateway.spark.project import java
+from gateway.spark.project.errors import NotKept, kind_of
 from gateway.spark.project.java import without_log
-from gateway.spark.project.job import Job, NotKept, Options, Outcome, Target, kind_of
+from gateway.spark.project.job import Job
 from gateway.spark.project.lock import Locked
 from gateway.spark.project.objects import Unsafe
+from gateway.spark.project.published import published_ms
+from gateway.spark.project.results import Options, Outcome, Target
 from gateway.spark.project.rule import SETTINGS, InvalidRule
 from gateway.spark.project.table_log import CommitExists
 from gateway.spark.session import session_like
@@ -90,8 +95,13 @@ def keep(
     *,
     parallel: int,
     ended: Ended = lambda _outcome: None,
+    budget: dt.timedelta | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> list[Outcome]:
     """Bring projections up to date, `parallel` at a time. Each end is reported at once.
+
+    `budget`: none begins after this time. Those without a published version come first, then those whose
+    published version is the oldest. The outcomes have the order of `targets`. `clock`: seconds.
 
     Spark logs nothing meanwhile: an outcome names the kind of an error, and the log would quote values.
     """
@@ -99,18 +109,26 @@ def keep(
     for _ in range(parallel):
         # The settings are part of the rules, and those of the given session stay as they are.
         sessions.put(session_like(spark, SETTINGS))
+    ends = None if budget is None else clock() + budget.total_seconds()
 
     def one(target: Target) -> Outcome:
         session = sessions.get()
         try:
-            outcome = outcome_of(Job(session, target, options))
+            job = Job(session, target, options)
+            is_late = ends is not None and clock() >= ends
+            outcome = unless_changed(job) if is_late else outcome_of(job)
         finally:
             sessions.put(session)
         ended(outcome)
         return outcome
 
     with without_log(spark), ThreadPoolExecutor(parallel, thread_name_prefix="projections") as threads:
-        return list(threads.map(one, targets))
+        times: Iterable[int] = repeat(0)
+        if budget is not None:
+            times = threads.map(lambda target: published_ms(spark, target.root), targets)
+        order = [index for _, index in sorted(zip(times, range(len(targets)), strict=False))]
+        found = dict(zip(order, threads.map(one, [targets[index] for index in order]), strict=True))
+    return [found[index] for index in range(len(targets))]
 
 
 def left_over(spark: SparkSession, targets: Sequence[Target]) -> list[str]:
@@ -131,6 +149,14 @@ def left_over(spark: SparkSession, targets: Sequence[Target]) -> list[str]:
                 root for root in roots if root not in kept and files.exists(path(f"{root}/{WORK_DIRECTORY}"))
             ]
     return sorted(found)
+
+
+def unless_changed(job: Job) -> Outcome:
+    """Return the outcome of a job that has nothing to do. Another one is postponed, and so are its errors."""
+    outcome = None
+    with suppress(Exception):
+        outcome = job.unchanged()
+    return outcome or Outcome(job.target.names, how="postponed")
 
 
 def outcome_of(job: Job) -> Outcome:

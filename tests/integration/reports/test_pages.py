@@ -15,9 +15,9 @@ from gateway.spark.operations.fleet_history import Survey
 from gateway.spark.operations.fleet_page import html as fleet_page
 from gateway.spark.operations.usage_page import _BARS, Rows, UsageSums
 from gateway.spark.operations.usage_page import html as usage_page
-from gateway.spark.project.job import Outcome
 from gateway.spark.project.page import html as projections_page
 from gateway.spark.project.published import Published
+from gateway.spark.project.results import Outcome
 from gateway.spark.verify.history import Run
 from gateway.spark.verify.page import html as verify_page
 from gateway.spark.verify.results import Check, TableResult

@@ -31,10 +31,12 @@ from gateway.config import Projection
 from gateway.spark import cli
 from gateway.spark.project import changes as changing
 from gateway.spark.project import few
-from gateway.spark.project.job import Job, NotProved, Options, Outcome, Target
+from gateway.spark.project.errors import NotProved
+from gateway.spark.project.job import Job
 from gateway.spark.project.lock import LOCK_FILE, Locked, locked
 from gateway.spark.project.objects import Directory
 from gateway.spark.project.published import published
+from gateway.spark.project.results import Options, Outcome, Target
 from gateway.spark.project.rule import SETTINGS, InvalidRule, projected
 from gateway.spark.project.run import keep, left_over, projections
 from gateway.spark.project.search import all_of, conditions
@@ -691,9 +693,38 @@ def test_many_projections_of_one_source_are_kept_in_parallel(kept: Kept) -> None
     assert outcomes[2].error == "the source is not a Delta table"
 
 
+def test_a_budget_leaves_the_latest_ones_for_the_next_run(kept: Kept) -> None:
+    rule = kept.projection
+    new, old = (
+        Target((f"s.d.{name}",), rule, kept.source, str(kept.file.parent / name)) for name in ("new", "old")
+    )
+    broken = replace(old, source=str(kept.file.parent / "nothing"), root=str(kept.file.parent / "broken"))
+    for target in (old, new):
+        keep(kept.spark, [target], NO_MAINTENANCE, parallel=1)
+    kept.sql("DELETE FROM {t} WHERE id < 50")
+    targets = [new, broken, old]
+
+    def hows(*seconds: float) -> list[str]:
+        times = iter(seconds)
+        budget = dt.timedelta(seconds=60)
+        found = keep(
+            kept.spark, targets, NO_MAINTENANCE, parallel=1, budget=budget, clock=lambda: next(times)
+        )
+        return [one.outcome for one in found]
+
+    assert hows(0, 1, 2, 61) == ["postponed", "failed", "changed"]
+    # A look finds out that there is nothing to do, also when the time is used up.
+    assert hows(0, 61, 62, 63) == ["postponed", "postponed", "unchanged"]
+    assert hows(0, 1, 2, 3) == ["changed", "failed", "unchanged"]
+
+
 def test_the_command_writes_a_page_of_what_is_published(kept: Kept, tmp_path: Path) -> None:
     root, page = kept.target.root, tmp_path / "projections.html"
-    assert cli.main(["project", "-c", str(kept.file), "--html", str(page)]) == 0
+    metrics, cases = tmp_path / "projections.prom", tmp_path / "projections.xml"
+    reports = ["--html", str(page), "--prometheus", str(metrics), "--junit", str(cases)]
+    assert cli.main(["project", "-c", str(kept.file), "--budget-minutes", "5", *reports]) == 0
+    assert 'delta_gateway_project_projections{outcome="whole"} 1.0' in metrics.read_text()
+    assert 'name="t"' in cases.read_text()
     rows = kept.spark.read.format("delta").load(root).count()
     assert f"1 projections, {rows} rows: all are up to date. {rows} rows were changed." in page.read_text()
     kept.rule["where"] = "gone > 1"

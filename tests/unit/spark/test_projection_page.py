@@ -6,9 +6,9 @@ from typing import Any
 import html5lib
 import pytest
 
-from gateway.spark.project.job import Outcome
 from gateway.spark.project.page import Kept, html
 from gateway.spark.project.published import Published
+from gateway.spark.project.results import Outcome
 
 RUN_AT = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
 BEFORE = Published(6, 11, 90, 4, 5000, RUN_AT - dt.timedelta(days=2))
@@ -55,6 +55,16 @@ def test_failures_come_first_with_the_action_and_what_recipients_read() -> None:
             "2026-01-02 03:04 UTC",
         ],
     ]  # fmt: skip
+
+
+def test_those_that_are_left_for_the_next_run_are_no_failures() -> None:
+    late: Kept = (Outcome(("s.d.late",), "postponed"), BEFORE)
+    page = html([CHANGED, late], [], RUN_AT)
+    assert "1 of 2 projections are up to date. 1 are left for the next run" in text_of(page)
+    assert [
+        "s.d.late", "left for the next run", "11", "6", "90", MISSING, "4", "5 kB", MISSING,
+        "2025-12-31 03:04 UTC",
+    ] in lines_of(page)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,100 @@
+"""A run of projections as JUnit XML, and as metrics in the text format of Prometheus' node exporter.
+
+In: the `Outcome` of each projection, and what is published of it. Out: text, or a file that is replaced as a
+whole. Neither has a value of a row.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.spark.project.results import OUTCOMES, POSTPONED, UP_TO_DATE, Outcome
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from gateway.spark.project.published import Published
+
+_PREFIX = "delta_gateway_project_"
+_CURRENT = "projection_current_timestamp_seconds"
+
+
+def junit(outcomes: Sequence[Outcome]) -> str:
+    """Render a case per projection, as CI systems read them."""
+    counts = Counter(one.outcome for one in outcomes)
+    suite = ET.Element(
+        "testsuite",
+        name="delta-gateway project",
+        tests=str(len(outcomes)),
+        failures=str(counts["failed"]),
+        skipped=str(counts["postponed"]),
+    )
+    for one in outcomes:
+        schema, _, name = one.names[0].rpartition(".")
+        case = ET.SubElement(suite, "testcase", classname=schema, name=name, time=f"{one.seconds:.3f}")
+        if one.error is not None:
+            ET.SubElement(case, "failure", message=one.error, type=one.failure)
+        elif one.outcome == "postponed":
+            ET.SubElement(case, "skipped", message=POSTPONED)
+        if one.remark:
+            ET.SubElement(case, "system-out").text = one.remark
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def write_metrics(
+    path: Path,
+    outcomes: Sequence[Outcome],
+    found: Sequence[Published | None],
+    run_at: dt.datetime,
+    seconds: float,
+) -> None:
+    """Write the metrics. `found`: what is published of each projection. Raises OSError.
+
+    The file knows from earlier runs when a projection was up to date.
+    """
+    earlier = _earlier(path)
+    registry = CollectorRegistry()
+
+    def gauge(name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(_PREFIX + name, text, labels, registry=registry)
+
+    gauge("run_timestamp_seconds", "Start of the last run, as Unix time.").set(run_at.timestamp())
+    gauge("run_seconds", "Length of the last run.").set(seconds)
+    counts = Counter(one.outcome for one in outcomes)
+    projections = gauge("projections", "Projections of the last run by outcome.", "outcome")
+    for outcome in OUTCOMES:
+        projections.labels(outcome).set(counts[outcome])
+    failed = gauge("projection_failed", "1 if the last run of the projection failed, else 0.", "projection")
+    current = gauge(
+        _CURRENT,
+        "Start of the last run after which the projection had all of its source, as Unix time.",
+        "projection",
+    )
+    for one, version in zip(outcomes, found, strict=True):
+        name = one.names[0]
+        if one.outcome != "postponed":
+            failed.labels(name).set(one.error is not None)
+        times = [earlier.get(name), None if version is None else version.proved_at.timestamp()]
+        known = [time for time in times if time is not None]
+        if one.outcome in UP_TO_DATE:
+            current.labels(name).set(run_at.timestamp())
+        elif known:
+            current.labels(name).set(max(known))
+    write_to_textfile(str(path), registry)
+
+
+def _earlier(path: Path) -> Mapping[str, float]:
+    """Return the times of the file of an earlier run, by projection; none of a file that is no such."""
+    try:
+        families = list(text_string_to_metric_families(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+    samples = [one for family in families for one in family.samples if one.name == _PREFIX + _CURRENT]
+    return {one.labels["projection"]: one.value for one in samples if "projection" in one.labels}
