@@ -18,7 +18,7 @@ from gateway.access.federation import FederationPolicy, PolicyTable
 from gateway.access.grants import Grant
 from gateway.access.oauth_clients import ClientSecret, ClientTable, OAuthClient
 from gateway.config.networks import parse_networks
-from gateway.config.sections import EVERY_SHARE
+from gateway.config.recipients import EVERY_SHARE
 from gateway.errors import Unauthenticated
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 from gateway.access.grants import NO_GRANTS, GrantIndex, Rule
-from gateway.config.sections import EVERY_SHARE
+from gateway.config.recipients import EVERY_SHARE
 from gateway.errors import NotFound
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from gateway.access.grants import MAX_CONDITION_BYTES, Grant, Rule, grant_text, 
 from gateway.access.recipient_names import check_comment, check_name, check_share
 from gateway.access.recipient_records import RecipientError, RecipientRecord
 from gateway.access.recorded_database import RecordedDatabase, Subject
-from gateway.config.sections import EVERY_SHARE, MAX_NAME_LENGTH, MAX_PROPERTIES, MAX_PROPERTY_LENGTH
+from gateway.config.checks import MAX_NAME_LENGTH, MAX_PROPERTIES, MAX_PROPERTY_LENGTH
+from gateway.config.recipients import EVERY_SHARE
 from gateway.database.schema import RECIPIENTS, SHARES, name_key, recipient_key
 
 if TYPE_CHECKING:
@@ -77,9 +78,9 @@ def check_condition(condition: str) -> None:
     try:
         size = len(condition.encode())
     except UnicodeEncodeError:
-        raise RecipientError("condition: UTF-8 text") from None
+        raise RecipientError("condition: expected UTF-8 text") from None
     if not condition.strip() or size > MAX_CONDITION_BYTES or "\0" in condition:
-        raise RecipientError(f"condition: 1 to {MAX_CONDITION_BYTES} bytes")
+        raise RecipientError(f"condition: expected 1 to {MAX_CONDITION_BYTES} bytes")
 
 
 def grant_parts(
@@ -210,11 +211,11 @@ def _check_number(properties: Mapping[str, str]) -> None:
 def _check_property(key: str, text: str | None) -> None:
     check_name(key, "property name")
     if len(key) > MAX_NAME_LENGTH:
-        raise RecipientError(f"property name: at most {MAX_NAME_LENGTH} characters")
+        raise RecipientError(f"property name: expected at most {MAX_NAME_LENGTH} characters")
     if text is not None:
         check_comment(text)
         if len(text) > MAX_PROPERTY_LENGTH:
-            raise RecipientError(f"property {key!r}: at most {MAX_PROPERTY_LENGTH} characters")
+            raise RecipientError(f"property {key!r}: expected at most {MAX_PROPERTY_LENGTH} characters")
 
 
 def _check_rule(grant: Grant, properties: Iterable[tuple[str, str]], parse: Parse) -> None:

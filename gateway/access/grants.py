@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gateway.config.sections import EVERY_SHARE
+from gateway.config.recipients import EVERY_SHARE
 
 MAX_CONDITION_BYTES = 64 * 1024
 

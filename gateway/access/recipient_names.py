@@ -31,7 +31,7 @@ def check_name(name: str, what: str = "recipient name") -> str:
 def check_policy(name: str, policy: FederationPolicy) -> None:
     """Check a federation policy and its name. Raises RecipientError."""
     if not _POLICY.fullmatch(name):
-        raise RecipientError("policy name: 1 to 255 small letters, digits and '-'")
+        raise RecipientError("policy name: expected 1 to 255 lower-case letters, digits and '-'")
     texts = {
         "issuer": [policy.issuer],
         "subject claim": [policy.subject_claim],
@@ -58,7 +58,7 @@ def check_share(share: str) -> str:
 def check_comment(comment: str) -> str:
     """Return a valid comment. Raises RecipientError for control characters and text that is not UTF-8."""
     if not _COMMENT.fullmatch(comment):
-        raise RecipientError("comment: UTF-8 text without control characters")
+        raise RecipientError("comment: expected UTF-8 text without control characters")
     return comment
 
 
@@ -66,7 +66,7 @@ def check_network(text: str) -> Network:
     """Return the network of a text. Raises RecipientError."""
     # An IPv6 zone may contain any character.
     if not _COMMENT.fullmatch(text):
-        raise RecipientError(f"network {text!r}: UTF-8 text without control characters")
+        raise RecipientError(f"network {text!r}: expected UTF-8 text without control characters")
     try:
         return parse_network(text)
     except ValueError as error:

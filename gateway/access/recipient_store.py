@@ -56,7 +56,7 @@ from gateway.access.recipient_records import (
     TokenRecord,
 )
 from gateway.access.recorded_database import RecordedDatabase, Subject, nothing
-from gateway.config.sections import EVERY_SHARE
+from gateway.config.recipients import EVERY_SHARE
 from gateway.database.schema import (
     ACTIVATION_LINKS,
     CLIENT_SECRETS,
@@ -393,7 +393,7 @@ class RecipientDatabase(RecordedDatabase):
         expires_in_seconds: int | None,
     ) -> IssuedLink:
         if not 0 < valid_for_seconds <= MAX_LINK_SECONDS:
-            raise RecipientError(f"a link's life: 1 to {MAX_LINK_SECONDS} seconds")
+            raise RecipientError(f"a link's life: expected 1 to {MAX_LINK_SECONDS} seconds")
         now_ms, code = self.now_ms(), secrets.token_urlsafe(TOKEN_BYTES)
         _end(now_ms, expires_in_seconds, "token")
         expires_ms = now_ms + valid_for_seconds * 1000
@@ -643,7 +643,7 @@ class RecipientDatabase(RecordedDatabase):
         if seconds is None:
             return 0
         if not 0 <= seconds <= MAX_LIFE_SECONDS:
-            raise RecipientError(f"an age: 0 to {MAX_LIFE_SECONDS} seconds")
+            raise RecipientError(f"an age: expected 0 to {MAX_LIFE_SECONDS} seconds")
         before_ms = self.now_ms() - seconds * 1000
         return connection.execute(delete(table).where(column <= before_ms)).rowcount
 
@@ -721,7 +721,7 @@ def _end(now_ms: int, expires_in_seconds: int | None, what: str) -> int | None:
     if expires_in_seconds is None:
         return None
     if not 0 < expires_in_seconds <= MAX_LIFE_SECONDS:
-        raise RecipientError(f"a {what}'s life: 1 to {MAX_LIFE_SECONDS} seconds")
+        raise RecipientError(f"a {what}'s life: expected 1 to {MAX_LIFE_SECONDS} seconds")
     return now_ms + expires_in_seconds * 1000
 
 
@@ -731,7 +731,7 @@ def _end_text(expires_ms: int | None) -> str:
 
 def _check_old_life(seconds: int, what: str) -> None:
     if not 0 <= seconds <= MAX_LIFE_SECONDS:
-        raise RecipientError(f"the old {what}'s remaining life: 0 to {MAX_LIFE_SECONDS} seconds")
+        raise RecipientError(f"the old {what}'s remaining life: expected 0 to {MAX_LIFE_SECONDS} seconds")
 
 
 def _listed(shares: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from gateway.access.named_recipient import UnknownRecipient, named_recipient
 from gateway.cli.discovered_state import discovered_state
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
-from gateway.config.sections import EVERY_SHARE
+from gateway.config.recipients import EVERY_SHARE
 from gateway.protocol.queries import Hints
 from gateway.tables.native import AnswerOptions, Explanation, Snapshot, StreamSummary
 from gateway.tables.open_table import OpenTable

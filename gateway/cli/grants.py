@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gateway.access.recipient_records import RecipientError, RecipientRecord
 from gateway.cli.federation_policies import printable
-from gateway.config.sections import EVERY_SHARE
+from gateway.config.recipients import EVERY_SHARE
 
 if TYPE_CHECKING:
     import argparse

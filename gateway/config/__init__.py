@@ -15,23 +15,10 @@ from gateway.config.locations import Location
 from gateway.config.oauth import OAuth
 from gateway.config.operation import Audit, Limits, RecipientLimits, Ssl, StorageFaults, Tracing
 from gateway.config.projections import ProjectedColumn, Projection
+from gateway.config.recipients import Authorization, ClientEntry, GrantEntry, RecipientEntry, TokenEntry
 from gateway.config.secret import Secret
-from gateway.config.sections import (
-    Authorization,
-    Cache,
-    ClientEntry,
-    Compression,
-    Config,
-    Gateway,
-    GrantEntry,
-    RecipientEntry,
-    SchemaEntry,
-    ShareEntry,
-    TableEntry,
-    TokenEntry,
-    TokenKey,
-    VolumeEntry,
-)
+from gateway.config.sections import Cache, Compression, Config, Gateway, TokenKey
+from gateway.config.shares import SchemaEntry, ShareEntry, TableEntry, VolumeEntry
 from gateway.config.storages import StorageEntry
 
 __all__ = [

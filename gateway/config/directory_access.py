@@ -14,8 +14,10 @@ from itertools import pairwise
 from gateway.config.errors import shown
 from gateway.config.locations import Location
 from gateway.config.networks import Network, parse_networks
+from gateway.config.recipients import EVERY_SHARE, RecipientEntry
 from gateway.config.roots import ACCESS_POINT_SUFFIXES, DIRECTORY, Holder, Roots, comparable
-from gateway.config.sections import EVERY_SHARE, Config, RecipientEntry, TableEntry
+from gateway.config.sections import Config
+from gateway.config.shares import TableEntry
 from gateway.config.storages import StorageEntry
 
 WITHOUT = "or remove dir from accessModes"

@@ -50,7 +50,7 @@ class Discovery:
         if (self.discover is None) == (self.unity_catalog is None):
             raise Invalid("discover", "must be given, or unityCatalog in its place")
         if self.unity_catalog is not None and self.max_depth:
-            raise Invalid("max_depth", "is of directories; a catalog has none")
+            raise Invalid("max_depth", "applies to directories, which a catalog does not have; remove it")
 
     @property
     def template(self) -> LocationTemplate:

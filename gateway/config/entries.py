@@ -17,7 +17,8 @@ from gateway.config.discovery import Discovery
 from gateway.config.errors import ConfigError, Invalid
 from gateway.config.locations import Location
 from gateway.config.reader import Reader, known_keys
-from gateway.config.sections import Config, SchemaEntry, ShareEntry, TableEntry, VolumeEntry
+from gateway.config.sections import Config
+from gateway.config.shares import SchemaEntry, ShareEntry, TableEntry, VolumeEntry
 
 FILE = "the database"
 SHARE_KEYS = frozenset(known_keys(ShareEntry)) - {"name", "schemas"}

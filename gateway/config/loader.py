@@ -17,7 +17,8 @@ from gateway.config.errors import ConfigError
 from gateway.config.projection_directories import projection_problem
 from gateway.config.reader import Reader
 from gateway.config.roots import Roots, readable_directories
-from gateway.config.sections import CURRENT_VERSION, Config, SchemaEntry
+from gateway.config.sections import CURRENT_VERSION, Config
+from gateway.config.shares import SchemaEntry
 from gateway.config.volumes import volume_problem
 
 __all__ = ["CURRENT_VERSION", "load", "loads"]

@@ -24,8 +24,9 @@ from gateway.config.location_template import LocationTemplate
 from gateway.config.locations import Location
 from gateway.config.operation import RecipientLimits
 from gateway.config.reader import known_keys
+from gateway.config.recipients import RecipientEntry
 from gateway.config.secret import Secret
-from gateway.config.sections import Config, RecipientEntry
+from gateway.config.sections import Config
 
 TYPE_NAMES = {
     bool: "boolean",

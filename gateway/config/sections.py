@@ -1,338 +1,44 @@
-"""The sections of the configuration: each a frozen dataclass, each key a field with its default and limits.
+"""The whole configuration and its map `gateway`: each section a frozen dataclass, each key a field.
 
-A key is added by adding a field and its line under `Attributes`: `reader` finds the field by its type, and
-`reference` makes the documentation of it.
+A key is added by adding a field with its default and limits, and its line under `Attributes`: `reader` finds
+the field by its type, and `reference` makes the documentation of it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import ClassVar, Literal
 
 from gateway.config.administration import Admin
+from gateway.config.checks import check_networks, check_unique
 from gateway.config.database import DAY_SECONDS, Database, DatabasePlace
-from gateway.config.discovery import Discovery, Source, check_template
+from gateway.config.discovery import Source
 from gateway.config.errors import Invalid, shown
-from gateway.config.federation import Oidc, PolicyEntry
+from gateway.config.federation import Oidc
 from gateway.config.file_stamps import Stamp
 from gateway.config.locations import Location
-from gateway.config.networks import parse_networks
 from gateway.config.oauth import OAuth
 from gateway.config.operation import (
     PROTECTS,
     Audit,
     Cors,
     Limits,
-    RecipientLimits,
     Ssl,
     StorageFaults,
     Tracing,
     setting,
 )
-from gateway.config.projections import Projection
+from gateway.config.recipients import EVERY_SHARE, Authorization, RecipientEntry
 from gateway.config.secret import Secret
+from gateway.config.shares import ShareEntry
 from gateway.config.storages import StorageEntry, check_url
 
 CURRENT_VERSION = 1
 RECIPIENTS_DATABASE = "recipients.db"
-EVERY_SHARE = "*"
 SEVEN_DAYS_SECONDS = 7 * 24 * 3600
-MAX_NAME_LENGTH = 255
-MAX_COMMENT_LENGTH = 65_536
-MAX_PROPERTIES, MAX_PROPERTY_LENGTH = 50, 1000
 MIN_TOKEN_KEY_LENGTH = 16
-
-_UNSPEAKABLE = re.compile(r"[/\x00-\x1f\x7f]")
-_NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-MAX_CLIENT_ID_LENGTH = 64
-CLIENT_ID = re.compile(rf"[A-Za-z0-9._~-]{{1,{MAX_CLIENT_ID_LENGTH}}}")
-"""Characters that are the same with and without encoding for a form."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableEntry:
-    """A shared table.
-
-    Attributes:
-        name: name of the table in the share; case-insensitive.
-        location: root of the Delta table: `s3://bucket/path`,
-            `abfss://container@account.dfs.core.windows.net/path`, `gs://bucket/path`, `file:///directory` or
-            `/directory`. Other forms of a store, such as `s3a://`, `wasbs://` and `https://`, are accepted.
-        id: identifier of the table in answers and tokens. Without it the id is derived from the names and
-            stays the same.
-        history_shared: allows time travel, the change data feed and streaming.
-        start_version: first version of the shared history.
-        access_modes: how recipients read: `url`, by a pre-signed URL of each file, and `dir`, by temporary
-            credentials for the table's directory. Listings show the location of a table with `dir`.
-        auxiliary_locations: for `dir`, directories outside of `location` with files of the table, as of
-            shallow clones. Recipients get temporary credentials for each. `gateway.allowedRoots` contains
-            them.
-        projection: makes the table a projection of another one. `location` is the directory that contains it.
-
-    """
-
-    name: str
-    location: Location
-    id: str | None = None
-    history_shared: bool = False
-    start_version: int = setting(0, minimum=0, protects=True)
-    access_modes: tuple[Literal["url", "dir"], ...] = ("url",)
-    auxiliary_locations: tuple[Location, ...] = ()
-    projection: Projection | None = setting(None, protects=True)
-
-    def __post_init__(self) -> None:
-        _check_name(self.name)
-        if self.projection is not None:
-            if "dir" in self.access_modes:
-                raise Invalid(
-                    "access_modes",
-                    "dir is not for a projection: its directory has rows before their proof",
-                )
-            # Everything that reads the table reads the directory of this rule, and none other.
-            object.__setattr__(self, "location", self.projection.root(self.location))
-        if not self.access_modes:
-            raise Invalid("access_modes", "is empty; accepted: url, dir")
-        _check_unique("access_modes", list(self.access_modes))
-        if self.auxiliary_locations and "dir" not in self.access_modes:
-            raise Invalid("auxiliary_locations", "are for directory access; add dir to accessModes")
-
-
-@dataclass(frozen=True, slots=True)
-class VolumeEntry:
-    """A shared volume: a directory of files that are no table, read by temporary credentials.
-
-    Attributes:
-        name: name of the volume in the schema; case-insensitive.
-        location: the directory, in the forms of a table's location. Local directories and whole buckets
-            are refused, and so is a directory that contains a table or another volume, or lies in one.
-        id: identifier of the volume in answers. Without it the id is derived from the names and stays the
-            same.
-        comment: description of the volume, of at most 65,536 characters.
-
-    """
-
-    name: str
-    location: Location
-    id: str | None = None
-    comment: str | None = None
-
-    def __post_init__(self) -> None:
-        _check_name(self.name)
-        _check_length("comment", self.comment, MAX_COMMENT_LENGTH)
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaEntry:
-    """A schema of a share.
-
-    Attributes:
-        name: name of the schema; case-insensitive.
-        tables: tables of the schema, or a map with the keys of `shares[].tables`, whose template has
-            `{table}` alone.
-        volumes: volumes of the schema.
-        discovery: that map; not a key.
-
-    """
-
-    name: str
-    tables: tuple[TableEntry, ...] = dataclasses.field(default=(), metadata={"map_form": "discovery"})
-    volumes: tuple[VolumeEntry, ...] = ()
-    discovery: Discovery | None = dataclasses.field(default=None, metadata={"found": True})
-    """The map in the place of `tables`. Not a key of its own."""
-
-    def __post_init__(self) -> None:
-        _check_name(self.name)
-        check_template("tables", self.discovery, names_schemas=False)
-        _check_unique("tables", [table.name for table in self.tables])
-        _check_unique("volumes", [volume.name for volume in self.volumes])
-
-
-@dataclass(frozen=True, slots=True)
-class ShareEntry:
-    """A share.
-
-    Attributes:
-        name: name of the share; case-insensitive.
-        id: identifier of the share in answers. Without it the id is derived from the name and stays the same.
-        display_name: name for people, of at most 255 characters. Clients request the share by `name`.
-        comment: description of the share, of at most 65,536 characters.
-        properties: at most 50 texts by names of the provider's choice. Names have at most 255 characters,
-            texts at most 1,000.
-        tables: tables that are found below a location, in the schemas that their directories name.
-        schemas: schemas of the share.
-
-    """
-
-    name: str
-    id: str | None = None
-    display_name: str | None = None
-    comment: str | None = None
-    properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    tables: Discovery | None = None
-    schemas: tuple[SchemaEntry, ...] = ()
-
-    def __post_init__(self) -> None:
-        _check_name(self.name)
-        check_template("tables", self.tables, names_schemas=True)
-        _check_length("display_name", self.display_name, MAX_NAME_LENGTH)
-        _check_length("comment", self.comment, MAX_COMMENT_LENGTH)
-        _check_properties(self.properties)
-        _check_unique("schemas", [schema.name for schema in self.schemas])
-
-    @property
-    def sources(self) -> Iterator[Source]:
-        """Iterate over the places where tables are discovered."""
-        if self.tables is not None:
-            yield Source(self.name, None, self.tables)
-        for schema in self.schemas:
-            if schema.discovery is not None:
-                yield Source(self.name, schema.name, schema.discovery)
-
-
-@dataclass(frozen=True, slots=True)
-class Authorization:
-    """The reference server's single token: a recipient with a grant for every share.
-
-    Attributes:
-        bearer_token: the token; any text that an HTTP header can carry.
-
-    """
-
-    bearer_token: Secret
-
-    def __post_init__(self) -> None:
-        token = self.bearer_token.reveal()
-        if token != token.strip(" \t") or _NOT_IN_A_HEADER.search(token):
-            raise Invalid(
-                "bearer_token",
-                "no client can send it in a header: expected text without control characters and without "
-                "blanks at its ends",
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class TokenEntry:
-    """A token of a recipient, stored as its hash.
-
-    Attributes:
-        sha256: SHA-256 of the token in hexadecimal digits, as `delta-gateway token` prints it.
-        expires: ISO 8601 time after which the token is refused. Without it the token does not expire.
-
-    """
-
-    sha256: str
-    expires: datetime | None = setting(None, protects=True)
-
-    def __post_init__(self) -> None:
-        if not _SHA256.fullmatch(self.sha256):
-            raise Invalid("sha256", "expected 64 hexadecimal digits; `delta-gateway token` prints them")
-
-
-@dataclass(frozen=True, slots=True)
-class ClientEntry:
-    """An OAuth client of a recipient, which gets access tokens at the server's token endpoint.
-
-    Attributes:
-        id: name of the client in its token requests: letters, digits, `.`, `_`, `~` and `-`.
-        secrets: secrets of the client, stored as hashes; several are valid at the same time during a
-            rotation.
-
-    """
-
-    id: str
-    secrets: tuple[TokenEntry, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not CLIENT_ID.fullmatch(self.id):
-            raise Invalid(
-                "id", f"expected 1 to {MAX_CLIENT_ID_LENGTH} letters, digits, '.', '_', '~' and '-'"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class GrantEntry:
-    """A grant of a recipient. A text in its place grants the share of that name.
-
-    A table with several grants has the files of all of them. Conditions are described in
-    [Recipients](recipients.md#rules).
-
-    Attributes:
-        share: name of the granted share; `'*'` grants every share.
-        schema: name of a schema. Without it every schema of the share is granted.
-        table: name of a table of the schema. Without it every table is granted.
-        condition: SQL condition over partition columns, such as `region = recipient.region`. Only files for
-            which it is true are granted. Without it all files are.
-
-    """
-
-    TEXT_FIELD: ClassVar[str] = "share"
-    REFUSES_UNKNOWN_KEYS: ClassVar[bool] = True
-
-    share: str
-    schema: str | None = setting(None, protects=True)
-    table: str | None = setting(None, protects=True)
-    condition: str | None = setting(None, protects=True)
-
-    def __post_init__(self) -> None:
-        if self.table is not None and self.schema is None:
-            raise Invalid("table", "is in a schema; give `schema`")
-
-    @property
-    def full_name(self) -> str:
-        """`share`, `share.schema` or `share.schema.table`."""
-        return ".".join(name for name in (self.share, self.schema, self.table) if name is not None)
-
-    def covers(self, share: str, schema: str, table: str) -> bool:
-        """Return whether the grant is for a table, with or without a condition."""
-        is_in_share = self.share == EVERY_SHARE or self.share.casefold() == share.casefold()
-        inner = ((self.schema, schema), (self.table, table))
-        return is_in_share and all(
-            granted is None or granted.casefold() == name.casefold() for granted, name in inner
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class RecipientEntry:
-    """A recipient with its tokens and grants.
-
-    Attributes:
-        name: name of the recipient in logs, metrics and the audit log.
-        tokens: tokens of the recipient; several are valid at the same time during a rotation.
-        shares: grants: names of shares, `'*'` for every share, or maps with the keys below.
-        properties: texts for conditions of grants, by name: `recipient.region` in a condition is the text
-            `region`. At most 50, with names of at most 255 characters and texts of at most 1,000.
-        oidc: tokens of identity providers that are the recipient's.
-        clients: OAuth clients of the recipient.
-        forbid_bearer_tokens: refuses `tokens`, so that only access tokens of `clients` and of identity
-            providers are accepted.
-        networks: IP addresses and networks that requests may come from. An empty list allows every address.
-        limits: limits of this recipient in place of `gateway.limits.recipient`, with the same keys.
-
-    """
-
-    name: str
-    tokens: tuple[TokenEntry, ...] = ()
-    shares: tuple[GrantEntry, ...] = ()
-    properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    oidc: tuple[PolicyEntry, ...] = ()
-    clients: tuple[ClientEntry, ...] = ()
-    forbid_bearer_tokens: bool = setting(False, protects=True)
-    networks: tuple[str, ...] = setting((), protects=True)
-    limits: RecipientLimits | None = setting(None, protects=True)
-
-    def __post_init__(self) -> None:
-        _check_networks("networks", self.networks)
-        _check_properties(self.properties)
-        for name, text in self.properties.items():
-            if not text:
-                # Compared with `<>` it would grant more than any other text.
-                raise Invalid("properties", f"has no text for '{name}'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,11 +163,11 @@ class Gateway:
     tracing: Tracing | None = None
 
     def __post_init__(self) -> None:
-        _check_networks("trusted_proxies", self.trusted_proxies)
+        check_networks("trusted_proxies", self.trusted_proxies)
         check_url("public_url", self.public_url)
-        _check_unique("recipients", [recipient.name for recipient in self.recipients])
+        check_unique("recipients", [recipient.name for recipient in self.recipients])
         self._check_prefixes()
-        _check_unique("token_keys", [key.id for key in self.token_keys])
+        check_unique("token_keys", [key.id for key in self.token_keys])
         self._check_tokens()
         ids = [client.id for recipient in self.recipients for client in recipient.clients]
         if len({*ids}) < len(ids):
@@ -560,7 +266,7 @@ class Config:
         if not 1 <= self.version <= CURRENT_VERSION:
             raise Invalid("version", f"{self.version} is not a supported version; accepted: 1")
         _check_path("endpoint", self.endpoint)
-        _check_unique("shares", [share.name for share in self.shares])
+        check_unique("shares", [share.name for share in self.shares])
         self._check_ids()
         self._check_grants()
         self._check_policies()
@@ -686,13 +392,6 @@ class Config:
                     )
 
 
-def _check_name(name: str) -> None:
-    if len(name) > MAX_NAME_LENGTH:
-        raise Invalid("name", f"is longer than {MAX_NAME_LENGTH} characters")
-    if _UNSPEAKABLE.search(name):
-        raise Invalid("name", "may not contain '/' or control characters")
-
-
 def _may_be_found(names: list[str], open_ended: set[tuple[str, str]]) -> bool:
     """Return whether a schema or a table of a share may be discovered; `open_ended`: share and schema."""
     share, *inner = names
@@ -703,33 +402,3 @@ def _may_be_found(names: list[str], open_ended: set[tuple[str, str]]) -> bool:
 def _check_path(field: str, path: str) -> None:
     if not path.startswith("/") or "?" in path or "#" in path or "/{" in path:
         raise Invalid(field, f"{shown(path)} is not a path prefix; accepted: /delta-sharing and the like")
-
-
-def _check_length(field: str, text: str | None, limit: int) -> None:
-    if text is not None and len(text) > limit:
-        raise Invalid(field, f"has a text of more than {limit} characters")
-
-
-def _check_properties(properties: Mapping[str, str]) -> None:
-    if len(properties) > MAX_PROPERTIES:
-        raise Invalid("properties", f"has more than {MAX_PROPERTIES} entries")
-    for name, text in properties.items():
-        if not name:
-            raise Invalid("properties", "has an entry without a name")
-        _check_length("properties", name, MAX_NAME_LENGTH)
-        _check_length("properties", text, MAX_PROPERTY_LENGTH)
-
-
-def _check_unique(field: str, names: list[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name.casefold() in seen:
-            raise Invalid(field, f"'{name}' is there twice (names are case-insensitive)")
-        seen.add(name.casefold())
-
-
-def _check_networks(field: str, networks: tuple[str, ...]) -> None:
-    try:
-        parse_networks(networks)
-    except ValueError as reason:
-        raise Invalid(field, f"{reason}; accepted: addresses and networks such as 10.0.0.0/8") from None

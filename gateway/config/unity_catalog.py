@@ -81,7 +81,8 @@ class UnityCatalog:
     def check_names(self, field: str, *, names_schemas: bool) -> None:
         """Check that names have a schema or none. Raises Invalid."""
         if self.names is not None and len(self.names.split(".")) != 1 + names_schemas:
-            raise Invalid(field, f"has names of another form; accepted: {ACCEPTED_NAMES}")
+            expected = "a schema and a table" if names_schemas else "a table alone"
+            raise Invalid(field, f"does not name {expected}; accepted: {ACCEPTED_NAMES}")
 
     def contains(self, location: Location) -> bool:
         """Return whether a table at a location may be shared."""
@@ -102,7 +103,7 @@ def _check_placeholders(names: str) -> None:
     rest = _PLACEHOLDER.sub("", names)
     is_odd = "{" in rest or "}" in rest or "/" in rest or not rest.isprintable()
     if is_odd or not {*known} <= {*_PLACEHOLDERS} or "{table}" not in table or not all([*outer, table]):
-        raise Invalid("names", f"is no form of names; accepted: {ACCEPTED_NAMES}")
+        raise Invalid("names", f"is not a form of names; accepted: {ACCEPTED_NAMES}")
 
 
 def _is_token(text: str) -> bool:

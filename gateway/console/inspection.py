@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.access.catalog import Recipient, Share, SharedTable
-from gateway.config.sections import EVERY_SHARE
+from gateway.config.recipients import EVERY_SHARE
 from gateway.console.listing import cut
 from gateway.console.questions import (
     SIZE_BOUNDS,

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from gateway import _native
 from gateway.access.discovered import FoundTable, Refusal
+from gateway.config.checks import MAX_NAME_LENGTH
 from gateway.config.location_template import SCHEMA
-from gateway.config.sections import MAX_NAME_LENGTH
 from gateway.discovery.known_tables import KnownTables, SearchResult, within_limit
 from gateway.discovery.names import TOO_LONG, name_problem
 from gateway.tables.search import LOG_DIRECTORY, below, is_table, may_hold_tables

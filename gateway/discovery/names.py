@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from gateway.config.sections import MAX_NAME_LENGTH
+from gateway.config.checks import MAX_NAME_LENGTH
 
 TOO_LONG = f"its name is longer than {MAX_NAME_LENGTH} characters"
 

@@ -13,8 +13,8 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from gateway.access.discovered import FoundTable, Refusal
+from gateway.config.checks import MAX_NAME_LENGTH
 from gateway.config.locations import Location
-from gateway.config.sections import MAX_NAME_LENGTH
 from gateway.discovery.catalog_client import CallsSpent, CatalogError, CatalogTable, catalog_client
 from gateway.discovery.directories import SEARCH_SECONDS
 from gateway.discovery.known_tables import SearchResult, within_limit

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.config.sections import MAX_COMMENT_LENGTH, MAX_NAME_LENGTH
+from gateway.config.checks import MAX_COMMENT_LENGTH, MAX_NAME_LENGTH
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 Version = Annotated[int, Meta(ge=0, description="version of a table")]

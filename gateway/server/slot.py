@@ -98,7 +98,7 @@ class Slot:
             value = None if answer is None else await answer(message["question"])
         except Exception:
             # A question of the console never ends a worker.
-            log.exception("a question of the console has no answer")
+            log.exception("a request of the console failed in this worker")
             value = None
         with suppress(OSError):
             await self._send(message_line(ask=message["ask"], answer=value), sending)

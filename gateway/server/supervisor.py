@@ -367,7 +367,7 @@ class Supervisor:
                 reason = f"no answer within {OBSTACLE_SECONDS:g} s"
             except Exception:
                 # The start itself says what is wrong.
-                log.exception("worker %d starts again without a look at what it needs", worker.index)
+                log.exception("worker %d starts again without a check of what it needs", worker.index)
                 return
             if reason is None:
                 return

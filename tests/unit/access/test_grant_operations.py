@@ -58,10 +58,10 @@ def test_a_place_has_one_grant_and_is_taken_back_with_any_condition(alice):
         ("region =", "the condition ends too early"),
         ("region = recipient.country", "the recipient has no property 'country'"),
         ("upper(region) = 'A'", "function 'upper' cannot be part of a rule"),
-        (" ", "condition: 1 to 65536 bytes"),
-        ("region = '\0'", "condition: 1 to 65536 bytes"),
-        (f"region = '{'x' * 70_000}'", "condition: 1 to 65536 bytes"),
-        ("region = '\ud800'", "condition: UTF-8 text"),
+        (" ", "condition: expected 1 to 65536 bytes"),
+        ("region = '\0'", "condition: expected 1 to 65536 bytes"),
+        (f"region = '{'x' * 70_000}'", "condition: expected 1 to 65536 bytes"),
+        ("region = '\ud800'", "condition: expected UTF-8 text"),
     ],
 )
 def test_a_condition_that_is_no_rule_changes_nothing(alice, condition, reason):

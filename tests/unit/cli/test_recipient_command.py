@@ -537,7 +537,7 @@ def test_a_recipient_of_an_identity_provider_gets_a_profile_to_complete(run, con
     [
         (["policy", "add", "acme"], "a policy needs --issuer, --subject, --audience"),
         (["policy", "add", "acme", *POLICY, "--issuer", "https://other"], "is not in gateway.oidc.issuers"),
-        (["policy", "add", "acme", *POLICY, "--policy", "A"], "small letters, digits"),
+        (["policy", "add", "acme", *POLICY, "--policy", "A"], "lower-case letters, digits"),
         (["policy", "add", "nobody", *POLICY], "no recipient 'nobody'"),
         (["policy", "remove", "acme"], "has no policy 'default'"),
         (["add", "new", "--oidc"], "a policy needs"),

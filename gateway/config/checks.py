@@ -1,0 +1,57 @@
+"""Checks that several sections of the configuration share. Each raises Invalid with the field's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from gateway.config.errors import Invalid
+from gateway.config.networks import parse_networks
+
+MAX_NAME_LENGTH = 255
+MAX_COMMENT_LENGTH = 65_536
+MAX_PROPERTIES, MAX_PROPERTY_LENGTH = 50, 1000
+
+_UNSPEAKABLE = re.compile(r"[/\x00-\x1f\x7f]")
+
+
+def check_name(name: str) -> None:
+    """Raise Invalid for a name of a share, schema, table or volume that a path cannot have."""
+    if len(name) > MAX_NAME_LENGTH:
+        raise Invalid("name", f"is longer than {MAX_NAME_LENGTH} characters")
+    if _UNSPEAKABLE.search(name):
+        raise Invalid("name", "may not contain '/' or control characters")
+
+
+def check_length(field: str, text: str | None, limit: int) -> None:
+    """Raise Invalid for a text of more than `limit` characters."""
+    if text is not None and len(text) > limit:
+        raise Invalid(field, f"has a text of more than {limit} characters")
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raise Invalid for too many properties, and for one without a name or with a long text."""
+    if len(properties) > MAX_PROPERTIES:
+        raise Invalid("properties", f"has more than {MAX_PROPERTIES} entries")
+    for name, text in properties.items():
+        if not name:
+            raise Invalid("properties", "has an entry without a name")
+        check_length("properties", name, MAX_NAME_LENGTH)
+        check_length("properties", text, MAX_PROPERTY_LENGTH)
+
+
+def check_unique(field: str, names: list[str]) -> None:
+    """Raise Invalid where two names differ in their case at most."""
+    seen: set[str] = set()
+    for name in names:
+        if name.casefold() in seen:
+            raise Invalid(field, f"'{name}' is there twice (names are case-insensitive)")
+        seen.add(name.casefold())
+
+
+def check_networks(field: str, networks: tuple[str, ...]) -> None:
+    """Raise Invalid for a text that is no address and no network."""
+    try:
+        parse_networks(networks)
+    except ValueError as reason:
+        raise Invalid(field, f"{reason}; accepted: addresses and networks such as 10.0.0.0/8") from None
