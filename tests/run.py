@@ -672,12 +672,15 @@ def spark(pytest_arguments: list[str]) -> None:
 
     With pytest's arguments all tests that need a Spark session.
     """
-    pytest("spark", pytest_arguments or [SPARK_PIPELINE], needs=SPARK_NEEDS)
+    others = [f"--ignore={SPARK_PIPELINE}/{name}" for name in JVM_STARTERS]
+    pytest("spark", pytest_arguments or [SPARK_PIPELINE, *others], needs=SPARK_NEEDS)
 
 
 def writers(pytest_arguments: list[str]) -> None:
     """The tests of tables that delta-spark writes, in a Spark session of their own, and others with a JVM."""
-    pytest("spark", [f"--ignore={SPARK_PIPELINE}", *pytest_arguments], needs=SPARK_NEEDS)
+    files = sorted((ROOT / SPARK_PIPELINE).glob("test_*.py"))
+    others = [f"--ignore={path}" for path in files if path.name not in JVM_STARTERS]
+    pytest("spark", [*others, *pytest_arguments], needs=SPARK_NEEDS)
 
 
 def deploy(pytest_arguments: list[str]) -> None:
@@ -1154,6 +1157,8 @@ def made_tables(python: Path | None = None) -> Path:
 
 
 SPARK_PIPELINE = "tests/integration/spark"
+# Tests of the pipeline that use no session of pytest's process: they are of `writers`, which ends sooner.
+JVM_STARTERS = ("test_connect.py", "test_submit.py")
 STORES = "tests/integration"
 SPARK_NEEDS = (
     java,

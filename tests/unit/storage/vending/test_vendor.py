@@ -218,13 +218,13 @@ def test_the_cache_is_bounded_in_bytes_and_keeps_what_was_used_last() -> None:
 async def test_a_storage_whose_service_hangs_leaves_the_others_alone_and_is_paused(
     issuer: Issuer, clock: Clock
 ) -> None:
-    vendor = vendor_of(issuer, clock, call_seconds=0.2, faults=StorageFaults(failures=3, open_seconds=60))
+    vendor = vendor_of(issuer, clock, call_seconds=1, faults=StorageFaults(failures=3, open_seconds=60))
     issuer.hanging = frozenset({"dead"})
     issuer.may_end.clear()
     dead = [asyncio.create_task(key_id(vendor, location=Location.parse(f"s3://dead/{n}"))) for n in range(40)]
     while len(issuer.requests) < 4:
         await asyncio.sleep(0.001)
-    async with asyncio.timeout(0.15):
+    async with asyncio.timeout(0.75):
         await key_id(vendor, BOB, location=Location.parse("s3://good/t"))
         await key_id(vendor, ALICE, location=Location.parse("s3://good/t"))
     failures = await asyncio.gather(*dead, return_exceptions=True)
