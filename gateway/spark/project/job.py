@@ -132,7 +132,8 @@ class Job:
         if record is None or not record.source_stamp or self._is_time_to_maintain(record):
             return None
         version = record.source_version
-        if self._source.listed(version) != {version: record.source_stamp}:
+        # Some stores list times to a millisecond that they state to a second for one object.
+        if self._source.listed(version) != [version] or self._source.stamp(version) != record.source_stamp:
             return None
         if self._source.has_staged(version + 1):
             return None

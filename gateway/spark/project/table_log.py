@@ -73,23 +73,19 @@ class TableLog:
         """Return whether a catalog may have accepted a version from one on that the log does not list yet."""
         return any(number >= first for name in _STAGED for number in self._staged(name))
 
-    def listed(self, first: int) -> dict[int, str]:
-        """Return the versions from one on whose commits are in the log, each with its `stamp`, in order.
-
-        Nothing but the names is read.
-        """
+    def listed(self, first: int) -> list[int]:
+        """Return the versions from one on whose commits are in the log. Nothing but the names is read."""
         try:
             found = self._store.listFrom(self._file(first), self._hadoop)
         except Py4JJavaError as error:
             if _is_missing(error):
-                return {}
+                return []
             raise
-        commits = {}
+        commits = []
         while found.hasNext():
-            status = found.next()
-            stem, _, kind = status.getPath().getName().partition(".")
+            stem, _, kind = found.next().getPath().getName().partition(".")
             if kind == "json" and stem.isdigit():
-                commits[int(stem)] = _stamp(status)
+                commits.append(int(stem))
         return commits
 
     def number(self) -> int:
@@ -206,9 +202,10 @@ class TableLog:
     def stamp(self, number: int) -> str:
         """Return what tells the commit of a version from another one of that number; empty if it is gone."""
         try:
-            return _stamp(self._status(number))
+            status = self._status(number)
         except Py4JJavaError:
             return ""
+        return f"{status.getModificationTime()}-{status.getLen()}"
 
     def _status(self, number: int) -> Any:
         file = self._file(number)
@@ -249,10 +246,6 @@ class TableLog:
     @cached_property
     def _store(self) -> Any:
         return java.companion(self._delta.storage, "LogStore").apply(java.session(self.spark))
-
-
-def _stamp(status: Any) -> str:
-    return f"{status.getModificationTime()}-{status.getLen()}"
 
 
 def _is_missing(error: Py4JJavaError) -> bool:
