@@ -23,8 +23,8 @@ _COMMENT = re.compile(rf"[^{_NO_TEXT}]*")
 def check_name(name: str, what: str = "recipient name") -> str:
     """Return a valid name. Raises RecipientError for blanks, `/`, control characters or a wrong length."""
     if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
-        message = f"{what}: 1 to {MAX_NAME_LENGTH} characters without blanks, '/' and control characters"
-        raise RecipientError(message)
+        expected = f"1 to {MAX_NAME_LENGTH} characters without blanks, '/' and control characters"
+        raise RecipientError(f"{what}: expected {expected}")
     return name
 
 
@@ -42,7 +42,7 @@ def check_policy(name: str, policy: FederationPolicy) -> None:
     for what, values in texts.items():
         for value in values:
             if not 0 < len(value) <= MAX_POLICY_TEXT_LENGTH or not _COMMENT.fullmatch(value):
-                raise RecipientError(f"{what}: {POLICY_TEXT}")
+                raise RecipientError(f"{what}: expected {POLICY_TEXT}")
     if not policy.audiences:
         raise RecipientError("a policy needs an audience: a token for another service must not be accepted")
 
@@ -50,7 +50,7 @@ def check_policy(name: str, policy: FederationPolicy) -> None:
 def check_share(share: str) -> str:
     """Return a valid share name. Raises RecipientError for `/`, control characters or a wrong length."""
     if len(share) > MAX_NAME_LENGTH or not _SHARE.fullmatch(share):
-        message = f"share name: 1 to {MAX_NAME_LENGTH} characters without '/' and control characters"
+        message = f"share name: expected 1 to {MAX_NAME_LENGTH} characters without '/' and control characters"
         raise RecipientError(message)
     return share
 

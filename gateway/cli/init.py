@@ -301,8 +301,9 @@ def count(number: int, noun: str) -> str:
 
 @contextmanager
 def quiet_logs() -> Iterator[None]:
-    """Leave out the log lines of configurations that are not written, and of the change that is printed."""
-    loggers = [logging.getLogger(name) for name in ("gateway.config", "gateway.serving")]
+    """Leave out log lines of configurations that are not written, and of what the command prints itself."""
+    names = ("gateway.config", "gateway.serving", "gateway.storages")
+    loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

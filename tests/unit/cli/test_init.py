@@ -54,6 +54,20 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
+def test_a_bucket_without_credentials_is_one_error_with_its_reason(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    code, out, err = run("s3://my-bucket/x", "--recipient", "alice")
+    assert (code, out, caplog.messages) == (1, "", [])
+    assert err.startswith("delta-gateway: s3://my-bucket/x cannot be read: ")
+    assert "the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in err
+    assert written() == set()
+
+
 def written() -> set[str]:
     return {path.name for path in Path().iterdir()}
 
@@ -182,8 +196,8 @@ def test_the_printed_curl_command_sends_the_token_of_the_profile(
         (["nowhere", "--recipient", "alice"], "nowhere is no directory; give the directory of a Delta table"),
         ([".", "--recipient", "alice"], "no Delta table (a directory with _delta_log) is at"),
         (["ftp://bucket/x", "--recipient", "alice"], "'ftp://bucket/x' is not a location; accepted: s3://"),
-        (["TABLES", "--recipient", "a b"], "recipient name: 1 to 255 characters without blanks"),
-        (["TABLES", "--recipient", "a/b"], "recipient name: 1 to 255 characters without blanks"),
+        (["TABLES", "--recipient", "a b"], "recipient name: expected 1 to 255 characters without blanks"),
+        (["TABLES", "--recipient", "a/b"], "recipient name: expected 1 to 255 characters without blanks"),
         (["TABLES", "--recipient", "a" * 255], "File name too long"),
         (["TABLES", "--recipient", "alice", "--share", "a.b"], "'a.b' cannot name a share for every client"),
         (["TABLES", "--recipient", "alice", "--share", "a/b"], "cannot name a share"),
