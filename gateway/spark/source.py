@@ -151,7 +151,9 @@ def read_directory(spark: SparkSession, table: str, **options: Any) -> DataFrame
     directory = table_directory(parsed)
     frame = spark.read.format("delta").options(**directory.options).load(directory.location)
     chosen = _pruned(frame.schema.fields, parsed.columns)
-    return frame if parsed.columns is None else frame.select(*(frame[f"`{one.name}`"] for one in chosen))
+    if parsed.columns is None:
+        return frame
+    return frame.select(*(f"`{one.name.replace('`', '``')}`" for one in chosen))
 
 
 def run_available_now(

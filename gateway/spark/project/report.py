@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.spark.project.results import OUTCOMES, POSTPONED, UP_TO_DATE, Outcome
+from gateway.spark.verify.report import xml_text
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -40,11 +41,11 @@ def junit(outcomes: Sequence[Outcome]) -> str:
         schema, _, name = one.names[0].rpartition(".")
         case = ET.SubElement(suite, "testcase", classname=schema, name=name, time=f"{one.seconds:.3f}")
         if one.error is not None:
-            ET.SubElement(case, "failure", message=one.error, type=one.failure)
+            ET.SubElement(case, "failure", message=xml_text(one.error), type=one.failure)
         elif one.outcome == "postponed":
             ET.SubElement(case, "skipped", message=POSTPONED)
         if one.remark:
-            ET.SubElement(case, "system-out").text = one.remark
+            ET.SubElement(case, "system-out").text = xml_text(one.remark)
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 

@@ -72,22 +72,22 @@ def junit(results: Sequence[TableResult]) -> str:
                 suite,
                 "testcase",
                 classname=result.table,
-                name=_xml_text(check.name),
+                name=xml_text(check.name),
                 time=f"{check.seconds:.3f}",
             )
             if check.skipped is not None:
-                ET.SubElement(case, "skipped", message=_xml_text(check.skipped))
+                ET.SubElement(case, "skipped", message=xml_text(check.skipped))
             elif check.differences:
-                message = _xml_text(check.differences[0])
-                ET.SubElement(case, "failure", message=message).text = _xml_text("\n".join(check.differences))
+                message = xml_text(check.differences[0])
+                ET.SubElement(case, "failure", message=message).text = xml_text("\n".join(check.differences))
             if check.remark is not None:
-                ET.SubElement(case, "system-out").text = _xml_text(check.remark)
+                ET.SubElement(case, "system-out").text = xml_text(check.remark)
         if result.outcome in NOT_COMPARED:
             case = ET.SubElement(suite, "testcase", classname=result.table, name="table")
             ET.SubElement(case, "skipped", message=not_compared(result))
         if result.error is not None:
             case = ET.SubElement(suite, "testcase", classname=result.table, name="read")
-            ET.SubElement(case, "error", message=_xml_text(result.error))
+            ET.SubElement(case, "error", message=xml_text(result.error))
         suite.set("tests", str(len(suite)))
         suite.set("failures", str(len(suite.findall("testcase/failure"))))
         suite.set("errors", str(len(suite.findall("testcase/error"))))
@@ -95,7 +95,7 @@ def junit(results: Sequence[TableResult]) -> str:
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _xml_text(text: str) -> str:
+def xml_text(text: str) -> str:
     """Replace the characters that XML 1.0 does not allow: rows may contain any."""
     return (
         "".join(

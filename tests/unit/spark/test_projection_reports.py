@@ -32,6 +32,12 @@ def test_junit_has_a_case_per_projection() -> None:
     assert list(cases) == ["s.d.fine", "s.d.wrong", "s.d.late"]
 
 
+def test_junit_is_xml_whatever_characters_a_rule_has() -> None:
+    wrong = Outcome(("s.d.t",), error="where: near '\x01'", failure="InvalidRule", remark="\ud800")
+    (case,) = ET.fromstring(junit([wrong]))
+    assert [child.get("message") or child.text for child in case] == ["where: near '\ufffd'", "\ufffd"]
+
+
 def values_of(path: Path) -> dict[tuple[str, ...], float]:
     families = text_string_to_metric_families(path.read_text())
     return {
