@@ -18,7 +18,8 @@ from tables.golden import made_tables
 from gateway.spark import cli
 from gateway.spark.operations.fleet import advise, look_at, survey
 from gateway.spark.operations.fleet_history import surveys
-from gateway.spark.operations.generate import RECIPES, generate
+from gateway.spark.operations.generate import generate
+from gateway.spark.operations.recipes import RECIPES
 from gateway.spark.source import register
 from gateway.spark.targets import Target, load_targets
 from gateway.spark.verify.compare import compare_groups, compare_schemas
