@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from gateway.config.projections import WORK_DIRECTORY
 from gateway.spark.project.java import without_log
 from gateway.spark.project.record import Record
 from gateway.spark.project.table_log import TableLog
@@ -66,20 +67,29 @@ def _published(spark: SparkSession, root: str) -> Published | None:
         if version < 0:
             return None
         commit = log.commit(version)
-        size = spark.sql(f"DESCRIBE DETAIL delta.{quoted(root)}").first()
+        record = Record.of(commit)
+        if record is None:
+            return None
+        files, size = _size(spark, root, record)
     except _ABSENT:
-        return None
-    record = Record.of(commit)
-    if record is None or size is None:
         return None
     return Published(
         version=version,
         source_version=record.source_version,
         rows=record.digest.rows,
-        files=size["numFiles"],
-        bytes=size["sizeInBytes"],
+        files=files,
+        bytes=size,
         proved_at=dt.datetime.fromtimestamp(_written_ms(commit) / 1000, dt.UTC),
     )
+
+
+def _size(spark: SparkSession, root: str, record: Record) -> tuple[int, int]:
+    """Return the number of files of a published version and their bytes, from the log of its work table."""
+    known = TableLog(spark, f"{root}/{WORK_DIRECTORY}").size(record.work_version)
+    if known is not None:
+        return known
+    (row,) = spark.sql(f"DESCRIBE DETAIL delta.{quoted(root)}").collect()
+    return row["numFiles"], row["sizeInBytes"]
 
 
 def _written_ms(commit: list[Action]) -> int:

@@ -146,12 +146,16 @@ class TableLog:
 
         Delta writes such lists for small tables, from one commit to the next and without a look at the state.
         """
-        try:
-            (line,) = self._lines(self._path(self._directory, f"{number:020}.crc"))
-        except (Py4JJavaError, ValueError):
-            return None
-        found = json.loads(line).get("allFiles")
+        found = self._checksum(number).get("allFiles")
         return None if found is None else list(found)
+
+    def size(self, number: int) -> tuple[int, int] | None:
+        """Return the number of files of a version and their bytes; None if its checksum file has neither."""
+        found = self._checksum(number)
+        try:
+            return int(found["numFiles"]), int(found["tableSizeBytes"])
+        except KeyError:
+            return None
 
     def publish(self, number: int, actions: Iterable[Action]) -> None:
         """Write a version, as a whole and once beside other writers. Raises CommitExists and Unsafe."""
@@ -213,6 +217,15 @@ class TableLog:
 
     def _snapshot(self, number: int) -> Any:
         return self.log.getSnapshotAt(number, self._none, self._none, False)
+
+    def _checksum(self, number: int) -> dict[str, Any]:
+        """Return what the checksum file of a version states; nothing without the file."""
+        try:
+            (line,) = self._lines(self._path(self._directory, f"{number:020}.crc"))
+            found = json.loads(line)
+        except (Py4JJavaError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def _staged(self, name: str) -> list[int]:
         path = self._path(self._directory, name)
