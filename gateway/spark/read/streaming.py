@@ -8,8 +8,10 @@ starts with it as inserts. A listing serves batches during the first half of its
 """
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -81,10 +83,19 @@ class _Piece:
     listing: Listing
     tasks: tuple[_Task, ...]
 
+    def between(self, first: Offset, last: Offset) -> Sequence[_Task]:
+        """Return the tasks after `first` and not after `last`, without a look at each of a long backlog."""
+        start, end = (bisect_right(self.tasks, _order(one), key=_order_after) for one in (first, last))
+        return self.tasks[start:end]
+
+    @cached_property
+    def _ends_ms(self) -> int | None:
+        ends = (one.task.file.expires_ms for one in self.tasks)
+        return min((end for end in ends if end is not None), default=None)
+
     def is_fresh(self, listed_ms: int, now_ms: int) -> bool:
         """Return whether a batch may begin with these URLs."""
-        ends = (one.task.file.expires_ms for one in self.tasks)
-        end = min((end for end in ends if end is not None), default=listed_ms + _UNKNOWN_LIFETIME_MS)
+        end = listed_ms + _UNKNOWN_LIFETIME_MS if self._ends_ms is None else self._ends_ms
         return now_ms - listed_ms < end - now_ms
 
 
@@ -144,7 +155,7 @@ class ShareStreamReader(DataSourceStreamReader):
             return found
         self._check_start(first)
         for piece in self._pieces(first, last, as_listed=True):
-            tasks = [one.task for one in piece.tasks if _is_between(one.after, first, last)]
+            tasks = [one.task for one in piece.between(first, last)]
             found += partitions_of(self._options, piece.listing, TableShape.of(self._loaded), tasks)
         return found
 
@@ -175,7 +186,7 @@ class ShareStreamReader(DataSourceStreamReader):
         if most is None:
             return end
         for piece in self._pieces(reached, end):
-            left = [one for one in piece.tasks if _is_between(one.after, reached, end)]
+            left = piece.between(reached, end)
             if len(left) > most:
                 return _boundary(left, most)
         return end
@@ -295,9 +306,8 @@ def _boundary(left: Sequence[_Task], most: int) -> Offset:
     return before[-1] if before else end
 
 
-def _is_between(one: Offset, first: Offset, last: Offset) -> bool:
-    """Return whether an offset is after `first` and not after `last`."""
-    return _order(first) < _order(one) <= _order(last)
+def _order_after(task: _Task) -> tuple[int, int, float]:
+    return _order(task.after)
 
 
 def _order(offset: Offset) -> tuple[int, int, float]:

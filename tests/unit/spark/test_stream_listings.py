@@ -101,6 +101,23 @@ def test_a_backlog_is_listed_again_after_half_of_the_lifetime_of_its_urls(
     assert listed == listings
 
 
+@pytest.mark.usefixtures("listed")
+def test_a_batch_of_a_long_backlog_looks_at_few_of_its_files(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "VERSIONS", 600)
+    looks, order = [0], streaming._order
+
+    def counted(offset: Offset) -> tuple[int, int, float]:
+        looks[0] += 1
+        return order(offset)
+
+    monkeypatch.setattr(streaming, "_order", counted)
+    found = batches(reader(clock))
+    assert [version for batch in found for version in batch] == list(range(1, 601))
+    assert looks[0] < 100 * len(found)
+
+
 def test_a_restarted_stream_lists_the_batch_that_it_repeats(listed: list[Any], clock: Clock) -> None:
     assert len(reader(clock).partitions(Offset(3).document, Offset(6).document)) == MOST
     assert listed == [(4, 6)]
