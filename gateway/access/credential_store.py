@@ -47,7 +47,7 @@ FILE_POLL_SECONDS = 0.2
 PAUSE_SECONDS = 0.1
 """Minimum time between two looks."""
 MOST_CHANGED = 1000
-"""Of more changed recipients the table is made anew."""
+"""With more changed recipients the whole table is made again."""
 PATIENCE_SECONDS = 10.0
 """A database that does not answer within this time counts as unreadable."""
 THREAD = "recipients"

@@ -23,7 +23,7 @@ from gateway.config.shares import SchemaEntry, ShareEntry, TableEntry, VolumeEnt
 FILE = "the database"
 SHARE_KEYS = frozenset(known_keys(ShareEntry)) - {"name", "schemas"}
 SCHEMA_KEYS = frozenset(known_keys(SchemaEntry)) - {"name"}
-# A catalog has a token, and whoever may change shares would choose where the server sends it.
+# A catalog has a token, and a manager of shares would choose where the server sends it.
 DISCOVERY_KEYS = frozenset(known_keys(Discovery)) - {"unityCatalog"}
 # A projection has a secret, and the job that keeps it reads the file alone.
 TABLE_KEYS = frozenset(known_keys(TableEntry)) - {"name", "location", "projection"}

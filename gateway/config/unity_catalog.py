@@ -51,7 +51,7 @@ class UnityCatalog:
         if not is_accepted_url(self.url, allow_private_addresses=self.allow_private_addresses):
             raise Invalid(
                 "url",
-                "a catalog is asked by https only, and not at private addresses without "
+                "a catalog is called by https only, and not at private addresses without "
                 "allowPrivateAddresses",
             )
         if not self.within:

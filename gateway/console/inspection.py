@@ -1,7 +1,7 @@
 """Answers the console's questions in a process that serves.
 
 In: a question. Out: its answer, as values that JSON has. A table is read on the threads of its storage, a few
-tables at a time, and within a time; whoever asks for more at once waits.
+tables at a time, and within a time; further requests wait.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What of the database has changed since it was last read.
 
 In: a connection, and the position of the last reading. Out: the keys that have changed since, or `Everything`
-when that cannot be told: the database was restored from a backup, a replica without the last changes took
+where that is unknown: the database was restored from a backup, a replica without the last changes took
 over, or the changes since were purged. Triggers of the database write the changes, so those by any program
 are there.
 """

@@ -200,7 +200,8 @@ def check_not_taken_over(source: Path) -> None:
     if note.exists():
         raise DatabaseUnusable(
             f"the database has no tables, and {source} was taken over before: restore the database from its "
-            f"backup; to begin anew with what the file had then, remove {note}; without that, remove {source}"
+            f"backup; to take over again what the file had then, remove {note}; to start without it, remove "
+            f"{source}"
         )
 
 

@@ -127,9 +127,13 @@ class CatalogClient:
         named: set[int] = set()
         size, *smaller = sizes
         while True:
-            asked = {**query, "max_results": str(size), **({} if token is None else {"page_token": token})}
+            parameters = {
+                **query,
+                "max_results": str(size),
+                **({} if token is None else {"page_token": token}),
+            }
             try:
-                page = await self._page(path, asked)
+                page = await self._page(path, parameters)
             except AnswerTooLong:
                 if not smaller:
                     raise

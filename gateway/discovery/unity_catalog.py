@@ -266,7 +266,7 @@ def kind_problem(table: CatalogTable) -> str | None:
 
 
 def protection_of(table: CatalogTable) -> str | None:
-    """Return why whoever reads the files of a table would not see what the catalog shows; None if it would.
+    """Return why the files of a table do not show what the catalog shows; None if they do.
 
     This holds for every other entry at its location, too.
     """

@@ -3,8 +3,8 @@
 In: the address, id and secret of each attempt, and its result. Out: LimitExceeded once too many have failed.
 A pair of address and id has a budget, and so have all ids of an address together; the workers of a server
 share them. An attempt that equals one that has succeeded needs no budget: failures of others at its address,
-which may be that of a proxy, do not hold it back, and whoever guesses does not know its secret. Budgets and
-successes have memory of a fixed size: of too many, those that end first are forgotten.
+which may be that of a proxy, do not hold it back, and a client that guesses does not know its secret.
+Budgets and successes have memory of a fixed size: of too many, those that end first are forgotten.
 """
 
 from __future__ import annotations

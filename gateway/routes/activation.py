@@ -1,7 +1,7 @@
 """`{endpoint}/activate`: the page on which a recipient gets a profile by a link, once.
 
 The code of the link is behind its `#`, which browsers send to no server, so it is in no request line, log or
-`Referer`. A GET changes nothing, whoever opens the link; the form sends the code in the body of a POST.
+`Referer`. A GET changes nothing, as scanners of mail send it; the form sends the code in the body of a POST.
 """
 
 from __future__ import annotations

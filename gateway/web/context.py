@@ -143,7 +143,7 @@ class _RequestIds:
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew, as another process."""
+        """Begin a new series of numbers, as another process."""
         self._process, self._numbers = secrets.token_hex(4), count()
 
     def next(self) -> str:

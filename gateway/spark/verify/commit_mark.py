@@ -1,6 +1,6 @@
-"""What tells a version of a Delta table from another one of that number, as after a restored backup.
+"""What distinguishes a version of a Delta table from another one of that number, as after a restored backup.
 
-In: a table's location and a version. Out: a text that is another one if the version was committed anew: the
+In: a table's location and a version. Out: a text that differs if the version was committed again: the
 SHA-256 of its commit, with the commit's size and time. Each writer's commit names files of its own.
 """
 
