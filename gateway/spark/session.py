@@ -31,6 +31,7 @@ _LAPTOP = {
     "spark.databricks.delta.snapshotPartitions": "8",
 }
 
+_DRIVER_MEMORY = "spark.driver.memory"
 
 _OLDEST_JAVA = 17
 _JAVA_VERSION = re.compile(r'version "(\d+)')
@@ -65,8 +66,8 @@ def delta_session(
     `jars`: a directory with Delta's jars; without one they are downloaded from Maven's central repository.
     `connector`: the jar of the official sharing connector. spark-submit has its own option for jars.
     `local`: settings of a session that is started here; options for Java in PYSPARK_SUBMIT_ARGS replace
-    those of it. Raises ValueError for jars that are not there, SparkUnavailable where Java or the download is
-    missing.
+    those of it, and any other setting of the driver's memory replaces that of it. Raises ValueError for jars
+    that are not there, SparkUnavailable where Java or the download is missing.
     """
     check_jars(jars, connector)
     active = SparkSession.getActiveSession()
@@ -185,7 +186,11 @@ def _on_this_machine(
     os.environ["PYTHONSAFEPATH"] = "1"
     builder = builder.master("local[*]")
     for key, value in {**_LAPTOP, **local}.items():
-        builder = builder.config(key, value)
+        if key == _DRIVER_MEMORY:
+            # Of all settings this one gives way to that of the machine's `spark-defaults.conf`.
+            os.environ.setdefault("SPARK_DRIVER_MEMORY", value)
+        else:
+            builder = builder.config(key, value)
     files = [*(sorted(jars.glob("*.jar")) if jars else []), *([connector] if connector else [])]
     if files:
         builder = builder.config("spark.jars", ",".join(map(str, files)))

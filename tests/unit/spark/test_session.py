@@ -1,0 +1,36 @@
+"""Settings of a Spark that is started here. No Spark session."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.spark import session
+
+
+class Builder:
+    """A session builder that keeps its settings."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, str] = {}
+
+    def master(self, _url: str) -> "Builder":
+        return self
+
+    def config(self, name: str, value: str) -> "Builder":
+        self.settings[name] = value
+        return self
+
+
+@pytest.mark.parametrize(("given", "taken"), [({}, "2g"), ({"SPARK_DRIVER_MEMORY": "16g"}, "16g")])
+def test_memory_gives_way_to_any_setting_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: dict[str, str], taken: str
+) -> None:
+    """Spark takes a builder's setting before those of files, and the environment's after them."""
+    monkeypatch.setattr(os, "environ", given)
+    (tmp_path / "delta-spark.jar").touch()
+    local = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "3"}
+    builder = session._on_this_machine(Builder(), tmp_path, None, local)
+    assert "spark.driver.memory" not in builder.settings
+    assert builder.settings["spark.sql.shuffle.partitions"] == "3"
+    assert os.environ["SPARK_DRIVER_MEMORY"] == taken
