@@ -2,11 +2,12 @@
 
     python -P bench/spark_source.py --jars ~/.cache/delta-sharing-gateway/jars
 
-Makes two tables, serves them by `delta-gateway serve` in another process, and reads each in interleaved
+Makes three tables, serves them by `delta-gateway serve` in another process, and reads each in interleaved
 rounds, shared and direct: a million rows of six columns as a whole, one column of it, its number of rows,
-and three columns of fifty. Each pair has the same digest, or the run fails. Prints one JSON object: seconds
-of time and of CPU (of this process and all that it started: Java, the Python workers and the server), and
-the median of the rounds' ratios. The first round is not counted: it starts Python workers and compiles.
+three columns of fifty, and a tenth as many shredded variants. Each pair has the same digest, or the run
+fails. Prints one JSON object: seconds of time and of CPU (of this process and all that it started: Java, the
+Python workers and the server), and the median of the rounds' ratios. The first round is not counted: it
+starts Python workers and compiles.
 """
 
 import argparse
@@ -43,6 +44,10 @@ COLUMNS = [
 ]
 WIDE_COLUMNS = 50
 READ_OF_WIDE = ("c3", "c10", "c21")
+VARIANTS_PART = 10
+VARIANT = """parse_json(concat('{"a":', id, ',"b":"text ', id, '","c":{"x":', id * 0.5, ',"y":[1,2,', id % 7,
+    ']},"t":true', if(id % 3 = 0, concat(',"extra":', id), ''), '}')) v"""
+SHREDDING = ("spark.sql.variant.writeShredding.enabled", "spark.sql.variant.inferShreddingSchema")
 FILES = 8
 START_SECONDS = 60
 
@@ -71,19 +76,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         write_tables(spark, place, arguments.rows)
-        with serving(place, ("rows", "wide"), arguments.port) as profile:
+        with serving(place, ("rows", "wide", "variants"), arguments.port) as profile:
             found = [measure(pair, arguments.rounds) for pair in pairs(spark, place, profile)]
     print(json.dumps({"rows": arguments.rows, "cores": os.cpu_count(), "reads": found}, indent=1))
 
 
 def write_tables(spark: SparkSession, place: Path, rows: int) -> None:
-    """Write the tables `rows` and `wide`."""
+    """Write the tables `rows`, `wide` and `variants`."""
     spark.range(0, rows, 1, FILES).selectExpr(*COLUMNS).write.format("delta").save(str(place / "rows"))
     wide = [
         f"id * {index} c{index}" if index % 2 else f"concat('v{index}-', id % 1000) c{index}"
         for index in range(WIDE_COLUMNS)
     ]
     spark.range(0, rows, 1, FILES).selectExpr(*wide).write.format("delta").save(str(place / "wide"))
+    for name in SHREDDING:
+        spark.conf.set(name, "true")
+    variants = spark.range(0, rows // VARIANTS_PART, 1, FILES).selectExpr("id", VARIANT)
+    shredded = variants.write.format("delta").option("delta.enableVariantShredding", "true")
+    shredded.save(str(place / "variants"))
 
 
 @contextmanager
@@ -153,6 +163,11 @@ def pairs(spark: SparkSession, place: Path, profile: str) -> list[Pair]:
             "1 of 6 columns, sum",
             lambda: total(shared("rows", columns="quantity")),
             lambda: total(direct("rows")),
+        ),
+        Pair(
+            "shredded variants, digest",
+            lambda: digest(shared("variants")),
+            lambda: digest(direct("variants")),
         ),
         Pair("count_rows", lambda: count_rows(spark, "s.d.rows", profile=profile), direct("rows").count),
         Pair("count() of all columns", lambda: shared("rows").count(), lambda: direct("rows").count()),

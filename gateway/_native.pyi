@@ -281,6 +281,13 @@ class Signer:
     def sign(self, key: str, *, now_ms: int, lifetime_seconds: int) -> tuple[str, int]:
         """Returns a URL for the object `key` (not encoded) and its expiration."""
 
+def whole_variants(stream: bytes) -> tuple[bytes, bytes]:
+    """Returns the whole values of shredded variants, the first column of a batch in an Arrow IPC stream.
+
+    The result is the offsets (little-endian, 32 bits, one more than rows) and the bytes of a binary array, in which a
+    null row is empty. Raises InvalidArgument for what is no variant.
+    """
+
 def verify_local_url(path: str, expires: str, signature: str, *, key: bytes, now_ms: int) -> bool:
     """Returns whether a URL of the files route is valid. `path` is percent-encoded in any form. Constant time."""
 

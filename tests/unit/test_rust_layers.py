@@ -16,7 +16,7 @@ Name = tuple[str, ...]
 # its parent through higher modules has an entry of its own; every other test module is part of its parent.
 CORE_LAYERS = [
     ["error", "civil_time", "hash_block", "known_tables", "lock"],
-    ["stop", "poller", "pool", "simd", "deletion_vector", "wakeup"],
+    ["stop", "poller", "pool", "simd", "deletion_vector", "variant", "wakeup"],
     ["cpu", "escape", "hash", "percent"],
     ["actions", "file_id", "log_path"],
     ["features", "schema", "sign"],
@@ -38,7 +38,7 @@ LIMITS_LAYERS = [
 ]
 NATIVE_LAYERS = [
     ["build", "errors", "explain", "inventory", "limits", "row_group_filter", "rule", "stop"],
-    ["deletion_vector", "signers", "storage", "stream"],
+    ["deletion_vector", "signers", "storage", "stream", "variant"],
     ["options", "shared"],
     ["snapshot"],
     ["changes", "completions"],

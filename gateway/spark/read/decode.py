@@ -303,8 +303,6 @@ def _conform_variant(array: pa.Array) -> pa.Array:
     # The feature only allows shredding: many tables that have it hold whole values.
     if any(field.name == "typed_value" for field in array.type):
         children = list(whole_variants(array))
-        mask = array.is_null()
-        children = [pc.if_else(mask, pa.scalar(b"", pa.binary()), child) for child in children]
     else:
         children = [array.field(name).cast(pa.binary()) for name in ("value", "metadata")]
     return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())

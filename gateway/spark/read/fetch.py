@@ -19,6 +19,7 @@ import pyarrow as pa
 from gateway.spark.read.actions import DataFile, DeletionVector
 from gateway.spark.read.client import Query, ShareClient
 from gateway.spark.read.column_chunks import ColumnChunkFile
+from gateway.spark.read.native import native_module
 from gateway.spark.read.profile import Profile
 from gateway.spark.read.table_name import TableName
 from gateway.spark.read.transport import HttpError, Transport
@@ -121,7 +122,7 @@ class FileFetcher:
         vector = owner.deletion_vector
         if vector is None:
             return []
-        native = _native()
+        native = native_module("tables with deletion vectors")
         if vector.inline is not None:
             rows = native.inline_deletion_vector_rows(vector.inline)
         else:
@@ -204,14 +205,3 @@ def _vector_url(file: DataFile, vector: DeletionVector) -> str:
     if fresh is None or fresh.url is None or fresh.identity != vector.identity:
         raise StaleListing("a deletion vector is no longer listed")
     return fresh.url
-
-
-def _native() -> Any:
-    try:
-        from gateway import _native  # noqa: PLC0415 - only tables with deletion vectors need it
-    except ImportError as error:
-        raise ImportError(
-            "tables with deletion vectors need the gateway's native module in the executors: install the "
-            "delta-sharing-gateway wheel there"
-        ) from error
-    return _native

@@ -91,6 +91,7 @@ pub mod stop;
 pub mod storage;
 pub mod stream;
 pub mod table;
+pub mod variant;
 mod wakeup;
 
 pub use error::{Error, Result};

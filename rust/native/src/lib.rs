@@ -20,6 +20,7 @@ mod stop;
 mod storage;
 mod stream;
 mod table;
+mod variant;
 
 use pyo3::prelude::*;
 
@@ -58,6 +59,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(deletion_vector::deletion_vector_rows, module)?)?;
     module.add_function(wrap_pyfunction!(deletion_vector::inline_deletion_vector_rows, module)?)?;
     module.add_function(wrap_pyfunction!(deletion_vector::encode_deletion_vector, module)?)?;
+    module.add_function(wrap_pyfunction!(variant::whole_variants, module)?)?;
     module.add_function(wrap_pyfunction!(signers::verify_local_url, module)?)?;
     module.add_function(wrap_pyfunction!(build::build, module)?)?;
     module.add_function(wrap_pyfunction!(build::is_debug_build, module)?)?;
