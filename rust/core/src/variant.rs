@@ -379,7 +379,12 @@ fn object_fields<'a>(value: &'a [u8], dictionary: &Dictionary<'a>) -> Result<Vec
     if value.first().is_none_or(|head| head & 3 != OBJECT) {
         return Err(broken("is an object and another value at once"));
     }
-    unshredded(value, dictionary).ok_or_else(|| broken("has a value that ends too early"))
+    let fields = unshredded(value, dictionary).ok_or_else(|| broken("has a value that ends too early"))?;
+    // Of fields that share bytes each would be written: a small file could fill the memory of its readers.
+    if fields.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() > value.len() {
+        return Err(broken("has fields that overlap"));
+    }
+    Ok(fields)
 }
 
 fn unshredded<'a>(value: &'a [u8], dictionary: &Dictionary<'a>) -> Option<Vec<(&'a [u8], &'a [u8])>> {

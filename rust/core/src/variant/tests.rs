@@ -91,6 +91,7 @@ fn what_breaks_the_encoding_is_an_error() {
         (NAMES, b"\x02", "ends too early"),
         (NAMES, b"\x02\x01\x09\x00\x01\x04", "ends too early"),
         (NAMES, b"\x02\x01\x02\x05\x01\x04", "ends too early"),
+        (NAMES, b"\x02\x02\x01\x02\x00\x00\x08\x11text\x00\x00\x00", "overlap"),
         (b"\x01\x00\x00", b"\x02\x00\x00", "does not name"),
         (b"", b"\x02\x00\x00", "no dictionary"),
         (b"\xc1\xff\xff\xff\xff", b"\x02\x00\x00", "no dictionary"),
