@@ -1,27 +1,31 @@
 """The command line: `delta-gateway COMMAND`.
 
 `gateway.cli.command_line` has the commands. Exit codes: 0 done, 1 refused or failed (the reason is on the
-standard error), 2 a wrong command line, 130 interrupted.
+standard error), 2 a wrong command line, 130 interrupted, 143 ended by SIGTERM as process 1.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import TextIO
 
 from gateway.cli.command_line import parser
 from gateway.errors import GatewayError, StartFailed
 
-INTERRUPTED = 130
-"""The exit code that shells report for a command ended by SIGINT."""
+SIGNAL_BASE = 128
+"""Plus the number of a signal: the exit code that shells report for a command ended by it."""
+INTERRUPTED = SIGNAL_BASE + signal.SIGINT
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
     _open_standard_streams()
+    _take_sigterm()
     given = sys.argv[1:] if arguments is None else arguments
     parsed = parser(given[0] if given else None).parse_args(given)
     _log_to_standard_error()
@@ -35,6 +39,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(f"delta-gateway: {text}\n")
         return 1
+
+
+def _take_sigterm() -> None:
+    """Let SIGTERM end a command that is process 1, as in a container: by itself the kernel ends none."""
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, _leave)
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(SIGNAL_BASE + number)
 
 
 def _expected_error(error: Exception) -> str | None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
-import signal
 from pathlib import Path
-from types import FrameType
 
 from gateway.cli.process_counts import process_count
 
@@ -22,23 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    _take_sigterm()
     from gateway.server.run import ignore_hang_up  # noqa: PLC0415 - the web server is slow to import
 
     ignore_hang_up()
     serve_file(arguments.config, workers=arguments.workers)
     return 0
-
-
-def _take_sigterm() -> None:
-    """Let SIGTERM end the start where this is process 1, as in a container: the kernel ends no process 1."""
-    if os.getpid() == 1:
-        signal.signal(signal.SIGTERM, _leave)
-
-
-def _leave(number: int, _frame: FrameType | None) -> None:
-    # The exit code that shells report for a command ended by the signal.
-    raise SystemExit(128 + number)
 
 
 def serve_file(path: Path, *, workers: int = 1) -> None:
