@@ -75,6 +75,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jars", type=Path)
     parser.add_argument("--place", type=Path, help="where the tables are kept between runs")
+    parser.add_argument(
+        "--whole-files", action="store_true", help="a source that writes changed files anew, as a whole"
+    )
     parser.add_argument("--step", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.step is not None:
@@ -116,6 +119,7 @@ def in_a_process(arguments: argparse.Namespace, place: Path, name: str) -> dict[
     """Run one step in a new process. Raises CalledProcessError."""
     command = [sys.executable, __file__, "--step", name, "--rows", str(arguments.rows)]
     command += ["--place", str(place), *(["--jars", str(arguments.jars)] if arguments.jars else [])]
+    command += ["--whole-files"] if arguments.whole_files else []
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -133,7 +137,8 @@ def step(spark: SparkSession, arguments: argparse.Namespace) -> dict[str, Any]:
         return {}
     if name == "first":
         spark.sql(
-            f"CREATE TABLE delta.`{source}` USING delta TBLPROPERTIES (delta.enableDeletionVectors = true) "
+            f"CREATE TABLE delta.`{source}` USING delta "
+            f"TBLPROPERTIES (delta.enableDeletionVectors = {str(not arguments.whole_files).lower()}) "
             f"AS SELECT {', '.join(SOURCE)} FROM range(0, {arguments.rows}, 1, {FILES})"
         )
     (target,) = projections(config.load(arguments.place / "share.yaml", needs_readers=False))

@@ -58,6 +58,8 @@ class _Values:
 
     def within(self, most: int) -> Column:
         """Return a condition that is true for intervals around these values."""
+        if not self.literals:
+            return self._or_null("")
         starts = [0, *_after_widest_gaps(self.places, most - 1)]
         ends = [*starts[1:], len(self.literals)]
         name = quoted(self.name)

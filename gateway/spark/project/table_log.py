@@ -91,9 +91,11 @@ class TableLog:
     def number(self) -> int:
         """Return the number of the latest version, -1 without any, by the names of the commits alone."""
         checkpoint = 0
-        with suppress(Py4JJavaError, ValueError, KeyError):
-            (line,) = self._lines(self._path(self._directory, _LAST_CHECKPOINT))
-            checkpoint = int(json.loads(line)["version"])
+        path, files = self._found(_LAST_CHECKPOINT)
+        if files.exists(path):
+            with suppress(Py4JJavaError, ValueError, KeyError):
+                (line,) = self._lines(path)
+                checkpoint = int(json.loads(line)["version"])
         found = self.listed(checkpoint) or self.listed(0)
         return max(found, default=_NO_VERSION)
 
@@ -228,18 +230,20 @@ class TableLog:
         return found if isinstance(found, dict) else {}
 
     def _staged(self, name: str) -> list[int]:
-        path = self._path(self._directory, name)
-        try:
-            listed = path.getFileSystem(self._hadoop).listStatus(path)
-        except Py4JJavaError as error:
-            if _is_missing(error):
-                return []
-            raise
-        stems = (status.getPath().getName().partition(".")[0] for status in listed)
+        path, files = self._found(name)
+        # An exception of Java takes longer to reach Python than all else of a look at a log.
+        if not files.exists(path):
+            return []
+        stems = (status.getPath().getName().partition(".")[0] for status in files.listStatus(path))
         return [int(stem) for stem in stems if stem.isdigit()]
 
+    def _found(self, name: str) -> tuple[Any, Any]:
+        """Return the path of a file of the log, and its file system."""
+        path = self._path(self._directory, name)
+        return path, path.getFileSystem(self._hadoop)
+
     def _lines(self, path: Any) -> list[str]:
-        return java.as_list(self.spark, self._store.read(path, self._hadoop))
+        return str(self._store.read(path, self._hadoop).mkString("\n")).split("\n")
 
     def _file(self, number: int) -> Any:
         return self._path(self._directory, f"{number:020}.json")

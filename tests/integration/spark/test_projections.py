@@ -380,6 +380,11 @@ def test_rows_are_searched_by_conditions_that_hold_for_them(
     of_id = conditions(odd, [])
     assert not any(name in str(one) for one in of_id for name in ("variable", "bytes"))
     assert odd.where(all_of(of_id)).count() == 1
+    # Nothing is known of a value that is null in all rows but that.
+    null = spark.sql("SELECT id, CAST(NULL AS INT) number, CAST(NULL AS DATE) day, NULL text FROM range(3)")
+    of_nulls = conditions(null, [])
+    assert null.where(all_of(of_nulls)).count() == 3
+    assert null.selectExpr("id", "1 number", "day", "text").where(all_of(of_nulls)).count() == 0
     others = spark.sql("SELECT 1Y small, 19L large, DATE '1970-01-01' day, now() at, 'y' quoted, 'b' text")
     assert others.where(all_of(found)).count() == 0
 
