@@ -148,11 +148,7 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget-minutes", type=float, metavar="N",
         help="begin no table after this time; with --results the least recently proved tables come first",
     )  # fmt: skip
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML")
-    parser.add_argument(
-        "--prometheus", type=Path, metavar="FILE", help="metrics for the node exporter's textfile collector"
-    )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="a page to read")
+    _report_arguments(parser)
 
 
 def _verify(arguments: argparse.Namespace) -> int:
@@ -228,6 +224,15 @@ class _Progress:
             _say(f"    {result.error}")
 
 
+def _report_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the files in which a run reports."""
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML")
+    parser.add_argument(
+        "--prometheus", type=Path, metavar="FILE", help="metrics for the node exporter's textfile collector"
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="a page to read")
+
+
 def _project_arguments(parser: argparse.ArgumentParser) -> None:
     _tables_arguments(parser)
     parser.add_argument("--check", action="store_true", help="check the rules against their sources alone")
@@ -245,11 +250,7 @@ def _project_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget-minutes", type=float, metavar="N",
         help="begin no projection after this time; those brought up to date least recently come first",
     )  # fmt: skip
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML")
-    parser.add_argument(
-        "--prometheus", type=Path, metavar="FILE", help="metrics for the node exporter's textfile collector"
-    )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="a page to read")
+    _report_arguments(parser)
 
 
 def _project(arguments: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
+from typing import Any
 
 import gateway
 
@@ -28,6 +30,27 @@ def gateway_command(*arguments: str | Path) -> list[str]:
 def package_environment(**variables: str) -> dict[str, str]:
     """The environment in which a process imports the same package as the tests."""
     return {**os.environ, "PYTHONPATH": str(PACKAGE), **variables}
+
+
+def answer_of_script(
+    script: Path, *arguments: object, packages: Path, directory: Path, seconds: float
+) -> Any:
+    """Run a program apart in a directory; return the JSON of its last line.
+
+    It imports the package under test and what is in `packages`.
+    """
+    roots = os.pathsep.join([str(PACKAGE), str(packages)])
+    done = subprocess.run(
+        [sys.executable, "-P", str(script), *map(str, arguments)],
+        check=False,
+        env={**os.environ, "PYTHONPATH": roots, "PYTHONSAFEPATH": "1"},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def free_port() -> int:

@@ -94,6 +94,12 @@ class Job:
     step: Callable[[str], None] = _no_step
     now_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
 
+    def __post_init__(self) -> None:
+        """Name the tables: nothing is read."""
+        self._source = TableLog(self.spark, self.target.source)
+        self._work = TableLog(self.spark, f"{self.target.root}/{WORK_DIRECTORY}")
+        self._published = TableLog(self.spark, self.target.root)
+
     def run(self) -> Outcome:
         """Bring the projection up to date. Raises Locked, InvalidRule, NotKept and Spark's errors."""
         unchanged = self.unchanged()
@@ -111,12 +117,6 @@ class Job:
         with locked(self.spark, self.target.root) as self._check_lock:
             self._step("locked")
             return self._run(source)
-
-    def __post_init__(self) -> None:
-        """Name the tables: nothing is read."""
-        self._source = TableLog(self.spark, self.target.source)
-        self._work = TableLog(self.spark, f"{self.target.root}/{WORK_DIRECTORY}")
-        self._published = TableLog(self.spark, self.target.root)
 
     def unchanged(self) -> Outcome | None:
         """Return the outcome of a run without anything to do; None if there may be something.
@@ -141,12 +141,8 @@ class Job:
 
     def _is_time_to_maintain(self, record: Record) -> bool:
         now = self.now_ms()
-        return any(
-            self._is_due(last_ms, hours, now)
-            for last_ms, hours in (
-                (record.optimized_ms, self.options.optimize_hours),
-                (record.vacuumed_ms, self.options.vacuum_hours),
-            )
+        return self._is_due(record.optimized_ms, self.options.optimize_hours, now) or self._is_due(
+            record.vacuumed_ms, self.options.vacuum_hours, now
         )
 
     def _step(self, name: str) -> None:

@@ -10,10 +10,10 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.spark.project.results import OUTCOMES, POSTPONED, UP_TO_DATE, Outcome
+from gateway.spark.run_metrics import RunMetrics
 from gateway.spark.verify.report import xml_text
 
 if TYPE_CHECKING:
@@ -61,19 +61,13 @@ def write_metrics(
     The file knows from earlier runs when a projection was up to date.
     """
     earlier = _earlier(path)
-    registry = CollectorRegistry()
-
-    def gauge(name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(_PREFIX + name, text, labels, registry=registry)
-
-    gauge("run_timestamp_seconds", "Start of the last run, as Unix time.").set(run_at.timestamp())
-    gauge("run_seconds", "Length of the last run.").set(seconds)
-    counts = Counter(one.outcome for one in outcomes)
-    projections = gauge("projections", "Projections of the last run by outcome.", "outcome")
-    for outcome in OUTCOMES:
-        projections.labels(outcome).set(counts[outcome])
-    failed = gauge("projection_failed", "1 if the last run of the projection failed, else 0.", "projection")
-    current = gauge(
+    metrics = RunMetrics(_PREFIX, run_at, seconds)
+    ended = (one.outcome for one in outcomes)
+    metrics.count("projections", "Projections of the last run by outcome.", OUTCOMES, ended)
+    failed = metrics.gauge(
+        "projection_failed", "1 if the last run of the projection failed, else 0.", "projection"
+    )
+    current = metrics.gauge(
         _CURRENT,
         "Start of the last run after which the projection had all of its source, as Unix time.",
         "projection",
@@ -88,7 +82,7 @@ def write_metrics(
             current.labels(name).set(run_at.timestamp())
         elif known:
             current.labels(name).set(max(known))
-    write_to_textfile(str(path), registry)
+    metrics.write(path)
 
 
 def _earlier(path: Path) -> Mapping[str, float]:

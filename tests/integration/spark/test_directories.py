@@ -3,19 +3,15 @@
 A Java process with Hadoop's client of S3: all of it is the long form, `DELTA_GATEWAY_LONG_DIRECTORIES=1`.
 """
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import run
 from support.gateway_process import running_gateway, storage_with_sessions
+from support.processes import answer_of_script
 from support.versitygw import S3Server
-
-import gateway
 
 IS_LONG = bool(os.environ.get("DELTA_GATEWAY_LONG_DIRECTORIES"))
 SCRIPT = Path(__file__).parents[2] / "support" / "directory_reads.py"
@@ -61,20 +57,17 @@ if IS_LONG:
             (jars / jar.name).symlink_to(jar)
         shares = [{"name": "s", "schemas": [{"name": "d", "tables": tables}]}]
         section = {"storages": [storage_with_sessions(minio, f"s3://{BUCKET}/")]}
-        roots = [str(Path(gateway.__file__).parent.parent), str(SCRIPT.parent.parent)]
         with running_gateway(tmp_path, shares, section, temporaryCredentialValiditySeconds=900) as server:
             words = [server.profile, jars, minio.endpoint, minio.region, tmp_path / "orders"]
-            done = subprocess.run(
-                [sys.executable, "-P", str(SCRIPT), *map(str, words), "s.d.orders", "s.d.orders2"],
-                check=False,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(roots), "PYTHONSAFEPATH": "1"},
-                cwd=tmp_path,
-                capture_output=True,
-                text=True,
-                timeout=600,
+            found = answer_of_script(
+                SCRIPT,
+                *words,
+                "s.d.orders",
+                "s.d.orders2",
+                packages=SCRIPT.parent.parent,
+                directory=tmp_path,
+                seconds=600,
             )
-        assert done.returncode == 0, done.stderr[-3000:]
-        found = json.loads(done.stdout.splitlines()[-1])
         assert found["equal"]
         assert found["past_equal"]
         assert found["counts"] == [ROWS - 4 + 1, ROWS, ROWS - 4 + 1]
