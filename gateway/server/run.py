@@ -185,11 +185,14 @@ async def _supervise(start: Start) -> None:
     metrics, stop, audit = SupervisorMetrics(), _stop_signals(), open_audit(config)
     manager = ServiceManager.of_environment(os.environ)
     latest, storages = [config], [_own_storages(config)]
+    # The files of secrets as they were read: one may have changed since.
+    read = (*start.read, *config.secret_stamp) if start.read else ()
 
     async def take(loaded: Config) -> None:
         latest[0], storages[0] = loaded, _own_storages(loaded, storages[0])
 
-    reloader = Reloader(lambda: [path], lambda: accepted(path, config), take)
+    # This process has secrets, too: of the database, of catalogs and of the storages that it searches.
+    reloader = Reloader(lambda: [path, *latest[0].secret_files], lambda: accepted(path, config), take)
     reloader.within = manager.reloading
     with tempfile.TemporaryDirectory(prefix="delta-gateway-metrics-") as directory:
         shared = Path(directory)
@@ -249,7 +252,7 @@ async def _supervise(start: Start) -> None:
         async with stored.following(), discoverer.following(), manager.watched():
             await supervisor.start()
             try:
-                async with _hang_up(hang_up), reloader.watching(start.read), AsyncExitStack() as stack:
+                async with _hang_up(hang_up), reloader.watching(read), AsyncExitStack() as stack:
                     await stack.enter_async_context(_noticing(config, database_seen.set))
                     await stack.enter_async_context(
                         _administration(

@@ -66,7 +66,8 @@ def test_a_drain_lasts_for_the_reloaded_duration(tmp_path, workers):
             assert time.monotonic() - started < 30
 
 
-def test_a_reloaded_password_is_that_of_the_next_connection(postgresql, tmp_path):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_reloaded_password_is_that_of_the_next_connection(postgresql, tmp_path, workers):
     name = postgresql.new_database()
     role = postgresql.new_role("first")
     url = postgresql.url(name).replace("//postgres@", f"//{role}@")
@@ -77,15 +78,19 @@ def test_a_reloaded_password_is_that_of_the_next_connection(postgresql, tmp_path
     def readable():
         return b"delta_gateway_recipients_readable 1.0" in gateway.admin("GET", "/metrics")[1]
 
-    with gateway.running():
+    def administers():
+        return gateway.admin("GET", "/recipients/bob")[0] == 200
+
+    with gateway.running(workers=workers):
         profile = tmp_path / "bob.share"
         assert gateway.command("add", "bob", "--profile", str(profile)).returncode == 0
         token = json.loads(profile.read_text())["bearerToken"]
-        gateway.until(lambda: gateway.shares(token)[0] == 200)
+        gateway.until(lambda: gateway.shares(token)[0] == 200 and administers())
         postgresql.execute(f"ALTER ROLE {role} PASSWORD 'second'")
         postgresql.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")
         gateway.until(lambda: not readable())
         file.write_text("second\n")
         gateway.until(readable)
+        gateway.until(administers)
         assert gateway.command("revoke", "bob").returncode == 0
         gateway.until(lambda: gateway.shares(token)[0] == 401)
