@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument(
         "--whole-files", action="store_true", help="a source that writes changed files anew, as a whole"
     )
+    parser.add_argument("--feed", action="store_true", help="a source with a change data feed")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.step is not None:
@@ -120,6 +121,7 @@ def in_a_process(arguments: argparse.Namespace, place: Path, name: str) -> dict[
     command = [sys.executable, __file__, "--step", name, "--rows", str(arguments.rows)]
     command += ["--place", str(place), *(["--jars", str(arguments.jars)] if arguments.jars else [])]
     command += ["--whole-files"] if arguments.whole_files else []
+    command += ["--feed"] if arguments.feed else []
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -138,7 +140,8 @@ def step(spark: SparkSession, arguments: argparse.Namespace) -> dict[str, Any]:
     if name == "first":
         spark.sql(
             f"CREATE TABLE delta.`{source}` USING delta "
-            f"TBLPROPERTIES (delta.enableDeletionVectors = {str(not arguments.whole_files).lower()}) "
+            f"TBLPROPERTIES (delta.enableDeletionVectors = {str(not arguments.whole_files).lower()}, "
+            f"delta.enableChangeDataFeed = {str(arguments.feed).lower()}) "
             f"AS SELECT {', '.join(SOURCE)} FROM range(0, {arguments.rows}, 1, {FILES})"
         )
     (target,) = projections(config.load(arguments.place / "share.yaml", needs_readers=False))

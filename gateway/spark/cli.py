@@ -186,7 +186,9 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.junit:
         arguments.junit.write_text(report.junit(results), encoding="utf-8")
     if arguments.prometheus:
-        textfile.write(arguments.prometheus, results, run_at, seconds, proofs)
+        shared = load_targets(arguments.config, (), arguments.recipient)
+        unnamed = {one.table for one in shared} - {one.table for one in targets}
+        textfile.write(arguments.prometheus, results, run_at, seconds, proofs, others=unnamed)
     if arguments.results:
         report.append_results(spark, results, arguments.results, run_at)
     if arguments.html:
@@ -288,7 +290,8 @@ def _project(arguments: argparse.Namespace) -> int:
         budget=None if minutes is None else dt.timedelta(minutes=minutes),
     )
     seconds = (dt.datetime.now(dt.UTC) - run_at).total_seconds()
-    forgotten = left_over(spark, projections(loaded))
+    declared = projections(loaded)
+    forgotten = left_over(spark, declared)
     for root in forgotten:
         _say(f"{root}: of a rule that the file no longer has; remove it when nobody reads it")
     if arguments.junit:
@@ -297,7 +300,8 @@ def _project(arguments: argparse.Namespace) -> int:
     if arguments.html or arguments.prometheus:
         found = published(spark, [target.root for target in targets], parallel=arguments.parallel)
     if arguments.prometheus:
-        report.write_metrics(arguments.prometheus, outcomes, found, run_at, seconds)
+        unnamed = {one.names[0] for one in declared} - {one.names[0] for one in targets}
+        report.write_metrics(arguments.prometheus, outcomes, found, run_at, seconds, others=unnamed)
     if arguments.html:
         text = page.html(list(zip(outcomes, found, strict=True)), forgotten, run_at)
         arguments.html.write_text(text, encoding="utf-8")

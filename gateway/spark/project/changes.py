@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from delta.tables import DeltaTable
 from pyspark.sql import functions as f
 
+from gateway.spark import java
 from gateway.spark.project.search import all_of, conditions
 from gateway.spark.project.table_log import CHANGE_TYPE
 from gateway.spark.verify.compare import quoted
 from gateway.spark.verify.digest import EMPTY, SEEDS, Digest, digest_columns, row_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -30,7 +31,9 @@ MAX_LISTED_HASHES = 5000
 """More rows to remove are joined with the table instead of listed in the condition."""
 
 HASHES = ("_hash_0", "_hash_1")
+Hashes = tuple[int, int]
 ROW = "row"
+_WORD = 1 << 64
 
 
 class Disagreement(Exception):
@@ -101,6 +104,21 @@ def copies(counted: DataFrame) -> DataFrame:
     """Return each `row` as often as its number `n` says, which is positive."""
     repeated = counted.withColumn("copy", f.explode(f.sequence(f.lit(1), f.col("n").cast("int"))))
     return repeated.select(f"{ROW}.*")
+
+
+def digest_of(numbers: Mapping[Hashes, int]) -> Digest:
+    """Return the digest of a bag of rows, given as the numbers of equal ones by their hashes."""
+    xors, sums = [0] * len(SEEDS), [0] * len(SEEDS)
+    for hashes, number in numbers.items():
+        for place, word in enumerate(hashes):
+            xors[place] ^= word % _WORD if number % 2 else 0
+            sums[place] += number * word
+    return Digest(sum(numbers.values()), tuple(xors), tuple(one % _WORD for one in sums))
+
+
+def is_among(spark: SparkSession, wanted: Iterable[Hashes]) -> Column:
+    """Return whether the first hash of a row is that of one of some rows."""
+    return java.is_among(spark, f.col(HASHES[0]), {one[0] for one in wanted})
 
 
 def _counted(rows: DataFrame, number: Column) -> DataFrame:

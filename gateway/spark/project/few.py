@@ -15,27 +15,30 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from gateway.spark.project import java
 from gateway.spark.project.actions import fold
 from gateway.spark.project.changes import (
     HASHES,
     ROW,
     Disagreement,
+    Hashes,
     Written,
     copies,
+    digest_of,
+    is_among,
     net_changes,
     with_hashes,
 )
-from gateway.spark.project.rule import projected
+from gateway.spark.project.reduced import reduced
+from gateway.spark.project.rule import chosen, plain_columns, projected
 from gateway.spark.project.search import Search, all_of, search, searched
 from gateway.spark.project.table_log import CHANGE_TYPE
 from gateway.spark.project.transaction import Transaction, files_added
-from gateway.spark.verify.digest import EMPTY, SEEDS, Digest, digest
+from gateway.spark.verify.digest import EMPTY, Digest, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row
 
     from gateway.config.projections import Projection
     from gateway.spark.project.actions import Action
@@ -44,8 +47,6 @@ if TYPE_CHECKING:
 MAX_ROWS = 5000
 """More changed rows are counted and joined with the table by Spark."""
 
-Hashes = tuple[int, int]
-
 MAX_PLACES = 100_000
 """Of rows to remove, so many places are collected. Where the table has more of them, which are equal, only as
 many of each row are collected as the most frequent one needs."""
@@ -53,7 +54,6 @@ many of each row are collected as the most frequent one needs."""
 INSERT, DELETE = "insert", "delete"
 """Values of `_change_type`."""
 
-_WORD = 1 << 64
 _PLACE = "place"
 
 
@@ -67,6 +67,10 @@ class Changed:
     def rows(self) -> DataFrame:
         """Return all of them with `_change_type`. Lazy."""
         return projected(self.source, self.projection, beside=(CHANGE_TYPE,))
+
+    def chosen(self) -> DataFrame:
+        """Return what `rows` are made of: rows of the source with `_change_type`. Lazy."""
+        return chosen(self.source, self.projection, beside=(CHANGE_TYPE,))
 
     def of_kind(self, kind: str) -> DataFrame:
         """Return the inserted or the deleted ones: other files are not read. Lazy."""
@@ -89,6 +93,10 @@ class FewChanges:
     net: Mapping[Hashes, int]
     searched: Sequence[Sequence[Any]] = ()
     are_plain: bool = False
+
+    def release(self) -> None:
+        """Let go of the changed rows, if Spark keeps them."""
+        self.changed.source.unpersist()
 
     @property
     def digest(self) -> Digest:
@@ -116,42 +124,52 @@ class FewChanges:
         if self.are_plain:
             return self.changed.of_kind(INSERT).coalesce(1)
         if max(self.added.values()) == 1:
-            inserted = with_hashes(self.changed.of_kind(INSERT)).where(_is_among(spark, self.added))
+            inserted = with_hashes(self.changed.of_kind(INSERT)).where(is_among(spark, self.added))
             return inserted.groupBy(*HASHES).agg(f.first(ROW).alias(ROW)).select(f"{ROW}.*")
-        rows = with_hashes(self.changed.rows()).where(_is_among(spark, self.added))
+        rows = with_hashes(self.changed.rows()).where(is_among(spark, self.added))
         return copies(net_changes(rows.select(CHANGE_TYPE, f"{ROW}.*")).where("n > 0"))
 
 
-def few_changes(changed: Changed) -> FewChanges | None:
-    """Count changed rows; None if they are more than `MAX_ROWS`, or have more than `MAX_PLACES`."""
+def few_changes(changed: Changed, stated: Callable[[], DataFrame | None]) -> FewChanges | None:
+    """Count changed rows; None if they are more than `MAX_ROWS`, or have more than `MAX_PLACES`.
+
+    `stated` returns the changes that the source's change data feed states, if it has one. Of files that are
+    written anew most rows are on both sides: the feed says at once which are not.
+    """
     rows = changed.rows()
-    columns = searched(rows.drop(CHANGE_TYPE).schema, ROW)
     hashed = with_hashes(rows)
+    columns = searched(rows.drop(CHANGE_TYPE).schema, ROW)
     found = hashed.select(CHANGE_TYPE, *HASHES, *columns).limit(MAX_ROWS + 1).collect()
     if len(found) <= MAX_ROWS:
-        inserted = Counter((row[1], row[2]) for row in found if row[0] == INSERT)
-        deleted = [row for row in found if row[0] != INSERT]
-        counts = Counter(inserted)
-        counts.subtract((row[1], row[2]) for row in deleted)
-        net = {hashes: number for hashes, number in counts.items() if number}
-        are_plain = all(net.get(hashes) == number for hashes, number in inserted.items())
-        few = FewChanges(changed, net, [row[3:] for row in deleted], are_plain)
+        few = _counted(changed, found)
         return few if few.places <= MAX_PLACES else None
-    # A file that is written anew has most of its rows on both sides.
-    sign = f.when(f.col(CHANGE_TYPE) == INSERT, 1).otherwise(-1)
-    counted = hashed.groupBy(*HASHES).agg(f.sum(sign).alias("n")).where("n <> 0")
-    net = {(row[0], row[1]): row[2] for row in counted.limit(MAX_ROWS + 1).collect()}
-    if sum(map(abs, net.values())) > MAX_ROWS:
+    feed = stated()
+    small = reduced(
+        changed.chosen(),
+        None if feed is None else replace(changed, source=feed).chosen(),
+        plain_columns(changed.projection),
+        most=MAX_ROWS,
+    )
+    if small is None:
         return None
-    few = FewChanges(changed, net)
-    if few.places > MAX_PLACES:
-        return None
-    if not few.removed:
+    changed = replace(changed, source=small)
+    found = with_hashes(changed.rows()).select(CHANGE_TYPE, *HASHES, *columns).collect()
+    few = _counted(changed, found)
+    if sum(map(abs, few.net.values())) <= MAX_ROWS and few.places <= MAX_PLACES:
         return few
-    is_removed = _is_among(changed.source.sparkSession, few.removed)
-    removed = with_hashes(changed.of_kind(DELETE)).where(is_removed).select(*columns)
-    found = removed.limit(MAX_ROWS + 1).collect()
-    return replace(few, searched=found) if len(found) <= MAX_ROWS else few
+    few.release()
+    return None
+
+
+def _counted(changed: Changed, found: Sequence[Row]) -> FewChanges:
+    """Count rows that are collected: `_change_type`, the hashes, and the columns of a search."""
+    inserted = Counter((row[1], row[2]) for row in found if row[0] == INSERT)
+    counts = Counter(inserted)
+    counts.subtract((row[1], row[2]) for row in found if row[0] != INSERT)
+    net = {hashes: number for hashes, number in counts.items() if number}
+    are_plain = all(net.get(hashes) == number for hashes, number in inserted.items())
+    removed = [row[3:] for row in found if row[0] != INSERT and net.get((row[1], row[2]), 0) < 0]
+    return FewChanges(changed, net, removed, are_plain)
 
 
 def apply_few(
@@ -187,16 +205,6 @@ def apply_few(
     return Written(commits, inserted, digest_of(removed))
 
 
-def digest_of(numbers: Mapping[Hashes, int]) -> Digest:
-    """Return the digest of a bag of rows, given as the numbers of equal ones by their hashes."""
-    xors, sums = [0] * len(SEEDS), [0] * len(SEEDS)
-    for hashes, number in numbers.items():
-        for place, word in enumerate(hashes):
-            xors[place] ^= word % _WORD if number % 2 else 0
-            sums[place] += number * word
-    return Digest(sum(numbers.values()), tuple(xors), tuple(one % _WORD for one in sums))
-
-
 def _places(
     transaction: Transaction, work: TableLog, few: FewChanges, files: Sequence[Action] | None
 ) -> dict[str, list[int]]:
@@ -210,7 +218,7 @@ def _places(
         rows = rows.where(all_of(found.all))
     metadata = rows.metadataColumn("_metadata")
     place = f.struct(metadata.getField("file_path"), metadata.getField("row_index")).alias(_PLACE)
-    placed = with_hashes(rows, place).where(_is_among(work.spark, left)).select(*HASHES, _PLACE)
+    placed = with_hashes(rows, place).where(is_among(work.spark, left)).select(*HASHES, _PLACE)
     candidates = placed.limit(MAX_PLACES + 1).collect()
     if len(candidates) > MAX_PLACES:
         # Of many equal rows no more are collected than any of the rows may have to lose.
@@ -225,8 +233,3 @@ def _places(
     if any(left.values()):
         raise Disagreement
     return {transaction.path(name): indexes for name, indexes in places.items()}
-
-
-def _is_among(spark: SparkSession, wanted: Iterable[Hashes]) -> Column:
-    """Return whether the first hash of a row is that of one of some rows."""
-    return java.is_among(spark, f.col(HASHES[0]), {one[0] for one in wanted})

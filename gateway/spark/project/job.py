@@ -100,6 +100,11 @@ class Job:
         self._work = TableLog(self.spark, f"{self.target.root}/{WORK_DIRECTORY}")
         self._published = TableLog(self.spark, self.target.root)
 
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """Return the locations of its tables."""
+        return (self._source.root, self._work.root, self._published.root)
+
     def run(self) -> Outcome:
         """Bring the projection up to date. Raises Locked, InvalidRule, NotKept and Spark's errors."""
         unchanged = self.unchanged()
@@ -121,9 +126,9 @@ class Job:
     def unchanged(self) -> Outcome | None:
         """Return the outcome of a run without anything to do; None if there may be something.
 
-        The names of the commits of two logs and one commit say so: what the last proof was about, that the
-        source has no later version, and that its commit of that version is the one of the proof. Nothing
-        is written, so no lock is needed.
+        The names of the commits of three logs and one commit say so: what the last proof was about, that the
+        source has no later version, that its commit of that version is the one of the proof, and that the
+        work table is there. Nothing is written, so no lock is needed.
         """
         if self.options.check or self.options.whole:
             return None
@@ -135,7 +140,7 @@ class Job:
         # Some stores list times to a millisecond that they state to a second for one object.
         if self._source.listed(version) != [version] or self._source.stamp(version) != record.source_stamp:
             return None
-        if self._source.has_staged(version + 1):
+        if self._source.has_staged(version + 1) or not self._work.listed(record.work_version):
             return None
         return Outcome(self.target.names, version=number, source_version=version, rows=record.digest.rows)
 
@@ -249,13 +254,15 @@ class Job:
 
     def _by_changes(self, outcome: Outcome, base: int, source: Version, record: Record) -> _Proved:
         """Apply the source's changes to the work table and prove them."""
-        source_rows = self._source.changes(record.source_version + 1, source.number)
-        changed = Changed(source_rows, self.target.projection)
-        few = few_changes(changed)
+        versions = record.source_version + 1, source.number
+        changed = Changed(self._source.changes(*versions), self.target.projection)
+        few = few_changes(changed, lambda: self._source.stated_changes(*versions))
         if few is not None:
             expected = few.digest
-            files = self._files_of(base, record)
-            written = apply_few(self._work, base, files, few, self._step)
+            try:
+                written = apply_few(self._work, base, self._files_of(base, record), few, self._step)
+            finally:
+                few.release()
         else:
             expected, written = self._by_many(base, changed.rows())
         change = difference(written.inserted, written.deleted)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
-from gateway.spark.project import java
+from gateway.spark import java
 from gateway.spark.project.objects import Directory, Refused
 
 if TYPE_CHECKING:

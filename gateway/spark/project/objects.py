@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 
-from gateway.spark.project import java
+from gateway.spark import java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,20 +1,23 @@
-"""What recipients read of projections, and since when it is proved, for a report.
+"""What recipients read of projections, and since when it is proved, for a report and for the order of a run.
 
-In: the directories of projections. Out: their published versions, by the logs that the server reads.
+In: the directories of projections. Out: their published versions, by the logs that the server reads, and when
+work on them ended.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from gateway.config.projections import WORK_DIRECTORY
-from gateway.spark.project.java import without_log
+from gateway.spark import java
+from gateway.spark.java import without_log
 from gateway.spark.project.record import Record
 from gateway.spark.project.table_log import TableLog
 from gateway.spark.verify.compare import quoted
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from gateway.spark.project.actions import Action
 
 _ABSENT = (Py4JError, PySparkException, FileNotFoundError)
+
+_FAILED = "_failed"
+"""An empty file in a projection's directory, written when it fails."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +50,31 @@ class Published:
     proved_at: dt.datetime
 
 
-def published_ms(spark: SparkSession, root: str) -> int:
-    """Return when the latest version was published, in ms as Unix time; 0 without one that can be read."""
-    try:
+def ended_ms(spark: SparkSession, root: str) -> int:
+    """Return when its latest version was published, or when it failed after that, in ms as Unix time.
+
+    0 where neither can be read.
+    """
+    published_ms = failed_ms = 0
+    with suppress(*_ABSENT):
         log = TableLog(spark, root)
         version = log.number()
-        return _written_ms(log.commit(version)) if version >= 0 else 0
-    except _ABSENT:
-        return 0
+        published_ms = _written_ms(log.commit(version)) if version >= 0 else 0
+    with suppress(*_ABSENT):
+        path, files = _found(spark, f"{root}/{_FAILED}")
+        failed_ms = files.getFileStatus(path).getModificationTime() if files.exists(path) else 0
+    return max(published_ms, failed_ms)
+
+
+def note_failure(spark: SparkSession, root: str) -> None:
+    """Keep the time of a failure, so that runs whose time is short do not begin with it for ever.
+
+    A projection that has written nothing yet has failed early and gets no directory. Never raises.
+    """
+    with suppress(Py4JError):
+        work, files = _found(spark, f"{root}/{WORK_DIRECTORY}")
+        if files.exists(work):
+            files.create(_found(spark, f"{root}/{_FAILED}")[0], True).close()
 
 
 def published(spark: SparkSession, roots: Sequence[str], *, parallel: int) -> list[Published | None]:
@@ -81,6 +104,12 @@ def _published(spark: SparkSession, root: str) -> Published | None:
         bytes=size,
         proved_at=dt.datetime.fromtimestamp(_written_ms(commit) / 1000, dt.UTC),
     )
+
+
+def _found(spark: SparkSession, location: str) -> tuple[Any, Any]:
+    """Return a path of Hadoop and its file system."""
+    path = java.classes(spark).org.apache.hadoop.fs.Path(location)
+    return path, path.getFileSystem(java.session(spark).sessionState().newHadoopConf())
 
 
 def _size(spark: SparkSession, root: str, record: Record) -> tuple[int, int]:

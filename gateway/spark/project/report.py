@@ -10,21 +10,20 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from gateway.spark.project.results import OUTCOMES, POSTPONED, UP_TO_DATE, Outcome
 from gateway.spark.run_metrics import RunMetrics
 from gateway.spark.verify.report import xml_text
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from gateway.spark.project.published import Published
 
 _PREFIX = "delta_gateway_project_"
 _CURRENT = "projection_current_timestamp_seconds"
+_FAILED = "projection_failed"
 
 
 def junit(outcomes: Sequence[Outcome]) -> str:
@@ -55,26 +54,30 @@ def write_metrics(
     found: Sequence[Published | None],
     run_at: dt.datetime,
     seconds: float,
+    *,
+    others: Collection[str] = (),
 ) -> None:
     """Write the metrics. `found`: what is published of each projection. Raises OSError.
 
-    The file knows from earlier runs when a projection was up to date.
+    The file knows from earlier runs when a projection was up to date. `others`: projections that the run was
+    not about, of which the file keeps what it says.
     """
-    earlier = _earlier(path)
-    metrics = RunMetrics(_PREFIX, run_at, seconds)
+    metrics = RunMetrics(path, _PREFIX, run_at, seconds)
+    earlier = metrics.before(_CURRENT)
     ended = (one.outcome for one in outcomes)
     metrics.count("projections", "Projections of the last run by outcome.", OUTCOMES, ended)
-    failed = metrics.gauge(
-        "projection_failed", "1 if the last run of the projection failed, else 0.", "projection"
-    )
+    failed = metrics.gauge(_FAILED, "1 if the last run of the projection failed, else 0.", "projection")
     current = metrics.gauge(
         _CURRENT,
         "Start of the last run after which the projection had all of its source, as Unix time.",
         "projection",
     )
+    postponed = {one.names[0] for one in outcomes if one.outcome == "postponed"}
+    metrics.carry(_FAILED, failed, postponed.union(others))
+    metrics.carry(_CURRENT, current, others)
     for one, version in zip(outcomes, found, strict=True):
         name = one.names[0]
-        if one.outcome != "postponed":
+        if name not in postponed:
             failed.labels(name).set(one.error is not None)
         times = [earlier.get(name), None if version is None else version.proved_at.timestamp()]
         known = [time for time in times if time is not None]
@@ -82,14 +85,4 @@ def write_metrics(
             current.labels(name).set(run_at.timestamp())
         elif known:
             current.labels(name).set(max(known))
-    metrics.write(path)
-
-
-def _earlier(path: Path) -> Mapping[str, float]:
-    """Return the times of the file of an earlier run, by projection; none of a file that is no such."""
-    try:
-        families = list(text_string_to_metric_families(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}
-    samples = [one for family in families for one in family.samples if one.name == _PREFIX + _CURRENT]
-    return {one.labels["projection"]: one.value for one in samples if "projection" in one.labels}
+    metrics.write()

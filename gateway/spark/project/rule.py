@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from gateway.spark.project import java
+from gateway.spark import java
 from gateway.spark.verify.compare import quoted
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ SETTINGS = {
     "spark.sql.limit.initialNumPartitions": "32",
     # Checksum files list the files of larger tables, too: an update need not look for them in the log.
     "spark.databricks.delta.allFilesInCrc.thresholdNumFiles": "200",
+    # Spark keeps the texts of a thousand plans for the web interface; that of a wide table takes megabytes.
+    "spark.sql.maxPlanStringLength": "1000",
     **REDACTION,
 }
 
@@ -95,6 +97,22 @@ def projected(frame: DataFrame, projection: Projection, *, beside: tuple[str, ..
     if projection.where is not None:
         frame = _filtered(frame, f.expr(projection.where))
     return frame.select(*(f.col(quoted(name)) for name in beside), *columns)
+
+
+def chosen(frame: DataFrame, projection: Projection, *, beside: tuple[str, ...] = ()) -> DataFrame:
+    """Return the rows of the source that a projection has, by all columns of which it is made. Lazy."""
+    names = {name.casefold() for name in (*beside, *plain_columns(projection))}
+    if projection.where is not None:
+        condition = f.expr(projection.where)
+        found = java.condition_of(frame.where(condition)).references().toSeq()
+        names |= {one.name().casefold() for one in java.as_list(frame.sparkSession, found)}
+        frame = _filtered(frame, condition)
+    return frame.select(*(f.col(quoted(name)) for name in frame.columns if name.casefold() in names))
+
+
+def plain_columns(projection: Projection) -> list[str]:
+    """Return the columns of the source whose values a projection shows: where they are equal, it is."""
+    return list({one.source.casefold(): one.source for one in projection.columns}.values())
 
 
 def clean_schema(schema: t.StructType) -> t.StructType:

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from gateway.config.projections import WORK_DIRECTORY
-from gateway.spark.project import java
+from gateway.spark import java
+from gateway.spark.java import without_log
+from gateway.spark.opened_logs import OpenedLogs
 from gateway.spark.project.errors import NotKept, kind_of
-from gateway.spark.project.java import without_log
 from gateway.spark.project.job import Job
 from gateway.spark.project.lock import Locked
 from gateway.spark.project.objects import Unsafe
-from gateway.spark.project.published import published_ms
+from gateway.spark.project.published import ended_ms, note_failure
 from gateway.spark.project.results import Options, Outcome, Target
 from gateway.spark.project.rule import SETTINGS, InvalidRule
 from gateway.spark.project.table_log import CommitExists
@@ -101,7 +102,8 @@ def keep(
     """Bring projections up to date, `parallel` at a time. Each end is reported at once.
 
     `budget`: none begins after this time. Those without a published version come first, then those whose
-    published version is the oldest. The outcomes have the order of `targets`. `clock`: seconds.
+    published version is the oldest; one that failed since has the time of that. The outcomes have the order
+    of `targets`. `clock`: seconds.
 
     Spark logs nothing meanwhile: an outcome names the kind of an error, and the log would quote values.
     """
@@ -109,6 +111,7 @@ def keep(
     for _ in range(parallel):
         # The settings are part of the rules, and those of the given session stay as they are.
         sessions.put(session_like(spark, SETTINGS))
+    logs = OpenedLogs(spark)
     ends = None if budget is None else clock() + budget.total_seconds()
 
     def one(target: Target) -> Outcome:
@@ -119,13 +122,16 @@ def keep(
             outcome = unless_changed(job) if is_late else outcome_of(job)
         finally:
             sessions.put(session)
+        logs.add(*job.locations)
+        if outcome.error is not None and not options.check and outcome.failure != Locked.__name__:
+            note_failure(spark, target.root)
         ended(outcome)
         return outcome
 
     with without_log(spark), ThreadPoolExecutor(parallel, thread_name_prefix="projections") as threads:
         times: Iterable[int] = repeat(0)
         if budget is not None:
-            times = threads.map(lambda target: published_ms(spark, target.root), targets)
+            times = threads.map(lambda target: ended_ms(spark, target.root), targets)
         order = [index for _, index in sorted(zip(times, range(len(targets)), strict=False))]
         found = dict(zip(order, threads.map(one, [targets[index] for index in order]), strict=True))
     return [found[index] for index in range(len(targets))]

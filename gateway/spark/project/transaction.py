@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from gateway.spark.project import java
+from gateway.spark import java
 from gateway.spark.project.table_log import as_added
 
 if TYPE_CHECKING:

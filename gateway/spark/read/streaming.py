@@ -171,6 +171,7 @@ class ShareStreamReader(DataSourceStreamReader):
 
     def _next(self, reached: Offset, latest: int) -> Offset:
         """Return the end offset of a batch that starts after `reached`."""
+        most = self._options.max_files_per_trigger
         if reached.snapshot:
             version = latest if reached.version < 0 else reached.version
             end = Offset(version)
@@ -181,8 +182,9 @@ class ShareStreamReader(DataSourceStreamReader):
             if versions is not None:
                 read = reached.version if reached.is_whole else reached.version - 1
                 latest = min(latest, read + versions)
+            if most is not None:
+                latest = min(latest, self._listed_end(reached, latest))
             end = Offset(max(latest, reached.version))
-        most = self._options.max_files_per_trigger
         if most is None:
             return end
         for piece in self._pieces(reached, end):
@@ -190,6 +192,20 @@ class ShareStreamReader(DataSourceStreamReader):
             if len(left) > most:
                 return _boundary(left, most)
         return end
+
+    def _listed_end(self, reached: Offset, latest: int) -> int:
+        """Return the end of the last listing while it has versions to read, else `latest`.
+
+        A backlog that is read in steps is not listed again for each commit of the table.
+        """
+        kept = self._kept
+        if kept is None or not isinstance(kept.versions, tuple) or kept.versions[1] >= latest:
+            return latest
+        first, last = kept.versions
+        start = reached.version + (1 if reached.is_whole else 0)
+        if first <= start <= last and kept.piece.is_fresh(kept.listed_ms, self._now_ms()):
+            return last
+        return latest
 
     def _pieces(self, first: Offset, last: Offset, *, as_listed: bool = False) -> Iterator[_Piece]:
         """Yield the listings for the offsets between two: a snapshot, a range of versions, or both.

@@ -10,7 +10,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from gateway.spark.project import java
+from gateway.spark import java
 
 
 def commit_mark(spark: SparkSession, location: str, version: int) -> str | None:

@@ -7,6 +7,11 @@ from pyspark.sql import SparkSession
 from gateway.spark.session import session_like
 from gateway.spark.source import register
 
+_ALL = {
+    "spark.sql.session.timeZone": "UTC",
+    # Spark keeps the texts of a thousand plans for the web interface; that of a wide table takes megabytes.
+    "spark.sql.maxPlanStringLength": "1000",
+}
 # Compiled, each plan and each schema costs more than its few rows save.
 _FEW_ROWS = {
     "spark.sql.codegen.wholeStage": "false",
@@ -15,8 +20,6 @@ _FEW_ROWS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.files.minPartitionNum": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
-    # The texts of plans are made for the web interface, which a table's few seconds need not fill.
-    "spark.sql.maxPlanStringLength": "1000",
     # Hash rows above a union, in one expression, and not in a copy of it for each of its DataFrames.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion",
 }
@@ -34,8 +37,7 @@ class Sessions:
         """Return the session for tables of few or of many rows."""
         with self._making:
             if has_few_rows not in self._made:
-                settings = {"spark.sql.session.timeZone": "UTC", **(_FEW_ROWS if has_few_rows else {})}
-                session = session_like(self._spark, settings)
+                session = session_like(self._spark, {**_ALL, **(_FEW_ROWS if has_few_rows else {})})
                 register(session)
                 self._made[has_few_rows] = session
             return self._made[has_few_rows]

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from pyspark.sql import SparkSession
 
+from gateway.spark.opened_logs import OpenedLogs
 from gateway.spark.read.profile import Profile
 from gateway.spark.targets import Target
 from gateway.spark.verify.errors import described
@@ -40,7 +41,7 @@ def verify(
     """
     chosen = options or VerifyOptions()
     share = Share(profile, Profile.load(profile))
-    sessions = Sessions(spark)
+    sessions, logs = Sessions(spark), OpenedLogs(spark)
     given = list(targets)
     subjects = [subject_of(target, share.profile.endpoint, chosen.what()) for target in given]
     found = [(proofs or {}).get(subject) for subject in subjects]
@@ -51,6 +52,7 @@ def verify(
             result = TableResult(given[index].table, postponed=True)
         else:
             result = verify_table(sessions, share, given[index], chosen, found[index])
+            logs.add(given[index].location)
         result.subject = subjects[index]
         return result
 

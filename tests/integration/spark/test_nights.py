@@ -14,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.plain_server import PlainServer
 from support.rewriting_proxy import RewritingProxy
 
+from gateway.spark import java
+from gateway.spark.opened_logs import OpenedLogs
 from gateway.spark.targets import Target
 from gateway.spark.verify import textfile
 from gateway.spark.verify.commit_mark import commit_mark
@@ -209,3 +211,24 @@ def test_what_the_time_does_not_suffice_for_comes_first_the_next_night(night: An
     assert samples["delta_gateway_verify_table_wrong", "s.d.other"] == 0
     assert samples["delta_gateway_verify_table_proof_timestamp_seconds", "s.d.other"] == RUN_AT.timestamp()
     assert ("delta_gateway_verify_table_wrong", "s.d.one") not in samples
+
+
+def test_delta_keeps_the_logs_of_the_last_tables_only(
+    spark: Any, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = {f"t{number}": Path(shutil.copytree(made, tmp_path / f"t{number}")) for number in range(5)}
+    monkeypatch.setattr("gateway.spark.verify.tables.OpenedLogs", lambda of: OpenedLogs(of, most=2))
+    kept = java.companion(java.classes(spark).org.apache.spark.sql.delta, "DeltaLog")
+    kept.clearCache()
+    server = PlainServer(tables)
+    targets = [Target(f"s.d.{name}", str(path)) for name, path in tables.items()]
+    try:
+        found = verify(spark, server.profile, [*targets, *targets], VerifyOptions(predicates=0))
+    finally:
+        server.close()
+    assert [one.outcome for one in found] == ["equal"] * 10
+    assert kept.cacheSize() == 2
+    # What is let go of while it is read is read to its end.
+    logs, rows = OpenedLogs(spark, most=0), spark.read.format("delta").load(targets[0].location)
+    logs.add(targets[0].location)
+    assert rows.count() == 10

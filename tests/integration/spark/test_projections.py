@@ -11,7 +11,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,14 +28,17 @@ from support.waiting import wait_until
 
 from gateway import config
 from gateway.config import Projection
+from gateway.config.projections import WORK_DIRECTORY
 from gateway.spark import cli
 from gateway.spark.project import changes as changing
 from gateway.spark.project import few
-from gateway.spark.project.errors import NotProved
+from gateway.spark.project import reduced as reducing
+from gateway.spark.project.errors import NotKept, NotProved
 from gateway.spark.project.job import Job
 from gateway.spark.project.lock import LOCK_FILE, Locked, locked
 from gateway.spark.project.objects import Directory
 from gateway.spark.project.published import published
+from gateway.spark.project.reduced import reduced
 from gateway.spark.project.results import Options, Outcome, Target
 from gateway.spark.project.rule import SETTINGS, InvalidRule, projected
 from gateway.spark.project.run import keep, left_over, projections
@@ -320,6 +323,41 @@ def test_few_changes_in_files_that_are_written_anew_are_found(
         assert (outcome.how, outcome.remark) == ("changes", "")
         assert 0 < outcome.changed_rows <= 40
         kept.assert_equal()
+    kept.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    kept.run()
+    # The feed says which rows they are.
+    monkeypatch.setattr(reducing, "_sums", pytest.fail)
+    kept.sql("UPDATE {t} SET email = 'new' WHERE id IN (3, 4, 5, 7)")
+    assert kept.run().how == "changes"
+    kept.assert_equal()
+
+
+def test_rows_that_both_sides_have_cancel_out(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [(kind, number, "same") for number in range(200) for kind in ("insert", "delete")]
+    net = [("insert", 1, "new"), ("insert", 1, "new"), ("delete", 2, "old"), ("insert", 3, "same")]
+    columns = "_change_type STRING, n INT, text STRING"
+    rows, feed, lie = (spark.createDataFrame(some, columns) for some in (both + net, net, net[:3]))
+
+    def found(stated: Any = None, names: Sequence[str] = ("n", "text"), most: int = 4) -> list[Any] | None:
+        kept = reduced(rows, stated, names, most=most)
+        return None if kept is None else sorted(map(tuple, kept.collect()))
+
+    assert found() == found(lie) == found(feed) == sorted(net)
+    # Rows that have a part in one sum are told apart by their hashes.
+    monkeypatch.setattr(reducing, "_SUMS", 1)
+    assert found() == sorted(net)
+    assert found(most=3) is None
+    # The text is not compared: of equal rows one is as good as another.
+    assert [row[:2] for row in found(names=["n"]) or ()] == [
+        ("delete", 2),
+        *[("insert", 1)] * 2,
+        ("insert", 3),
+    ]
+    # A sum that is taken for that of one row by mistake loses none.
+    monkeypatch.setattr(reducing, "_is_in", lambda sides, _sums: sides["n"] == 1)
+    assert found() is None
+    monkeypatch.setattr(reducing, "_sums", pytest.fail)
+    assert found(feed) == sorted(net)
 
 
 @pytest.mark.parametrize("are_listed", [True, False])
@@ -674,6 +712,14 @@ def test_a_version_is_published_once(kept: Kept, monkeypatch: pytest.MonkeyPatch
     kept.assert_equal()
 
 
+def test_an_unchanged_projection_whose_rows_are_gone_fails(kept: Kept) -> None:
+    kept.run()
+    assert kept.run().outcome == "unchanged"
+    shutil.rmtree(Path(kept.target.root, WORK_DIRECTORY))
+    with pytest.raises(NotKept, match="move it away to begin again"):
+        kept.run()
+
+
 def test_many_projections_of_one_source_are_kept_in_parallel(kept: Kept) -> None:
     projection = kept.projection
     targets = []
@@ -724,6 +770,11 @@ def test_a_budget_leaves_the_latest_ones_for_the_next_run(kept: Kept) -> None:
     # A look finds out that there is nothing to do, also when the time is used up.
     assert hows(0, 61, 62, 63) == ["postponed", "postponed", "unchanged"]
     assert hows(0, 1, 2, 3) == ["changed", "failed", "unchanged"]
+    # One that fails in each run has had its turn.
+    kept.sql("DELETE FROM {t} WHERE id < 60")
+    targets = [new, replace(old, source=broken.source)]
+    assert hows(0, 1, 61) == ["postponed", "failed"]
+    assert hows(0, 1, 61) == ["changed", "postponed"]
 
 
 def test_the_command_writes_a_page_of_what_is_published(kept: Kept, tmp_path: Path) -> None:

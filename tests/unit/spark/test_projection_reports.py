@@ -68,6 +68,15 @@ def test_metrics_have_each_outcome_and_when_a_projection_was_up_to_date(tmp_path
     assert found[current, "s.d.fine"] == RUN_AT.timestamp()
     assert found["run_timestamp_seconds",] == later.timestamp()
     assert (current, "s.d.wrong") not in found
+    # A run of some, or one that was too short, takes nothing back.
+    write_metrics(path, [LATE], PUBLISHED[2:], later, 1, others={"s.d.fine", "s.d.wrong"})
+    write_metrics(path, [Outcome(WRONG.names, "postponed")], [None], later, 1, others={"s.d.fine"})
+    found = values_of(path)
+    assert found["projection_failed", "s.d.wrong"] == 1
+    assert found[current, "s.d.fine"] == RUN_AT.timestamp()
+    assert found["projections", "postponed"] == 1
+    # One that the configuration no longer has is gone.
+    assert (current, "s.d.late") not in found
 
 
 @pytest.mark.parametrize("text", ["", "no metrics {", 'other{projection="s.d.late"} 5\n'])

@@ -131,16 +131,20 @@ def test_pages_have_trends_once_there_are_two_nights() -> None:
     assert "Nights" not in read_page(fleet_html([TableHealth("s.d.t", files=9)], RUN_AT, surveys[1:]))
 
 
+def samples_of(file: Path) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name.removeprefix("delta_gateway_verify_"), *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(file.read_text())
+        for sample in family.samples
+    }
+
+
 def test_metrics_tell_wrong_tables_and_the_age_of_proofs(tmp_path: Path) -> None:
     file = tmp_path / "verify.prom"
     named = replace(EQUAL, table='s.d."quoted\\"', subject="e")
     earlier = {"c": Proof(7, "i", RUN_AT - dt.timedelta(days=3)), "l": Proof(1, "i", RUN_AT)}
     textfile.write(file, [named, DIFFERENT, FAILED, UNCHANGED, POSTPONED], RUN_AT, 12.5, earlier)
-    samples = {
-        (sample.name.removeprefix("delta_gateway_verify_"), *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(file.read_text())
-        for sample in family.samples
-    }
+    samples = samples_of(file)
     at = RUN_AT.timestamp()
     assert samples == {
         ("run_timestamp_seconds",): at,
@@ -154,6 +158,14 @@ def test_metrics_tell_wrong_tables_and_the_age_of_proofs(tmp_path: Path) -> None
         ("table_proof_timestamp_seconds", "s.d.calm"): at - 3 * 86_400,
         ("table_proof_timestamp_seconds", "s.d.late"): at,
     }
+    # A run of some tables, or one that was too short, takes nothing back.
+    broken = replace(POSTPONED, table=FAILED.table)
+    textfile.write(file, [broken], RUN_AT, 1, {}, others={"s.d.calm", "s.d.wrong"})
+    later = samples_of(file)
+    wrong = {key[1]: value for key, value in later.items() if key[0] == "table_wrong"}
+    assert wrong == {"s.d.broken": 1, "s.d.wrong": 1, "s.d.calm": 0}
+    proof = ("table_proof_timestamp_seconds", "s.d.calm")
+    assert later[proof] == samples[proof]
     # Nothing else is left beside the file, which a collector may read at any time.
     assert list(tmp_path.iterdir()) == [file]
 

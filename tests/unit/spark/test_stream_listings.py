@@ -101,6 +101,17 @@ def test_a_backlog_is_listed_again_after_half_of_the_lifetime_of_its_urls(
     assert listed == listings
 
 
+def test_a_backlog_is_not_listed_again_for_each_commit(
+    listed: list[Any], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = reader(clock)
+    latest = iter(range(10, 15))
+    client = SimpleNamespace(version=lambda: next(latest, 14))
+    monkeypatch.setattr(mine._options, "client", lambda: client)
+    assert batches(mine) == [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10], [11, 12, 13], [14]]
+    assert listed == [(1, 10), (11, 14)]
+
+
 @pytest.mark.usefixtures("listed")
 def test_a_batch_of_a_long_backlog_looks_at_few_of_its_files(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
