@@ -8,7 +8,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::reader::ChunkReader;
 
-use super::thrift::Thrift;
+use super::thrift::{Shape, Thrift};
 
 /// The maximum nesting. Spark supports far fewer levels.
 const MAX_SCHEMA_DEPTH: usize = 200;
@@ -35,48 +35,78 @@ fn bytes<R: ChunkReader>(source: &R) -> Result<Bytes, ParquetError> {
     source.get_bytes(start, length as usize)
 }
 
+/// The fields of `SchemaElement` (parquet.thrift).
+const ELEMENT: &[(i64, Shape)] = &[
+    (1, Shape::I32),
+    (2, Shape::I32),
+    (3, Shape::I32),
+    (4, Shape::Binary),
+    (NUM_CHILDREN, Shape::I32),
+    (6, Shape::I32),
+    (7, Shape::I32),
+    (8, Shape::I32),
+    (9, Shape::I32),
+    (10, Shape::Struct(LOGICAL_TYPE)),
+];
+const NUM_CHILDREN: i64 = 5;
+/// The fields of `LogicalType`, of which one is there.
+const LOGICAL_TYPE: &[(i64, Shape)] = &[
+    (1, EMPTY),
+    (2, EMPTY),
+    (3, EMPTY),
+    (4, EMPTY),
+    (5, Shape::Struct(&[(1, Shape::I32), (2, Shape::I32)])),
+    (6, EMPTY),
+    (7, Shape::Struct(TIME)),
+    (8, Shape::Struct(TIME)),
+    (10, Shape::Struct(&[(1, Shape::Byte), (2, Shape::Boolean)])),
+    (11, EMPTY),
+    (12, EMPTY),
+    (13, EMPTY),
+    (14, EMPTY),
+    (15, EMPTY),
+    (16, Shape::Struct(&[(1, Shape::Byte)])),
+    (17, Shape::Struct(&[(1, Shape::Binary)])),
+    (18, Shape::Struct(&[(1, Shape::Binary), (2, Shape::I32)])),
+    (19, EMPTY),
+];
+const EMPTY: Shape = Shape::Struct(&[]);
+const TIME: &[(i64, Shape)] =
+    &[(1, Shape::Boolean), (2, Shape::Struct(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)]))];
+
 /// Returns the depth of `FileMetaData.schema` (parquet.thrift): a list of elements in depth-first order, each with the
-/// number of its children.
+/// number of its children. All writers write it behind the version.
 fn schema_depth(footer: &[u8]) -> Option<usize> {
-    const SCHEMA: i64 = 2;
-    const NUM_CHILDREN: i64 = 5;
+    const SCHEMA: (i64, u8) = (2, Thrift::LIST);
     let mut thrift = Thrift::new(footer);
     let mut id = 0;
-    while let Some(kind) = thrift.field(&mut id)? {
-        if (id, kind) != (SCHEMA, Thrift::LIST) {
-            thrift.skip(kind)?;
-            continue;
-        }
-        let (elements, element_kind) = thrift.list()?;
-        if element_kind != Thrift::STRUCT {
-            return None;
-        }
-        let mut open: Vec<i64> = Vec::new();
-        let mut depth = 0;
-        for _ in 0..elements {
-            let mut children = 0;
-            let mut id = 0;
-            while let Some(kind) = thrift.field(&mut id)? {
-                if (id, kind) == (NUM_CHILDREN, Thrift::I32) {
-                    children = thrift.zigzag()?;
-                } else {
-                    thrift.skip(kind)?;
-                }
-            }
-            while open.last() == Some(&0) {
-                open.pop();
-            }
-            if let Some(left) = open.last_mut() {
-                *left -= 1;
-            }
-            if children > 0 {
-                open.push(children);
-                depth = depth.max(open.len());
-            }
-        }
-        return Some(depth);
+    let _version = thrift.next_i32(&mut id)?;
+    let kind = thrift.field(&mut id)??;
+    if (id, kind) != SCHEMA {
+        return None;
     }
-    None
+    let elements = thrift.structs()?;
+    let mut open: Vec<i32> = Vec::new();
+    let mut depth = 0;
+    for _ in 0..elements {
+        let mut children = 0;
+        thrift.known(ELEMENT, &mut |id, number| {
+            if id == NUM_CHILDREN {
+                children = number;
+            }
+        })?;
+        while open.last() == Some(&0) {
+            open.pop();
+        }
+        if let Some(left) = open.last_mut() {
+            *left -= 1;
+        }
+        if children > 0 {
+            open.push(children);
+            depth = depth.max(open.len());
+        }
+    }
+    Some(depth)
 }
 
 #[cfg(test)]
@@ -112,6 +142,39 @@ mod tests {
         for depth in [MAX_SCHEMA_DEPTH + 1, 1_000_000] {
             let error = read(&nested(depth)).unwrap_err();
             assert!(error.to_string().contains("nested too deeply"), "{error}");
+        }
+    }
+
+    /// Returns a footer with groups of one child each, behind `begin`, whose fields are those of `group`.
+    fn disguised(begin: &[u8], group: &[u8]) -> Bytes {
+        // More than fit on the stack of a thread, in a list with a length of three bytes.
+        let groups = 200_000_u32;
+        let mut footer = begin.to_vec();
+        footer.extend([groups as u8 | 0x80, (groups >> 7) as u8 | 0x80, (groups >> 14) as u8]);
+        footer.extend([0x48, 1, b'r', 0x15, 0x02, 0x00]);
+        (1..groups).for_each(|_| footer.extend(group));
+        let length = (footer.len() as u32).to_le_bytes();
+        [b"PAR1", &footer[..], &length, b"PAR1"].concat().into()
+    }
+
+    #[test]
+    fn a_nested_schema_is_not_hidden_by_the_types_and_the_order_of_fields() {
+        let list: &[u8] = &[0x15, 0x02, 0x19, 0xfc];
+        let one_child: &[u8] = &[0x35, 0x02, 0x18, 1, b'g', 0x15, 0x02, 0x00];
+        for (begin, group) in [
+            // The number of children as a number of 64 bits, of 32 bits after a cut, under an id that is cut, and twice.
+            (list, &[0x35, 0x02, 0x18, 1, b'g', 0x16, 0x02, 0x00][..]),
+            (list, &[0x35, 0x02, 0x18, 1, b'g', 0x15, 0xfd, 0xff, 0xff, 0xff, 0x1f, 0x00]),
+            (list, &[0x35, 0x02, 0x18, 1, b'g', 0x05, 0x8a, 0x80, 0x08, 0x02, 0x00]),
+            (list, &[0x35, 0x02, 0x18, 1, b'g', 0x15, 0x02, 0x05, 0x0a, 0x00, 0x00]),
+            // With a logical type that is a text here and a struct there.
+            (list, &[0x35, 0x02, 0x18, 1, b'g', 0x15, 0x02, 0x58, 3, 0x1c, 0x00, 0x00, 0x00]),
+            // The schema as a set, before a plain one.
+            (&[0x15, 0x02, 0x1a, 0xfc], one_child),
+            (&[0x19, 0xfc], one_child),
+        ] {
+            let error = read(&disguised(begin, group)).unwrap_err();
+            assert!(error.to_string().contains("its footer is malformed"), "{error}");
         }
     }
 

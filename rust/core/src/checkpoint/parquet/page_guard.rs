@@ -7,40 +7,71 @@ use std::io::Read;
 
 use parquet::basic::Compression;
 
-use super::thrift::Thrift;
+use super::thrift::{Shape, Thrift};
 
 /// The maximum decompressed size of a page. Writers close a page at 1 MiB or 20,000 rows, but check only every 100 rows:
 /// a wide table with 1 MiB of statistics per file has valid pages of 100 MiB.
 const MAX_PAGE_BYTES: usize = 256 << 20;
 pub(crate) const TOO_LARGE: &str = "a page is too large";
 
+/// The fields of `PageHeader` (parquet.thrift).
+const PAGE_HEADER: &[(i64, Shape)] = &[
+    (1, Shape::I32),
+    (UNCOMPRESSED, Shape::I32),
+    (COMPRESSED, Shape::I32),
+    (4, Shape::I32),
+    (5, Shape::Struct(DATA_PAGE_HEADER)),
+    (6, Shape::Struct(&[])),
+    (7, Shape::Struct(&[(1, Shape::I32), (2, Shape::I32), (3, Shape::Boolean)])),
+    (8, Shape::Struct(DATA_PAGE_HEADER_V2)),
+];
+const UNCOMPRESSED: i64 = 2;
+const COMPRESSED: i64 = 3;
+const DATA_PAGE_HEADER: &[(i64, Shape)] =
+    &[(1, Shape::I32), (2, Shape::I32), (3, Shape::I32), (4, Shape::I32), (5, Shape::Skipped)];
+const DATA_PAGE_HEADER_V2: &[(i64, Shape)] = &[
+    (1, Shape::I32),
+    (2, Shape::I32),
+    (3, Shape::I32),
+    (4, Shape::I32),
+    (5, Shape::I32),
+    (6, Shape::I32),
+    (7, Shape::Boolean),
+    (8, Shape::Skipped),
+];
+
 /// Checks a header (parquet.thrift, `PageHeader`) and returns the number of bytes of levels before the compressed data.
-///
-/// The header begins with three required i32: the page's type, and the uncompressed and compressed sizes of its body.
-/// All writers write the fields in order.
 pub(crate) fn check_page_header(header: &[u8]) -> Result<usize, &'static str> {
-    let (mut thrift, mut id) = (Thrift::new(header), 0);
-    let mut next_i32 = || thrift.next_i32(&mut id);
-    let (Some(_type), Some(uncompressed), Some(compressed)) = (next_i32(), next_i32(), next_i32()) else {
-        return Err("a page header is malformed");
+    const MALFORMED: &str = "a page header is malformed";
+    let mut sizes = [None; 2];
+    let is_known = Thrift::new(header).known(PAGE_HEADER, &mut |id, number| match id {
+        UNCOMPRESSED => sizes[0] = Some(number),
+        COMPRESSED => sizes[1] = Some(number),
+        _ => {}
+    });
+    let ([Some(uncompressed), Some(compressed)], Some(())) = (sizes, is_known) else {
+        return Err(MALFORMED);
     };
-    let fits = |size: i64| usize::try_from(size).is_ok_and(|size| size <= MAX_PAGE_BYTES);
+    let fits = |size: i32| usize::try_from(size).is_ok_and(|size| size <= MAX_PAGE_BYTES);
     if !fits(uncompressed) || !fits(compressed) {
         return Err(TOO_LARGE);
     }
-    Ok(levels_of_v2(&mut thrift, id).and_then(|levels| usize::try_from(levels).ok()).unwrap_or(0))
+    Ok(levels_of_v2(header).and_then(|levels| usize::try_from(levels).ok()).unwrap_or(0))
 }
 
-/// Returns the lengths of both kinds of levels, if the next field is `data_page_header_v2` (a checksum may precede it).
-fn levels_of_v2(thrift: &mut Thrift<'_>, mut id: i64) -> Option<i64> {
-    const CHECKSUM: (i64, u8) = (4, Thrift::I32);
-    const DATA_PAGE_HEADER_V2: (i64, u8) = (8, Thrift::STRUCT);
-    let mut kind = thrift.field(&mut id)??;
-    if (id, kind) == CHECKSUM {
-        thrift.zigzag()?;
-        kind = thrift.field(&mut id)??;
+/// Returns the lengths of both kinds of levels, if the header, which was checked, has a `data_page_header_v2` behind the
+/// sizes and perhaps a checksum.
+fn levels_of_v2(header: &[u8]) -> Option<i64> {
+    let (mut thrift, mut id) = (Thrift::new(header), 0);
+    for _ in 0..3 {
+        thrift.next_i32(&mut id)?;
     }
-    if (id, kind) != DATA_PAGE_HEADER_V2 {
+    thrift.field(&mut id)??;
+    if id == 4 {
+        thrift.zigzag()?;
+        thrift.field(&mut id)??;
+    }
+    if id != 8 {
         return None;
     }
     let mut id = 0;
@@ -91,15 +122,32 @@ mod tests {
     #[test]
     fn a_page_header_is_believed_up_to_the_ceiling_only() {
         // type 0, uncompressed 2000 = zigzag 4000, compressed 1000 = zigzag 2000
-        let honest = [0x15, 0x00, 0x15, 0xa0, 0x1f, 0x15, 0xd0, 0x0f, 0x2c];
+        let honest = [0x15, 0x00, 0x15, 0xa0, 0x1f, 0x15, 0xd0, 0x0f, 0x2c, 0x15, 0x02, 0x00, 0x00];
         assert_eq!(check_page_header(&honest), Ok(0));
         // uncompressed i32::MAX
-        let huge = [0x15, 0x00, 0x15, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0x15, 0xd0, 0x0f];
+        let huge = [0x15, 0x00, 0x15, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0x15, 0xd0, 0x0f, 0x00];
         assert_eq!(check_page_header(&huge), Err(TOO_LARGE));
-        let negative = [0x15, 0x00, 0x15, 0x01, 0x15, 0xd0, 0x0f];
+        let negative = [0x15, 0x00, 0x15, 0x01, 0x15, 0xd0, 0x0f, 0x00];
         assert_eq!(check_page_header(&negative), Err(TOO_LARGE));
-        for end in 0..8 {
+        for end in 0..honest.len() {
             assert_eq!(check_page_header(&honest[..end]), Err("a page header is malformed"));
+        }
+    }
+
+    #[test]
+    fn a_size_is_not_replaced_behind_the_one_that_is_checked() {
+        let begin = [0x15, 0x00, 0x15, 0xa0, 0x1f, 0x15, 0xd0, 0x0f];
+        let huge = [0xfe, 0xff, 0xff, 0xff, 0x0f];
+        for again in [
+            // The uncompressed size once more, under its id and under one that is cut to it.
+            [&[0x05, 0x04][..], &huge, &[0x00]].concat(),
+            [&[0x05, 0x84, 0x80, 0x08][..], &huge, &[0x00]].concat(),
+            // In a text that is the checksum of another reader, and in the fields of a page.
+            [&[0x18, 0x07, 0x05, 0x04][..], &huge, &[0x00]].concat(),
+            [&[0x2c, 0x18, 0x08, 0x00, 0x05, 0x04][..], &huge, &[0x00, 0x00, 0x00]].concat(),
+        ] {
+            let header = [&begin[..], &again].concat();
+            assert_eq!(check_page_header(&header), Err("a page header is malformed"), "{again:x?}");
         }
     }
 
@@ -107,10 +155,11 @@ mod tests {
     fn the_levels_of_a_second_version_page_are_found_with_and_without_a_checksum() {
         let begin = [0x15, 0x06, 0x15, 0xa0, 0x1f, 0x15, 0xd0, 0x0f];
         // values, nulls, rows, encoding, 3 bytes of definition and 5 of repetition levels
-        let inner = [0x15, 2, 0x15, 0, 0x15, 2, 0x15, 0, 0x15, 6, 0x15, 10, 0x00];
+        let inner = [0x15, 2, 0x15, 0, 0x15, 2, 0x15, 0, 0x15, 6, 0x15, 10, 0x00, 0x00];
         assert_eq!(check_page_header(&[&begin[..], &[0x5c], &inner].concat()), Ok(8));
         assert_eq!(check_page_header(&[&begin[..], &[0x15, 0xff, 0x7f, 0x4c], &inner].concat()), Ok(8));
-        // data_page_header, the first version's
+        // data_page_header, the first version's: values and three encodings
+        let inner = [0x15, 2, 0x15, 0, 0x15, 6, 0x15, 6, 0x00, 0x00];
         assert_eq!(check_page_header(&[&begin[..], &[0x2c], &inner].concat()), Ok(0));
     }
 

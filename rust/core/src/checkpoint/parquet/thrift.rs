@@ -1,6 +1,8 @@
 //! The compact protocol of Thrift, limited to the checks of footers and page headers.
 //!
-//! The reader allocates nothing and bounds its recursion, so it is safe for untrusted bytes.
+//! The reader allocates nothing and bounds its recursion, so it is safe for untrusted bytes. The Parquet reader decodes a
+//! known field by its id whatever type the field states, and the last of several. A struct whose fields have other types
+//! or another order than writers give them would be one struct here and another there, so [`Thrift::known`] rejects it.
 
 /// Unknown fields nest less than this.
 const MAX_SKIPPED_DEPTH: usize = 32;
@@ -10,10 +12,23 @@ pub(super) struct Thrift<'a> {
     rest: &'a [u8],
 }
 
+/// The type of a known field.
+pub(super) enum Shape {
+    Boolean,
+    Byte,
+    I32,
+    Binary,
+    /// A struct of these fields, by id.
+    Struct(&'static [(i64, Shape)]),
+    /// A struct that the Parquet reader skips.
+    Skipped,
+}
+
 impl<'a> Thrift<'a> {
     pub(super) const I32: u8 = 5;
     pub(super) const LIST: u8 = 9;
-    pub(super) const STRUCT: u8 = 12;
+    const BINARY: u8 = 8;
+    const STRUCT: u8 = 12;
 
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
@@ -40,19 +55,49 @@ impl<'a> Thrift<'a> {
         if (*id, kind) == (expected, Self::I32) { self.zigzag() } else { None }
     }
 
+    /// Reads a struct to its end and shows `number` the id and the value of each i32. Returns `None` unless the ids
+    /// ascend and the known `fields` have their types.
+    pub(super) fn known(
+        &mut self,
+        fields: &'static [(i64, Shape)],
+        number: &mut dyn FnMut(i64, i32),
+    ) -> Option<()> {
+        let mut id = 0;
+        loop {
+            let before = id;
+            let Some(kind) = self.field(&mut id)? else { return Some(()) };
+            // The Parquet reader cuts an id to 16 bits.
+            if id <= before || id > i64::from(i16::MAX) {
+                return None;
+            }
+            let shape = fields.iter().find(|(known, _)| *known == id).map(|(_, shape)| shape);
+            match (shape, kind) {
+                (Some(Shape::I32), Self::I32) => number(id, i32::try_from(self.zigzag()?).ok()?),
+                (Some(Shape::Struct(inner)), Self::STRUCT) => self.known(inner, &mut |_, _| {})?,
+                (Some(Shape::Boolean), 1 | 2)
+                | (Some(Shape::Byte), 3)
+                | (Some(Shape::Binary), Self::BINARY)
+                | (Some(Shape::Skipped), Self::STRUCT)
+                | (None, _) => self.skip_plain(kind, MAX_SKIPPED_DEPTH)?,
+                _ => return None,
+            }
+        }
+    }
+
+    /// The number of the elements of a list of structs.
+    pub(super) fn structs(&mut self) -> Option<u64> {
+        self.list().filter(|(_, kind)| *kind == Self::STRUCT).map(|(length, _)| length)
+    }
+
     /// The number and the type of the elements of a list.
-    pub(super) fn list(&mut self) -> Option<(u64, u8)> {
+    fn list(&mut self) -> Option<(u64, u8)> {
         let header = self.byte()?;
         let length = if header >> 4 == 15 { self.varint()? } else { u64::from(header >> 4) };
         Some((length, header & 0xf))
     }
 
-    /// Skips a value of any type.
-    pub(super) fn skip(&mut self, kind: u8) -> Option<()> {
-        self.skip_within(kind, MAX_SKIPPED_DEPTH)
-    }
-
-    fn skip_within(&mut self, kind: u8, depth: usize) -> Option<()> {
+    /// Skips a value of any type but containers, in which readers disagree about booleans.
+    fn skip_plain(&mut self, kind: u8, depth: usize) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         match kind {
             // Booleans are in the field's header.
@@ -64,34 +109,15 @@ impl<'a> Thrift<'a> {
                 let length = usize::try_from(self.varint()?).ok()?;
                 self.rest = self.rest.get(length..)?;
             }
-            9 | 10 => {
-                let (length, kind) = self.list()?;
-                for _ in 0..length {
-                    self.skip_element(kind, depth)?;
-                }
-            }
-            11 => {
-                let length = self.varint()?;
-                let kinds = if length > 0 { self.byte()? } else { 0 };
-                for _ in 0..length {
-                    self.skip_element(kinds >> 4, depth)?;
-                    self.skip_element(kinds & 0xf, depth)?;
-                }
-            }
             12 => {
                 let mut id = 0;
                 while let Some(kind) = self.field(&mut id)? {
-                    self.skip_within(kind, depth)?;
+                    self.skip_plain(kind, depth)?;
                 }
             }
             _ => return None,
         }
         Some(())
-    }
-
-    /// In a list a boolean is a byte.
-    fn skip_element(&mut self, kind: u8, depth: usize) -> Option<()> {
-        if matches!(kind, 1 | 2) { self.byte().map(|_| ()) } else { self.skip_within(kind, depth) }
     }
 
     fn byte(&mut self) -> Option<u8> {
