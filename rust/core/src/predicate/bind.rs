@@ -225,6 +225,12 @@ impl<'a> Binder<'a> {
             format!("{word} column {}", shown(&name.to_string().replace('`', "")))
         })?;
         let key_type = KeyType::of(&column);
+        if let (DataType::Primitive(from), Some(to)) = (&column.data_type, cast_to)
+            && may_overflow(*from, to)
+        {
+            // Spark wraps the value, returns null or fails, by its settings.
+            return Err(format!("a value of column {} may exceed {to}", shown(&column.logical.join("."))));
+        }
         let coarsest = match key_type {
             KeyType::Opaque if matches!(declared, None | Some(PrimitiveType::String)) => NumberKind::Exact,
             _ => compare_as(key_type, declared).ok_or_else(|| {
@@ -370,6 +376,22 @@ fn constants(
         }
         _ => Err("two constants are compared with each other".into()),
     }
+}
+
+/// Returns whether a type of whole numbers or decimals may not hold a value of another one.
+fn may_overflow(from: PrimitiveType, to: PrimitiveType) -> bool {
+    // The digits before the point.
+    let digits = |of| {
+        Some(match of {
+            PrimitiveType::Byte => 3,
+            PrimitiveType::Short => 5,
+            PrimitiveType::Integer => 10,
+            PrimitiveType::Long => 19,
+            PrimitiveType::Decimal { precision, scale } => precision - scale,
+            _ => return None,
+        })
+    };
+    digits(from).zip(digits(to)).is_some_and(|(from, to)| from > to)
 }
 
 /// Returns the constant as another type, `None` if its value changes.

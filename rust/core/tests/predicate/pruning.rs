@@ -366,6 +366,8 @@ fn an_undecidable_condition_keeps_files_and_the_others_still_prune() {
         ("bin = 'x'", true),
         ("t = 5", true),
         ("CAST(a AS STRING) = '5'", true),
+        ("CAST(a AS INT) = 99", true),
+        ("CAST(a AS DECIMAL(18, 0)) IS NULL", true),
         ("abs(a) = 1 AND a = 99", false),
         ("abs(a) = 1 OR a = 99", true),
         ("NOT (abs(a) = 1 OR a < 99)", false),
@@ -374,6 +376,61 @@ fn an_undecidable_condition_keeps_files_and_the_others_still_prune() {
         let (predicate, problems) = problems(&fields, &[sql], None);
         assert_eq!(problems.len(), 1, "{sql}: {problems:?}");
         assert_eq!(is_kept(&predicate, &one_file(Some(stats), &[])), kept, "{sql}");
+    }
+}
+
+#[test]
+fn a_cast_that_holds_every_value_of_the_column_prunes() {
+    let fields = [("a", "integer"), ("d", "decimal(10,2)")];
+    let stats =
+        r#"{"numRecords":1,"minValues":{"a":1,"d":1},"maxValues":{"a":9,"d":9},"nullCount":{"a":0,"d":0}}"#;
+    for sql in [
+        "CAST(a AS INT) = 99",
+        "CAST(a AS BIGINT) = 99",
+        "CAST(a AS DECIMAL(10, 0)) = 99",
+        "CAST(a AS DOUBLE) = 99",
+        "CAST(d AS DECIMAL(12, 4)) = 99",
+        "CAST(d AS DECIMAL(12, 2)) IS NULL",
+    ] {
+        let (predicate, problems) = problems(&fields, &[sql], None);
+        assert_eq!(problems, []);
+        assert!(!is_kept(&predicate, &one_file(Some(stats), &[])), "{sql}");
+    }
+    let (predicate, found) = problems(&fields, &["CAST(d AS DECIMAL(10, 4)) IS NULL"], None);
+    assert_eq!(found[0].reason, "a value of column 'd' may exceed decimal(10,4)");
+    assert!(is_kept(&predicate, &one_file(Some(stats), &[])));
+}
+
+#[test]
+fn a_constant_that_is_rounded_to_a_value_keeps_its_files() {
+    let fields = [("a", "long"), ("d", "decimal(20,19)")];
+    let stats =
+        r#"{"numRecords":1,"minValues":{"a":1,"d":0.12},"maxValues":{"a":1,"d":0.1234567890123456789}}"#;
+    let file = one_file(Some(stats), &[]);
+    for (sql, kept) in [
+        // They are 1 as doubles, and as a float.
+        ("a = 0.99999999999999999999D", true),
+        ("a >= 1.00000000000000000001D", true),
+        ("a = 1.0000000001F", true),
+        ("a = 1.5D", false),
+        ("a < 0.9D", false),
+        ("a = 0.99999999999999999999BD", false),
+    ] {
+        assert_eq!(is_kept(&problems(&fields, &[sql], None).0, &file), kept, "{sql}");
+    }
+    // A number in JSON is a double: this one is read as 0.12345678901234568.
+    let compared = |value: &str| {
+        let column = r#"{"op":"column","name":"d","valueType":"decimal(20,19)"}"#;
+        let literal = format!(r#"{{"op":"literal","value":{value},"valueType":"decimal(20,19)"}}"#);
+        format!(r#"{{"op":"greaterThanOrEqual","children":[{column},{literal}]}}"#)
+    };
+    for (value, kept) in [
+        ("0.1234567890123456789", true),
+        ("\"0.1234567890123456789\"", true),
+        ("\"0.1234567890123456790\"", false),
+        ("0.2", false),
+    ] {
+        assert_eq!(is_kept(&problems(&fields, &[], Some(&compared(value))).0, &file), kept, "{value}");
     }
 }
 

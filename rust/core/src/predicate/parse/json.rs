@@ -115,6 +115,12 @@ fn literal(object: &Map<String, Value>) -> Expression {
         None | Some(Value::Null) => return Expression::Literal(Literal::Text { text, other: None }),
         Some(value) => value.as_str().and_then(value_type),
     };
+    // The parser has rounded a number with a fraction or with many digits.
+    let is_rounded = matches!(object.get("value"), Some(Value::Number(number)) if number.is_f64());
+    let declared = match declared {
+        Some(PrimitiveType::Decimal { .. }) if is_rounded => Some(PrimitiveType::Double),
+        declared => declared,
+    };
     match declared.and_then(|declared| typed_literal(text, declared)) {
         Some(literal) => Expression::Literal(literal),
         None => Expression::undecidable("a literal cannot be read as its valueType"),

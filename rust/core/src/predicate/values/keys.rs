@@ -162,11 +162,15 @@ fn number(literal: &Literal, coarsest: NumberKind, scale: i32) -> Option<Spread>
         return None;
     }
     let spread = number.scaled(scale);
-    Some(match (kind, coarsest) {
-        (NumberKind::Float, _) | (_, NumberKind::Float) => spread.rounded_to_bits(21),
-        (NumberKind::Double, _) | (_, NumberKind::Double) => spread.rounded_to_bits(50),
-        _ => spread,
-    })
+    let (bits, digits) = match (kind, coarsest) {
+        (NumberKind::Float, _) | (_, NumberKind::Float) => (21, 6),
+        (NumberKind::Double, _) | (_, NumberKind::Double) => (50, 15),
+        _ => return Some(spread),
+    };
+    // A constant with more digits than the type may be rounded to a value beside it.
+    let is_rounded = number.significant_digits() > digits;
+    let spread = if is_rounded { Spread::closed(spread.low, spread.high) } else { spread };
+    Some(spread.rounded_to_bits(bits))
 }
 
 /// Spark cuts digits below a microsecond off, other clients compare with them.
