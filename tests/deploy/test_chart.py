@@ -14,6 +14,7 @@ import run
 import yaml
 
 from gateway.config import loads
+from gateway.config.effects import EFFECTS, Effect
 
 CHART = run.ROOT / "deploy/chart"
 KUBERNETES = ("1.27", "1.37")
@@ -361,8 +362,19 @@ def test_several_replicas_may_have_a_database_of_postgresql(database):
         ),
         *(
             ({"config": {"gateway": {"storages": [{"prefix": "s3://a/", key: "text"}]}}}, f"storages/0/{key}")
-            for key in ("accessKeyId", "secretAccessKey", "sessionToken", "accountKey", "clientSecret")
+            for key in (
+                "accessKeyId",
+                "secretAccessKey",
+                "sessionToken",
+                "accountKey",
+                "clientSecret",
+                "cloudflareApiToken",
+            )
         ),
+        ({"config": {"gateway": {"database": {"password": "text"}}}}, "gateway/database/password"),
+        ({"config": {"gateway": {"admin": {"oidc": {"clientSecret": "text"}}}}}, "oidc/clientSecret"),
+        ({"config": {"gateway": {"admin": {"port": 9000}}}}, "gateway/admin/port"),
+        ({"config": {"gateway": {"admin": {"oidc": {}}}}}, "needs admin.existingSecret"),
     ],
 )
 def test_values_that_would_not_work_are_refused_with_the_reason(values, reason):
@@ -404,6 +416,53 @@ def test_a_changed_configuration_starts_new_pods_only_if_the_values_say_so():
     restart = {"restartOnConfigChange": True}
     assert pods("a", {}) == pods("b", {})
     assert pods("a", restart) != pods("b", restart)
+
+
+def test_a_changed_key_that_no_reload_takes_starts_new_pods():
+    changes = {
+        "host": {"host": "::"},
+        "endpoint": {"endpoint": "/sharing"},
+        "gateway.endpointAliases": {"gateway": {"endpointAliases": ["/api"]}},
+        "gateway.database": {"gateway": {"database": "postgresql://a@b/c"}},
+        "gateway.recipientsDatabase": {"gateway": {"recipientsDatabase": "other.db"}},
+        "gateway.cache": {"gateway": {"cache": {"threads": 3}}},
+        "gateway.audit": {"gateway": {"audit": {"file": "${STATE_DIRECTORY}/audit.log"}}},
+        "gateway.admin": {"gateway": {"admin": {"viewerTokenSha256": "c" * 64}}},
+        "gateway.tracing": {"gateway": {"tracing": {"endpoint": "https://collector.example.com"}}},
+    }
+    # The chart itself decides about these.
+    fixed = {row for row, effect in EFFECTS.items() if effect is Effect.RESTART} - {"ssl", "port"}
+    assert set(changes) == fixed
+
+    def pod(config, **values):
+        admin = {"existingSecret": "admin"}
+        return the("Deployment", rendered({"admin": admin, "config": config, **values}))["spec"]["template"]
+
+    unchanged = pod({})
+    for row, change in changes.items():
+        assert pod(change) != unchanged, row
+    assert pod({}, cache={"memory": "1Gi"}) != unchanged
+    oidc = {"issuer": "https://login.example.com", "clientSecret": "${CONSOLE_CLIENT_SECRET}"}
+    for change in ({"admin": {"oidc": oidc}}, {"publicUrl": "https://a.example.com"}, {"drainSeconds": 10}):
+        assert pod({"gateway": change}) == unchanged, change
+
+
+def test_people_sign_in_to_the_console_by_an_identity_provider():
+    oidc = {
+        "issuer": "https://login.example.com",
+        "clientId": "console",
+        "clientSecret": "${CONSOLE_CLIENT_SECRET}",
+        "redirectUrl": "https://console.example.com/console/sign-in/callback",
+        "operatorValues": ["operators"],
+    }
+    values = {"admin": {"existingSecret": "admin"}, "config": {"gateway": {"admin": {"oidc": oidc}}}}
+    text, environment = configuration(rendered(values))
+    secret = {"CONSOLE_CLIENT_SECRET": "s" * 32, **environment}
+    admin = yaml.safe_load(text)["gateway"]["admin"]
+    assert (admin["oidc"], admin["port"], "tokenSha256" in admin) == (oidc, 8081, True)
+    loaded = loads(text, environment=secret).gateway.admin
+    assert loaded is not None
+    assert loaded.oidc is not None
 
 
 def test_labels_and_annotations_of_the_values_do_not_replace_those_of_the_chart():

@@ -91,6 +91,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml $config }}
 {{- end }}
 
+{{- /* The keys of the configuration that a reload refuses: a change of one needs new pods. */ -}}
+{{- define "gateway.fixed" -}}
+{{- $config := include "gateway.configuration" . | fromYaml }}
+{{- $gateway := pick $config.gateway "endpointAliases" "database" "recipientsDatabase" "cache" "audit" "admin" "tracing" }}
+{{- if kindIs "map" $gateway.database }}{{ $_ := set $gateway "database" (omit $gateway.database "password" "maxOutageSeconds") }}{{ end }}
+{{- if $gateway.admin }}{{ $_ := set $gateway "admin" (omit $gateway.admin "oidc") }}{{ end }}
+{{- toYaml (dict "server" (pick $config "ssl" "host" "port" "endpoint") "gateway" $gateway) }}
+{{- end }}
+
 {{- /* Fails for values that would not work, with the reason. */ -}}
 {{- define "gateway.check" -}}
 {{- $config := include "gateway.configuration" . | fromYaml }}
@@ -106,6 +115,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $drain := addf ($config.gateway.drainDelaySeconds | default 0) (ternary 30 $config.gateway.drainSeconds (kindIs "invalid" $config.gateway.drainSeconds)) }}
 {{- if le (float64 .Values.terminationGracePeriodSeconds) $drain }}
 {{- fail (printf "terminationGracePeriodSeconds: %v is not more than the %v s that config.gateway.drainDelaySeconds and drainSeconds take: streams would be cut" .Values.terminationGracePeriodSeconds $drain) }}
+{{- end }}
+{{- if and $config.gateway.admin (not .Values.admin.existingSecret) }}
+{{- fail "config.gateway.admin needs admin.existingSecret, which switches on the admin API" }}
 {{- end }}
 {{- if and .Values.serviceMonitor.enabled (or (not .Values.admin.existingSecret) (not .Values.admin.metricsExistingSecret)) }}
 {{- fail "serviceMonitor.enabled needs admin.existingSecret, which switches on the metrics, and admin.metricsExistingSecret, by which Prometheus reads them" }}
