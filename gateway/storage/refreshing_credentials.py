@@ -52,10 +52,11 @@ class RefreshingCredentials(Generic[C_co]):
         """Set when the first request has ended."""
         self._attempts = 0
         self._current: C_co | None = None
-        self._renew_at_seconds = 0.0
+        self._requested_at_seconds, self._renew_at_seconds = 0.0, 0.0
         self._refused: tuple[float, CredentialsUnavailable] | None = None
         if previous is not None:
-            self._current, self._renew_at_seconds = previous.current, previous.renew_at_seconds
+            self._current = previous.current
+            self._requested_at_seconds, self._renew_at_seconds = previous.period_seconds
 
     @property
     def current(self) -> C_co | None:
@@ -63,14 +64,18 @@ class RefreshingCredentials(Generic[C_co]):
         return self._current
 
     @property
-    def renew_at_seconds(self) -> float:
-        """The time of the next renewal."""
-        return self._renew_at_seconds
+    def period_seconds(self) -> tuple[float, float]:
+        """The time of the last request and that of the next renewal."""
+        return self._requested_at_seconds, self._renew_at_seconds
 
     @property
     def is_valid(self) -> bool:
         """Return whether `get` returns at once."""
-        return self._current is not None and self._now_seconds() < self._renew_at_seconds
+        # A clock that has stepped back was wrong at the last request, or is now: the end may come earlier.
+        return (
+            self._current is not None
+            and self._requested_at_seconds <= self._now_seconds() < self._renew_at_seconds
+        )
 
     @property
     def is_missing(self) -> bool:
@@ -150,7 +155,7 @@ class RefreshingCredentials(Generic[C_co]):
             self._refused = (refused_at, reason)
             log.warning("the storage's credentials were not renewed: %s", reason)
             self._fail_without_keys(reason)
-            self._renew_at_seconds = refused_at + REFUSED_SECONDS
+            self._requested_at_seconds, self._renew_at_seconds = refused_at, refused_at + REFUSED_SECONDS
             return
         finally:
             self._attempts += 1
@@ -161,7 +166,7 @@ class RefreshingCredentials(Generic[C_co]):
         pause_seconds = max(left_seconds / 2, min(left_seconds, MINIMUM_RENEWAL_SECONDS), REFUSED_SECONDS)
         if received.file is not None:
             pause_seconds = min(pause_seconds, FILE_SECONDS)
-        self._renew_at_seconds = requested_at + pause_seconds
+        self._requested_at_seconds, self._renew_at_seconds = requested_at, requested_at + pause_seconds
 
     def _is_pausing(self) -> bool:
         """Return whether the last request failed a moment ago."""

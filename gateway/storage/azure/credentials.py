@@ -38,7 +38,7 @@ class AzureCredentials:
         token: the bearer token that reads.
         delegation_key: the key that signs URLs for the token's identity. URLs end before it.
         user_delegation_key: the same key, for signatures of directories.
-        expires: the end of the token.
+        expires: the end of the token or of the delegation key, whichever is earlier.
         file: no file is watched.
         source: the identity.
 

@@ -63,6 +63,7 @@ class AzureIdentity:
         self._expires: tuple[str, datetime] | None = None
         """The token and its end, which azure-identity computes again for a token of its cache."""
         self._key: tuple[_native.DelegationKey, datetime, UserDelegationKey] | None = None
+        self._requested_at: datetime | None = None
 
     def request(self) -> AzureCredentials:
         """Return credentials. Blocks. Raises CredentialsUnavailable."""
@@ -70,6 +71,11 @@ class AzureIdentity:
         identity = entry.identity if entry else "auto"
         if entry and entry.account_key and identity in ("auto", "accountKey"):
             return AzureCredentials(account_key=entry.account_key, source="accountKey of the configuration")
+        now = datetime.now(UTC)
+        if self._requested_at is not None and now < self._requested_at:
+            # Tokens have lifetimes: the ends in azure-identity's cache are those of a clock that was ahead.
+            self._credential = None
+        self._requested_at = now
         try:
             from gateway.storage.azure.errors import requested  # noqa: PLC0415
 
@@ -83,12 +89,13 @@ class AzureIdentity:
             # The machine may have another identity by the next request, such as one that was starting.
             self._credential = None
             raise
-        delegation_key, user_delegation_key = self._delegation_key()
+        token_end = self._end(token)
+        delegation_key, key_end, user_delegation_key = self._delegation_key(token_end)
         return AzureCredentials(
             token=Secret(token.token),
             delegation_key=delegation_key,
             user_delegation_key=user_delegation_key,
-            expires=self._end(token),
+            expires=min(token_end, key_end),
             source=self._source,
         )
 
@@ -97,18 +104,24 @@ class AzureIdentity:
             self._expires = (token.token, datetime.fromtimestamp(token.expires_on, UTC))
         return self._expires[1]
 
-    def _delegation_key(self) -> tuple[_native.DelegationKey, UserDelegationKey]:
-        """Return the key that signs URLs; it is requested again when half of its life is over."""
+    def _delegation_key(
+        self, token_end: datetime
+    ) -> tuple[_native.DelegationKey, datetime, UserDelegationKey]:
+        """Return the key that signs URLs, with its end. It is renewed before half of its life is over.
+
+        The next call comes when half of the token's time is over, or earlier.
+        """
         now = datetime.now(UTC)
-        if self._key is not None and now < self._key[1] - self._key_life / 2:
-            return self._key[0], self._key[2]
+        next_call = now + max(timedelta(), token_end - now) / 2
+        if self._key is not None and next_call < self._key[1] - self._key_life / 2:
+            return self._key
         try:
             self._key = self._request_key(now)
         except CredentialsUnavailable as reason:
             if self._key is None or now >= self._key[1]:
                 raise
             log.warning("the user delegation key was not renewed: %s", reason)
-        return self._key[0], self._key[2]
+        return self._key
 
     def _request_key(self, now: datetime) -> tuple[_native.DelegationKey, datetime, UserDelegationKey]:
         from azure.storage.blob import BlobServiceClient  # noqa: PLC0415

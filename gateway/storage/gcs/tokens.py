@@ -99,7 +99,8 @@ class Tokens:
     signer: Any = None
     iam_endpoint: str | None = None
     proxies: bool = True
-    _renew_at: dict[int, float] = field(default_factory=dict, init=False)
+    _periods: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
+    """The times of the last request and of the next one, by credentials."""
 
     def token(self) -> tuple[str, float]:
         """Return the token that reads, with its end in epoch seconds. Blocks.
@@ -146,9 +147,11 @@ class Tokens:
     def _fresh(self, credentials: Any) -> tuple[str, float]:
         """Return a token; it is requested again when half of its life is over."""
         now = time.time()
-        if now >= self._renew_at.get(id(credentials), 0):
+        requested_at, renew_at = self._periods.get(id(credentials), (now, now))
+        # A token has a lifetime: its end is that of a clock that was ahead if the clock has stepped back.
+        if not requested_at <= now < renew_at:
             _requested(self.source, lambda: credentials.refresh(_BoundedRequest(proxies=self.proxies)))
-            self._renew_at[id(credentials)] = now + max(0.0, _end(credentials) - now) / 2
+            self._periods[id(credentials)] = now, now + max(0.0, _end(credentials) - now) / 2
         if not credentials.token:
             raise CredentialsUnavailable(f"{self.source} gives no token")
         return str(credentials.token), _end(credentials)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.core.credentials import AccessToken
 from support.azure_identity import CLIENT, THROTTLED, Identities, entra_error
 from support.azure_identity import TENANT as DIRECTORY
 from support.http_service import HttpService, Request, Response, json_response, serving
@@ -21,6 +22,7 @@ from gateway.server.self_signed import self_signed_pair
 from gateway.storage.azure import identity as azure_identity
 from gateway.storage.azure.identity import AzureIdentity
 from gateway.storage.credentials import CredentialsUnavailable
+from gateway.storage.refreshing_credentials import RefreshingCredentials
 
 PREFIX = "abfss://data@acct.dfs.core.windows.net/"
 HIDDEN = "the text of an answer"
@@ -149,6 +151,64 @@ def test_the_delegation_key_is_requested_again_at_half_of_its_life(
     azure.refusal = None
     assert reader.request().delegation_key is not first.delegation_key
     assert len(azure.keys) == 2
+
+
+def test_urls_live_for_hours_beside_tokens_that_live_as_long_as_the_delegation_key(
+    azure: Azure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, now = identity(azure, **client(azure)), datetime.now(UTC)
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return now.astimezone(tz)
+
+    class Credential:
+        """An identity whose tokens live for a day. The first request takes the longest."""
+
+        seconds = 10
+
+        def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
+            nonlocal now
+            now, self.seconds = now + timedelta(seconds=self.seconds), 0
+            token = f"token-{now.timestamp()}"
+            azure.identities.granted.append(token)
+            return AccessToken(token, int((now + timedelta(days=1)).timestamp()))
+
+    monkeypatch.setattr(azure_identity, "datetime", Clock)
+    reader._credential = Credential()
+    keys = RefreshingCredentials(reader.request, lambda: now.timestamp())  # noqa: PLW0108 - `now` changes
+    end = now + timedelta(days=3)
+    while now < end:
+        found = keys.get()
+        # The account is away at some of the renewals.
+        azure.refusal = (503, "ServerBusy") if len(azure.keys) == 2 and azure.refusal is None else None
+        assert found.user_delegation_key is not None
+        assert found.expires is not None
+        key_end = datetime.strptime(found.user_delegation_key.expiry, FORM).replace(tzinfo=UTC)
+        assert found.expires <= key_end
+        assert key_end - now >= timedelta(hours=3)
+        # As many requests do, one comes when the renewal is due.
+        now = datetime.fromtimestamp(keys._renew_at_seconds, UTC) + timedelta(milliseconds=1)
+        assert key_end - now >= timedelta(hours=3)
+
+
+def test_a_token_of_a_clock_that_was_ahead_is_requested_again(
+    azure: Azure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, now = identity(azure, **client(azure)), datetime.now(UTC)
+    first = reader.request()
+    assert reader.request().token == first.token
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return (now - timedelta(hours=8)).astimezone(tz)
+
+    monkeypatch.setattr(azure_identity, "datetime", Clock)
+    second = reader.request()
+    assert second.token != first.token
+    assert reader.request().token == second.token
 
 
 @pytest.mark.parametrize("place", ["entry", "environment"])

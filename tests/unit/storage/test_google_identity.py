@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -75,6 +76,17 @@ def test_a_service_account_reads_by_tokens_and_signs_by_its_key(
     assert 3500 < found.expires.timestamp() - time.time() <= 3600
     assert found.source == f"the service account {EMAIL} of {file}"
     assert reader.request() == found, "the token is used until half of its life is over"
+
+
+def test_a_token_of_a_clock_that_was_ahead_is_requested_again(
+    google: GoogleIdentity, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = identity(credentialsFile=google.service_account_file(tmp_path))
+    first, now_seconds = reader.request(), time.time() - 8 * 3600
+    monkeypatch.setattr("gateway.storage.gcs.tokens.time", SimpleNamespace(time=lambda: now_seconds))
+    second = reader.request()
+    assert second.token != first.token
+    assert reader.request().token == second.token
 
 
 def test_a_file_that_is_replaced_is_read_again(google: GoogleIdentity, tmp_path: Path) -> None:

@@ -92,10 +92,37 @@ def test_a_clock_that_steps_back_neither_expires_keys_nor_renews_them_forever(
 ) -> None:
     first = keys.get()
     lender.now_seconds -= 10 * HOUR
-    assert keys.get() is first
-    lender.now_seconds += 20 * HOUR
-    assert keys.get() is not first
+    second = keys.get()
+    assert second is not first
+    assert keys.get() is second
     assert lender.requests == 2
+    lender.lends = False
+    lender.now_seconds -= 10 * HOUR
+    assert keys.get() is second
+    assert keys.is_valid, "not every request reaches the service again"
+    lender.lends = True
+    lender.now_seconds += 30 * HOUR
+    assert keys.get() is not second
+
+
+@pytest.mark.parametrize("is_of_a_reload", [False, True])
+def test_keys_requested_by_a_clock_that_was_ahead_are_renewed_before_they_end(is_of_a_reload: bool) -> None:
+    offset_seconds, now_seconds = 8 * HOUR, EPOCH.timestamp()
+
+    def ask() -> S3Credentials:
+        # The service's own clock is right.
+        ends = datetime.fromtimestamp(now_seconds + 6 * HOUR, UTC)
+        return S3Credentials(Secret("a"), Secret("b"), Secret("t"), ends)
+
+    keys = RefreshingCredentials(ask, now_seconds=lambda: now_seconds + offset_seconds)
+    keys.get()
+    offset_seconds = 0.0
+    if is_of_a_reload:
+        keys = RefreshingCredentials(ask, now_seconds=lambda: now_seconds, previous=keys)
+    for _ in range(24):
+        now_seconds += HOUR / 2
+        keys.get()
+        assert keys.unexpired() is not None
 
 
 def test_expired_credentials_are_requested_at_a_limited_rate(lender: Lender) -> None:
