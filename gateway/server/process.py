@@ -40,6 +40,7 @@ from gateway.tables.runtime import (
 )
 from gateway.telemetry.activity import Activity
 from gateway.telemetry.audit import open_audit
+from gateway.telemetry.latest_values import LatestValues
 from gateway.telemetry.log_output import log_counts
 from gateway.telemetry.metrics import Metrics, probes
 from gateway.web.recorder import audit_counter, events_counter, log_counter
@@ -175,6 +176,9 @@ class ServerProcess:
         count_log_lines = log_counter(self.metrics, log_lines) if log_lines else lambda: None
 
         count_cache_files = events_counter(self.metrics.cache_files, cache_directory_counts)
+        breakers = LatestValues(self.metrics.storage_open)
+        expiries = LatestValues(self.metrics.credentials_expiry)
+        key_ages = LatestValues(self.metrics.jwks_age)
 
         def probe() -> None:
             count_audit()
@@ -184,12 +188,9 @@ class ServerProcess:
             count_cache_files()
             storages = self.pipeline.state.tables.storages
             storages.renew_due()
-            for storage, given_up in storages.breakers():
-                self.metrics.storage_open.labels(storage).set(given_up)
-            for issuer, age_seconds in self.pipeline.federation.ages_seconds(self.config).items():
-                self.metrics.jwks_age.labels(issuer).set(age_seconds)
-            for storage, expires in storages.expiries():
-                self.metrics.credentials_expiry.labels(storage).set(expires.timestamp())
+            breakers.set(dict(storages.breakers()))
+            key_ages.set(self.pipeline.federation.ages_seconds(self.config))
+            expiries.set({storage: expires.timestamp() for storage, expires in storages.expiries()})
 
         return probe
 

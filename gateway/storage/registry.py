@@ -229,6 +229,21 @@ class Storages:
         for calls in self._calls.values():
             calls.close()
 
+    def forget_calls(self, previous: Storages, locations: Iterable[Location]) -> None:
+        """Forget the calls of the previous configuration's storages that have none of the locations.
+
+        Their circuit breakers would stay open, as no call closes them.
+        """
+        kept = {
+            name_of(location) if location.kind != "file" else previous._names.get(location)
+            for location in locations
+        }
+        self._calls = {name: calls for name, calls in self._calls.items() if name in kept}
+
+    def forget_location(self, location: Location) -> None:
+        """Forget which storage a location has: that of a table that is gone."""
+        self._names.pop(location, None)
+
     def observe_by(self, observe: Observe) -> None:
         """Report storage, outcome (`answered`, `failed`, `refused`) and seconds of each call."""
         self._observe = observe

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Concatenate, ParamSpec, TypeVar
 
 from gateway import _native
@@ -111,6 +112,7 @@ class Tables:
         for location in [location for location in self._natives if location not in served.locations]:
             del self._natives[location]
             self._refreshes.pop(location, None)
+            self.storages.forget_location(location)
 
     async def blocking(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a blocking call on a thread that belongs to no storage."""
@@ -288,6 +290,14 @@ class Tables:
     def _take_over(self, previous: Tables, catalog: Catalog) -> None:
         # One queue for the life of the process: it is registered with the event loop.
         self._completions = previous._completions
+        self.storages.forget_calls(
+            previous.storages,
+            chain(
+                (table.location for table in catalog.tables()),
+                self._config.gateway.allowed_roots,
+                chain.from_iterable(source.discovery.roots for source in self._config.sources),
+            ),
+        )
         for table in catalog.tables():
             known = previous._natives.get(table.location)
             # A storage with an invalid configuration fails the requests of its tables, not the reload.

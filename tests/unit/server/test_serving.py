@@ -367,3 +367,31 @@ def test_a_corrupt_database_of_recipients_ends_the_start_in_one_line(gateway, wo
     assert ended.stderr == (
         "delta-gateway: the recipients' database cannot be opened: file is not a database\n"
     )
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_storage_that_a_reload_removes_raises_no_alert(tmp_path, workers):
+    entry = {"prefix": "s3://gone/", "endpoint": "http://127.0.0.1:1", "pathStyle": True, "retrySeconds": 0}
+    keys = {"accessKeyId": "a", "secretAccessKey": "b", "sessionToken": "t"}
+    ends = {"sessionExpires": "2099-01-01T00:00:00Z"}
+    table = {"name": "t", "location": "s3://gone/t"}
+    faults = {"failures": 1, "openSeconds": 3600}
+    gateway = Gateway(tmp_path, storages=[entry | keys | ends], storageFaults=faults)
+    gateway.settings["shares"][0]["schemas"] = [{"name": "d", "tables": [table]}]
+    gateway.write()
+    names = [
+        'delta_gateway_storage_breaker_open{storage="s3://gone"}',
+        'delta_gateway_storage_credentials_expire_timestamp_seconds{storage="s3://gone/"}',
+    ]
+
+    def values():
+        page = gateway.admin("GET", "/metrics")[1].decode()
+        return [page.partition(f"{name} ")[2].partition("\n")[0] for name in names]
+
+    with gateway.running(workers=workers):
+        assert gateway.get("/delta-sharing/shares/sales/schemas/d/tables/t/version")[0] == 503
+        gateway.until(lambda: values() == ["1.0", "4.0709088e+09"])
+        gateway.settings["shares"][0]["schemas"] = []
+        gateway.settings["gateway"]["storages"] = []
+        gateway.write()
+        gateway.until(lambda: values() == ["NaN", "NaN"])

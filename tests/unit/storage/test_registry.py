@@ -112,6 +112,21 @@ def test_a_table_that_is_shared_no_more_is_let_go() -> None:
     assert native_table(sharing_of(configuration(STORAGE), previous=without)) is not known
 
 
+def test_the_breaker_of_a_storage_ends_with_its_last_table() -> None:
+    first = sharing_of(configuration(STORAGE, tables="t,u"))
+    for location in ("s3://bucket/t", "s3://other/x"):
+        breaker = first.tables.storages.calls(Location.parse(location)).breaker
+        for _ in range(10):
+            breaker.failed(0.0)
+    assert list(first.tables.storages.breakers()) == [("s3://bucket", True), ("s3://other", True)]
+    second = sharing_of(configuration(STORAGE, tables="u"), previous=first)
+    assert list(second.tables.storages.breakers()) == [("s3://bucket", True)]
+    without = sharing_of("gateway: {anonymous: true}\n", previous=second)
+    assert list(without.tables.storages.breakers()) == []
+    root = sharing_of("gateway: {anonymous: true, allowedRoots: ['s3://bucket/c']}\n", previous=second)
+    assert list(root.tables.storages.breakers()) == [("s3://bucket", True)]
+
+
 def test_signers_follow_the_keys_and_so_does_the_end_of_urls() -> None:
     soon = (datetime.now(UTC) + timedelta(minutes=20)).isoformat()
     lasting = sharing_of(configuration(STORAGE))
