@@ -112,6 +112,8 @@ class CredentialStore:
         self._stored: StoredRecipients | None = None
         self._read_at_seconds = time.monotonic()
         self._has_ended = False
+        self._is_due = False
+        """Whether the table in force is older than the last reading. The caller makes the first table."""
         self._has_existed = must_exist
         self._readable = True
         self._expiries = Expiries(metrics.token_expiry, now_ms)
@@ -172,7 +174,8 @@ class CredentialStore:
                 stored = await self._read_patiently(config)
                 self._read_at_seconds = time.monotonic()
                 if stored is not self._stored or self._has_ended:
-                    self._stored, self._has_ended = stored, False
+                    self._stored, self._has_ended, self._is_due = stored, False, True
+                if self._is_due:
                     await self._change(config)
                 # A revocation does not wait for the shares, which may be many.
                 await self._take_shares(self.shares)
@@ -181,7 +184,9 @@ class CredentialStore:
                 self._report(None)
             except Exception as error:  # noqa: BLE001 - without this loop no revocation would take effect
                 self._report(error)
-                await self._end_state(config)
+                # Where this fails, too, it is due again at the next look.
+                with suppress(Exception):
+                    await self._end_state(config)
                 await asyncio.sleep(POLL_SECONDS)
 
     def _count_left_out(self) -> None:
@@ -210,9 +215,10 @@ class CredentialStore:
     async def _end_state(self, config: Callable[[], Config]) -> None:
         """Take the last state out of force when the database could not be read for too long."""
         kept_seconds = config().max_outage_seconds
-        if self._has_ended or time.monotonic() - self._read_at_seconds < kept_seconds:
+        is_done = self._has_ended and not self._is_due
+        if is_done or time.monotonic() - self._read_at_seconds < kept_seconds:
             return
-        self._has_ended = True
+        self._has_ended = self._is_due = True
         await self._change(config)
         log.error("the recipients' database cannot be read for %g s: its recipients get 503", kept_seconds)
 
@@ -224,6 +230,7 @@ class CredentialStore:
             if current is config():
                 break
         self._changed(table)
+        self._is_due = False
         if not self._has_ended:
             log.info("the recipients' database has changed")
 

@@ -53,7 +53,7 @@ class Grant:
     @property
     def is_whole_share(self) -> bool:
         """Return whether everything of a share is granted without a condition."""
-        return self.schema is None and self.condition is None
+        return self.schema is None and self.table is None and self.condition is None
 
 
 def place_text(grant: Grant) -> str:

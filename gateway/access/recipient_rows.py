@@ -208,6 +208,8 @@ def _token(sha256: str, created_ms: int, expires_ms: int | None) -> TokenRecord:
 def _grants(rows: _Rows) -> list[Grant]:
     grants = [Grant(*place) for _, *place in rows]
     for grant in grants:
+        if grant.table is not None and grant.schema is None:
+            raise ValueError
         for text in (grant.share, grant.schema, grant.table, grant.condition):
             if text is not None:
                 _text(text)

@@ -24,6 +24,7 @@ from gateway.access import (
     grant_rows,
     recipient_listing,
     recipient_rows,
+    share_rows,
     token_rows,
 )
 from gateway.access.activation_rows import LinkKind
@@ -60,6 +61,8 @@ from gateway.config.recipients import EVERY_SHARE
 from gateway.database.schema import (
     ACTIVATION_LINKS,
     CLIENT_SECRETS,
+    CLIENTS,
+    GRANTS,
     HISTORY,
     NETWORKS,
     POLICIES,
@@ -71,6 +74,7 @@ from gateway.database.schema import (
 )
 
 if TYPE_CHECKING:
+    from gateway.access.stored_shares import StoredShares
     from gateway.config.database import DatabasePlace
 
 log = logging.getLogger("gateway.recipients")
@@ -80,6 +84,8 @@ LOGGED_RECIPIENTS = 20
 """Maximum number of log lines about unreadable recipients for each list."""
 KIND = "recipient"
 """Of subjects in the history."""
+RECIPIENT_TABLES = (TOKENS, CLIENTS, CLIENT_SECRETS, NETWORKS, POLICIES, GRANTS, ACTIVATION_LINKS)
+"""Those whose rows belong to a recipient."""
 NOBODY = ""
 """The recipient in the record of a change without a single recipient."""
 
@@ -132,6 +138,11 @@ class RecipientDatabase(RecordedDatabase):
         """Return a recipient. Raises RecipientNotFound."""
         with self.database.reading() as connection:
             return _one(connection, name)
+
+    def stored_shares(self) -> StoredShares:
+        """Return the shares of the database."""
+        with self.database.reading() as connection:
+            return share_rows.read(connection, None)
 
     def page(self, text: str, others: Sequence[str], *, number: int, length: int) -> RecipientPage:
         """Return a page of the list of recipients, as `recipient_listing.page`."""
@@ -268,7 +279,7 @@ class RecipientDatabase(RecordedDatabase):
                 connection,
                 CLIENT_SECRETS,
                 client.secrets,
-                now_ms=self.now_ms(),
+                now_ms=self._ended_ms(),
                 expires_in_seconds=old_expires_in_seconds,
             )
             detail["oldSecretExpiresInSeconds"] = str(old_expires_in_seconds)
@@ -359,7 +370,8 @@ class RecipientDatabase(RecordedDatabase):
     def activate(self, code: str) -> IssuedToken | IssuedSecret:
         """Use a link: issue its token, or its client with a secret. Raises LinkInvalid.
 
-        The youngest token of the recipient stays valid, as for a rotation.
+        The youngest token of the recipient stays valid, as for a rotation. Where bearer tokens are forbidden,
+        the link gives a client.
         """
         with self.database.reading() as connection:
             link = activation_rows.find(connection, code, self.now_ms())
@@ -370,14 +382,15 @@ class RecipientDatabase(RecordedDatabase):
                 raise LinkInvalid
             detail["link"] = activation_rows.link_id(link.sha256)
             record = _one(connection, link.recipient)
-            if link.kind == "client":
+            # Bearer tokens may have been forbidden since the link was made.
+            if link.kind == "client" or record.forbids_bearer_tokens:
                 client_id = client_rows.insert_client(connection, record, self.now_ms())
                 return self._issue_secret(connection, record.name, client_id, link.lifetime_seconds, detail)
             token_rows.end_old(
                 connection,
                 TOKENS,
                 record.tokens,
-                now_ms=self.now_ms(),
+                now_ms=self._ended_ms(),
                 expires_in_seconds=MAX_LIFE_SECONDS,
             )
             return self._issue(connection, record.name, link.lifetime_seconds, detail)
@@ -454,6 +467,7 @@ class RecipientDatabase(RecordedDatabase):
         found = recipient_rows.read(connection, [recipient_key(name)])
         if found.records or found.unreadable:
             raise RecipientExists(f"recipient {name!r} exists already; rotate gives it a new token")
+        _delete_orphans(connection, name)
         connection.execute(
             insert(RECIPIENTS).values(
                 key=recipient_key(name),
@@ -528,7 +542,7 @@ class RecipientDatabase(RecordedDatabase):
                 connection,
                 TOKENS,
                 record.tokens,
-                now_ms=self.now_ms(),
+                now_ms=self._ended_ms(),
                 expires_in_seconds=old_expires_in_seconds,
             )
             detail["oldTokenExpiresInSeconds"] = str(old_expires_in_seconds)
@@ -545,11 +559,12 @@ class RecipientDatabase(RecordedDatabase):
                 detail["revoked"] = _listed(shares)
             else:
                 activation_rows.delete_open(connection, record.name)
+                ended_ms = self._ended_ms()
                 for token in record.tokens:
-                    token_rows.end(connection, TOKENS, token.sha256, self.now_ms())
+                    token_rows.end(connection, TOKENS, token.sha256, ended_ms)
                 for client in record.clients:
                     for secret in client.secrets:
-                        token_rows.end(connection, CLIENT_SECRETS, secret.sha256, self.now_ms())
+                        token_rows.end(connection, CLIENT_SECRETS, secret.sha256, ended_ms)
             return _one(connection, name)
 
     def grant(
@@ -666,6 +681,14 @@ class RecipientDatabase(RecordedDatabase):
         with self.change(action, Subject(KIND, name, recipient_key(name)), deliver, committed) as changed:
             yield changed
 
+    def _ended_ms(self) -> int:
+        """Return the end of what ends at once, within a change.
+
+        The clock of an operator's machine may be ahead: by the clocks of servers the end would be to come.
+        """
+        server_ms = self.database.server_now_ms()
+        return self.now_ms() if server_ms is None else min(self.now_ms(), server_ms)
+
     def _issue(
         self, connection: Connection, name: str, expires_in_seconds: int | None, detail: dict[str, str]
     ) -> IssuedToken:
@@ -701,6 +724,16 @@ def _check_storable(name: str) -> None:
 def _one(connection: Connection, name: str) -> RecipientRecord:
     _check_storable(name)
     return recipient_rows.read_one(connection, name)
+
+
+def _delete_orphans(connection: Connection, name: str) -> None:
+    """Delete rows that a former recipient of the name has left: a new one gets none of its access.
+
+    Programs that delete recipients from a SQLite file leave them, unless they enforce foreign keys.
+    """
+    if connection.dialect.name == "sqlite":
+        for table in RECIPIENT_TABLES:
+            connection.execute(delete(table).where(table.c.recipient == recipient_key(name)))
 
 
 def _replace_networks(

@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from sqlalchemy import BigInteger, cast, delete, func, select
+from sqlalchemy import delete, select
 from sqlalchemy.dialects.postgresql import insert
 
+from gateway.database.engine import NOW_MS
 from gateway.database.schema import REPLICAS
 from gateway.limits.replica_share import ALONE, ReplicaShare
 
@@ -24,8 +25,6 @@ BEAT_SECONDS = 2.0
 LIVE_SECONDS = 10.0
 """Time without a write after which a replica counts as ended."""
 FORGOTTEN_SECONDS = 3600.0
-
-_NOW_MS = cast(func.extract("epoch", func.clock_timestamp()) * 1000, BigInteger)
 
 
 class Replicas:
@@ -46,7 +45,7 @@ class Replicas:
         if self._beat_at_seconds is None or now_seconds - self._beat_at_seconds >= BEAT_SECONDS:
             self._beat(database)
             self._beat_at_seconds = now_seconds
-        since_ms = _NOW_MS - int(LIVE_SECONDS * 1000)
+        since_ms = NOW_MS - int(LIVE_SECONDS * 1000)
         with database.statement() as connection:
             live = connection.scalars(
                 select(REPLICAS.c.id).where(REPLICAS.c.beat_ms >= since_ms).order_by(REPLICAS.c.id)
@@ -55,9 +54,9 @@ class Replicas:
             self.share = ReplicaShare(live.index(self._own_id), len(live))
 
     def _beat(self, database: Database) -> None:
-        beat = insert(REPLICAS).values(id=self._own_id, beat_ms=_NOW_MS)
+        beat = insert(REPLICAS).values(id=self._own_id, beat_ms=NOW_MS)
         with database.statement() as connection:
-            connection.execute(beat.on_conflict_do_update(index_elements=["id"], set_={"beat_ms": _NOW_MS}))
+            connection.execute(beat.on_conflict_do_update(index_elements=["id"], set_={"beat_ms": NOW_MS}))
             connection.execute(
-                delete(REPLICAS).where(REPLICAS.c.beat_ms < _NOW_MS - int(FORGOTTEN_SECONDS * 1000))
+                delete(REPLICAS).where(REPLICAS.c.beat_ms < NOW_MS - int(FORGOTTEN_SECONDS * 1000))
             )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import sqlalchemy.exc
-from sqlalchemy import Connection, NullPool, create_engine, event, make_url
+from sqlalchemy import BigInteger, Connection, NullPool, cast, create_engine, event, func, make_url, select
 
 from gateway.database.changes import LOCK
 from gateway.database.errors import DatabaseBusy, DatabaseError, DatabaseMissing, DatabaseUnusable
@@ -35,6 +35,9 @@ EXTRA_MISSING = (
 )
 
 URL_INVALID = "its URL cannot be parsed"
+
+NOW_MS = cast(func.extract("epoch", func.clock_timestamp()) * 1000, BigInteger)
+"""The time of PostgreSQL's server, also within a transaction."""
 
 _SQLITE_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _POSTGRESQL_BUSY = frozenset({"55P03", "40P01"})
@@ -71,6 +74,13 @@ class Database:
     def driver(self) -> Any:
         """Return the connection of `sqlite3` or `psycopg`."""
         return self.connection.connection.driver_connection
+
+    def server_now_ms(self) -> int | None:
+        """Return the time of PostgreSQL's server; None for a file. Raises DatabaseError."""
+        if self.is_sqlite:
+            return None
+        with self.statement() as connection:
+            return connection.execute(select(NOW_MS)).scalar_one()
 
     def close(self) -> None:
         """Close the connection."""

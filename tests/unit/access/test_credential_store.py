@@ -87,6 +87,7 @@ INVALID = {
     "a hash in capital digits": "UPDATE tokens SET sha256 = upper(sha256) WHERE recipient = 'bob'",
     "a short hash": "UPDATE tokens SET sha256 = substr(sha256, 3) WHERE recipient = 'bob'",
     "a name without its key": "UPDATE recipients SET name = 'Carol' WHERE key = 'bob'",
+    "a grant for a table of no schema": "UPDATE grants SET \"table\" = 't' WHERE recipient = 'bob'",
     "audiences that are no JSON": "UPDATE policies SET audiences = 'a'",
     "audiences that are one text": "UPDATE policies SET audiences = '\"abc\"'",
     "claims that are no object": "UPDATE policies SET claims = '[1]'",
@@ -169,6 +170,52 @@ async def check_invalid_row(database, clock, place, statement, caplog):
     assert database.delete("bob").name == "bob"
     async with started.watching():
         await until(lambda: started.left_out == 0)
+
+
+async def test_a_change_that_fails_once_is_in_force_with_the_next_look(clock, tmp_path, caplog):
+    place = DatabasePlace(tmp_path / "recipients.db")
+    with RecipientDatabase(place, now_ms=clock) as database:
+        token = database.add("alice", shares=["sales"]).token
+        store = FollowedStore(place, clock)
+        failures = 2
+
+        def changed(table):
+            nonlocal failures
+            if failures:
+                failures -= 1
+                raise RuntimeError("can't start new thread")
+            store.tables.append(table)
+
+        store.store._changed = changed
+        async with store.watching():
+            database.revoke("alice")
+            await until(lambda: store.knows(token) is None)
+            await until(lambda: store.readable == 1)
+    assert failures == 0
+    assert "can't start new thread" in caplog.text
+
+
+async def test_the_end_of_an_outage_that_fails_once_is_in_force_with_the_next_look(clock, tmp_path):
+    place = DatabasePlace(tmp_path / "recipients.db")
+    with RecipientDatabase(place, now_ms=clock) as database:
+        token = database.add("alice", shares=["sales"]).token
+    store = FollowedStore(place, clock, maxOutageSeconds=0)
+    failures = 1
+
+    def changed(table):
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise RuntimeError("can't start new thread")
+        store.tables.append(table)
+
+    store.store._changed = changed
+    async with store.watching():
+        place.path.rename(tmp_path / "away.db")
+        await until(lambda: store.knows(token) is None)
+        assert store.tables[-1].is_incomplete
+        (tmp_path / "away.db").rename(place.path)
+        await until(lambda: store.knows(token) is not None)
 
 
 async def test_columns_of_a_later_release_do_not_matter(database, clock, place):

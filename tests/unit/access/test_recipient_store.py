@@ -18,6 +18,7 @@ from sqlalchemy import select
 from support.gateway_app import Clock
 
 from gateway.access.authentication import token_hash
+from gateway.access.federation import FederationPolicy
 from gateway.access.recipient_records import (
     MAX_LIFE_SECONDS,
     LinkInvalid,
@@ -242,6 +243,52 @@ def test_a_deleted_recipient_is_gone_but_for_its_history(database, changes):
     assert dict(changes[-1].detail) == {"tokens": "1", "shares": "sales"}
     assert database.add("alice").recipient == "alice"
     assert database.show("alice").shares == ()
+
+
+def test_a_new_recipient_gets_nothing_of_one_that_sql_has_deleted(tmp_path, clock):
+    place = DatabasePlace(tmp_path / "recipients.db")
+    with RecipientDatabase(place, now_ms=clock) as database:
+        database.add("bob", shares=["sales"], networks=["192.0.2.7"])
+        database.add_client("bob")
+        database.add_policy("bob", "p", FederationPolicy("i", "sub", "s", frozenset({"a"})))
+        link = database.add_link("bob", valid_for_seconds=60)
+    with closing(sqlite3.connect(place.path)) as connection, connection:
+        # As the command line of SQLite does: foreign keys are not enforced.
+        connection.execute("DELETE FROM recipients")
+    with RecipientDatabase(place, now_ms=clock) as database:
+        issued = database.add("Bob")
+        record = database.show("bob")
+        assert [token.sha256 for token in record.tokens] == [token_hash(issued.token).hex()]
+        assert (record.shares, record.networks, record.policies, record.clients) == ((), (), (), ())
+        with pytest.raises(LinkInvalid):
+            database.activate(link.code)
+
+
+def test_what_ends_at_once_has_ended_by_the_clocks_of_servers(postgresql):
+    ahead = Clock(int(time.time() * 1000) + 3_600_000)
+    place = postgresql.place(postgresql.new_database())
+    with RecipientDatabase(place, now_ms=ahead) as database:
+        database.add("alice")
+        client = database.add_client("alice")
+        database.rotate("alice", old_expires_in_seconds=60)
+        database.rotate("alice")
+        database.rotate_client("alice", client.client_id)
+        record = database.show("alice")
+        now_ms = int(time.time() * 1000) + 1000
+        assert len(live_hashes(record, now_ms)) == 1
+        assert [secret.live(now_ms) for secret in record.clients[0].secrets] == [False, True]
+        record = database.revoke("alice")
+        assert live_hashes(record, now_ms) == set()
+        assert not any(secret.live(now_ms) for secret in record.clients[0].secrets)
+
+
+def test_a_link_gives_no_token_to_a_recipient_to_whom_tokens_were_forbidden_since(database, place):
+    link = database.add_with_link("alice", valid_for_seconds=60, expires_in_seconds=3600)
+    database.forbid_bearer_tokens("alice", forbidden=True)
+    issued = database.activate(link.code)
+    record = database.show("alice")
+    assert record.tokens == ()
+    assert [client.id for client in record.clients] == [issued.client_id]
 
 
 def test_tokens_expired_for_long_enough_are_purged_and_no_live_ones(database, clock, changes):
