@@ -95,8 +95,12 @@ def _is_plain(name: str, location: str, options: Mapping[str, Any]) -> bool:
         bool(name and location)
         and options.keys() <= _PLAIN_KEYS
         and isinstance(options.get("historyShared", False), bool)
-        and ("id" not in options or (isinstance(options["id"], str) and options["id"] != ""))
+        and ("id" not in options or (isinstance(options["id"], str) and _is_plain_id(options["id"])))
     )
+
+
+def _is_plain_id(text: str) -> bool:
+    return text.isascii() and text != ""
 
 
 def _check_discovery(options: Mapping[str, Any]) -> None:

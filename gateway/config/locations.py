@@ -212,7 +212,8 @@ def _container(name: str) -> str:
 def _directory(path: str) -> Location:
     if ".." in PurePosixPath(path).parts or "\0" in path:
         raise ValueError(f"a location may not contain '..'; accepted: {ACCEPTED}")
-    return Location("file", "", str(PurePosixPath(path)))
+    # Of two slashes at the beginning POSIX may make another root, and no system here does.
+    return Location("file", "", str(PurePosixPath(f"/{path.lstrip('/')}")))
 
 
 def _segments(key: str) -> str:

@@ -53,6 +53,7 @@ _REACHES = (
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 
 MERGE_KEY = "<<"
+NO_UTF_8 = "has half of a surrogate pair, which is no UTF-8"
 LARGEST = {int: 2**53, float: 1e9}
 """The maximum of numbers without their own: beyond it, native code and timers overflow."""
 
@@ -259,7 +260,10 @@ class Reader:
                 raise self.error(node, key, f"{known} is not set")
             return self.environment[name]
 
-        return _VARIABLE.sub(replace, node.value)
+        text = _VARIABLE.sub(replace, node.value)
+        if not _is_utf_8(text):
+            raise self.error(node, key, NO_UTF_8)
+        return text
 
     def _entries(self, node: yaml.MappingNode, key: str) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
         seen: set[str] = set()
@@ -268,6 +272,8 @@ class Reader:
                 raise self.error(key_node, key, "expected plain text as a key")
             if key_node.value == MERGE_KEY:
                 raise self.error(key_node, key, "YAML's merge key << is not read; write the keys out")
+            if not _is_utf_8(key_node.value):
+                raise self.error(key_node, key, NO_UTF_8)
             if key_node.value in seen:
                 raise self.error(key_node, _join(key, key_node.value), "given twice")
             seen.add(key_node.value)
@@ -310,6 +316,14 @@ def _form_of(kind: type, field: dataclasses.Field[Any], node: yaml.Node) -> data
     if other is None or not isinstance(node, yaml.MappingNode):
         return field
     return next(found for found in dataclasses.fields(kind) if found.name == other)
+
+
+def _is_utf_8(text: str) -> bool:
+    """Return whether a text can be sent: YAML's escapes and bytes of variables may be half of a character."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _join(key: str, name: str) -> str:

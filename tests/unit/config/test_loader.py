@@ -292,6 +292,20 @@ def test_variables_are_replaced_inside_of_scalars_and_can_be_escaped() -> None:
     assert (config.host, config.port, config.endpoint) == ("a.example", 7, "/${x}")
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('shares: [{name: s, comment: "\\ud800"}]', "shares[0].comment"),
+        ('shares: [{name: s, properties: {"\\udfff": a}}]', "shares[0].properties"),
+        ("shares: [{name: s, comment: '${BYTES}'}]", "shares[0].comment"),
+    ],
+)
+def test_a_text_that_no_answer_can_have_is_refused(text: str, key: str) -> None:
+    with pytest.raises(ConfigError, match="half of a surrogate pair") as refused:
+        loads(f"version: 1\ngateway: {{anonymous: true}}\n{text}\n", environment={"BYTES": "\udcff"})
+    assert refused.value.key == key
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.yaml: cannot be read"):
         load(tmp_path / "absent.yaml")

@@ -138,3 +138,8 @@ def test_a_name_with_a_question_mark_in_azure_is_percent_encoded() -> None:
     location = Location.parse("https://acct.blob.core.windows.net/data/a%3Fb%23")
     assert location.key == "a?b#"
     assert location.text == "https://acct.blob.core.windows.net/data/a%3Fb%23"
+
+
+@pytest.mark.parametrize("text", ["//data/t", "///data//t/", "file:////data/t"])
+def test_a_directory_has_one_form_whatever_slashes_it_begins_with(text: str) -> None:
+    assert Location.parse(text) == Location.parse("/data/t")
