@@ -50,6 +50,12 @@ def place_of(text: str, known_shares: Iterable[str], condition: str | None = Non
     return checked(Grant.of(parts[0], schema, table, condition))
 
 
+def share_of(text: str, known_shares: Iterable[str]) -> str:
+    """Return the name of a share from the text of a place that is all of it, as it is spelled there."""
+    is_known = text.casefold() in {share.casefold() for share in known_shares}
+    return text if is_known else _plain(text)
+
+
 def _plain(part: str) -> str:
     return part[1:-1].replace("``", "`") if part.startswith("`") else part
 
@@ -214,6 +220,9 @@ def _check_property(key: str, text: str | None) -> None:
         raise RecipientError(f"property name: expected at most {MAX_NAME_LENGTH} characters")
     if text is not None:
         check_comment(text)
+        if not text:
+            # Compared with `<>` it would grant more than any other text.
+            raise RecipientError(f"property {key!r}: expected a text; a property without one is removed")
         if len(text) > MAX_PROPERTY_LENGTH:
             raise RecipientError(f"property {key!r}: expected at most {MAX_PROPERTY_LENGTH} characters")
 

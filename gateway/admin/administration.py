@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from gateway.access.grants import Grant
     from gateway.access.recipient_store import RecipientDatabase
     from gateway.access.share_store import ShareDatabase
+    from gateway.access.stored_shares import StoredShares
+
+    GrantWarnings = Callable[[StoredShares, Sequence[Grant], tuple[tuple[str, str], ...]], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,11 @@ class Administration:
     metrics_token_sha256: str | None = field(default=None, repr=False)
     known_shares: Callable[[], Iterable[str] | None] = lambda: None
     """Returns the shares that can be granted; None: any."""
-    grant_warnings: Callable[[Sequence[Grant], tuple[tuple[str, str], ...]], Sequence[str]] = lambda *_: ()
-    """Returns what is wrong with grants to a recipient with these properties. Blocks."""
+    grant_warnings: GrantWarnings = lambda *_: ()
+    """Returns what is wrong with grants to a recipient with these properties. Blocks.
+
+    The shares of the database are given, those of the configuration are known.
+    """
     changes: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
     """Held by the request that changes the database. SQLite polls for its own lock, which starves writers."""
 

@@ -65,7 +65,7 @@ def _warnings(state: GatewayState, grant: Grant, properties: tuple[tuple[str, st
     if refused and not decided and not unread:
         raise RecipientError(f"the condition for {place_text(grant)}: {'; '.join(refused)}")
     if not refused and not decided and not unread:
-        yield f"the configuration has no table that {place_text(grant)} is for; its condition is not checked"
+        yield f"no share lists a table that {place_text(grant)} is for; its condition is not checked"
     yield from (f"requests for {problem}; they are refused" for problem in refused)
     yield from unread
 

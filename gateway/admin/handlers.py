@@ -24,7 +24,6 @@ from gateway.access.recipient_records import (
     client_profile_of,
     profile_of,
 )
-from gateway.access.recipient_store import RecipientDatabase
 from gateway.admin.call import Call
 from gateway.admin.messages import (
     ActivationLink,
@@ -97,10 +96,11 @@ async def reload(call: Call) -> Reloaded:
 async def list_recipients(call: Call) -> Recipients:
     """List the recipients."""
     try:
-        records = await call.with_database(RecipientDatabase.list, read_only=True)
+        return await call.with_database(
+            lambda database: Recipients(tuple(map(_recipient, database.list()))), read_only=True
+        )
     except DatabaseMissing:
-        records = ()
-    return Recipients(tuple(_recipient(record) for record in records))
+        return Recipients(())
 
 
 async def show_recipient(call: Call) -> RecipientHistory:
@@ -319,9 +319,12 @@ async def grant_part(call: Call, body: GrantedPart, query: GrantOptions) -> Gran
     """Grant a part of a share, with or without a condition. It replaces the grant for the same place."""
     grant = Grant.of(body.share, body.schema, body.table, body.condition)
     known = None if query.allow_absent else call.administration.known_shares()
-    before = await call.with_database(lambda database: database.show(call.name), read_only=True)
+    before, stored = await call.with_database(
+        lambda database: (database.show(call.name), database.stored_shares()), read_only=True
+    )
     # Tables are read before the transaction, which others wait for.
-    warnings = await asyncio.to_thread(call.administration.grant_warnings, [grant], before.properties)
+    check = call.administration.grant_warnings
+    warnings = await asyncio.to_thread(check, stored, [grant], before.properties)
     record = await call.with_database(
         lambda database: grant_operations.grant_parts(
             database, call.name, [grant], native_rule, known_shares=known

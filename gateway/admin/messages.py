@@ -32,7 +32,7 @@ TimeMs = Annotated[int, Meta(description="milliseconds since the epoch")]
 ShareName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 Condition = Annotated[str, Meta(min_length=1, max_length=MAX_CONDITION_BYTES)]
 PropertyName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
-PropertyText = Annotated[str, Meta(max_length=MAX_PROPERTY_LENGTH)]
+PropertyText = Annotated[str, Meta(min_length=1, max_length=MAX_PROPERTY_LENGTH)]
 Refusal = Annotated[str | None, Meta(description="reason why the configuration was refused")]
 AllowAbsent = Annotated[bool, Meta(description="accept shares that are not in the configuration yet")]
 

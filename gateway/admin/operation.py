@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -56,7 +57,9 @@ class Operation:
         if isinstance(answer, web.Response):
             return answer
         headers = {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "no-store"}
-        return web.Response(body=encode(answer), status=self.status, headers=headers)
+        # Lists are as long as there are recipients.
+        body = await asyncio.to_thread(encode, answer)
+        return web.Response(body=body, status=self.status, headers=headers)
 
 
 def any_name(path: str) -> str:

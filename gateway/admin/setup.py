@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from gateway.access.audited_database import open_database, open_share_database
+from gateway.access.stored_shares import with_stored
 from gateway.admin.administration import Administration, ReloadResult
 from gateway.admin.grant_checks import grant_warnings
 from gateway.database.errors import DatabaseMissing, DatabaseUnusable
@@ -60,5 +61,7 @@ def administer(
         metrics_token_sha256=settings.metrics_token_sha256,
         count_refused=metrics.auth_failures.inc,
         known_shares=lambda: [share.name for share in config().shares],
-        grant_warnings=lambda grants, properties: grant_warnings(config(), grants, properties),
+        grant_warnings=lambda stored, grants, properties: grant_warnings(
+            with_stored(config(), stored).config, grants, properties
+        ),
     )

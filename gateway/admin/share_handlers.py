@@ -5,7 +5,8 @@ Shares of the configuration are returned, too; changes of them are refused, as t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Container, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -40,9 +41,18 @@ Texts = NewShare | ShareUpdate
 async def list_shares(call: Call) -> Shares:
     """List the shares of the configuration and of the database."""
     whole = await _whole(call)
-    config = call.administration.config()
+    return await asyncio.to_thread(_listed, call.administration.config(), whole)
+
+
+def _listed(config: Config, whole: WithStored) -> Shares:
+    configured = _keys(config)
     left_out = tuple(LeftOutObject(one.name, one.reason) for one in whole.left_out)
-    return Shares(tuple(_info(config, share) for share in whole.config.shares), left_out)
+    return Shares(tuple(_info(configured, share) for share in whole.config.shares), left_out)
+
+
+def _keys(config: Config) -> frozenset[str]:
+    """Return the names of the configuration's shares as they are compared."""
+    return frozenset(share.name.casefold() for share in config.shares)
 
 
 async def show_share(call: Call) -> ShareInfo:
@@ -103,18 +113,17 @@ async def remove_share(call: Call) -> ShareInfo:
 async def show_permissions(call: Call) -> Permissions:
     """List the recipients of the database that may read a share."""
     await show_share(call)
-    try:
-        records = await call.with_database(RecipientDatabase.list, read_only=True)
-    except DatabaseMissing:
-        records = ()
     key = call.share.casefold()
-    return Permissions(
-        tuple(
-            PrivilegeAssignment(record.name)
-            for record in records
-            if key in {name.casefold() for name in record.shares}
+
+    def assigned(database: RecipientDatabase) -> Permissions:
+        return Permissions(
+            tuple(PrivilegeAssignment(record.name) for record in database.list() if key in record.shares)
         )
-    )
+
+    try:
+        return await call.with_database(assigned, read_only=True)
+    except DatabaseMissing:
+        return Permissions(())
 
 
 async def update_permissions(call: Call, body: PermissionsUpdate) -> Permissions:
@@ -230,13 +239,13 @@ def _whole_info(config: Config, whole: WithStored, name: str) -> ShareInfo:
     share = next((one for one in whole.config.shares if one.name.casefold() == name.casefold()), None)
     if share is None:
         raise ShareNotFound(f"there is no share {name!r}")
-    info = _info(config, share)
+    info = _info(_keys(config), share)
     objects = tuple(found for schema in share.schemas for found in _objects(schema))
     return msgspec.structs.replace(info, objects=objects)
 
 
-def _info(config: Config, share: ShareEntry) -> ShareInfo:
-    is_configured = any(one.name.casefold() == share.name.casefold() for one in config.shares)
+def _info(configured: Container[str], share: ShareEntry) -> ShareInfo:
+    is_configured = share.name.casefold() in configured
     source: Literal["configuration", "database"] = "configuration" if is_configured else "database"
     properties: Mapping[str, str] = share.properties
     return ShareInfo(

@@ -48,6 +48,8 @@ def policy_of(arguments: argparse.Namespace) -> FederationPolicy:
     missing = [option for option, value in required.items() if not value]
     if missing:
         raise RecipientError(f"a policy needs {', '.join(missing)}")
+    if len(dict(arguments.claims)) < len(arguments.claims):
+        raise RecipientError("--claim: a claim is there twice, and a policy has one text for each")
     return FederationPolicy(
         arguments.issuer,
         arguments.subject_claim,

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from gateway.access.recipient_records import RecipientError, RecipientRecord
+from gateway.access.stored_shares import with_stored
 from gateway.cli.federation_policies import printable
 from gateway.config.recipients import EVERY_SHARE
 
@@ -48,20 +49,22 @@ def grant_of_parts(
 ) -> RecipientRecord | None:
     """Grant parts of shares; None where the arguments name whole shares alone."""
     # Other operations start sooner without the native module.
-    from gateway.access.grant_operations import grant_parts, place_of  # noqa: PLC0415
+    from gateway.access.grant_operations import grant_parts, place_of, share_of  # noqa: PLC0415
     from gateway.admin.grant_checks import grant_warnings  # noqa: PLC0415
     from gateway.tables.rules import native_rule  # noqa: PLC0415
 
-    known = [share.name for share in config.shares]
+    whole = with_stored(config, database.stored_shares()).config
+    known = [share.name for share in whole.shares]
     grants = [place_of(text, known, arguments.where) for text in arguments.shares]
     if all(grant.is_whole_share for grant in grants):
         if arguments.where is not None:
             raise RecipientError("grant: --where is for the shares that are granted")
+        arguments.shares = [share_of(text, known) for text in arguments.shares]
         return None
     if arguments.networks is not None:
         raise RecipientError("grant: parts of shares and networks are two commands")
     before = database.show(arguments.name)
-    warnings = grant_warnings(config, grants, before.properties)
+    warnings = grant_warnings(whole, grants, before.properties)
     record = grant_parts(
         database, before.name, grants, native_rule, known_shares=None if arguments.allow_absent else known
     )
@@ -76,12 +79,14 @@ def revoke_of_parts(
     database: RecipientDatabase, config: Config, arguments: argparse.Namespace
 ) -> RecipientRecord | None:
     """Take grants for parts of shares back; None where the arguments name whole grants of shares alone."""
-    from gateway.access.grant_operations import place_of, revoke_parts  # noqa: PLC0415
+    from gateway.access.grant_operations import place_of, revoke_parts, share_of  # noqa: PLC0415
 
     record = database.show(arguments.name)
-    known = [*record.shares, *(share.name for share in config.shares)]
+    whole = with_stored(config, database.stored_shares()).config
+    known = [*record.shares, *(share.name for share in whole.shares)]
     places = [place_of(text, known) for text in arguments.shares]
     if all(place.is_whole_share and place.share in record.shares for place in places):
+        arguments.shares = [share_of(text, known) for text in arguments.shares]
         return None
     return revoke_parts(database, record.name, places)
 

@@ -497,7 +497,7 @@ def _history(database: RecipientDatabase, _config: Config, arguments: argparse.N
 
 def _described(change: Change) -> str:
     detail = " ".join(f"{key}={value}" for key, value in change.detail.items())
-    return f"{change.action} by {change.actor} {detail}".rstrip()
+    return printable(f"{change.action} by {change.actor} {detail}".rstrip())
 
 
 def _list(database: RecipientDatabase, _config: Config, _arguments: argparse.Namespace) -> None:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.access.grant_operations import grant_parts, place_of, revoke_parts, set_properties
+from gateway.access.grant_operations import (
+    apply_grants,
+    grant_parts,
+    place_of,
+    revoke_parts,
+    set_properties,
+)
 from gateway.access.grants import Grant, Rule, place_text
 from gateway.access.recipient_records import RecipientError, RecipientNotFound
 from gateway.access.stored_recipients import RecipientReader
@@ -96,6 +102,18 @@ def test_no_change_of_properties_leaves_a_condition_without_them(alice):
         with pytest.raises(RecipientError):
             set_properties(alice, "alice", changes, native_rule)
     assert alice.show("alice") == record
+
+
+def test_a_property_has_a_text_as_in_the_configuration(alice):
+    for change in (
+        lambda: set_properties(alice, "alice", {"region": ""}, native_rule),
+        lambda: apply_grants(
+            alice, "alice", given=[], taken=[], properties={"region": ""}, parse=native_rule
+        ),
+    ):
+        with pytest.raises(RecipientError, match="'region': expected a text"):
+            change()
+    assert alice.show("alice").properties == ()
 
 
 def test_a_grant_is_for_a_known_share_and_a_recipient_that_exists(alice):

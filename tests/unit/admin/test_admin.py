@@ -533,7 +533,7 @@ async def test_a_share_of_a_part_is_known_and_what_is_wrong_with_a_grant_is_told
 ):
     checked = []
 
-    def warnings(grants, properties):
+    def warnings(_stored, grants, properties):
         checked.append((grants, properties))
         return ["s.d.t is not checked"]
 

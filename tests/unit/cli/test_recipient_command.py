@@ -645,8 +645,9 @@ def test_parts_of_shares_are_granted_shown_and_taken_back(tables, run):
     assert (code, "the recipient has no property 'region'" in err) == (1, True)
     assert run("revoke", "acme", "--share", "sales.d.parted", "--share", "a.b")[0] == 0
     assert run("revoke", "acme", "--share", "sales.d.plain")[0] == 0
-    code, out, _ = run("property", "acme", "--remove", "region", "tier=")
-    assert (code, "shares none;" in out, "; tier=" in out) == (0, True, True)
+    assert "'tier': expected a text" in run("property", "acme", "tier=")[2]
+    code, out, _ = run("property", "acme", "--remove", "region", "tier=c")
+    assert (code, "shares none;" in out, "; tier=c" in out) == (0, True, True)
     history = run("history", "acme")[1]
     for text in (
         "granted=sales.d.parted where p = recipient.region",
@@ -673,8 +674,8 @@ def test_parts_of_shares_are_granted_shown_and_taken_back(tables, run):
             "sales.d.plain: column 'p' is no partition column; they are refused",
         ),
         (["sales.d.absent", "--where", "p = 'a'"], 0, "sales.d.absent is not checked, it cannot be read"),
-        (["sales.d.other", "--where", "p = 'a'"], 0, "has no table that sales.d.other is for"),
-        (["news.d", "--where", "p = 'a'", "--allow-absent"], 0, "has no table that news.d is for"),
+        (["sales.d.other", "--where", "p = 'a'"], 0, "no share lists a table that sales.d.other is for"),
+        (["news.d", "--where", "p = 'a'", "--allow-absent"], 0, "no share lists a table that news.d is for"),
     ],
 )
 def test_a_condition_is_compared_with_its_tables_when_it_is_given(tables, run, arguments, code, reason):
@@ -688,3 +689,43 @@ def test_a_condition_beside_a_whole_share_is_said_to_hide_nothing(tables, run):
     assert run("add", "acme", "--share", "sales")[0] == 0
     code, _, err = run("grant", "acme", "sales.d.parted", "--where", "p = 'a'")
     assert (code, "the share is granted as a whole, too" in err) == (0, True)
+
+
+def test_shares_of_the_database_are_granted_as_those_of_the_configuration(tables, config, run, tmp_path):
+    for arguments in (
+        ("share", "add", "b.c"),
+        ("share", "add", "s"),
+        ("table", "add", "s.d.parted", str(tmp_path / "parted")),
+        ("table", "add", "s.d.plain", str(tmp_path / "plain")),
+    ):
+        assert main([*arguments, "-c", str(config)]) == 0
+    assert run("add", "acme")[0] == 0
+    assert "shares b.c;" in run("grant", "acme", "b.c")[1]
+    code, _, err = run("grant", "acme", "s.d.plain", "--where", "p = 'a'")
+    assert (code, "s.d.plain: column 'p' is no partition column" in err) == (1, True)
+    assert run("grant", "acme", "s.d.parted", "--where", "p = 'a'")[::2] == (0, "")
+    assert "shares s.d.parted where p = 'a';" in run("revoke", "acme", "--share", "b.c")[1]
+
+
+def test_a_whole_share_stands_in_backticks_as_a_part_does(run):
+    assert run("add", "acme")[0] == 0
+    assert "shares new.share;" in run("grant", "acme", "`new.share`", "--allow-absent")[1]
+    assert "shares none;" in run("revoke", "acme", "--share", "`new.share`")[1]
+    assert "share 'New.share' is not in the configuration" in run("grant", "acme", "`New.share`")[2]
+
+
+def test_a_condition_obeys_no_terminal_and_begins_no_line_of_the_history(tables, run):
+    assert run("add", "acme")[0] == 0
+    assert run("grant", "acme", "sales.d.parted", "--where", "p =\n'a\x1b[31m'")[0] == 0
+    for operation in ("history", "show"):
+        out = run(operation, "acme")[1]
+        assert "granted=sales.d.parted where p =\\n'a\\x1b[31m'" in out
+        assert "\x1b" not in out
+
+
+def test_a_claim_that_is_given_twice_is_refused(run):
+    assert run("add", "acme")[0] == 0
+    policy = ("--issuer", "i", "--subject", "s", "--audience", "a", "--allow-absent")
+    code, _, err = run("policy", "add", "acme", *policy, "--claim", "scp=a", "--claim", "scp=b")
+    assert (code, "a claim is there twice" in err) == (1, True)
+    assert run("policy", "list", "acme")[1] == "acme has no policy\n"
