@@ -26,6 +26,7 @@ class Step:
         name: the name of the share.
         share: its next state; None for a removal.
         lines: what differs, for people.
+        before: its state in the plan; None for an addition.
 
     """
 
@@ -33,6 +34,7 @@ class Step:
     name: str
     share: StoredShare | None
     lines: tuple[str, ...] = field(default=(), compare=False)
+    before: StoredShare | None = field(default=None, compare=False)
 
 
 def plan(stored: StoredShares, wanted: Iterable[StoredShare], *, removes: bool) -> list[Step]:
@@ -47,8 +49,9 @@ def plan(stored: StoredShares, wanted: Iterable[StoredShare], *, removes: bool) 
         after = share if before is None or removes else _joined(before, share)
         if before is None or _comparable(before) != _comparable(after):
             lines = tuple(_differences(before, after))
-            steps.append(Step("add" if before is None else "change", share.name, after, lines))
-    gone = [Step("remove", stored[key].name, None) for key in stored if key not in names] if removes else []
+            steps.append(Step("add" if before is None else "change", share.name, after, lines, before))
+    others = [share for key, share in stored.items() if key not in names] if removes else []
+    gone = [Step("remove", share.name, None, before=share) for share in others]
     # Removed first: their names, ids and directories may be those of others.
     return [*gone, *steps]
 

@@ -41,6 +41,9 @@ class ShareDatabase(RecordedDatabase):
 
     def show(self, name: str) -> StoredShare:
         """Return a share. Raises ShareNotFound."""
+        if _NOT_STORABLE.search(name):
+            # No share has the name, and PostgreSQL takes no such text.
+            raise self._missing(name)
         with self.database.reading() as connection:
             found = share_rows.read(connection, [_key(name)]).get(_key(name))
         if found is None:
@@ -53,6 +56,8 @@ class ShareDatabase(RecordedDatabase):
 
     def history(self, name: str | None) -> tuple[Change, ...]:
         """Return the changes of a share, also of a deleted one, oldest first; None: of all shares."""
+        if name is not None and _NOT_STORABLE.search(name):
+            return ()
         return self.changes(KIND, None if name is None else _key(name))
 
     def add(self, share: StoredShare, detail: Mapping[str, str] | None = None) -> StoredShare:
@@ -85,12 +90,26 @@ class ShareDatabase(RecordedDatabase):
 
         return self._edit(action, name, edited, detail)
 
-    def replace(self, share: StoredShare, detail: Mapping[str, str] | None = None) -> StoredShare:
-        """Put a share in place of that of its name, if there is one. Raises ShareError."""
-        return self._edit(CHANGED, share.name, lambda _before: share, detail)
+    def replace(
+        self, share: StoredShare, before: StoredShare | None = None, detail: Mapping[str, str] | None = None
+    ) -> StoredShare:
+        """Put a share in the place of another state of it; None: there is none.
+
+        Raises ShareError, also where the share has another state than `before`: what someone else has changed
+        stays.
+        """
+
+        def replaced(found: StoredShare | None) -> StoredShare:
+            if found != before:
+                raise ShareError(f"share {share.name!r} was changed meanwhile; run the command again")
+            return share
+
+        return self._edit(CHANGED, share.name, replaced, detail)
 
     def remove(self, name: str) -> None:
         """Remove a share with its schemas and tables; their files stay. Raises ShareNotFound."""
+        if _NOT_STORABLE.search(name):
+            raise self._missing(name)
         with self.change(DELETED, Subject(KIND, name, _key(name))) as (connection, _detail):
             if _key(name) not in share_rows.read(connection, [_key(name)]):
                 raise self._missing(name)

@@ -54,7 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
     def apply(database: ShareDatabase, config: Config, audit: AuditLog | None) -> None:
         shares, wanted = read(arguments.file)
         steps = plan(database.all(), shares, removes=arguments.remove)
-        opened = open_database(config, actor(), now_ms=epoch_ms, audit=audit, create=False)
+        opened = open_database(
+            config, actor(), now_ms=epoch_ms, audit=audit, create=False, read_only=arguments.dry_run
+        )
         with closing(opened) as recipients:
             changes = list(plan_recipients(recipients.list(), wanted, removes=arguments.remove))
             _print(steps, changes)
@@ -64,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
                 for change in changes:
                     change.make(recipients)
 
-    return on_shares(arguments, "apply", apply, reads=False, creates=not arguments.dry_run)
+    return on_shares(arguments, "apply", apply, reads=arguments.dry_run, creates=not arguments.dry_run)
 
 
 def _print(steps: Sequence[Step], changes: Sequence[RecipientStep]) -> None:
@@ -110,4 +112,4 @@ def _apply(database: ShareDatabase, step: Step) -> None:
     elif step.verb == "add":
         database.add(step.share, detail)
     else:
-        database.replace(step.share, detail)
+        database.replace(step.share, step.before, detail)

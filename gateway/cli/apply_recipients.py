@@ -14,6 +14,7 @@ from gateway.access.federation import FederationPolicy
 from gateway.access.grant_operations import apply_grants, checked
 from gateway.access.grants import Grant, grant_text, place_text
 from gateway.access.share_records import ShareError
+from gateway.database.schema import recipient_key
 from gateway.tables.rules import native_rule
 
 if TYPE_CHECKING:
@@ -36,10 +37,13 @@ def plan_recipients(
     records: Iterable[RecipientRecord], wanted: Iterable[Any], *, removes: bool
 ) -> Iterator[RecipientStep]:
     """Iterate over the steps; without `removes` grants and policies that the file does not have stay."""
-    known = {record.name.lower(): record for record in records}
-    for document in wanted:
-        recipient = _Wanted.of(document)
-        record = known.get(recipient.name.lower())
+    known = {recipient_key(record.name): record for record in records}
+    recipients = [_Wanted.of(document) for document in wanted]
+    keys = [recipient_key(recipient.name) for recipient in recipients]
+    if len({*keys}) < len(keys):
+        raise ShareError("a recipient is there twice (names are case-insensitive)")
+    for recipient, key in zip(recipients, keys, strict=True):
+        record = known.get(key)
         if record is None:
             yield _added(recipient)
             yield from _with_parts(recipient.name, (), {}, recipient, removes=False)
@@ -88,7 +92,7 @@ class _Wanted:
             tuple(grant for grant in grants if not grant.is_whole_share),
             _properties(name, document.get("properties") or {}),
             tuple(str(one) for one in _list(document, "networks")) if document.get("networks") else None,
-            dict(_policy(name, one) for one in _list(document, "oidc")),
+            _policies(name, _list(document, "oidc")),
             forbids,
         )
 
@@ -116,6 +120,9 @@ def _properties(recipient: str, document: Any) -> Mapping[str, str]:
     is_map = isinstance(document, dict)
     if not is_map or not all(isinstance(one, str) for pair in document.items() for one in pair):
         raise ShareError(f"recipient {recipient!r}: properties is a map of texts")
+    for key, text in document.items():
+        if not text:
+            raise ShareError(f"recipient {recipient!r}: property {key!r}: expected a text")
     return {**document}
 
 
@@ -213,20 +220,34 @@ def _without_policy(name: str, policy_name: str) -> RecipientStep:
     )
 
 
+def _policies(recipient: str, documents: list[Any]) -> Mapping[str, FederationPolicy]:
+    policies = dict(_policy(recipient, one) for one in documents)
+    if len(policies) < len(documents):
+        raise ShareError(f"recipient {recipient!r}: oidc has a name twice")
+    return policies
+
+
 def _policy(recipient: str, document: Any) -> tuple[str, FederationPolicy]:
     try:
         policy = FederationPolicy(
             str(document["issuer"]),
             str(document.get("subjectClaim") or "sub"),
             str(document["subject"]),
-            frozenset(str(one) for one in document["audiences"]),
+            frozenset(str(one) for one in _listed(document["audiences"])),
             tuple(sorted((str(name), str(text)) for name, text in (document.get("claims") or {}).items())),
         )
         return str(document["name"]), policy
     except (KeyError, TypeError, AttributeError):
         raise ShareError(
-            f"recipient {recipient!r}: a policy has name, issuer, subject and audiences"
+            f"recipient {recipient!r}: a policy has name, issuer, subject and audiences, a list"
         ) from None
+
+
+def _listed(value: Any) -> list[Any]:
+    """Return a list. Raises TypeError: a text is no list of its characters."""
+    if not isinstance(value, list):
+        raise TypeError
+    return value
 
 
 def _list(document: Mapping[str, Any], key: str) -> list[Any]:

@@ -95,7 +95,7 @@ def test_an_applied_export_is_the_exported_state(
             if step.share is None:
                 database.remove(step.name)
             else:
-                database.replace(step.share)
+                database.replace(step.share, step.before)
     stored = database.all()
     assert plan(stored, wanted, removes=True) == []
     assert plan(stored, wanted, removes=False) == []

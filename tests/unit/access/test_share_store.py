@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -107,12 +109,15 @@ def test_what_is_not_there_is_named(database: ShareDatabase) -> None:
     for call, text in (
         (lambda: database.show("x"), "no share 'x'"),
         (lambda: database.remove("x"), "no share 'x'"),
+        (lambda: database.show("\udcff"), "no share"),
+        (lambda: database.remove("\0"), "no share"),
         (lambda: database.edit("x", lambda one: one), "no share 'x'"),
         (lambda: database.edit("s", lambda one: share_edits.without_schema(one, "d")), "no schema 'd'"),
         (lambda: database.edit("s", lambda one: share_edits.without_table(one, "d", "t")), "no schema 'd'"),
     ):
         with pytest.raises(ShareNotFound, match=text):
             call()
+    assert database.history("\udcff") == database.history("\0") == ()
     with pytest.raises(ShareExists, match="exists already"):
         database.add(StoredShare("S"))
     add_table(database, "s", "d", table())
@@ -220,6 +225,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "lie within its directory",
     ),
     ({"name": "s\ud800"}, "surrogate"),
+    ({"name": "s", "comment": "\udcff"}, "surrogate"),
+    ({"name": "s", "displayName": "\udcff"}, "surrogate"),
+    ({"name": "s", "properties": {"k": "\udcff"}}, "surrogate"),
+    ({"name": "s", "properties": {"\udcff": "k"}}, "surrogate"),
+    (
+        {
+            "name": "s",
+            "schemas": [{"name": "d", "tables": [{"name": "t", "location": "/t", "id": "\ud800"}]}],
+        },
+        "surrogate",
+    ),
+    ({"name": "s", "tables": {"discover": "/w\udcff/{schema}/{table}"}}, "surrogate"),
     ({"name": "s", "schemas": "x"}, "list of maps"),
     ({"name": 7}, "as text"),
 ]
@@ -231,6 +248,34 @@ def test_what_the_configuration_refuses_is_not_stored(database: ShareDatabase) -
             database.replace(share_edits.of_document(share))
         assert reason in str(refused.value)
         assert database.all() == {}
+
+
+def test_a_share_that_someone_else_has_changed_is_not_replaced(database: ShareDatabase) -> None:
+    planned = database.add(StoredShare("s"))
+    add_table(database, "s", "d", table("t"))
+    with pytest.raises(ShareError, match="changed meanwhile"):
+        database.replace(StoredShare("s", {"comment": "new"}), planned)
+    with pytest.raises(ShareError, match="changed meanwhile"):
+        database.replace(StoredShare("s"))
+    now = database.show("s")
+    assert [one.name for schema in now.schemas for one in schema.tables] == ["t"]
+    assert database.replace(StoredShare("s", {"comment": "new"}), now) == database.show("s")
+
+
+def test_a_new_share_or_schema_has_nothing_of_one_that_sql_has_deleted(tmp_path: Path) -> None:
+    place = DatabasePlace(tmp_path / "recipients.db")
+    with ShareDatabase(configured(place), now_ms=Clock(1)) as database:
+        for name in ("s", "kept"):
+            database.add(StoredShare(name))
+            add_table(database, name, "d", table("t"))
+    with closing(sqlite3.connect(tmp_path / "recipients.db")) as connection, connection:
+        # As the command line of SQLite does: foreign keys are not enforced.
+        connection.execute("DELETE FROM shares WHERE key = 's'")
+        connection.execute("DELETE FROM schemas WHERE share = 'kept'")
+    with ShareDatabase(configured(place), now_ms=Clock(1)) as database:
+        assert database.add(StoredShare("S")) == database.show("s")
+        changed = database.edit("kept", lambda share: share_edits.with_schema(share, "D"))
+        assert changed == database.show("kept")
 
 
 def test_a_stored_text_names_no_variable_of_the_environment(

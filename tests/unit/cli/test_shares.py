@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,9 +11,13 @@ from typing import Any
 
 import pytest
 import yaml
+from run import ROOT
 
 from gateway.__main__ import main
+from gateway.access import share_edits
 from gateway.access.audited_database import open_share_database
+from gateway.access.stored_shares import StoredTable
+from gateway.cli import apply
 from gateway.config import load
 from gateway.telemetry.clock import epoch_ms
 
@@ -407,6 +412,57 @@ def test_a_share_is_narrowed_and_widened_by_a_file(
         ]
 
 
+def test_recipients_of_a_file_are_those_of_their_names(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed(config, capsys, "apply", write(tmp_path / "1.yaml", recipients=[{"name": "\u00e4"}]))
+    other = write(tmp_path / "2.yaml", recipients=[{"name": "\u00c4", "shares": ["file"]}])
+    assert printed(config, capsys, "apply", other) == "+ recipient \u00c4, without a token\n"
+    exported = yaml.safe_load(printed(config, capsys, "export"))["recipients"]
+    assert exported == [{"name": "\u00c4", "shares": ["file"]}, {"name": "\u00e4"}]
+    twice = write(tmp_path / "3.yaml", recipients=[{"name": "b"}, {"name": "B", "shares": ["file"]}])
+    assert "is there twice" in refused(config, capsys, "apply", twice)
+    assert yaml.safe_load(printed(config, capsys, "export"))["recipients"] == exported
+
+
+def test_a_dry_run_changes_no_file(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "recipients.db"
+    shutil.copy(ROOT / "tests/integration/compatibility/0.1.0/recipients.db", file)
+    before = file.read_bytes()
+    wanted = write(tmp_path / "1.yaml", {"name": "a"}, recipients=[{"name": "new"}])
+    shown = printed(config, capsys, "apply", wanted, "--dry-run")
+    assert shown == "+ share a\n+ recipient new, without a token\n"
+    assert file.read_bytes() == before
+    assert not [*tmp_path.glob("recipients.db.*"), *tmp_path.glob("audit.jsonl")]
+
+
+def test_what_someone_else_changes_after_the_plan_stays(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(config, "share", "add", "s") == 0
+    shown = apply._print
+
+    def changed_meanwhile(*plan: Any) -> None:
+        shown(*plan)
+        with open_share_database(load(config), "another", now_ms=epoch_ms) as database:
+            database.edit(
+                "s",
+                lambda share: share_edits.with_table(share, "d", StoredTable("t", "/t")),
+                action="addTable",
+            )
+
+    monkeypatch.setattr(apply, "_print", changed_meanwhile)
+    wanted = write(tmp_path / "1.yaml", {"name": "s", "comment": "new"})
+    capsys.readouterr()
+    assert run(config, "apply", wanted) == 1
+    assert "share 's' was changed meanwhile; run the command again" in capsys.readouterr().err
+    monkeypatch.undo()
+    printed(config, capsys, "apply", wanted)
+    shown_share = printed(config, capsys, "share", "show", "s")
+    assert "comment: new" in shown_share
+    assert "file:///t" in shown_share
+
+
 @pytest.mark.parametrize(
     ("recipient", "reason"),
     [
@@ -422,6 +478,15 @@ def test_a_share_is_narrowed_and_widened_by_a_file(
         ({"name": "a", "properties": {"x": 1}}, "a map of texts"),
         ({"name": "a", "forbidBearerTokens": "yes"}, "true or false"),
         ({"name": "a", "oidc": [{"name": "p"}]}, "name, issuer, subject"),
+        (
+            {"name": "a", "oidc": [{"name": "p", "issuer": "i", "subject": "s", "audiences": "https://a"}]},
+            "audiences, a list",
+        ),
+        (
+            {"name": "a", "oidc": [{"name": "p", "issuer": "i", "subject": "s", "audiences": ["a"]}] * 2},
+            "a name twice",
+        ),
+        ({"name": "a", "properties": {"x": ""}}, "expected a text"),
         ({"name": "a", "networks": ["x"]}, "x"),
     ],
 )
