@@ -15,8 +15,11 @@ from gateway.errors import InvalidParameter, UnsupportedOperation
 
 ResponseFormat = Literal["parquet", "delta"]
 FORMATS: tuple[ResponseFormat, ...] = ("parquet", "delta")
-# Clients repeat the same header.
+# Clients repeat the same header. Parsed words take a multiple of its length.
 CACHED_HEADERS = 256
+CACHED_HEADER_LENGTH = 512
+MAX_HEADER_LENGTH = 8190
+"""That of one header field: of a hundred of them, the words would take seconds and megabytes."""
 CAPABILITIES_HEADER = "delta-sharing-capabilities"
 FILE_ID_HEADER = "fileidhash"
 
@@ -33,9 +36,19 @@ class Capabilities:
     include_end_stream_action: bool = False
 
     @staticmethod
-    @lru_cache(CACHED_HEADERS)
     def parse(header: str | None) -> Capabilities:
-        """Parse the capabilities header. Unknown keys and additional unknown formats are ignored."""
+        """Parse the capabilities header. Unknown keys and additional unknown formats are ignored.
+
+        Raises InvalidParameter for a header without a known format, or of more than `MAX_HEADER_LENGTH`.
+        """
+        if header is None or len(header) <= CACHED_HEADER_LENGTH:
+            return _capabilities(header)
+        if len(header) > MAX_HEADER_LENGTH:
+            raise InvalidParameter(f"{CAPABILITIES_HEADER} has at most {MAX_HEADER_LENGTH} characters")
+        return Capabilities._parse(header)
+
+    @staticmethod
+    def _parse(header: str | None) -> Capabilities:
         words: dict[str, list[str]] = {}
         for part in (header or "").lower().split(";"):
             key, _, values = part.partition("=")
@@ -69,6 +82,9 @@ class Capabilities:
                 f"header {CAPABILITIES_HEADER}: responseformat=delta;readerfeatures={features}"
             )
         return "delta"
+
+
+_capabilities = lru_cache(CACHED_HEADERS)(Capabilities._parse)  # noqa: SLF001 - the other half of `parse`
 
 
 def file_id_scheme(header: str | None) -> ResponseFormat | None:

@@ -34,7 +34,7 @@ def split(raw_path: str, prefix: str) -> tuple[str, bytes]:
 
 def spelling(prefix: str, identity: str, key: bytes) -> str:
     """Return the path as it is signed."""
-    return f"{prefix}/files/{quote(identity, safe='')}/{quote(key, safe='/')}"
+    return f"{prefix}/files/{quote(os.fsencode(identity), safe='')}/{quote(key, safe='/')}"
 
 
 def inside(root: str, key: bytes) -> Path | None:

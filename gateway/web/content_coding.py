@@ -15,6 +15,8 @@ ALIASES = {"x-gzip": "gzip"}
 # Clients repeat the same header.
 CACHED_HEADERS = 256
 CACHED_HEADER_LENGTH = 256
+MAX_HEADER_LENGTH = 8190
+"""That of one header field. The codings of a hundred of them would hold the event loop for a second."""
 
 _WEIGHT = re.compile(r"0(?:\.[0-9]*)?|1(?:\.0*)?")
 
@@ -38,8 +40,11 @@ def acceptable_codings(accepted: str) -> tuple[ContentCoding, ...]:
     """Return the codings that an Accept-Encoding header accepts, best first.
 
     Named codings come before those that `*` stands for, and higher weights before lower ones. `identity` is
-    acceptable unless it is excluded; where it is not named, it comes last.
+    acceptable unless it is excluded; where it is not named, it comes last. A header of more than
+    `MAX_HEADER_LENGTH` counts as none.
     """
+    if len(accepted) > MAX_HEADER_LENGTH:
+        accepted = ""
     read = _read_codings if len(accepted) <= CACHED_HEADER_LENGTH else _read_codings.__wrapped__
     return read(accepted)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from gateway.web.context import RequestContext
 
-CACHED_PATHS = 1024
+CACHED_PATHS, CACHED_PATH_LENGTH = 1024, 512
 UNKNOWN = "unknown"
 
 
@@ -57,7 +57,12 @@ class Router:
         for route in routes:
             self._add(route)
         # Clients request the same few tables.
-        self.find = lru_cache(CACHED_PATHS)(self._find)
+        self._found = lru_cache(CACHED_PATHS)(self._find)
+
+    def find(self, method: str, path: str) -> Match:
+        """Return the route of a method and of a path that is decoded but for `%2F` and `%25`."""
+        find = self._found if len(path) <= CACHED_PATH_LENGTH else self._find
+        return find(method, path)
 
     def _add(self, route: Route) -> None:
         node = self._root
@@ -75,7 +80,6 @@ class Router:
             node.routes.setdefault("HEAD", route)
 
     def _find(self, method: str, path: str) -> Match:
-        """Return the route of a method and of a path that is decoded but for `%2F` and `%25`."""
         for prefix in self._prefixes:
             if path.startswith(f"{prefix}/"):
                 path = prefix + path[len(prefix) :].lstrip("/")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidParameter, UnsupportedOperation
-from gateway.protocol.capabilities import Capabilities, file_id_scheme
+from gateway.protocol.capabilities import Capabilities, _capabilities, file_id_scheme
 
 PLAIN, MAPPED = (False, ()), (True, ("columnMapping", "deletionVectors"))
 
@@ -63,6 +63,15 @@ def test_an_unknown_format_alone_is_refused() -> None:
 @pytest.mark.parametrize(("header", "requested"), [("includeendstreamaction=TRUE", True), ("x=y", False)])
 def test_the_end_stream_action_is_requested_by_true(header: str, requested: bool) -> None:
     assert Capabilities.parse(header).include_end_stream_action is requested
+
+
+def test_a_long_header_is_parsed_and_not_kept() -> None:
+    words = ",".join(f"feature{n}" for n in range(400))
+    before = _capabilities.cache_info().currsize
+    assert len(Capabilities.parse(f"readerfeatures={words}").reader_features) == 400
+    assert _capabilities.cache_info().currsize == before
+    with pytest.raises(InvalidParameter, match="8190"):
+        Capabilities.parse(f"readerfeatures={'a,' * 4096}")
 
 
 @pytest.mark.parametrize(("header", "scheme"), [(None, None), ("Delta", "delta"), (" parquet", "parquet")])

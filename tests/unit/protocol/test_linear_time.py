@@ -25,7 +25,7 @@ from gateway.access.authentication import CredentialTable, identify
 from gateway.access.catalog import Catalog
 from gateway.access.sealed_tokens import Page, Refresh, Sealer
 from gateway.app import routes
-from gateway.config import Compression, TokenKey, loads
+from gateway.config import TokenKey, loads
 from gateway.config.networks import parse_networks
 from gateway.config.secret import Secret
 from gateway.errors import GatewayError
@@ -35,9 +35,9 @@ from gateway.protocol.queries import ChangesQuery, ListQuery, TableQuery, TimeTr
 from gateway.routes import files
 from gateway.tables.native import Snapshot
 from gateway.tables.registry import Tables
+from gateway.web import content_coding
 from gateway.web import recorder as watch
 from gateway.web.client_address import client_address
-from gateway.web.content_coding import content_codings
 from gateway.web.router import Router
 
 Parse = Callable[[str], object]
@@ -100,8 +100,8 @@ def request(header: str, text: str) -> web.Request:
 
 
 def found_route(path: str) -> object:
-    # More paths than the cache of paths holds.
-    return ROUTER.find.__wrapped__("GET", URL(path, encoded=True).path_safe)
+    # A longer path than those that are cached.
+    return ROUTER.find("GET", URL(path, encoded=True).path_safe)
 
 
 def opened_page(text: str) -> object:
@@ -120,14 +120,14 @@ HEADERS: dict[str, tuple[Parse, list[str], list[str], list[str]]] = {
         ["", "=", "\x7f", "\n", "\n\n", " "],
     ),
     "capabilities": (
-        Capabilities.parse.__wrapped__,
+        Capabilities._parse,
         ["", "responseformat=", "readerfeatures="],
         ["a,", ",", ";", "=", "a=b;", " ", "responseformat=delta;"],
         ["", ";"],
     ),
     "file ids": (file_id_scheme, [""], ["delta", " ", "\t"], ["", "x"]),
     "accept-encoding": (
-        lambda text: content_codings(text, None, Compression()),
+        content_coding._read_codings.__wrapped__,
         ["", "gzip;q=", "gzip;"],
         ["gzip,", ",", ";", "*;q=0.5,", "0", "9", "q=1;", " ", "1e"],
         ["", ",", "x"],

@@ -66,6 +66,7 @@ HELD_BY = {
     "a range": "test_a_remove_without_its_add_in_the_log_is_a_distinct_error",
     "`refreshToken`": "test_query_values_outside_of_the_accepted_range_are_refused",
     "`fileidhash`": "test_an_unknown_scheme_of_file_ids",
+    "`delta-sharing-capabilities`": "test_capabilities_that_cannot_be_read",
     "a response format": "test_a_format_or_feature_that_was_not_announced",
     "temporary credentials of a table": EVERY_ROUTE,
     "a query of a table": "test_a_table_with_directory_access_only_has_no_urls",

@@ -349,6 +349,14 @@ async def test_an_unknown_scheme_of_file_ids(client: Client, route: str) -> None
     await expect(await ask(client, route, headers={"fileidhash": "sha1"}), INVALID)
 
 
+async def test_capabilities_that_cannot_be_read(client: Client) -> None:
+    unknown = await ask(client, METADATA, headers={CAPABILITIES_HEADER: "responseformat=avro"})
+    assert "parquet, delta" in await expect(unknown, INVALID)
+    fields = [(CAPABILITIES_HEADER, f"readerfeatures={'a,' * 4000}")] * 2
+    many = await client.get(f"{TABLE}/whole/{METADATA}", headers=[*bearer().items(), *fields])
+    assert "8190" in await expect(many, INVALID)
+
+
 @pytest.mark.parametrize("route", [QUERY, METADATA, f"{CHANGES}?startingVersion=0"])
 @pytest.mark.parametrize(
     ("capabilities", "words"),

@@ -243,6 +243,12 @@ async def test_a_url_of_a_table_that_is_not_shared(served: tuple[Client, Config]
         assert answered.status == 404
 
 
+@pytest.mark.parametrize("path", ["%ff/a", "id-1/%ff", "%ed%a0%80/a?expires=%ff&signature=%ed%a0%80"])
+async def test_bytes_that_are_no_text_are_no_valid_url(served: tuple[Client, Config], path: str) -> None:
+    answer = await served[0].get(URL(f"{PREFIX}/files/{path}", encoded=True))
+    assert (answer.status, error_of(await answer.read())) == (403, "PERMISSION_DENIED")
+
+
 async def test_other_methods_are_refused(served: tuple[Client, Config]) -> None:
     client, config = served
     async with client.session.post(signed(config, "plain.parquet")) as answered:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from ipaddress import ip_address
 
 import pytest
@@ -61,6 +62,15 @@ def test_lists_accept_both_families_and_v4_mapped_addresses():
 def test_a_network_that_is_none_is_refused(text):
     with pytest.raises(ValueError, match=r"."):
         parse_network(text)
+
+
+def test_hops_are_counted_before_they_are_split():
+    tracemalloc.start()
+    try:
+        assert client_address("10.0.0.1", ["," * 8000] * 100, PROXIES) is None
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.lists(st.text(max_size=40), max_size=5), st.ip_addresses())

@@ -51,6 +51,13 @@ def test_a_path_leads_to_its_route(method: str, path: str, route: str, names: di
     assert (found.route.name, dict(found.names)) == (route, names)
 
 
+def test_a_long_path_is_not_kept() -> None:
+    router = Router(routes(PREFIX))
+    for path in (f"{SHARES}/s", f"{SHARES}/{'a' * 8000}"):
+        assert router.find("GET", path).route.name == "get_share"
+    assert router._found.cache_info().currsize == 1
+
+
 @pytest.mark.parametrize(
     "path",
     [

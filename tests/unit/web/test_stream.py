@@ -247,6 +247,10 @@ def test_loopback_clients_may_be_spared_the_coding() -> None:
     assert content_codings("gzip", "10.0.0.1", spared) == ("identity", "gzip")
 
 
+def test_codings_longer_than_a_header_field_count_as_none() -> None:
+    assert content_codings("gzip," * 2000, "10.0.0.1", Compression()) == ("identity", "identity")
+
+
 @pytest.fixture
 async def granted(tables: Path) -> AsyncIterator[Client]:
     """The table in two shares, of which each recipient was granted one."""
