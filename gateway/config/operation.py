@@ -121,7 +121,7 @@ class Audit:
     Attributes:
         file: file that records are appended to.
         fail_closed: without its record in the file no request is answered and no recipient is changed.
-        queue_records: number of records that wait to be written.
+        queue_records: number of records that wait to be written, of 2 KiB each on average at most.
 
     """
 

@@ -26,6 +26,8 @@ log = logging.getLogger("gateway.serving")
 
 RETRY_SECONDS = 1.0
 BATCH_RECORDS = 512
+RECORD_BYTES = 2048
+"""The queue holds so many bytes for each of its records: three times those of a usual one."""
 
 
 @dataclass(slots=True)
@@ -59,7 +61,9 @@ class AuditLog:
         self._path = path
         self._queue_records = queue_records
         self._on_trouble = on_trouble
+        self._queue_bytes = queue_records * RECORD_BYTES
         self._queue: deque[tuple[bytes, Callable[[], None] | None]] = deque()
+        self._held_bytes = 0
         self._wake = threading.Condition()
         self._closing = False
         self._descriptor: int | None = None
@@ -118,12 +122,18 @@ class AuditLog:
 
     def _enqueue(self, line: bytes, tell: Callable[[], None] | None) -> bool:
         with self._wake:
-            if len(self._queue) >= self._queue_records or self._closing:
+            if self._closing or self._is_full(len(line)):
                 self.counts.dropped += 1
                 return False
             self._queue.append((line, tell))
+            self._held_bytes += len(line)
             self._wake.notify()
             return True
+
+    def _is_full(self, line_bytes: int) -> bool:
+        """Return whether a line does not fit. One that is longer than the queue waits alone."""
+        is_long = self._held_bytes + line_bytes > self._queue_bytes
+        return len(self._queue) >= self._queue_records or (is_long and len(self._queue) > 0)
 
     def _run(self) -> None:
         while batch := self._next_batch():
@@ -149,7 +159,8 @@ class AuditLog:
     def _finish(self, batch: list[tuple[bytes, Callable[[], None] | None]]) -> None:
         with self._wake:
             for _ in batch:
-                self._queue.popleft()
+                line, _ = self._queue.popleft()
+                self._held_bytes -= len(line)
             self.counts.written += len(batch)
         for _, tell in batch:
             if tell is not None:

@@ -87,6 +87,27 @@ def test_a_full_disk_is_logged_once_and_dropped_records_are_counted():
     assert said == ["the audit log cannot be written: No space left on device"]
 
 
+def test_the_queue_is_bounded_in_bytes():
+    log = AuditLog(Path("/dev/full"), queue_records=100)
+    wait_until(lambda: log.put(b"") and log.counts.failures)
+    names = {"share": "\x01" * 2700}
+    taken = [log.put(record(details=names).line()) for _ in range(100)]
+    assert 10 < taken.count(True) < 15
+    log.close()
+    alone = AuditLog(Path("/dev/full"), queue_records=1)
+    assert alone.put(record(details=names).line())
+    alone.close()
+
+
+def test_a_record_that_is_written_makes_room(tmp_path):
+    log = AuditLog(tmp_path / "audit.jsonl", queue_records=2)
+    for number in range(1, 20):
+        assert log.put(b"x" * 4000 + b"\n")
+        wait_until(lambda number=number: log.counts.written == number)
+    log.close()
+    assert log.counts.dropped == 0
+
+
 async def test_waiting_for_a_record_ends_in_time_on_a_full_disk_and_succeeds_on_a_good_one(tmp_path):
     full = AuditLog(Path("/dev/full"))
     assert not await full.written(record().line(), timeout_seconds=0.05)
