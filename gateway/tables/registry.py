@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -211,8 +212,10 @@ class Tables:
         location = opened.shared.location
         refresh = self._refreshes.get(location)
         if refresh is None:
+            # Weak: in a cycle, the tables of a replaced configuration would stay until a whole collection.
+            own = weakref.proxy(self)
             refresh = self._refreshes[location] = SharedRefresh(
-                partial(self._refresh, opened), partial(self._probe, opened)
+                partial(Tables._refresh, own, opened), partial(Tables._probe, own, opened)
             )
         return await refresh.latest()
 

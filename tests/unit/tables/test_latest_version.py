@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import weakref
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +40,22 @@ async def test_each_commit_is_found_by_the_next_request(tmp_path: Path) -> None:
         write_commit(tmp_path / "whole/_delta_log", "whole", version)
         for _ in range(2):
             assert await tables.read_latest(tables.open(table), READ, READ) == (version, False)
+    tables.close()
+
+
+async def test_replaced_tables_are_freed_with_their_last_request(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    tables, catalog = opened(tmp_path)
+    [table] = catalog.tables()
+    assert await tables.read_latest(tables.open(table), READ, READ) == (3, False)
+    replaced = weakref.ref(tables)
+    gc.disable()
+    try:
+        tables, _ = opened(tmp_path, tables)
+        await asyncio.sleep(0)
+        assert replaced() is None
+    finally:
+        gc.enable()
     tables.close()
 
 
