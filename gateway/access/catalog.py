@@ -9,12 +9,12 @@ as `+`, so a name is looked up as it is and then with `+` for blanks.
 from __future__ import annotations
 
 import json
-import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 from gateway.access.grants import NO_GRANTS, GrantIndex, Rule
 from gateway.config.recipients import EVERY_SHARE
+from gateway.config.shares import stable_id
 from gateway.errors import NotFound
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from gateway.access.grants import Grant
     from gateway.config import Location, SchemaEntry, ShareEntry, TableEntry, VolumeEntry
     from gateway.config.networks import Network
-
-ID_NAMESPACE = uuid.UUID("6d3f2f5e-0c2b-5a5b-9a53-0f6f1d1f7c11")
 
 
 class HasName(Protocol):
@@ -339,7 +337,7 @@ def page(names: Sequence[str], *, after: str | None, limit: int) -> tuple[range,
 
 
 def _share(entry: ShareEntry) -> Share:
-    identity = entry.id or _stable_id(entry.name)
+    identity = entry.id or stable_id(entry.name)
     schemas = Names(_schema(entry, identity, schema) for schema in entry.schemas)
     return Share(entry.name, identity, schemas, entry.display_name, entry.comment, entry.properties)
 
@@ -356,7 +354,7 @@ def _table(share: ShareEntry, share_id: str, schema: SchemaEntry, table: TableEn
         schema=schema.name,
         share=share.name,
         share_id=share_id,
-        id=table.id or _stable_id(share.name, schema.name, table.name),
+        id=share.table_id(schema, table),
         location=table.location,
         history_shared=table.history_shared,
         start_version=table.start_version,
@@ -384,11 +382,7 @@ def _volume(share: ShareEntry, share_id: str, schema: SchemaEntry, volume: Volum
         share=share.name,
         share_id=share_id,
         # A table of the same name has another id; no name has a slash.
-        id=volume.id or _stable_id(share.name, schema.name, "volumes", volume.name),
+        id=volume.id or stable_id(share.name, schema.name, "volumes", volume.name),
         location=volume.location,
         comment=volume.comment,
     )
-
-
-def _stable_id(*names: str) -> str:
-    return str(uuid.uuid5(ID_NAMESPACE, "/".join(name.casefold() for name in names)))

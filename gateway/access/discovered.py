@@ -13,6 +13,7 @@ from gateway.config import Config, Location, SchemaEntry, ShareEntry, Source, Ta
 from gateway.config.errors import Invalid
 from gateway.config.projection_directories import projection_directories
 from gateway.config.roots import NamedDirectories, ReadableRoots
+from gateway.config.shares import stable_id
 
 SourceKey = tuple[str, str, str, str]
 
@@ -69,7 +70,7 @@ def with_discovered(config: Config, discovered: Discovered) -> DiscoveredShares:
     """Return the shares with their discovered tables. Slow for thousands of tables."""
     if not discovered.tables:
         return DiscoveredShares(config.shares)
-    others = _Others(ReadableRoots(config), projection_directories(config))
+    others = _Others(ReadableRoots(config), projection_directories(config), _own_ids(config))
     refused: list[Refusal] = []
     shares = tuple(_with_tables(share, discovered, others, refused) for share in config.shares)
     return DiscoveredShares(shares, tuple(refused))
@@ -82,14 +83,18 @@ class _Others:
     Attributes:
         readable: directories for which recipients get credentials.
         projections: directories of projections, which have rows before their proof.
+        ids: the locations of tables with ids of their own.
 
     """
 
     readable: ReadableRoots
     projections: NamedDirectories
+    ids: Mapping[str, Location]
 
-    def problem(self, location: Location) -> str | None:
-        """Return why a table at a location is not shared; None if it may be."""
+    def problem(self, share: str, schema: str, table: str, location: Location) -> str | None:
+        """Return why a table at a location is not shared by these names; None if it may be."""
+        if self.ids and self.ids.get(stable_id(share, schema, table), location) != location:
+            return "the id of its names belongs to a table of another location"
         name = self.projections.containing(location)
         if name is not None:
             return f"it lies within the projection {name}, which has rows before their proof"
@@ -97,6 +102,16 @@ class _Others:
         if name is not None:
             return f"it has files in common with {name}, for which recipients get credentials"
         return None
+
+
+def _own_ids(config: Config) -> Mapping[str, Location]:
+    return {
+        table.id: table.location
+        for share in config.shares
+        for schema in share.schemas
+        for table in schema.tables
+        if table.id
+    }
 
 
 def _with_tables(
@@ -115,7 +130,7 @@ def _with_tables(
             schema = source.schema or found.schema
             key = schema.casefold()
             taken = names.setdefault(key, set())
-            entry = _entry(source, found, taken, listed, others)
+            entry = _entry(source, replace(found, schema=schema), taken, listed, others)
             if isinstance(entry, str):
                 refused.append(Refusal(found.location.url, entry))
                 continue
@@ -136,7 +151,7 @@ def _entry(
         return "its directory is a table of the share already"
     if found.name.casefold() in taken:
         return "a table of its schema has its name"
-    problem = others.problem(found.location)
+    problem = others.problem(source.share, found.schema, found.name, found.location)
     if problem is not None:
         return problem
     try:

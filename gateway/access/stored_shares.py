@@ -7,7 +7,7 @@ configuration wins over a stored one of its name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -19,6 +19,7 @@ from gateway.config.errors import Invalid
 from gateway.config.projection_directories import projection_directories
 from gateway.config.roots import DIRECTORY, Holder, ReadableRoots, Roots
 from gateway.config.session_policies import session_policy_problems
+from gateway.config.shares import have_own_ids
 from gateway.config.volumes import volume_problems
 
 IN_CONFIGURATION = "the configuration has a share of this name, which is the one that is shared"
@@ -203,33 +204,34 @@ def _schema(
 
 
 def _without_conflicts(
-    config: Config, shares: Iterable[ShareEntry], left_out: list[LeftOut]
+    config: Config, shares: Sequence[ShareEntry], left_out: list[LeftOut]
 ) -> Iterator[ShareEntry]:
     """Iterate over shares without tables that take an id or files of the configuration's."""
     readable, projections = ReadableRoots(config), projection_directories(config)
+    has_ids = have_own_ids(chain(config.shares, shares))
     locations: dict[str, Location] = {
-        table.id: table.location
-        for share in config.shares
+        share.table_id(schema, table): table.location
+        for share in (config.shares if has_ids else ())
         for schema in share.schemas
         for table in schema.tables
-        if table.id
     }
     for share in shares:
-        if not (readable or projections or _has_ids(share)):
+        if not (readable or projections or has_ids):
             yield share
             continue
         refused: set[Holder] = set()
         for schema in share.schemas:
             for table in schema.tables:
                 name = f"{share.name}.{schema.name}.{table.name}"
+                identity = share.table_id(schema, table) if has_ids else ""
                 reader = readable.overlapping(table.location)
                 roots = (table.location, *table.auxiliary_locations)
                 inside = [one for root in roots if (one := projections.containing(root))]
                 reason = ""
                 if inside:
                     reason = f"it lies within the projection {inside[0]}, which has rows before their proof"
-                elif table.id and locations.setdefault(table.id, table.location) != table.location:
-                    reason = f"the id '{table.id}' belongs to a table of another location"
+                elif has_ids and locations.setdefault(identity, table.location) != table.location:
+                    reason = f"the id '{identity}' belongs to a table of another location"
                 elif reader is not None:
                     reason = f"it has files in common with {reader}, for which recipients get credentials"
                 if reason:
@@ -265,10 +267,6 @@ def _without_problems(config: Config, shares: tuple[ShareEntry, ...], left_out: 
             shares = tuple(share for share in shares if not _has_directories(share))
         whole = replace(config, shares=(*config.shares, *shares))
     return whole
-
-
-def _has_ids(share: ShareEntry) -> bool:
-    return any(table.id for schema in share.schemas for table in schema.tables)
 
 
 def _has_directories(share: ShareEntry) -> bool:

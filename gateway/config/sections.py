@@ -32,7 +32,7 @@ from gateway.config.operation import (
 )
 from gateway.config.recipients import EVERY_SHARE, Authorization, RecipientEntry
 from gateway.config.secret import Secret
-from gateway.config.shares import ShareEntry
+from gateway.config.shares import ShareEntry, have_own_ids
 from gateway.config.storages import StorageEntry, check_url
 
 CURRENT_VERSION = 1
@@ -353,10 +353,19 @@ class Config:
 
     def _check_ids(self) -> None:
         """Check that no two tables have the same id; a table in several shares may repeat its own."""
+        if not have_own_ids(self.shares):
+            return
         locations: dict[str, Location] = {}
-        for table in (t for share in self.shares for schema in share.schemas for t in schema.tables):
-            if table.id and locations.setdefault(table.id, table.location) != table.location:
-                raise Invalid("shares", f"the id '{table.id}' belongs to tables of different locations")
+        for share in self.shares:
+            for schema in share.schemas:
+                for table in schema.tables:
+                    identity = share.table_id(schema, table)
+                    if locations.setdefault(identity, table.location) != table.location:
+                        raise Invalid(
+                            "shares",
+                            f"the id '{identity}' belongs to tables of different locations, of which one is "
+                            f"{share.name}.{schema.name}.{table.name}; without `id` it is made of the names",
+                        )
 
     def _check_grants(self) -> None:
         granted = [(recipient, grant) for recipient in self.gateway.recipients for grant in recipient.shares]

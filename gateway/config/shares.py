@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +22,13 @@ from gateway.config.locations import Location
 from gateway.config.operation import setting
 from gateway.config.projections import Projection
 
+ID_NAMESPACE = uuid.UUID("6d3f2f5e-0c2b-5a5b-9a53-0f6f1d1f7c11")
+
+
+def stable_id(*names: str) -> str:
+    """Return the id of what has no id of its own, by its names in any case."""
+    return str(uuid.uuid5(ID_NAMESPACE, "/".join(name.casefold() for name in names)))
+
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
@@ -32,7 +40,7 @@ class TableEntry:
             `abfss://container@account.dfs.core.windows.net/path`, `gs://bucket/path`, `file:///directory` or
             `/directory`. Other forms of a store, such as `s3a://`, `wasbs://` and `https://`, are accepted.
         id: identifier of the table in answers and tokens. Without it the id is derived from the names and
-            stays the same.
+            stays the same. Tables of different locations have different ids.
         history_shared: allows time travel, the change data feed and streaming.
         start_version: first version of the shared history.
         access_modes: how recipients read: `url`, by a pre-signed URL of each file, and `dir`, by temporary
@@ -152,6 +160,10 @@ class ShareEntry:
         check_properties(self.properties)
         check_unique("schemas", [schema.name for schema in self.schemas])
 
+    def table_id(self, schema: SchemaEntry, table: TableEntry) -> str:
+        """Return the id of a table of the share, its own or that of its names."""
+        return table.id or stable_id(self.name, schema.name, table.name)
+
     @property
     def sources(self) -> Iterator[Source]:
         """Iterate over the places where tables are discovered."""
@@ -160,3 +172,8 @@ class ShareEntry:
         for schema in self.schemas:
             if schema.discovery is not None:
                 yield Source(self.name, schema.name, schema.discovery)
+
+
+def have_own_ids(shares: Iterable[ShareEntry]) -> bool:
+    """Return whether a table has an id of its own, which may be that of the names of another one."""
+    return any(table.id for share in shares for schema in share.schemas for table in schema.tables)

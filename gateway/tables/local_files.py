@@ -8,8 +8,9 @@ import uuid
 from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
 
-from gateway.access.catalog import ID_NAMESPACE, Catalog
+from gateway.access.catalog import Catalog
 from gateway.config import Config, Location
+from gateway.config.shares import ID_NAMESPACE
 
 FILES_USE = b"files"
 

@@ -10,6 +10,7 @@ import yaml
 from gateway.access.catalog import Catalog, Recipient
 from gateway.access.discovered import Discovered, FoundTable, with_discovered
 from gateway.config import Config, Location, loads
+from gateway.config.shares import stable_id
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
 DISCOVER = {"discover": "s3://lake/w/{schema}/{table}/"}
@@ -82,6 +83,13 @@ def test_an_id_is_that_of_a_listed_table_of_the_name() -> None:
     )
     ids = [Catalog.of(shares).table(ALL, "s", "d", "t").id for shares in (one.shares, listed.shares)]
     assert ids[0] == ids[1]
+
+
+def test_a_found_table_takes_no_id_that_a_listed_one_has() -> None:
+    tables = [{"name": "old", "location": "s3://lake/old", "id": stable_id("s", "d", "t")}]
+    names, refused = shared(configured({"schemas": [{"name": "D", "tables": tables}]}), *found("d/T", "d/u"))
+    assert names == ["s.D.old", "s.D.u"]
+    assert refused == ["the id of its names belongs to a table of another location"]
 
 
 def test_without_a_search_the_shares_are_those_of_the_file() -> None:

@@ -32,6 +32,7 @@ from gateway.access.stored_shares import (
 )
 from gateway.config import Config, loads
 from gateway.config.database import DatabasePlace
+from gateway.config.shares import stable_id
 from gateway.database.schema import SCHEMAS, SHARES, TABLES
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
@@ -185,6 +186,21 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {
             "name": "s",
             "schemas": [{"name": "d", "tables": [{"name": "t", "location": "/x", "id": "own"}]}],
+        },
+        "another location",
+    ),
+    (
+        {
+            "name": "s",
+            "schemas": [
+                {
+                    "name": "d",
+                    "tables": [
+                        {"name": "t", "location": "/x"},
+                        {"name": "u", "location": "/y", "id": stable_id("s", "d", "t")},
+                    ],
+                }
+            ],
         },
         "another location",
     ),

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.config import Config, ConfigError, Location, load, loads
 from gateway.config.file_stamps import stamp
+from gateway.config.shares import stable_id
 
 REFERENCE = """
 # The format version of this config file
@@ -355,6 +356,15 @@ def test_a_table_may_stand_in_two_shares_but_two_tables_have_two_ids() -> None:
     assert len(loads(MINIMAL + shares("/a")).shares) == 2
     with pytest.raises(ConfigError, match="the id 'x' belongs to tables of different locations"):
         loads(MINIMAL + shares("/b"))
+
+
+def test_the_id_of_a_table_is_not_that_which_the_names_of_another_one_make() -> None:
+    # As of a table that was renamed and keeps its id, whose former name another one gets.
+    tables = f"{{name: old, location: /a, id: {stable_id('S', 'd', 'T')}}}, {{name: t, location: "
+    text = f"{MINIMAL}shares: [{{name: s, schemas: [{{name: d, tables: [{tables}/b}}]}}]}}]\n"
+    with pytest.raises(ConfigError, match=r"tables of different locations, of which one is s\.d\.t"):
+        loads(text)
+    assert loads(text.replace("/b", "/a")).shares
 
 
 def test_a_configuration_is_frozen() -> None:
