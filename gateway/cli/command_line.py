@@ -58,7 +58,8 @@ COMMANDS: Mapping[str, Command] = {
     "export": Command(
         "print the shares and recipients of the database as YAML",
         "Print the shares and recipients of the database as YAML, without tokens and secrets.\n"
-        "`delta-gateway apply` brings another database to the same state.",
+        "`delta-gateway apply` brings another database to the same state. With --tables: print the list of\n"
+        "all shared tables that verify and fleet take as their configuration.",
         "-c share.yaml -o shares.yaml",
     ),
     "apply": Command(

@@ -1,7 +1,7 @@
 """`delta-gateway export`: the shares and recipients of the database as YAML, for `delta-gateway apply`.
 
 Tokens and secrets are not stored in a form that could be exported: a recipient that is applied elsewhere gets
-a new one there.
+a new one there. With `--tables` the shared tables and their locations, for the commands on Spark.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.access.audited_database import open_database
+from gateway.access.named_recipient import UnknownRecipient
+from gateway.cli.exported_tables import exported_tables
 from gateway.cli.new_file import NewFile
-from gateway.cli.stored import actor, on_shares
+from gateway.cli.stored import actor, failed, on_shares
 from gateway.cli.yaml_text import dumped
+from gateway.config import load
 from gateway.telemetry.clock import epoch_ms
 
 if TYPE_CHECKING:
@@ -39,22 +42,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="a new file; default: the standard output"
     )
+    parser.add_argument(
+        "--tables",
+        action="store_true",
+        help="the tables of the file, of the database and of one search of each place, for verify and fleet",
+    )
+    parser.add_argument(
+        "--recipient", metavar="NAME", help="with --tables: those of a recipient, with its conditions"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
+    if arguments.tables:
+        try:
+            _write(
+                exported_tables(load(arguments.config, needs_readers=False), arguments.recipient),
+                arguments.output,
+            )
+        except (UnknownRecipient, OSError) as error:
+            return failed("export", error)
+        return 0
+    if arguments.recipient is not None:
+        return failed("export", "--recipient needs --tables")
 
     def export(shares: ShareDatabase, config: Config, _audit: AuditLog | None) -> None:
         with closing(open_database(config, actor(), now_ms=epoch_ms, read_only=True)) as recipients:
             text = exported(shares, recipients.list())
-        if arguments.output is None:
-            sys.stdout.write(text)
-            return
-        with ExportFile(arguments.output) as file:
-            file.write_text(text)
-            file.keep()
+        _write(text, arguments.output)
 
     return on_shares(arguments, "export", export, reads=True)
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        sys.stdout.write(text)
+        return
+    with ExportFile(output) as file:
+        file.write_text(text)
+        file.keep()
 
 
 def exported(shares: ShareDatabase, recipients: tuple[RecipientRecord, ...]) -> str:

@@ -1,7 +1,7 @@
 """The shared tables and their locations, as targets of the commands.
 
-In: the gateway's configuration file, or a short list of tables (YAML or JSON). Out: targets, with locations
-as Spark writes them (`s3a://`).
+In: the gateway's configuration file, or a list of tables (YAML or JSON), such as `export --tables` prints.
+Out: targets, with locations as Spark writes them (`s3a://`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,8 @@ def load_targets(path: Path, patterns: Sequence[str] = (), recipient: str | None
     """Read a gateway's configuration, or a file `tables: [{table: share.schema.name, location: ..}]`.
 
     `patterns` choose tables by name, with `*` and `?`. Of a `recipient` of the configuration, the targets are
-    the granted tables with the conditions of the grants. Raises ConfigError or ValueError.
+    the granted tables with the conditions of the grants; a list has them already, in `condition` and
+    `properties`, and perhaps a `startVersion`. Raises ConfigError or ValueError.
     """
     document = _document(path)
     listed = document.get("tables") if isinstance(document, dict) else None
@@ -40,8 +41,6 @@ def load_targets(path: Path, patterns: Sequence[str] = (), recipient: str | None
         raise ValueError(f"{path}: `tables` is not a list")
     if listed is None:
         targets = _configured(path) if recipient is None else _granted(path, recipient)
-    elif recipient is not None:
-        raise ValueError(f"{path}: a list of tables has no recipients; give the gateway's configuration")
     else:
         targets = [_listed(entry) for entry in listed]
     chosen = [one for one in targets if not patterns or any(fnmatchcase(one.table, p) for p in patterns)]
@@ -80,7 +79,8 @@ def _granted(path: Path, recipient: str) -> list[Target]:
     found = [one for one in loaded.gateway.recipients if one.name.casefold() == recipient.casefold()]
     if not found:
         raise ValueError(
-            f"{path}: gateway.recipients has no recipient '{recipient}'; the database is not read"
+            f"{path}: gateway.recipients has no recipient '{recipient}'. The database is not read: give the "
+            f"list that `delta-gateway export -c {path} --tables --recipient {recipient}` prints"
         )
     (entry,) = found
     targets = []
@@ -96,7 +96,15 @@ def _granted(path: Path, recipient: str) -> list[Target]:
 def _listed(entry: object) -> Target:
     if not isinstance(entry, dict) or not {"table", "location"} <= entry.keys():
         raise ValueError("each of `tables` has a table (share.schema.name) and a location")
-    return Target(str(entry["table"]), for_spark(str(entry["location"])))
+    start, condition, properties = (entry.get(name) for name in ("startVersion", "condition", "properties"))
+    if not (start is None or type(start) is int) or not (condition is None or isinstance(condition, str)):
+        raise ValueError(f"{entry['table']}: startVersion is a number, and condition a text")
+    texts = {} if properties is None else properties
+    if not isinstance(texts, dict) or not all(
+        isinstance(text, str) for pair in texts.items() for text in pair
+    ):
+        raise ValueError(f"{entry['table']}: properties are texts by name")
+    return Target(str(entry["table"]), for_spark(str(entry["location"])), start or 0, condition, texts)
 
 
 def for_spark(location: str) -> str:

@@ -1,0 +1,51 @@
+"""The list of shared tables and their locations, for the commands on Spark.
+
+In: a configuration with its database, and one search of each place where tables are discovered. Out: YAML
+that `verify` and `fleet` take in place of the configuration, whose own tables alone they read: on a cluster
+there is neither the database nor access to catalogs.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from gateway.access.catalog import Recipient, SharedTable
+from gateway.access.named_recipient import named_recipient
+from gateway.cli.discovered_state import discovered_state
+from gateway.cli.yaml_text import dumped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gateway.access.catalog import Catalog
+    from gateway.config import Config
+
+
+def exported_tables(config: Config, recipient: str | None) -> str:
+    """Return the tables of all shares, or those of a recipient with the conditions of its grants. Blocks.
+
+    What is left out is said on standard error. Raises UnknownRecipient and DatabaseError.
+    """
+    reader = None if recipient is None else named_recipient(config, recipient)
+    found = discovered_state(config)
+    for line in found.lines():
+        sys.stderr.write(f"{line}\n")
+    catalog = found.state.catalog
+    tables = catalog.tables() if reader is None else _granted(catalog, reader)
+    return dumped({"tables": [_document(table) for table in tables]})
+
+
+def _granted(catalog: Catalog, recipient: Recipient) -> Iterator[SharedTable]:
+    for share in catalog.shares_of(recipient):
+        yield from catalog.share(recipient, share.name).tables()
+
+
+def _document(table: SharedTable) -> dict[str, Any]:
+    document: dict[str, Any] = {"table": table.full_name, "location": table.location.url}
+    if table.start_version:
+        document["startVersion"] = table.start_version
+    if table.rule is not None:
+        document["condition"] = " OR ".join(f"({condition})" for condition in table.rule.conditions)
+        document["properties"] = dict(table.rule.properties)
+    return document
