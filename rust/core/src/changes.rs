@@ -153,6 +153,11 @@ impl Changes {
         self.commits.last().map_or(self.starting_version(), |commit| commit.version)
     }
 
+    /// The last version and its commit file, if the range has a commit.
+    pub(crate) fn last_commit(&self) -> Option<(i64, &LogFileEntry)> {
+        self.commits.last().map(|commit| (commit.version, &commit.file))
+    }
+
     /// Sets another version whose metadata heads the answer. A client must know its reader features as well.
     pub fn head_by(&mut self, heading: Arc<Snapshot>) {
         self.require(heading.client_reader_features());

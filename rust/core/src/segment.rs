@@ -155,6 +155,26 @@ impl LogSegment {
         self.checkpoint.as_ref().map_or(-1, |checkpoint| checkpoint.version)
     }
 
+    /// Returns whether `version` was written by `commit`, as far as this log tells: after a restore it may be another one.
+    #[must_use]
+    pub(crate) fn has_version_of(&self, version: i64, commit: Option<&LogFileEntry>) -> bool {
+        let Some(commit) = commit else { return version <= self.version };
+        if version >= self.version {
+            return version == self.version
+                && self.version_commit.as_ref().is_none_or(|found| found == commit);
+        }
+        let older = self.commits.partition_point(|entry| entry.start > version);
+        if let Some(entry) = self.commits.get(older)
+            && entry.start == version
+            && !entry.is_compaction()
+        {
+            return entry.file == *commit;
+        }
+        // The time of a commit before the checkpoint or in a compaction file.
+        let listed = self.modified_ms.iter().find(|(listed, _)| *listed == version);
+        listed.is_none_or(|(_, modified_ms)| *modified_ms == commit.modified_ms)
+    }
+
     /// Continues `known` with new commits. Returns `None` if a search from the start is necessary.
     fn advance(
         storage: &Storage,

@@ -353,14 +353,14 @@ impl Table {
             return Err(refresh.error.clone());
         }
         let refreshed_at = Instant::now();
-        let refreshed = self.refresh_now(refreshed_at, known.map(|latest| latest.snapshot));
+        let refreshed = self.refresh_now(refreshed_at, known.as_ref().map(|latest| &latest.snapshot));
         *failed =
             refreshed.as_ref().err().map(|error| FailedRefresh { began: refreshed_at, error: error.clone() });
         refreshed
     }
 
-    fn refresh_now(&self, refreshed_at: Instant, known: Option<Arc<Snapshot>>) -> Result<Arc<Snapshot>> {
-        let base = known.as_ref().filter(|snapshot| !snapshot.is_lost());
+    fn refresh_now(&self, refreshed_at: Instant, known: Option<&Arc<Snapshot>>) -> Result<Arc<Snapshot>> {
+        let base = known.filter(|snapshot| !snapshot.is_lost());
         if let Some(probe) = base.and_then(|known| self.probe(known, refreshed_at)) {
             let found = self.storage.properties(probe.paths());
             if let Some(unchanged) = self.end_probe(&probe, found)? {
@@ -369,10 +369,7 @@ impl Table {
         }
         let snapshot = self.load(TimeTravel::Latest, self.base(base), &self.known_snapshots())?;
         lock(&self.probes).listed(refreshed_at, base.is_some_and(|base| is_same_commit(base, &snapshot)));
-        let id = &snapshot.metadata().id;
-        if known.is_none_or(|known| known.metadata().id != *id) {
-            self.forget_all_but(id);
-        }
+        self.forget_all_but_those_of(&snapshot, known.map(|known| &**known));
         *lock(&self.latest) = Some(Latest { snapshot: Arc::clone(&snapshot), refreshed_at });
         Ok(snapshot)
     }
@@ -418,11 +415,23 @@ impl Table {
         Ok(None)
     }
 
-    /// Versions of a table do not belong to a new table in the same location.
-    fn forget_all_but(&self, id: &str) {
-        lock(&self.snapshots).retain(|snapshot| snapshot.metadata().id == *id);
-        lock(&self.ranges).retain(|range| range.head().metadata().id == *id);
-        self.cache.forget_columns(self.id);
+    /// Versions of a table do not belong to a new table in the same location, nor those that were written after the
+    /// version that a log was restored to. `known` is the latest version before `found`.
+    fn forget_all_but_those_of(&self, found: &Snapshot, known: Option<&Snapshot>) {
+        let is_same_table = |snapshot: &Snapshot| snapshot.metadata().id == found.metadata().id;
+        let is_kept = |snapshot: &Snapshot| is_same_table(snapshot) && has_version_of(found, snapshot);
+        let is_continued = known.is_none_or(is_kept);
+        lock(&self.snapshots).retain(|snapshot| is_continued && is_kept(snapshot));
+        lock(&self.ranges).retain(|range| {
+            let has_last = |(last, commit): (i64, &_)| found.segment().has_version_of(last, Some(commit));
+            is_continued
+                && is_kept(range.head())
+                && is_kept(range.heading())
+                && range.last_commit().is_none_or(has_last)
+        });
+        if !known.is_some_and(is_same_table) {
+            self.cache.forget_columns(self.id);
+        }
     }
 
     /// `known_snapshots` are cached snapshots of the table. The new snapshot shares equal parts with them.
@@ -465,6 +474,10 @@ impl Drop for Table {
 
 fn is_same_commit(known: &Snapshot, found: &Snapshot) -> bool {
     known.version() == found.version() && known.segment().version_commit == found.segment().version_commit
+}
+
+fn has_version_of(found: &Snapshot, known: &Snapshot) -> bool {
+    found.segment().has_version_of(known.version(), known.segment().version_commit.as_ref())
 }
 
 /// Returns the newest snapshot that is not newer than the requested version.
@@ -661,6 +674,47 @@ mod tests {
         assert_eq!(id_at(2), "the-third-one-of-all", "the last refresh is recent");
         age_last_look(&table);
         assert!(matches!(table.snapshot_at(TimeTravel::Version(2)), Err(Error::TableNotFound { .. })));
+    }
+
+    #[test]
+    fn versions_of_a_log_that_was_restored_and_continued_are_read_again() {
+        let commit = |log: &Log, version: i64, size: i64| {
+            let mut add = add_row(usize::try_from(version).unwrap());
+            add["add"]["size"] = size.into();
+            log.write(&log_path::commit_name(version), add.to_string().as_bytes());
+        };
+        // Restored to version 2, and continued to fewer, as many and more versions than before.
+        for versions in [4, 5, 7] {
+            let log = Log::new();
+            made_again(&log, "t", 3);
+            (3..5).for_each(|version| commit(&log, version, 1000));
+            let cache = Arc::new(ColumnCache::new(1 << 30));
+            let table = Table::new(Storage::local(), log.root().to_owned(), cache);
+            let stop = Stop::default();
+            let at = |version| table.snapshot_at(TimeTravel::Version(version)).unwrap();
+            let size_at = |version| table.totals(&at(version), &stop).unwrap().size_bytes;
+            let range = |start| table.changes(range_of(start, Some(3), Heading::Start), &stop).unwrap();
+            table.refresh(Instant::now()).unwrap();
+            let (first, third, size) = (at(1), at(3), size_at(3));
+            let (early, late) = (range(1), range(3));
+
+            let directory = std::path::Path::new(log.root()).join(log_path::LOG_DIRECTORY);
+            (3..5).for_each(|version| {
+                std::fs::remove_file(directory.join(log_path::commit_name(version))).unwrap();
+            });
+            (3..versions).for_each(|version| commit(&log, version, 2000));
+            age_last_look(&table);
+            assert!(!Arc::ptr_eq(&third, &at(3)) && !Arc::ptr_eq(&first, &at(1)), "{versions}");
+            assert_eq!(size_at(3), size + 1000, "{versions}");
+            assert!(!Arc::ptr_eq(&early, &range(1)) && !Arc::ptr_eq(&late, &range(3)), "{versions}");
+
+            // A new version leaves the others.
+            let (first, early, late) = (at(1), range(1), range(3));
+            commit(&log, versions, 1000);
+            age_last_look(&table);
+            assert!(Arc::ptr_eq(&first, &at(1)), "{versions}");
+            assert!(Arc::ptr_eq(&early, &range(1)) && Arc::ptr_eq(&late, &range(3)), "{versions}");
+        }
     }
 
     /// A table of three versions and its log.
