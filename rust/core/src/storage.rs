@@ -171,6 +171,8 @@ impl Storage {
             Inner::Remote(remote) => remote.list_directories(root)?,
         };
         directories.names.sort_unstable();
+        // A store that does not continue after a key lists the names before it again.
+        directories.names.dedup();
         Ok(directories)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::list::PaginatedListStore;
 use object_store::path::Path;
 use object_store::{
     BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
@@ -16,12 +16,11 @@ use super::answer::{self, Answer};
 use super::credentials::Credentials;
 use super::direct::{Direct, Exchange};
 use super::properties::plain_tag;
-use super::{
-    Directories, FileProperties, LogFileEntry, MAX_DIRECTORY_ENTRIES, PendingReads, check_whole_file_size,
-    runtime,
-};
+use super::{Directories, FileProperties, LogFileEntry, PendingReads, check_whole_file_size, runtime};
 use crate::error::{Error, Result};
 use crate::log_path;
+
+mod directories;
 
 /// Requests in flight for one batch of whole files: enough to hide a store's latency behind its throughput.
 const READS_IN_FLIGHT: usize = 48;
@@ -139,24 +138,8 @@ impl Remote {
 
     pub(super) fn list_directories(&self, root: &str) -> Result<Directories> {
         let prefix = if root.is_empty() { None } else { Some(format!("{}/", key(root)?)) };
-        let listing = async {
-            let mut found = Directories { names: Vec::new(), is_truncated: false };
-            let mut options =
-                PaginatedListOptions { delimiter: Some("/".into()), ..PaginatedListOptions::default() };
-            let mut entries = 0;
-            loop {
-                let page = self.pages.list_paginated(prefix.as_deref(), options.clone()).await?;
-                entries += page.result.objects.len() + page.result.common_prefixes.len();
-                let names = page.result.common_prefixes.iter().filter_map(Path::filename);
-                found.names.extend(names.map(str::to_owned));
-                found.is_truncated = page.page_token.is_some();
-                if !found.is_truncated || entries >= MAX_DIRECTORY_ENTRIES {
-                    return Ok(found);
-                }
-                options.page_token = page.page_token;
-            }
-        };
-        runtime::block_on(listing)?.map_err(|error: object_store::Error| listing_error(root, &error))
+        let listing = directories::list(&*self.pages, prefix.as_deref());
+        runtime::block_on(listing)?.map_err(|error| listing_error(root, &error))
     }
 
     pub(super) fn read(&self, path: &str) -> Result<Bytes> {
@@ -396,6 +379,13 @@ fn store_error(path: &str, error: &object_store::Error) -> Error {
 
 /// Converts an error of a listing, where nothing but the bucket or the container can be absent.
 fn listing_error(path: &str, error: &object_store::Error) -> Error {
+    if directories::odd_key(error).is_some() {
+        // No failure of the store, which would keep other tables from being read.
+        return Error::CorruptLog {
+            file: log_path::file_name(path).to_owned(),
+            reason: "a name in this directory has an empty or relative part, or a control character".into(),
+        };
+    }
     match store_error(path, error) {
         Error::FileNotFound { .. } => {
             Error::TableNotFound { detail: Answer::of(error).map(|answer| format!("the store {answer}")) }

@@ -152,3 +152,72 @@ fn a_root_that_no_request_can_name_has_no_table_and_is_no_defect() {
         }
     }
 }
+
+/// A bucket of S3 or Google with directories, which lists in pages of at most four. Without `offsets` it ignores
+/// `start-after`.
+fn bucket(prefixes: &'static [&'static str], offsets: bool) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && connection.read_exact(&mut byte).is_ok() {
+                head.extend(byte);
+            }
+            let head = String::from_utf8(head).unwrap();
+            let target = head.split(' ').nth(1).unwrap_or_default();
+            let url = url::Url::parse("http://x").unwrap().join(target).unwrap();
+            let value = |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value);
+            let from = value("continuation-token").or_else(|| value("start-after").filter(|_| offsets));
+            let from = from.unwrap_or_default();
+            let size = value("max-keys").map_or(4, |size| size.parse::<usize>().unwrap()).min(4);
+            let rest = prefixes.iter().filter(|prefix| **prefix > &*from).collect::<Vec<_>>();
+            let page = &rest[..size.min(rest.len())];
+            let entry = |prefix: &&str| format!("<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>");
+            let entries = page.iter().copied().map(entry).collect::<String>();
+            let token = match page.last() {
+                Some(last) if page.len() < rest.len() => {
+                    format!("<NextContinuationToken>{last}</NextContinuationToken>")
+                }
+                _ => String::new(),
+            };
+            let body = format!("<ListBucketResult>{entries}{token}</ListBucketResult>");
+            let length = body.len();
+            let answer =
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+            // The client may be gone.
+            let _ = connection.write_all(answer.as_bytes());
+        }
+    });
+    endpoint
+}
+
+#[test]
+fn directories_are_listed_beside_keys_that_no_client_can_name() {
+    let prefixes = &["w/../", "w/./", "w//", "w/a/", "w/b/", "w/c/", "w/d/", "w/e\u{7f}/", "w/f/", "w/g/"];
+    for (index, storage) in storages(&bucket(prefixes, true)).iter().enumerate() {
+        // Azure has another form of listings.
+        if index != 1 {
+            let found = storage.list_directories("w").unwrap();
+            assert_eq!(found.names, ["a", "b", "c", "d", "f", "g"]);
+            assert!(!found.is_truncated);
+        }
+    }
+}
+
+#[test]
+fn a_listing_ends_where_the_store_does_not_continue_after_a_key() {
+    let prefixes = &["w/a/", "w/b\u{7f}/", "w/c/"];
+    let found = storages(&bucket(prefixes, false))[0].list_directories("w").unwrap();
+    assert_eq!(found.names, ["a"]);
+    assert!(found.is_truncated);
+}
+
+#[test]
+fn a_log_beside_such_a_key_is_corrupt_and_its_store_does_not_fail() {
+    let body = "<ListBucketResult><Contents><Key>t/_delta_log//x</Key><Size>1</Size>\
+                <LastModified>2026-01-01T00:00:00Z</LastModified></Contents></ListBucketResult>";
+    let error = storages(&service("200 OK", body))[0].list_log("t", "").unwrap_err();
+    assert!(matches!(error, Error::CorruptLog { .. }), "{error:?}");
+}
