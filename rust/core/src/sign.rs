@@ -33,6 +33,7 @@ pub use remote::SigningService;
 pub use roots::{SignerSet, SigningRoot};
 pub use sigv4::S3Options;
 pub use stream::UrlStream;
+pub(crate) use v4::is_in_path;
 
 use crate::{Error, Result, percent};
 use azure::AzureSigner;

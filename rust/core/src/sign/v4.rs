@@ -211,6 +211,17 @@ impl Address {
     }
 }
 
+/// Returns whether requests for a bucket name it in the path, as the URLs of [`Address`] do. `endpoint` is a URL; `None`
+/// for AWS itself.
+pub(crate) fn is_in_path(bucket: &str, endpoint: Option<&str>) -> bool {
+    match endpoint.map(url::Url::parse) {
+        None => !fits_into_host(bucket, "s3.amazonaws.com", "https"),
+        Some(Ok(url)) => url.host_str().is_some_and(|host| !fits_into_host(bucket, host, url.scheme())),
+        // Refused elsewhere.
+        Some(Err(_)) => false,
+    }
+}
+
 /// A certificate for `*.host` covers no second dot, an address has no subdomains, and a host has no upper case.
 fn fits_into_host(bucket: &str, host: &str, scheme: &str) -> bool {
     let is_address = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();

@@ -20,7 +20,7 @@ pub struct S3Options {
     pub region: String,
     /// The URL of a store that is not AWS, such as `http://127.0.0.1:9000`.
     pub endpoint: Option<String>,
-    /// Whether the bucket is a part of the path; otherwise it is a part of the host.
+    /// Whether the bucket is a part of the path; otherwise it is a part of the host, if this can contain its name.
     pub path_style: bool,
     /// Whether requests accept that their sender pays for them.
     pub requester_pays: bool,
@@ -95,6 +95,7 @@ pub(super) fn open(options: &S3Options) -> Result<Remote> {
     if options.bucket.is_empty() {
         return Err(Error::InvalidArgument("the bucket's name is empty".into()));
     }
+    let options = &addressed(options);
     let endpoint = options.endpoint.clone().unwrap_or_default();
     let connection = Connection::new(&endpoint, options.timeout, options.retry_budget);
     let (store, keys, is_plain) = build(options, &connection).map_err(|error| invalid_options(&error))?;
@@ -120,6 +121,12 @@ pub(super) fn open(options: &S3Options) -> Result<Remote> {
         // Directory buckets (S3 Express) list in no order.
         ordered_listings: !options.bucket.ends_with("--x-s3"),
     }))
+}
+
+/// Returns the options with the bucket in the path if the host cannot contain its name, as in signed URLs.
+fn addressed(options: &S3Options) -> S3Options {
+    let in_path = options.path_style || sign::is_in_path(&options.bucket, options.endpoint.as_deref());
+    S3Options { path_style: in_path, ..options.clone() }
 }
 
 /// Returns the client, its credentials, and whether requests need no more than the address and these credentials.
@@ -198,9 +205,12 @@ fn service_endpoint(options: &S3Options, endpoint: &str) -> object_store::Result
 
 #[cfg(test)]
 mod tests {
+    use object_store::signer::Signer;
+    use reqwest::Method;
+
     use super::*;
-    use crate::storage::Storage;
     use crate::storage::remote::head_of_a_read;
+    use crate::storage::{Storage, runtime};
 
     fn options(endpoint: &str, requester_pays: bool) -> S3Options {
         S3Options {
@@ -213,6 +223,39 @@ mod tests {
                 session_token: None,
             }),
             ..S3Options::new("bucket", "us-east-1")
+        }
+    }
+
+    #[test]
+    fn requests_name_a_bucket_where_its_urls_do() {
+        for (bucket, endpoint) in [
+            ("plain-1", None),
+            ("dots.in.name", None),
+            ("Upper_Case", None),
+            ("dots.in.name", Some("https://store.example.com")),
+            ("dots.in.name", Some("http://store.example.com:9000")),
+            ("plain-1", Some("https://store.example.com")),
+            ("plain-1", Some("http://127.0.0.1:9000")),
+        ] {
+            let signer = sign::Signer::s3(sign::S3Options {
+                endpoint: endpoint.map(str::to_owned),
+                ..sign::S3Options::new(bucket, "us-east-1", "id", "secret")
+            })
+            .unwrap();
+            let url = signer.sign("key", 0, 60).unwrap().0;
+            let options = addressed(&S3Options {
+                bucket: bucket.into(),
+                endpoint: endpoint.map(str::to_owned),
+                path_style: false,
+                ..options("", false)
+            });
+            let connection = Connection::new(endpoint.unwrap_or_default(), options.timeout, options.timeout);
+            let (store, ..) = build(&options, &connection).unwrap();
+            let key = "key".into();
+            let read = store.signed_url(Method::GET, &key, options.timeout);
+            let mut read = runtime::block_on(read).unwrap().unwrap();
+            read.set_query(None);
+            assert_eq!(url.split('?').next(), Some(read.as_str()), "{bucket} at {endpoint:?}");
         }
     }
 
