@@ -301,7 +301,7 @@ def _requested(source: str, request: Callable[[], object]) -> None:
 def _reason(error: exceptions.GoogleAuthError) -> tuple[str, bool]:
     """Return the reason of a refusal in words, and whether a retry cannot help."""
     text = str(error)
-    if "invalid_grant" in text and "iat" in text:
+    if "invalid_grant" in text and re.search(r"\biat\b", text):
         return "Google answers invalid_grant: the clock of this machine is wrong", False
     known = {
         "invalid_grant": "Google answers invalid_grant: the key was deleted, or its owner is disabled",

@@ -16,6 +16,7 @@ ENTRY_BYTES = 1024
 @dataclass(frozen=True, slots=True)
 class _Entry:
     credential: TemporaryCredential
+    since_ms: int
     until_ms: int
 
     @property
@@ -42,7 +43,8 @@ class CredentialCache(Generic[K]):
         entry = self._entries.get(key)
         if entry is None:
             return None
-        if now_ms >= entry.until_ms:
+        # A clock that has stepped back was ahead when an end was computed by it.
+        if not entry.since_ms <= now_ms < entry.until_ms:
             self.remove(key)
             return None
         self._entries.move_to_end(key)
@@ -50,7 +52,7 @@ class CredentialCache(Generic[K]):
 
     def keep(self, key: K, credential: TemporaryCredential, *, now_ms: int) -> None:
         """Keep a credential until half of its life is over."""
-        entry = _Entry(credential, now_ms + (credential.expires_ms - now_ms) // 2)
+        entry = _Entry(credential, now_ms, now_ms + (credential.expires_ms - now_ms) // 2)
         self.remove(key)
         self._entries[key] = entry
         self.size_bytes += entry.size_bytes

@@ -110,6 +110,15 @@ async def test_a_credential_is_issued_again_when_half_of_its_life_is_over(
     assert issuer.threads == {"vending"}
 
 
+async def test_a_credential_of_a_clock_that_was_ahead_is_not_answered_again(
+    vendor: CredentialVendor, clock: Clock
+) -> None:
+    assert await key_id(vendor) == "1"
+    clock.now_ms -= 8 * 3_600_000
+    assert await key_id(vendor) == "2"
+    assert await key_id(vendor) == "2"
+
+
 async def test_a_credential_is_for_everything_that_it_depends_on(
     vendor: CredentialVendor, issuer: Issuer, clock: Clock
 ) -> None:
