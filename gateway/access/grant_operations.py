@@ -119,27 +119,28 @@ def apply_grants(
     *,
     given: Iterable[Grant],
     taken: Iterable[Grant],
-    properties: Mapping[str, str],
+    properties: Mapping[str, str | None],
     parse: Parse,
 ) -> RecipientRecord:
-    """Give grants, take others back by their places, and replace all properties, in one change.
+    """Give grants, take others back by their places, and change properties, in one change.
 
-    So no request meets a condition with the properties of another time. The shares may be absent. Raises
-    RecipientNotFound, and RecipientError also for a condition that needs a property that is not given.
+    So no request meets a condition with the properties of another time. The shares may be absent. Properties
+    whose text is None are removed, and those that are not named stay. Raises RecipientNotFound, and
+    RecipientError also for a condition that needs a property that is not there.
     """
     added, removed = [checked(grant) for grant in given], [*taken]
-    _check_properties(properties)
+    for key, text in properties.items():
+        _check_property(key, text)
     with _changing(database, "updateSharePermissions", name) as (connection, detail, record):
         for grant in removed:
             grant_rows.delete_at(connection, record, grant)
         for grant in added:
             grant_rows.put(connection, record, grant)
-        _put_properties(connection, record, properties)
+        _put_properties(connection, record, _changed_properties(record, properties))
         result = recipient_rows.read_one(connection, name)
         for grant in result.grants:
             _check_rule(grant, result.properties, parse)
-        before = dict(record.properties)
-        changed = {key for key, _ in before.items() ^ properties.items()}
+        changed = {key for key, _ in {*record.properties} ^ {*result.properties}}
         for what, texts in (
             ("granted", map(grant_text, added)),
             ("revoked", map(place_text, removed)),
@@ -189,12 +190,10 @@ def set_properties(
     for key, text in changes.items():
         _check_property(key, text)
     with _changing(database, "updateRecipient", name) as (connection, detail, record):
-        kept = {key: text for key, text in record.properties if key not in changes}
-        properties = kept | {key: text for key, text in changes.items() if text is not None}
+        properties = _changed_properties(record, changes)
         absent = [key for key, text in changes.items() if text is None and key not in dict(record.properties)]
         if absent:
             raise RecipientError(f"{record.name!r} has no property {absent[0]!r}")
-        _check_number(properties)
         for grant in record.grants:
             _check_rule(grant, properties.items(), parse)
         _put_properties(connection, record, properties)
@@ -203,15 +202,13 @@ def set_properties(
         return recipient_rows.read_one(connection, name)
 
 
-def _check_properties(properties: Mapping[str, str]) -> None:
-    _check_number(properties)
-    for key, text in properties.items():
-        _check_property(key, text)
-
-
-def _check_number(properties: Mapping[str, str]) -> None:
+def _changed_properties(record: RecipientRecord, changes: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the properties of a recipient after changes. Raises RecipientError for too many."""
+    kept = {key: text for key, text in record.properties if key not in changes}
+    properties = kept | {key: text for key, text in changes.items() if text is not None}
     if len(properties) > MAX_PROPERTIES:
         raise RecipientError(f"a recipient has at most {MAX_PROPERTIES} properties")
+    return properties
 
 
 def _check_property(key: str, text: str | None) -> None:

@@ -182,19 +182,21 @@ def _with_parts(
     given = [grant for grant in wanted.parts if stored.get(_place(grant)) != grant]
     places = {*map(_place, wanted.parts), *((share, None, None) for share in wanted.shares)}
     taken = [grant for place, grant in stored.items() if removes and place not in places]
-    after = {**wanted.properties} if removes else {**properties, **wanted.properties}
-    if not given and not taken and after == properties:
+    changed: dict[str, str | None] = {
+        key: text for key, text in wanted.properties.items() if properties.get(key) != text
+    }
+    if removes:
+        changed |= dict.fromkeys(properties.keys() - wanted.properties.keys())
+    if not given and not taken and not changed:
         return
     changes = [f"+ {grant_text(grant)}" for grant in given]
     changes += [f"- {place_text(grant)}" for grant in taken]
-    if after != properties:
-        changes.append(
-            f"properties {', '.join(sorted({key for key, _ in after.items() ^ properties.items()}))}"
-        )
+    if changed:
+        changes.append(f"properties {', '.join(sorted(changed))}")
     yield RecipientStep(
         f"~ recipient {name}: {'; '.join(changes)}",
         lambda database: apply_grants(
-            database, name, given=given, taken=taken, properties=after, parse=native_rule
+            database, name, given=given, taken=taken, properties=changed, parse=native_rule
         ),
     )
 

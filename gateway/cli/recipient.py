@@ -356,7 +356,7 @@ def _link(database: RecipientDatabase, config: Config, arguments: argparse.Names
 
 def _refuse_provider_options(arguments: argparse.Namespace) -> None:
     """Raise RecipientError for options of a recipient of an identity provider."""
-    if arguments.issuer or arguments.subject or arguments.audiences:
+    if arguments.issuer or arguments.subject or arguments.audiences or arguments.claims:
         raise RecipientError("add: a policy is for a recipient with --oidc")
     if arguments.token_endpoint or arguments.client_id or arguments.scope:
         raise RecipientError("add: --token-endpoint, --client-id and --scope are for a recipient with --oidc")

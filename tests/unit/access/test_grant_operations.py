@@ -116,6 +116,21 @@ def test_a_property_has_a_text_as_in_the_configuration(alice):
     assert alice.show("alice").properties == ()
 
 
+def test_a_property_that_someone_else_sets_meanwhile_stays(alice):
+    set_properties(alice, "alice", {"region": "eu", "old": "x"}, native_rule)
+    record = apply_grants(
+        alice, "alice", given=[OWN], taken=[], properties={"region": "us", "old": None}, parse=native_rule
+    )
+    assert (record.grants, record.properties) == ((OWN,), (("region", "us"),))
+    set_properties(alice, "alice", {"team": "a"}, native_rule)
+    record = apply_grants(alice, "alice", given=[], taken=[], properties={"region": "eu"}, parse=native_rule)
+    assert record.properties == (("region", "eu"), ("team", "a"))
+    assert alice.history("alice")[-1].detail == {"properties": "region"}
+    many = {f"p{number}": "x" for number in range(49)}
+    with pytest.raises(RecipientError, match="at most 50"):
+        apply_grants(alice, "alice", given=[], taken=[], properties=many, parse=native_rule)
+
+
 def test_a_grant_is_for_a_known_share_and_a_recipient_that_exists(alice):
     with pytest.raises(RecipientError, match="share 'absent' is not in the configuration"):
         grant_parts(alice, "alice", [Grant("absent", "a")], native_rule, known_shares=["Sales"])
