@@ -7,6 +7,9 @@ of one table gives access to no other. The file must lie inside of the root afte
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -14,6 +17,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_request import BaseRequest
 
 from gateway.errors import NotFound, PermissionDenied
+from gateway.storage.calls import DATA_FILE_THREADS
 from gateway.tables.local_files import inside, spelling, split
 from gateway.web.context import RequestContext
 from gateway.web.response import SERVER
@@ -25,10 +29,16 @@ class DataFile(web.FileResponse):
     aiohttp would send `name.gz` for `name` to a client that accepts gzip, which is another file.
     """
 
+    def __init__(self, path: Path, threads: Executor | None, headers: Mapping[str, str]) -> None:
+        """`threads` open and read the file: aiohttp would use the default ones, which all share."""
+        super().__init__(path, headers=headers)
+        self._threads = threads
+
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
         """Send the file itself, never a compressed sibling. Does nothing when it is sent already."""
         if self.prepared:
             return None
+        DATA_FILE_THREADS.set(self._threads)
         headers = request.headers.copy()
         headers.popall("Accept-Encoding", None)
         return await super().prepare(request.clone(headers=headers))
@@ -49,7 +59,8 @@ async def file(context: RequestContext) -> web.StreamResponse:
     path = await state.tables.in_local_root(identity, inside, key)
     if path is None:
         raise NotFound("no such file")
-    found = DataFile(path, headers={"Content-Type": "application/octet-stream", "Server": SERVER})
+    headers = {"Content-Type": "application/octet-stream", "Server": SERVER}
+    found = DataFile(path, state.tables.file_threads(identity), headers)
     found.headers.extend(context.added_headers)
     context.first_byte_seconds = time.monotonic()
     # Sent here and not by the server afterwards, so that logs and metrics count the sent bytes.

@@ -17,11 +17,11 @@ import sys
 import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from aiohttp import web
 
@@ -42,7 +42,7 @@ from gateway.server.stored_sources import StoredSources
 from gateway.server.supervisor import Supervisor, allow_restart
 from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
-from gateway.storage.calls import CALLS
+from gateway.storage.calls import CALLS, DATA_FILE_THREADS
 from gateway.storage.registry import Storages
 from gateway.telemetry.audit import AuditLog, open_audit
 from gateway.telemetry.clock import epoch_ms
@@ -68,11 +68,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gateway.serving")
 
+P = ParamSpec("P")
+R = TypeVar("R")
 KILL_MARGIN_SECONDS = 5.0
 LINGERING_SECONDS = 2.0
 LEAVE_SECONDS = 1.0
-FILE_THREADS = 64
-FILES = "files"
+THREADS = 64
+WORK = "work"
 COLLECT_AFTER_OBJECTS = 20_000
 MAX_USER_TIMEOUT_MS = 2**31 - 1
 UNREAD_BYTES = 64 * 1024
@@ -89,22 +91,35 @@ async def serve(start: Start) -> None:
     if start.slot is None and len(start.listeners) > 1:
         await _supervise(start)
         return
-    # The loop's default threads also read data files of directories, whose mounts may hang.
-    files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix=FILES)
-    asyncio.get_running_loop().set_default_executor(files)
+    threads = _Threads(THREADS, thread_name_prefix=WORK)
+    asyncio.get_running_loop().set_default_executor(threads)
     if start.slot is not None:
         await _serve_slot(start, start.slot)
     else:
         await _serve_alone(start)
-    files.shutdown(wait=False, cancel_futures=True)
+    threads.shutdown(wait=False, cancel_futures=True)
     _exit_past_hanging_threads()
+
+
+class _Threads(ThreadPoolExecutor):
+    """The event loop's default threads, for revocations, reloads and all else that waits for no storage.
+
+    Data files are read by the threads of their storage: when all of these hang, nothing else does.
+    """
+
+    def submit(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Run a call on a thread."""
+        threads = DATA_FILE_THREADS.get()
+        if threads is not None:
+            return threads.submit(call, *args, **kwargs)
+        return super().submit(call, *args, **kwargs)
 
 
 def _exit_past_hanging_threads() -> None:
     """End the process if threads wait for a storage that hangs: the interpreter would wait for them."""
     end = time.monotonic() + LEAVE_SECONDS
     while any(
-        thread.name.startswith((FILES, CALLS, RECIPIENTS, DISCOVERY)) for thread in threading.enumerate()
+        thread.name.startswith((WORK, CALLS, RECIPIENTS, DISCOVERY)) for thread in threading.enumerate()
     ):
         if time.monotonic() > end:
             log.warning("a storage hangs; the server ends without waiting for it")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
@@ -23,6 +24,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 CALLS = "storage-"
 """The prefix of thread names."""
+FILE_THREADS = 64
+DATA_FILE_THREADS: ContextVar[Executor | None] = ContextVar("DATA_FILE_THREADS", default=None)
+"""Those that run what a request gives to the event loop's default threads; None: the default threads."""
 
 
 class StorageCalls:
@@ -67,6 +71,8 @@ class StorageCalls:
         self._threads = threads or ThreadPoolExecutor(
             settings.concurrent_calls, thread_name_prefix=f"{CALLS}{name}"
         )
+        self.file_threads = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix=f"{CALLS}{name}-files")
+        """The threads that read data files for clients, which hang with their storage."""
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call on a thread of this storage. Raises StorageDown, or the error of the call."""
@@ -127,6 +133,7 @@ class StorageCalls:
     def close(self) -> None:
         """Reject new calls; running calls end by their own timeouts."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self.file_threads.shutdown(wait=False, cancel_futures=True)
 
     async def _ended_in_time(self, running: asyncio.Future[T], callers: Callable[[], int]) -> T:
         """Wait for a call. Its caller may leave earlier; the call has its place until it returns."""

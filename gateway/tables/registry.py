@@ -11,7 +11,7 @@ import math
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -170,6 +170,11 @@ class Tables:
         if root is None:
             return None
         return await self._on_storage(root, call, root.key, *args, **kwargs)
+
+    def file_threads(self, identity: str) -> Executor | None:
+        """Return the threads that read files of that directory for clients; None where there is none."""
+        root = self._local_roots.get(identity)
+        return None if root is None else self.storages.calls(root).file_threads
 
     async def _on_storage(
         self, location: Location, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import aiohttp
 import pytest
 from run import ROOT
 from support.file_answers import HEADERS, Broken, Files, query
-from support.gateway_process import PREFIX, RunningGateway, running_gateway, share, table_path
+from support.gateway_process import PREFIX, TOKEN, RunningGateway, running_gateway, share, table_path
+from support.waiting import wait_until
 from tables.large_logs import make_log
 
 ADDS = 60_000
 REQUESTS = 40
 """More than a storage has threads, and the pool."""
+DOWNLOADS = 150
+"""More than any pool has threads."""
 REQUEST_SECONDS = 6
+TOKEN_SHA256 = hashlib.sha256(TOKEN.encode()).hexdigest()
 OTHER_MOUNT = Path("/dev/shm")
 
 
@@ -38,6 +45,8 @@ class Mounts:
     """While it is there, the mount hangs."""
     reads: Path
     """While it is there, reads hang, and listings are answered."""
+    other: Path
+    """The table on the other mount."""
 
     async def ask(self, table: str) -> Files:
         connector = aiohttp.TCPConnector(force_close=True)
@@ -98,7 +107,7 @@ def two_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[st
         with running_gateway(tmp_path, shares, section, requestTimeoutSeconds=REQUEST_SECONDS) as gateway:
             try:
                 expected = Files(found["files"], int(found["digest"], 16))
-                yield Mounts(gateway, hanging, expected, whole, reads)
+                yield Mounts(gateway, hanging, expected, whole, reads, Path(other) / "table")
             finally:
                 for flag in (whole, reads):
                     flag.unlink(missing_ok=True)
@@ -179,3 +188,34 @@ async def test_a_server_ends_though_a_mount_hangs(mounts: Mounts, flag: str):
     mounts.gateway.process.terminate()
     assert await asyncio.to_thread(mounts.gateway.process.wait, 20) == 0
     assert all(isinstance(one, Broken) for one in await asyncio.gather(*pending, return_exceptions=True))
+
+
+async def test_downloads_from_a_hanging_mount_delay_neither_others_nor_a_reload(
+    mounts: Mounts, tmp_path: Path
+):
+    urls = {}
+    for name in ("hanging", "healthy"):
+        answer = mounts.gateway.query(f"{name}.default.t", {"limitHint": 1})
+        urls[name] = answer.lines[2]["file"]["url"].partition(PREFIX)[2]
+    files = {"hanging": mounts.hanging, "healthy": mounts.other}
+    for name, url in urls.items():
+        file = files[name] / unquote(urlsplit(url).path.split("/", 3)[3])
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"content")
+        assert mounts.gateway.request("GET", PREFIX + url).body == b"content"
+    mounts.whole.touch()
+    sent = f"GET {PREFIX}{urls['hanging']} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    with ExitStack() as stack:
+        for _ in range(DOWNLOADS):
+            stack.enter_context(socket.create_connection(("127.0.0.1", mounts.gateway.port))).sendall(sent)
+        await asyncio.sleep(1)
+        assert mounts.gateway.request("GET", PREFIX + urls["healthy"]).body == b"content"
+        # Without its recipient.
+        file = tmp_path / "gateway.yaml"
+        file.write_text(
+            file.read_text().replace("name: tests", "name: others").replace(TOKEN_SHA256, "0" * 64)
+        )
+        await asyncio.to_thread(
+            wait_until, lambda: mounts.gateway.request("GET", "/shares").status == 401, seconds=20
+        )
+    mounts.whole.unlink()
