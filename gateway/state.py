@@ -45,13 +45,14 @@ class GatewayState:
         previous: GatewayState | None = None,
         token_secret: bytes | None = None,
         catalog: Catalog | None = None,
+        credentials: Credentials | None = None,
     ) -> GatewayState:
         """Return the state of a configuration.
 
         From the `previous` state it takes the token key that was made at the start, so that tokens outlive a
         reload, and unchanged tables with their caches. `token_secret` is that key for the first state. The
         `catalog` is that of the configuration's shares unless one is given, such as that with discovered
-        tables. Raises ConfigError for a grant whose condition is not one.
+        tables; likewise the `credentials`. Raises ConfigError for a grant whose condition is not one.
         """
         check_rules(config)
         sealer = Sealer(config.gateway.token_keys, previous.sealer.made if previous else token_secret)
@@ -65,7 +66,7 @@ class GatewayState:
         return GatewayState(
             config=config,
             catalog=catalog,
-            credentials=CredentialTable.of(config),
+            credentials=CredentialTable.of(config) if credentials is None else credentials,
             sealer=sealer,
             tables=tables,
             answer_cache=AnswerCache(),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Concatenate, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.access import catalog as shared
-from gateway.access.catalog import Schema, Share, SharedTable, SharedVolume
+from gateway.access.catalog import Recipient, Schema, Share, SharedTable, SharedVolume
 from gateway.access.sealed_tokens import InvalidToken
 from gateway.protocol import messages
 from gateway.protocol.queries import ListQuery
@@ -17,6 +17,7 @@ from gateway.web.context import RequestContext
 from gateway.web.error_response import JSON_CONTENT_TYPE
 from gateway.web.response import WholeResponse
 
+Granted = TypeVar("Granted", Share, Schema)
 Item = TypeVar("Item", Share, Schema, SharedTable, SharedVolume)
 Message = messages.Share | messages.Schema | messages.Table | messages.Volume
 
@@ -29,26 +30,25 @@ async def list_shares(context: RequestContext) -> WholeResponse:
 
 async def get_share(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}`."""
-    share = context.state.catalog.share(context.required_recipient, context.names["share"])
+    share = await _granted(context, context.state.catalog.share, "share")
     return _json(messages.ShareAnswer(_share(share)))
 
 
 async def list_schemas(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/schemas`."""
-    share = context.state.catalog.share(context.required_recipient, context.names["share"])
+    share = await _granted(context, context.state.catalog.share, "share")
     return _page(context, list(share.schemas), lambda schema: schema.name, _schema, messages.Schemas)
 
 
 async def list_tables(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/schemas/{schema}/tables`."""
-    names = context.names
-    schema = context.state.catalog.schema(context.required_recipient, names["share"], names["schema"])
+    schema = await _granted(context, context.state.catalog.schema, "share", "schema")
     return _page(context, list(schema.tables), lambda table: table.name, _table, messages.Tables)
 
 
 async def list_all_tables(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/all-tables`."""
-    share = context.state.catalog.share(context.required_recipient, context.names["share"])
+    share = await _granted(context, context.state.catalog.share, "share")
     tables = share.tables()
     return _page(context, tables, lambda table: f"{table.schema}/{table.name}", _table, messages.Tables)
 
@@ -64,14 +64,13 @@ async def get_table(context: RequestContext) -> WholeResponse:
 
 async def list_volumes(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/schemas/{schema}/volumes`, of OpenSharing."""
-    names = context.names
-    schema = context.state.catalog.schema(context.required_recipient, names["share"], names["schema"])
+    schema = await _granted(context, context.state.catalog.schema, "share", "schema")
     return _page(context, list(schema.volumes), lambda volume: volume.name, _volume, messages.Volumes)
 
 
 async def list_all_volumes(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/all-volumes`, of OpenSharing."""
-    share = context.state.catalog.share(context.required_recipient, context.names["share"])
+    share = await _granted(context, context.state.catalog.share, "share")
     volumes = share.volumes()
     return _page(context, volumes, lambda volume: f"{volume.schema}/{volume.name}", _volume, messages.Volumes)
 
@@ -83,6 +82,19 @@ async def get_volume(context: RequestContext) -> WholeResponse:
         context.required_recipient, names["share"], names["schema"], names["volume"]
     )
     return _json(_volume(volume))
+
+
+async def _granted(
+    context: RequestContext, find: Callable[Concatenate[Recipient, ...], Granted], *names: str
+) -> Granted:
+    """Return a share or a schema of the path, as far as it is granted. Raises NotFound.
+
+    A part of it is made of all its tables, which may be many: on a thread.
+    """
+    recipient, found = context.required_recipient, [context.names[name] for name in names]
+    if not recipient.grants:
+        return find(recipient, *found)
+    return await context.state.tables.blocking(find, recipient, *found)
 
 
 def _page(

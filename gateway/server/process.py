@@ -279,8 +279,13 @@ class ServerProcess:
     async def _apply(self, loaded: Config) -> None:
         shares, discovered = self._shares, self._discovered
         served = await asyncio.to_thread(_served, loaded, shares, discovered)
+        # Without credentials of its own: those in force are made on a thread, below.
         state = GatewayState.of(
-            loaded, now_ms=self._now_ms, previous=self.pipeline.state, catalog=served.catalog
+            loaded,
+            now_ms=self._now_ms,
+            previous=self.pipeline.state,
+            catalog=served.catalog,
+            credentials=self.pipeline.state.credentials,
         )
         if self.tls is not None and loaded.ssl is not None:
             await asyncio.to_thread(renew, self.tls, loaded.ssl)
