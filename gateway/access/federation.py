@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SINGLE_CLAIMS = frozenset({"sub", "oid", "azp", "appid", "client_id", "email", "tid", "iss"})
 """Claims that are never a list."""
+EMAIL, VERIFIED = "email", "email_verified"
 SCOPES = frozenset({"scope", "scp"})
 """Claims that are words separated by blanks, or a list."""
 
@@ -71,8 +72,11 @@ def stored_policy(issuer: str, claim: str, subject: str, audiences: str, claims:
 
 
 def claim_values(claims: Mapping[str, Any], name: str) -> frozenset[str]:
-    """Return the values of a claim. A claim of another type has none."""
+    """Return the values of a claim. A claim of another type has none, and so has an address not verified."""
     value = claims.get(name)
+    if name == EMAIL and claims.get(VERIFIED, True) not in (True, "true"):
+        # At some providers users write what they like.
+        return frozenset()
     if name in SCOPES and isinstance(value, str):
         return frozenset(value.split(" "))
     if name in SINGLE_CLAIMS and not isinstance(value, str):

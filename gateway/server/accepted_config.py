@@ -27,12 +27,12 @@ class RestartRequired(ValueError):
 def config_of_worker(path: Path, text: str) -> Config:
     """Read a file for a worker; the server's `text` stays in force if the file is rejected."""
     try:
-        loaded = load(path)
+        loaded = load(path, needs_readers=False)
         if loaded.text == text:
             return loaded
     except ConfigError:
         loaded = None
-    current = loads(text, file=str(path), directory=path.absolute().parent)
+    current = loads(text, file=str(path), directory=path.absolute().parent, needs_readers=False)
     refused = "it cannot be read" if loaded is None else ", ".join(changed_fixed_keys(current, loaded))
     if loaded is not None and not refused:
         return loaded
@@ -41,8 +41,13 @@ def config_of_worker(path: Path, text: str) -> Config:
 
 
 def accepted(path: Path, running: Config) -> Config:
-    """Read a file for a running server. Raises ConfigError, RestartRequired."""
-    loaded = load(path)
+    """Read a file for a running server. Raises ConfigError, RestartRequired.
+
+    It may give access to nobody: who loses it last has lost it, too.
+    """
+    loaded = load(path, needs_readers=False)
+    if not loaded.readers:
+        log.warning("%s: no recipient can read, and the server would not start", path)
     changed = changed_fixed_keys(running, loaded)
     if changed:
         raise RestartRequired(f"{', '.join(changed)}: a change of this needs a restart")

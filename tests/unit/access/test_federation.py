@@ -39,6 +39,9 @@ def refusal(table: PolicyTable, claims: dict[str, Any]) -> TokenRefused:
         (policy(scp="read"), {"scp": "openid read"}),
         (policy(scope="read"), {"scope": ["openid", "read"]}),
         (policy(tid="t1", scp="read"), {"tid": "t1", "scp": "read"}),
+        (policy("email", "a@b"), {"email": "a@b"}),
+        (policy("email", "a@b"), {"email": "a@b", "email_verified": True}),
+        (policy(email="a@b"), {"email": "a@b", "email_verified": "true"}),
     ],
 )
 def test_a_policy_accepts_its_claims(found: FederationPolicy, claims: dict[str, Any]) -> None:
@@ -66,6 +69,9 @@ def test_a_policy_accepts_its_claims(found: FederationPolicy, claims: dict[str, 
         (policy(tid="t1"), {}, "subject"),
         (policy(tid="t1"), {"tid": ["t1"]}, "subject"),
         (policy(scp="read"), {"scp": "reader"}, "subject"),
+        (policy("email", "a@b"), {"email": "a@b", "email_verified": False}, "subject"),
+        (policy("email", "a@b"), {"email": "a@b", "email_verified": None}, "subject"),
+        (policy(email="a@b"), {"email": "a@b", "email_verified": "false"}, "subject"),
     ],
 )
 def test_other_claims_are_refused(found: FederationPolicy, claims: dict[str, Any], reason: str) -> None:

@@ -21,6 +21,16 @@ def reload(gateway, **section):
     assert (status, b'"reloaded":true' in body) == (200, True)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_last_recipient_that_is_removed_has_no_access(tmp_path, workers):
+    gateway = Gateway(tmp_path)
+    with gateway.running(workers=workers):
+        assert gateway.shares()[0] == 200
+        reload(gateway, recipients=[])
+        gateway.until(lambda: gateway.shares()[0] == 401)
+        gateway.until(lambda: "no recipient can read" in gateway.log())
+
+
 def test_idle_connections_end_after_the_reloaded_timeout(tmp_path):
     gateway = Gateway(tmp_path, limits={"idleConnectionSeconds": 60})
     with gateway.running():
