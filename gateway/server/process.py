@@ -176,9 +176,9 @@ class ServerProcess:
         count_log_lines = log_counter(self.metrics, log_lines) if log_lines else lambda: None
 
         count_cache_files = events_counter(self.metrics.cache_files, cache_directory_counts)
-        breakers = LatestValues(self.metrics.storage_open)
+        breakers = LatestValues(self.metrics.storage_open, ended=0)
         expiries = LatestValues(self.metrics.credentials_expiry)
-        key_ages = LatestValues(self.metrics.jwks_age)
+        key_ages = LatestValues(self.metrics.jwks_age, ended=0)
 
         def probe() -> None:
             count_audit()

@@ -16,14 +16,20 @@ NO_VALUE = float("nan")
 class LatestValues:
     """Sets a gauge to the values that there are, and to none for the labels that had one before."""
 
-    def __init__(self, gauge: Gauge) -> None:
+    def __init__(self, gauge: Gauge, *, ended: float = NO_VALUE) -> None:
+        """`ended` is the value of what has ended.
+
+        Of a gauge that shows the maximum of all workers it is a number: nothing is greater than NO_VALUE, so
+        that would hide the values of other workers.
+        """
         self._gauge = gauge
+        self._ended = ended
         self._labels: set[str] = set()
 
     def set(self, values: Mapping[str, float]) -> None:
         """Replace all values, by label."""
         for label in self._labels - values.keys():
-            self._gauge.labels(label).set(NO_VALUE)
+            self._gauge.labels(label).set(self._ended)
         for label, value in values.items():
             self._gauge.labels(label).set(value)
         self._labels = set(values)

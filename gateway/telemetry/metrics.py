@@ -208,7 +208,7 @@ class Metrics:
             "storage_credentials_expire_timestamp_seconds",
             "End of the storage's credentials.",
             "storage",
-            mode="mostrecent",
+            mode="livemostrecent",
         )
         self.loop_lag = self._histogram(
             "event_loop_lag_seconds", "Delay of the event loop.", buckets=_LAG_SECONDS

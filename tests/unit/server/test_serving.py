@@ -394,4 +394,4 @@ def test_a_storage_that_a_reload_removes_raises_no_alert(tmp_path, workers):
         gateway.settings["shares"][0]["schemas"] = []
         gateway.settings["gateway"]["storages"] = []
         gateway.write()
-        gateway.until(lambda: values() == ["NaN", "NaN"])
+        gateway.until(lambda: values() == ["0.0", "NaN"])

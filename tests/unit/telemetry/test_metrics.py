@@ -103,12 +103,18 @@ def test_names_and_help_follow_the_rules_of_prometheus():
 
 WORKER = """
 import sys
+from gateway.telemetry.latest_values import LatestValues
 from gateway.telemetry.metrics import Metrics
 metrics = Metrics()
 metrics.requests.labels("query", "200").inc(3)
 metrics.streams.set(2)
 metrics.audit_healthy.set(int(sys.argv[1]))
 metrics.request_seconds.labels("query").observe(0.02)
+breakers = LatestValues(metrics.storage_open, ended=0)
+breakers.set({"of 0": 1, "of 1": 1})
+breakers.set({f"of {sys.argv[1]}": 1})
+expiries = LatestValues(metrics.credentials_expiry)
+expiries.set({f"of {sys.argv[1]}": 5})
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -144,12 +150,19 @@ def test_workers_are_summed_and_a_dead_ones_gauges_leave_the_sum(tmp_path):
         assert page["delta_gateway_audit_healthy", ()] == 0
         assert page["delta_gateway_request_seconds_count", (("route", "query"),)] == 2
         assert page["delta_gateway_workers", ()] == 0
+        # What has ended in one worker does not hide what there is in another.
+        breakers = [page["delta_gateway_storage_breaker_open", (("storage", f"of {n}"),)] for n in (0, 1)]
+        assert breakers == [1, 1]
+        expiry = "delta_gateway_storage_credentials_expire_timestamp_seconds"
+        assert {page[expiry, (("storage", f"of {n}"),)] for n in (0, 1)} == {5}
         workers[1].kill()
         workers[1].wait()
         forget_worker(tmp_path, workers[1].pid)
         page = samples(workers_page(tmp_path, SupervisorMetrics()))
         assert page[requests] == 6
         assert page["delta_gateway_streams", ()] == 2
+        assert page[expiry, (("storage", "of 1"),)] == 5
+        assert (expiry, (("storage", "of 0"),)) not in page
     finally:
         for worker in workers:
             worker.kill()
