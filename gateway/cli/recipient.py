@@ -442,7 +442,13 @@ def _revoke(database: RecipientDatabase, config: Config, arguments: argparse.Nam
     if arguments.shares and (record := revoke_of_parts(database, config, arguments)) is not None:
         _print(record)
         return
-    _print(database.revoke(arguments.name, shares=arguments.shares))
+    record = database.revoke(arguments.name, shares=arguments.shares)
+    _print(record)
+    if record.policies and not arguments.shares:
+        sys.stderr.write(
+            "delta-gateway recipient: warning: tokens of an identity provider are accepted on by the policies "
+            "of the recipient; `recipient policy remove` ends them\n"
+        )
 
 
 def _grant(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:

@@ -528,6 +528,9 @@ def test_a_recipient_of_an_identity_provider_gets_a_profile_to_complete(run, con
     assert f"tokens: none alive; {text}" in run("list")[1]
     assert run("policy", "add", "acme", *POLICY, "--policy", "second")[0] == 0
     assert run("policy", "list", "acme")[1].count("acme: policy ") == 2
+    code, _, err = run("revoke", "acme")
+    assert (code, "accepted on by the policies of the recipient" in err) == (0, True)
+    assert run("revoke", "acme", "--share", "sales")[2] == ""
     assert "second" in run("policy", "remove", "acme")[1]
     assert run("policy", "remove", "acme", "--policy", "second")[1] == "acme has no policy\n"
 

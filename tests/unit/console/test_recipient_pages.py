@@ -17,6 +17,7 @@ from support.sign_in_provider import OPERATOR_TOKEN, VIEWER_TOKEN, ConsoleClient
 
 from gateway.access.audited_database import open_database
 from gateway.access.authentication import token_hash
+from gateway.access.federation import FederationPolicy
 from gateway.access.grants import Grant
 from gateway.access.recipient_records import RecipientRecord
 from gateway.access.recipient_store import RecipientDatabase
@@ -183,6 +184,20 @@ async def test_the_history_names_who_granted_a_part(
     (change,) = [one for one in database.history("acme") if one.action == "updateSharePermissions"]
     assert change.actor == "console:operator:127.0.0.1"
     assert change.detail["granted"] == "sales.eu"
+
+
+async def test_the_end_of_tokens_is_said_to_end_no_policy(
+    console: ConsoleClient, database: RecipientDatabase
+) -> None:
+    ended, accepted = "Every request of this recipient is refused", "are accepted on, by its policies"
+    page = await (await console.get("/console/recipients/acme")).text()
+    assert (ended in page, accepted in page) == (True, False)
+    policy = FederationPolicy("https://idp.example.com", "sub", "s", frozenset({"a"}))
+    database.add_policy("acme", "default", policy, allow_absent=True)
+    page = await (await console.get("/console/recipients/acme")).text()
+    assert (ended in page, accepted in page) == (False, True)
+    await sent(console, "revoke")
+    assert [stored.name for stored in record(database).policies] == ["default"]
 
 
 async def test_a_viewer_sees_grants_and_properties_and_changes_none(
