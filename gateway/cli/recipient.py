@@ -446,8 +446,8 @@ def _revoke(database: RecipientDatabase, config: Config, arguments: argparse.Nam
     _print(record)
     if record.policies and not arguments.shares:
         sys.stderr.write(
-            "delta-gateway recipient: warning: tokens of an identity provider are accepted on by the policies "
-            "of the recipient; `recipient policy remove` ends them\n"
+            "delta-gateway recipient: warning: tokens of an identity provider are accepted on by the "
+            "policies of the recipient; `recipient policy remove` ends them\n"
         )
 
 
