@@ -31,6 +31,7 @@ use state::{Entry, Item, Retained, Slot, State, keep_within_budget};
 
 use crate::lock::lock;
 use crate::pool;
+use crate::predicate::StatsBudget;
 
 /// Default budget of a process.
 pub const DEFAULT_CACHE_BYTES: usize = 512 << 20;
@@ -46,6 +47,9 @@ const COUNTED_MISSES: usize = 4096;
 pub struct ColumnCache {
     state: Mutex<State>,
     disk: RwLock<Option<Arc<DiskCache>>>,
+    /// Typed statistics count as a part of their columns once a scan has ended. Until then, and where the columns have
+    /// left and a scan still has them, only this bounds them.
+    stats_budget: Arc<StatsBudget>,
 }
 
 impl ColumnCache {
@@ -53,7 +57,12 @@ impl ColumnCache {
     #[must_use]
     pub fn new(budget_bytes: usize) -> Self {
         let state = Mutex::new(State { budget_bytes, ..State::default() });
-        Self { state, disk: RwLock::default() }
+        Self { state, disk: RwLock::default(), stats_budget: Arc::new(StatsBudget::new(budget_bytes)) }
+    }
+
+    /// The bytes that typed statistics may have.
+    pub(crate) fn stats_budget(&self) -> &Arc<StatsBudget> {
+        &self.stats_budget
     }
 
     /// Keeps columns in files from now on. Without `disk`, in memory.
@@ -97,7 +106,7 @@ impl ColumnCache {
 
     fn open_file(&self, key: &ColumnsKey) -> Option<Arc<CachedColumns>> {
         let disk = self.disk()?;
-        let columns = Arc::new(pool::block_in_place(|| disk.find(key))?);
+        let columns = Arc::new(pool::block_in_place(|| disk.find(key, &self.stats_budget))?);
         let bytes = columns.bytes();
         let mut state = self.lock();
         if !state.slots.contains_key(key) && bytes <= state.budget_bytes {
@@ -216,13 +225,20 @@ impl ColumnCache {
     }
 
     /// Updates the size of columns by the statistics and ids built since, and evicts entries to stay within the
-    /// budget. Columns that exceed the whole budget are evicted alone and not built again.
+    /// budget. Columns that exceed the whole budget lose their statistics; if that is not enough, they are evicted alone
+    /// and not built again.
     pub fn update_size(&self, key: &ColumnsKey) {
-        let columns = match self.lock().slots.get(key) {
-            Some(Slot::Ready { columns, .. }) => Arc::clone(columns),
+        let state = self.lock();
+        let (columns, budget_bytes) = match state.slots.get(key) {
+            Some(Slot::Ready { columns, .. }) => (Arc::clone(columns), state.budget_bytes),
             _ => return,
         };
-        let counted = columns.bytes();
+        drop(state);
+        let mut counted = columns.bytes();
+        if counted > budget_bytes {
+            columns.clear_stats();
+            counted = columns.bytes();
+        }
         let mut state = self.lock();
         state.resize(key, &columns, counted);
         let too_large = state.remove_too_large(key);
@@ -313,6 +329,7 @@ impl ColumnCache {
 
     /// Changes the budget.
     pub fn set_budget(&self, budget_bytes: usize) {
+        self.stats_budget.set(budget_bytes);
         let mut state = self.lock();
         state.set_budget(budget_bytes);
         keep_within_budget(state);

@@ -45,7 +45,7 @@ mod values;
 pub use eval::PartitionVerdicts;
 pub use limit::Limit;
 pub use rule::{BoundRule, Rule, RuleKey, RuleVerdicts};
-pub use stats::StatsCache;
+pub use stats::{StatsBudget, StatsCache};
 
 use sha2::{Digest, Sha256};
 

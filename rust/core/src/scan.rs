@@ -310,7 +310,7 @@ impl Scan {
                 let limit_left = self.limit.records_left();
                 self.outcome.next_cursor = Some(Cursor { source, row, limit_left }.to_text());
             }
-            self.stage = Stage::End;
+            self.end();
         }
         Ok(rows)
     }
@@ -323,7 +323,7 @@ impl Scan {
             self.outcome.considered = files;
             self.outcome.pruned_by_limit += files.saturating_sub(self.counts.considered);
         }
-        self.stage = Stage::End;
+        self.end();
         Ok(())
     }
 

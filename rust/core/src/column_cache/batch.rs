@@ -9,7 +9,7 @@ use super::columns_file::{Invalid, MappedFile};
 use crate::actions::{DeletionVectorDescriptor, FileBatch, RowIndices, SourceId, Totals};
 use crate::file_id::{FileIds, IdScheme};
 use crate::lock::lock;
-use crate::predicate::StatsCache;
+use crate::predicate::{StatsBudget, StatsCache};
 use crate::replay::ReplaySet;
 
 /// A batch of files with values derived by scans.
@@ -43,26 +43,31 @@ struct Tombstones {
 }
 
 impl CachedBatch {
-    /// Creates a cached batch: typed statistics and ids are computed once.
+    /// Creates a cached batch: ids are computed once, and typed statistics within their budget.
     #[must_use]
-    pub fn cached(files: Arc<FileBatch>) -> Self {
+    pub fn cached(files: Arc<FileBatch>, stats: &Arc<StatsBudget>) -> Self {
         Self {
             file_bytes: files.memory_bytes(),
             files,
-            stats: StatsCache::cached(),
+            stats: StatsCache::cached_within(stats),
             ids: Some(Ids::default()),
             tombstones: Mutex::default(),
         }
     }
 
     /// Creates a cached batch whose columns are in a mapped file.
-    fn mapped(files: FileBatch, [parquet, delta]: [FileIds; 2], own_bytes: usize) -> Self {
+    fn mapped(
+        files: FileBatch,
+        [parquet, delta]: [FileIds; 2],
+        own_bytes: usize,
+        stats: &Arc<StatsBudget>,
+    ) -> Self {
         let ids = Ids { parquet: OnceLock::from(parquet), delta: OnceLock::from(delta), are_mapped: true };
         let files = Arc::new(files);
         Self {
             file_bytes: own_bytes,
             files,
-            stats: StatsCache::cached(),
+            stats: StatsCache::cached_within(stats),
             ids: Some(ids),
             tombstones: Mutex::default(),
         }
@@ -145,6 +150,7 @@ enum Content {
         file: MappedFile,
         /// The verified batches.
         batches: Vec<OnceLock<Arc<CachedBatch>>>,
+        stats: Arc<StatsBudget>,
         touched_at: Mutex<Instant>,
     },
 }
@@ -158,9 +164,9 @@ impl CachedColumns {
         Self(Content::Memory { batches, dictionary_bytes })
     }
 
-    pub(super) fn mapped(file: MappedFile) -> Self {
+    pub(super) fn mapped(file: MappedFile, stats: Arc<StatsBudget>) -> Self {
         let batches = (0..file.batches()).map(|_| OnceLock::new()).collect();
-        Self(Content::Mapped { file, batches, touched_at: Mutex::new(Instant::now()) })
+        Self(Content::Mapped { file, batches, stats, touched_at: Mutex::new(Instant::now()) })
     }
 
     pub(super) fn is_mapped(&self) -> bool {
@@ -194,13 +200,13 @@ impl CachedColumns {
     pub fn batch(&self, index: usize) -> Result<Option<Arc<CachedBatch>>, DamagedBatch> {
         match &self.0 {
             Content::Memory { batches, .. } => Ok(batches.get(index).map(Arc::clone)),
-            Content::Mapped { file, batches, .. } => {
+            Content::Mapped { file, batches, stats, .. } => {
                 let Some(known) = batches.get(index) else { return Ok(None) };
                 if let Some(batch) = known.get() {
                     return Ok(Some(Arc::clone(batch)));
                 }
                 let read = file.batch(index).map_err(|Invalid| DamagedBatch)?;
-                let batch = Arc::new(CachedBatch::mapped(read.files, read.ids, read.own_bytes));
+                let batch = Arc::new(CachedBatch::mapped(read.files, read.ids, read.own_bytes, stats));
                 Ok(Some(Arc::clone(known.get_or_init(|| batch))))
             }
         }
@@ -277,6 +283,16 @@ impl CachedColumns {
         match &self.0 {
             Content::Memory { batches, .. } => batches.iter().map(|batch| batch.files.len() as u64).sum(),
             Content::Mapped { file, .. } => file.totals().files,
+        }
+    }
+
+    /// Drops the typed statistics of all batches.
+    pub(super) fn clear_stats(&self) {
+        match &self.0 {
+            Content::Memory { batches, .. } => batches.iter().for_each(|batch| batch.stats.clear()),
+            Content::Mapped { batches, .. } => {
+                batches.iter().filter_map(OnceLock::get).for_each(|batch| batch.stats.clear());
+            }
         }
     }
 

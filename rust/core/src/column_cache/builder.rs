@@ -66,6 +66,12 @@ impl ColumnsBuilder {
         }
     }
 
+    /// Creates a batch of the columns.
+    #[must_use]
+    pub fn batch(&self, files: Arc<FileBatch>) -> CachedBatch {
+        CachedBatch::cached(files, self.cache.stats_budget())
+    }
+
     /// Adds the next batch. With `waits`, waits for a writer that is behind.
     ///
     /// In memory, other entries are evicted only for columns that are expected to fit as a whole, by the size of the

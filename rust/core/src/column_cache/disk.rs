@@ -22,6 +22,7 @@ use super::batch::{CachedBatch, CachedColumns};
 use super::columns_file::{MappedFile, OpenError};
 use super::{ColumnCache, ColumnsKey};
 use crate::lock::lock;
+use crate::predicate::StatsBudget;
 use crate::{Error, Result, pool};
 
 /// Maximum bytes of batches that wait to be written.
@@ -194,8 +195,8 @@ impl DiskCache {
     }
 
     /// Opens the file of a key, if there is a valid one.
-    pub(super) fn find(&self, key: &ColumnsKey) -> Option<CachedColumns> {
-        self.shared.find(key)
+    pub(super) fn find(&self, key: &ColumnsKey, stats: &Arc<StatsBudget>) -> Option<CachedColumns> {
+        self.shared.find(key, stats)
     }
 
     /// Begins the file of a key, for about `files` files.
@@ -228,7 +229,7 @@ impl DiskCache {
 
     /// Marks the file of a key as used, later.
     pub(super) fn touch(&self, cache: &Arc<ColumnCache>, key: &ColumnsKey) {
-        self.shared.add(Job::Touch { cache: Arc::downgrade(cache), key: *key }, 0);
+        let _ = self.shared.add(Job::Touch { cache: Arc::downgrade(cache), key: *key }, 0);
     }
 
     /// Whether a file that was last marked at `touched_at` is to be marked again.
@@ -273,15 +274,16 @@ impl DiskBuild {
         }
         drop(queue);
         let (file, batch) = (Arc::clone(&self.file), Arc::clone(batch));
-        self.shared.add(Job::Batch { file, batch, bytes }, bytes);
-        Queued::Yes
+        if self.shared.add(Job::Batch { file, batch, bytes }, bytes) { Queued::Yes } else { Queued::Failed }
     }
 
     /// Completes the file after the batches that are queued, and then lets `cache` use it.
     pub(super) fn finish(mut self, cache: &Arc<ColumnCache>, key: &ColumnsKey) {
-        self.is_finished = true;
-        let (file, cache) = (Arc::clone(&self.file), Arc::downgrade(cache));
-        self.shared.add(Job::Finish { file, cache, key: *key }, 0);
+        let job = Job::Finish { file: Arc::clone(&self.file), cache: Arc::downgrade(cache), key: *key };
+        self.is_finished = self.shared.add(job, 0);
+        if !self.is_finished {
+            cache.end_disk_build(key, None);
+        }
     }
 }
 
@@ -298,12 +300,17 @@ impl Shared {
         lock(&self.queue)
     }
 
-    fn add(&self, job: Job, bytes: usize) {
+    /// Returns false if the writer has ended, or is about to.
+    fn add(&self, job: Job, bytes: usize) -> bool {
         let mut queue = self.lock();
+        if queue.is_closed {
+            return false;
+        }
         queue.bytes += bytes;
         queue.jobs.push_back(job);
         drop(queue);
         self.added.notify_one();
+        true
     }
 
     fn work(&self) {
@@ -345,12 +352,13 @@ impl Shared {
                 }
             }
             Job::Finish { file, cache, key } => {
+                let cache = cache.upgrade();
                 let written = lock(&file.writer).take().map(FileWriter::finish);
                 let columns = match written {
                     Some(Ok(evicted)) => {
                         self.counters.written.fetch_add(1, Ordering::Relaxed);
                         self.counters.evicted.fetch_add(evicted, Ordering::Relaxed);
-                        self.open(&key)
+                        cache.as_ref().and_then(|cache| self.open(&key, cache.stats_budget()))
                     }
                     Some(Err(failure)) => {
                         self.count_failure(&key.digest, &failure);
@@ -358,7 +366,7 @@ impl Shared {
                     }
                     None => None,
                 };
-                if let Some(cache) = cache.upgrade() {
+                if let Some(cache) = cache {
                     cache.end_disk_build(&key, columns);
                 }
             }
@@ -373,8 +381,8 @@ impl Shared {
         }
     }
 
-    fn find(&self, key: &ColumnsKey) -> Option<CachedColumns> {
-        let found = self.open(key);
+    fn find(&self, key: &ColumnsKey, stats: &Arc<StatsBudget>) -> Option<CachedColumns> {
+        let found = self.open(key, stats);
         if found.is_some() {
             self.counters.hits.fetch_add(1, Ordering::Relaxed);
             self.directory.touch(&key.file_name());
@@ -382,7 +390,7 @@ impl Shared {
         found
     }
 
-    fn open(&self, key: &ColumnsKey) -> Option<CachedColumns> {
+    fn open(&self, key: &ColumnsKey, stats: &Arc<StatsBudget>) -> Option<CachedColumns> {
         let opened = match self.directory.open_finished(&key.file_name()) {
             Ok(file) => MappedFile::open(&file, &key.digest),
             Err(error) if directory::is_foreign(&error) => Err(OpenError::Invalid),
@@ -390,7 +398,7 @@ impl Shared {
             Err(_) => Err(OpenError::Unreadable),
         };
         match opened {
-            Ok(mapped) => Some(CachedColumns::mapped(mapped)),
+            Ok(mapped) => Some(CachedColumns::mapped(mapped, Arc::clone(stats))),
             Err(OpenError::Invalid) => {
                 self.discard(key);
                 None

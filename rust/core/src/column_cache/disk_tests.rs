@@ -45,7 +45,7 @@ fn batches(files: usize) -> Vec<Arc<CachedBatch>> {
     let cached = batches.map(|batch| {
         let mut batch = batch.unwrap();
         batch.prepare_for_cache();
-        Arc::new(CachedBatch::cached(Arc::new(batch)))
+        Arc::new(CachedBatch::cached(Arc::new(batch), &Arc::new(StatsBudget::new(usize::MAX))))
     });
     cached.collect()
 }
@@ -376,6 +376,20 @@ fn a_build_that_is_dropped_leaves_no_file() {
     disk.cache.disk().unwrap().wait_until_written();
     assert_eq!(disk.names(), ["lock"]);
     assert!(disk.cache.claim_build(&key(1), None).is_some());
+}
+
+#[test]
+fn columns_are_built_again_after_their_directory_was_left_during_a_build() {
+    let disk = Disk::new(1 << 30);
+    let mut builder = disk.cache.claim_build(&key(1), None).unwrap();
+    // They are in the file only.
+    disk.cache.set_budget(1);
+    assert!(batches(40).iter().all(|batch| builder.push(batch, true) == Pushed::Yes));
+    disk.cache.set_disk(None);
+    builder.finish();
+    disk.cache.set_budget(1 << 30);
+    assert!(disk.cache.claim_build(&key(1), None).is_some());
+    assert_eq!(disk.names(), ["lock"]);
 }
 
 #[test]

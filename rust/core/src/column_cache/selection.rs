@@ -77,7 +77,7 @@ impl SelectionBuilder {
             .into_iter()
             .map(|mut files| {
                 files.partitions.dictionary = Arc::clone(&dictionary);
-                Arc::new(CachedBatch::cached(Arc::new(files)))
+                Arc::new(CachedBatch::cached(Arc::new(files), self.cache.stats_budget()))
             })
             .collect();
         let tuple_bytes: usize = dictionary.iter().map(|tuple| tuple.memory_bytes()).sum();

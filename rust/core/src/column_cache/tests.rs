@@ -2,6 +2,7 @@ use super::*;
 use crate::actions::testing::files_named;
 use crate::actions::{FileBatch, Metadata};
 use crate::file_id::{FileIds, IdScheme};
+use crate::predicate::{Hints, PartitionVerdicts, Predicate, PruneCounts};
 use crate::replay::ReplaySet;
 use crate::schema::COLUMN_MAPPING_MODE;
 
@@ -13,9 +14,13 @@ fn pushed(builder: &mut ColumnsBuilder, batch: &Arc<CachedBatch>) -> bool {
     builder.push(batch, false) == Pushed::Yes
 }
 
+fn unlimited() -> Arc<StatsBudget> {
+    Arc::new(StatsBudget::new(usize::MAX))
+}
+
 fn batch(files: usize) -> Arc<CachedBatch> {
     let paths: Vec<String> = (0..files).map(|number| format!("part-{number:032}.parquet")).collect();
-    Arc::new(CachedBatch::cached(Arc::new(files_named(&paths))))
+    Arc::new(CachedBatch::cached(Arc::new(files_named(&paths)), &unlimited()))
 }
 
 /// Returns the size of the columns of a thousand files.
@@ -229,7 +234,7 @@ fn partition_values_that_batches_share_count_once() {
             column.push(&[Some(value)]);
         }
         let partitions = column.finish();
-        Arc::new(CachedBatch::cached(Arc::new(FileBatch { partitions, ..files_named(values) })))
+        Arc::new(CachedBatch::cached(Arc::new(FileBatch { partitions, ..files_named(values) }), &unlimited()))
     };
     let values: Vec<String> = (0..50).map(|value| format!("{value:0100}")).collect();
     let batches = [with_values(&values[..20]), with_values(&values), with_values(&values[..10])];
@@ -257,7 +262,7 @@ fn counting_again_reads_no_deletion_vector_and_no_text() {
     let files = FileBatch { deletion_vector: vectors, ..files_named(&paths) };
     let bytes = files.memory_bytes();
     assert!(bytes > 1000 * 100);
-    let batch = CachedBatch::cached(Arc::new(files));
+    let batch = CachedBatch::cached(Arc::new(files), &unlimited());
     assert_eq!((batch.file_bytes, batch.bytes()), (bytes, bytes));
 }
 
@@ -437,6 +442,47 @@ fn room_for_a_batch_costs_the_same_beside_many_selections() {
     let least = |kept| (0..3).map(|_| pushes(kept)).min().unwrap();
     let (few, many) = (least(100), least(10_000));
     assert!(many < few * 20, "{few:?} {many:?}");
+}
+
+#[test]
+fn statistics_for_a_predicate_on_many_columns_stay_within_the_budget_and_leave_the_columns() {
+    const COLUMNS: usize = 300;
+    let field = |number| format!(r#"{{"name":"c{number}","type":"long","nullable":true,"metadata":{{}}}}"#);
+    let fields: Vec<_> = (0..COLUMNS).map(field).collect();
+    let schema_string = format!(r#"{{"type":"struct","fields":[{}]}}"#, fields.join(","));
+    let metadata = Metadata { schema_string: Some(schema_string), ..Metadata::default() };
+    let sql = (0..COLUMNS).map(|number| format!("c{number} = 1")).collect();
+    let (wide, problems) = Predicate::of_table(&metadata, &Hints { sql, json: None });
+    assert_eq!(problems, []);
+    let budget = 4 * thousand_bytes();
+    let cache = Arc::new(ColumnCache::new(budget));
+    for table in 1..3 {
+        let mut builder = cache.claim_build(&key(table), Some(1000)).unwrap();
+        let files = builder.batch(Arc::clone(&batch(1000).files));
+        assert!(pushed(&mut builder, &Arc::new(files)));
+        builder.finish();
+        let columns = cache.get(&key(table)).unwrap();
+        let batch = columns.batch(0).unwrap().unwrap();
+        let select = |predicate: &Predicate, rows: Vec<u32>| {
+            let (mut verdicts, mut counts) = (PartitionVerdicts::default(), PruneCounts::default());
+            predicate.select(&batch.files, &batch.stats, rows, &mut verdicts, &mut counts).len()
+        };
+        assert_eq!(select(&wide, (0..1000).collect()), 1000);
+        assert!(!wide.prepare(&batch.files, &batch.stats));
+        assert!(batch.stats.memory_bytes() <= budget, "{}", batch.stats.memory_bytes());
+        // Some columns fit alone, and with those of the batch exceed the budget.
+        for number in 0..COLUMNS {
+            let sql = vec![format!("c{number} = 1")];
+            let (one, _) = Predicate::of_table(&metadata, &Hints { sql, json: None });
+            assert_eq!(select(&one, (0..1000).collect()), 1000);
+        }
+        assert!((1..=budget).contains(&batch.stats.memory_bytes()));
+        assert_eq!(batch.stats.memory_bytes(), cache.stats_budget().used());
+        cache.update_size(&key(table));
+        assert!(cache.has(&key(table)) && cache.used_bytes() <= budget);
+    }
+    cache.shrink(0);
+    assert_eq!(cache.stats_budget().used(), 0);
 }
 
 #[test]

@@ -61,6 +61,9 @@ impl PartitionVerdicts {
     }
 }
 
+/// Maximum number of bounds that are read at a time, of a predicate on many columns.
+const BOUNDS_AT_ONCE: usize = 1 << 18;
+
 /// Returns a verdict for each of `rows`.
 pub(crate) fn verdicts(
     plan: &Plan,
@@ -72,13 +75,20 @@ pub(crate) fn verdicts(
 ) -> Vec<u8> {
     let requested = plan.stats_columns();
     let wanted: Vec<&BoundColumn> = requested.iter().map(|&index| &columns[index]).collect();
-    let loaded = stats.columns(batch, &wanted, rows);
-    Evaluation { requested, loaded, columns, batch, rows, partitions }.node(&plan.root)
+    let evaluate = |loaded: &Columns, rows: &[u32]| {
+        Evaluation { requested: &requested, loaded, columns, batch, rows, partitions }.node(&plan.root)
+    };
+    if let Some(kept) = stats.columns(batch, &wanted, rows) {
+        return evaluate(&kept, rows);
+    }
+    let files_at_once = (BOUNDS_AT_ONCE / wanted.len().max(1)).max(1);
+    let pieces = rows.chunks(files_at_once);
+    pieces.flat_map(|rows| evaluate(&Columns::of_rows(batch, &wanted, rows), rows)).collect()
 }
 
 struct Evaluation<'a> {
-    requested: Vec<usize>,
-    loaded: Columns,
+    requested: &'a [usize],
+    loaded: &'a Columns,
     columns: &'a [BoundColumn],
     batch: &'a FileBatch,
     rows: &'a [u32],

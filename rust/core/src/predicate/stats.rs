@@ -7,6 +7,7 @@
 mod extract;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use self::extract::{ColumnStats, Extractor, FileStats};
@@ -29,13 +30,54 @@ const UNESCAPED_FILES: usize = 256;
 /// Delta's writers truncate strings to this length; longer ones may be prefixes.
 const TRUNCATED_BYTES: usize = 32;
 
+/// What a cached column costs beside its bounds: its path as a key, and its place.
+const ENTRY_BYTES: usize = 256;
+
+/// The bytes that the typed statistics of all cached batches may have together. A predicate has up to a thousand columns,
+/// each of them larger than what the log has of it.
+#[derive(Debug)]
+pub struct StatsBudget {
+    most: AtomicUsize,
+    used: AtomicUsize,
+}
+
+impl StatsBudget {
+    /// Creates a budget of at most `most` bytes.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { most: AtomicUsize::new(most), used: AtomicUsize::new(0) }
+    }
+
+    /// Changes the budget. What exceeds it stays until its batch is freed.
+    pub fn set(&self, most: usize) {
+        self.most.store(most, Ordering::Relaxed);
+    }
+
+    /// The bytes in use.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let most = self.most.load(Ordering::Relaxed);
+        let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= most);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
 /// The typed statistics of one batch, cached with it or for one pass.
 ///
 /// Usable by several predicates at once; two that need a column for the first time at the same time may both build
 /// it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct StatsCache {
     kept: Option<RwLock<Kept>>,
+    budget: Arc<StatsBudget>,
 }
 
 #[derive(Debug, Default)]
@@ -49,13 +91,26 @@ impl StatsCache {
     /// Creates a cache for a cached batch: each column is built once.
     #[must_use]
     pub fn cached() -> Self {
-        Self { kept: Some(RwLock::default()) }
+        Self::cached_within(&Arc::new(StatsBudget::new(usize::MAX)))
+    }
+
+    /// As [`Self::cached`], for columns within a budget. Others are read at each evaluation.
+    #[must_use]
+    pub fn cached_within(budget: &Arc<StatsBudget>) -> Self {
+        Self { kept: Some(RwLock::default()), budget: Arc::clone(budget) }
     }
 
     /// Creates a cache for a transient batch: reads only evaluated files and stores nothing.
     #[must_use]
     pub fn transient() -> Self {
-        Self { kept: None }
+        Self { kept: None, budget: Arc::new(StatsBudget::new(0)) }
+    }
+
+    /// Drops the cached columns.
+    pub fn clear(&self) {
+        let Some(kept) = &self.kept else { return };
+        let cleared = std::mem::take(&mut *kept.write().unwrap_or_else(PoisonError::into_inner));
+        self.budget.give_back(cleared.bytes);
     }
 
     /// Returns the memory of the cached columns in bytes.
@@ -70,17 +125,21 @@ impl StatsCache {
         if let Some(records) = &kept.read().unwrap_or_else(PoisonError::into_inner).records {
             return Records::All(Arc::clone(records));
         }
-        if !is_worth_keeping(batch, rows) {
+        let bytes = batch.len() * size_of::<i64>();
+        if !is_worth_keeping(batch, rows) || !self.budget.take(bytes) {
             return Records::Of(read_records(batch, rows));
         }
         let records: Arc<[i64]> = read_records(batch, &every_row(batch)).into();
         let mut kept = kept.write().unwrap_or_else(PoisonError::into_inner);
-        kept.bytes += size_of_val(&*records);
-        kept.records = Some(Arc::clone(&records));
+        if kept.records.replace(Arc::clone(&records)).is_some() {
+            self.budget.give_back(bytes);
+        } else {
+            kept.bytes += bytes;
+        }
         Records::All(records)
     }
 
-    /// Builds the missing columns of `wanted`; returns false if none is missing.
+    /// Builds the missing columns of `wanted`; returns false if none is missing, or if they do not fit.
     pub(crate) fn prepare(&self, batch: &FileBatch, wanted: &[&BoundColumn]) -> bool {
         let is_there = |kept: &RwLock<Kept>| {
             let kept = kept.read().unwrap_or_else(PoisonError::into_inner);
@@ -89,13 +148,17 @@ impl StatsCache {
         if self.kept.as_ref().is_none_or(is_there) {
             return false;
         }
-        self.columns(batch, wanted, &every_row(batch));
-        true
+        self.columns(batch, wanted, &every_row(batch)).is_some()
     }
 
-    /// Returns the columns `wanted`, of all files or of `rows` only.
-    pub(crate) fn columns(&self, batch: &FileBatch, wanted: &[&BoundColumn], rows: &[u32]) -> Columns {
-        let Some(kept) = &self.kept else { return Columns::of_rows(build(batch, wanted, rows)) };
+    /// Returns the columns `wanted` of all files, or `None` if they are not worth keeping for `rows`, or do not fit.
+    pub(crate) fn columns(
+        &self,
+        batch: &FileBatch,
+        wanted: &[&BoundColumn],
+        rows: &[u32],
+    ) -> Option<Columns> {
+        let kept = self.kept.as_ref()?;
         let found = {
             let kept = kept.read().unwrap_or_else(PoisonError::into_inner);
             wanted.iter().map(|column| kept.columns.get(&key(column)).map(Arc::clone)).collect::<Vec<_>>()
@@ -107,26 +170,67 @@ impl StatsCache {
             .map(|(column, _)| *column)
             .collect();
         if !missing.is_empty() && !is_worth_keeping(batch, rows) {
-            return Columns::of_rows(build(batch, wanted, rows));
+            return None;
         }
-        let mut built = build(batch, &missing, &every_row(batch)).into_iter();
+        let mut built = self.build_within(batch, &missing)?.into_iter();
         let mut columns = Vec::with_capacity(wanted.len());
         for (column, found) in wanted.iter().zip(found) {
-            match found
-                .or_else(|| built.next().inspect(|column_stats| kept_insert(kept, column, column_stats)))
-            {
-                Some(found) => columns.push(found),
-                None => return Columns::of_rows(build(batch, wanted, rows)),
-            }
+            columns.push(found.or_else(|| {
+                let (stats, is_counted) = built.next()?;
+                if is_counted {
+                    self.keep(kept, column, &stats);
+                }
+                Some(stats)
+            })?);
         }
-        Columns { columns, of_all: true }
+        Some(Columns { columns, of_all: true })
+    }
+
+    /// Builds columns of all files if they fit, and returns each with whether its bytes are counted.
+    fn build_within(
+        &self,
+        batch: &FileBatch,
+        missing: &[&BoundColumn],
+    ) -> Option<Vec<(Arc<StatsColumn>, bool)>> {
+        let least =
+            missing.iter().map(|column| ENTRY_BYTES + least_bytes(column.key_type) * batch.len()).sum();
+        if !self.budget.take(least) {
+            return None;
+        }
+        let built = build(batch, missing, &every_row(batch));
+        self.budget.give_back(least);
+        Some(
+            built
+                .into_iter()
+                .map(|stats| (Arc::clone(&stats), self.budget.take(stats.entry_bytes())))
+                .collect(),
+        )
+    }
+
+    fn keep(&self, kept: &RwLock<Kept>, column: &BoundColumn, stats: &Arc<StatsColumn>) {
+        let bytes = stats.entry_bytes();
+        let mut kept = kept.write().unwrap_or_else(PoisonError::into_inner);
+        if kept.columns.insert(key(column), Arc::clone(stats)).is_some() {
+            self.budget.give_back(bytes);
+        } else {
+            kept.bytes += bytes;
+        }
     }
 }
 
-fn kept_insert(kept: &RwLock<Kept>, column: &BoundColumn, stats: &Arc<StatsColumn>) {
-    let mut kept = kept.write().unwrap_or_else(PoisonError::into_inner);
-    if kept.columns.insert(key(column), Arc::clone(stats)).is_none() {
-        kept.bytes += stats.memory_bytes();
+impl Drop for StatsCache {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// The bytes of the bounds of a file without texts.
+fn least_bytes(key_type: KeyType) -> usize {
+    match key_type {
+        KeyType::Opaque => 1,
+        KeyType::Text => 33,
+        wide if wide.is_wide() => 33,
+        _ => 17,
     }
 }
 
@@ -169,8 +273,9 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    fn of_rows(columns: Vec<Arc<StatsColumn>>) -> Self {
-        Self { columns, of_all: false }
+    /// Reads the columns of `rows`.
+    pub(crate) fn of_rows(batch: &FileBatch, wanted: &[&BoundColumn], rows: &[u32]) -> Self {
+        Self { columns: build(batch, wanted, rows), of_all: false }
     }
 }
 
@@ -251,6 +356,10 @@ impl StatsColumn {
             }
         }
         self.flags.push(flags);
+    }
+
+    fn entry_bytes(&self) -> usize {
+        ENTRY_BYTES + self.memory_bytes()
     }
 
     fn memory_bytes(&self) -> usize {

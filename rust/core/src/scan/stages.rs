@@ -89,7 +89,7 @@ impl Scan {
                         let live = self.snapshot.live_rows(&files);
                         let files = Arc::new(files);
                         let batch = match builder {
-                            Some(_) => CachedBatch::cached(files),
+                            Some(builder) => builder.batch(files),
                             None => CachedBatch::transient(files),
                         };
                         let batch = Arc::new(batch);
@@ -150,18 +150,36 @@ impl Scan {
             }
             Stage::Selected { key, .. } => {
                 self.count_unseen();
-                if let Some((cache, _)) = &self.cache {
-                    cache.update_size(&key);
-                }
+                self.count_built(&key);
             }
             Stage::Cached { .. } => {
-                if let Some((cache, key)) = &self.cache {
-                    cache.update_size(key);
+                if let Some((_, key)) = &self.cache {
+                    self.count_built(key);
                 }
             }
             Stage::Log { builder: None, .. } | Stage::End => {}
         }
         Ok(())
+    }
+
+    /// Ends the scan before its last batch.
+    pub(super) fn end(&mut self) {
+        match std::mem::replace(&mut self.stage, Stage::End) {
+            Stage::Selected { key, .. } => self.count_built(&key),
+            Stage::Cached { .. } => {
+                if let Some((_, key)) = &self.cache {
+                    self.count_built(key);
+                }
+            }
+            Stage::Commits { .. } | Stage::Log { .. } | Stage::End => {}
+        }
+    }
+
+    /// Counts what the scan has built of cached columns.
+    fn count_built(&self, key: &ColumnsKey) {
+        if let Some((cache, _)) = &self.cache {
+            cache.update_size(key);
+        }
     }
 
     /// Whether the reader of the log may drop files.

@@ -368,6 +368,24 @@ fn counts_of_files_in_the_log_are_known_before_only_if_all_are_selected() {
 }
 
 #[test]
+fn statistics_that_a_page_or_a_limit_needs_count_in_the_cache() {
+    for (max_files, limit_hint) in [(Some(1), None), (None, Some(3))] {
+        let log = Log::new();
+        let table = table(&log, 64 << 20);
+        run(&table, everything());
+        let snapshot = snapshot(&table);
+        let (cache, key) = table.column_cache(&snapshot).unwrap();
+        assert!(cache.has(&key));
+        let before = cache.used_bytes();
+        let predicate = by_sql(&table, "id IS NOT NULL OR id IS NULL AND city = 'x'");
+        let after = Some(Cursor { source: CHECKPOINT_SOURCE, row: 2, limit_left: limit_hint });
+        let options = ScanOptions { predicate, limit_hint, max_files, after, ..everything() };
+        assert!(!run(&table, options).0.is_empty());
+        assert!(cache.used_bytes() > before, "{max_files:?}");
+    }
+}
+
+#[test]
 fn a_limit_continues_through_pages() {
     let log = Log::new();
     let table = table(&log, 0);

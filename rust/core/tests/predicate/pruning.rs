@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::StringViewArray;
 use deltalog::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, PartitionTuple, SourceId};
 use deltalog::predicate::{
-    HintProblem, Hints, Limit, PartitionVerdicts, Predicate, PruneCounts, Scope, StatsCache,
+    HintProblem, Hints, Limit, PartitionVerdicts, Predicate, PruneCounts, Scope, StatsBudget, StatsCache,
 };
 use deltalog::schema::{ColumnMapping, StructType};
 use proptest::prelude::*;
@@ -555,6 +555,39 @@ fn declared_types_need_not_be_those_of_the_schema() {
             (false, false) => "dropped and reported",
         };
         assert_eq!(found, expected, "{data_type} as {column_type} = {value} {value_type}");
+    }
+}
+
+#[test]
+fn many_files_and_columns_are_evaluated_in_pieces_as_at_once() {
+    // More bounds than are read at a time.
+    let (files, columns) = (2000, 300);
+    let names: Vec<String> = (0..columns).map(|number| format!("c{number}")).collect();
+    let fields: Vec<_> = names.iter().map(|name| (name.as_str(), "long")).collect();
+    let mut conditions: Vec<String> = names.iter().map(|name| format!("{name} IS NOT NULL")).collect();
+    conditions.push("c7 > 1500 OR c299 = 3".into());
+    let conditions: Vec<&str> = conditions.iter().map(String::as_str).collect();
+    let (predicate, found) = problems(&fields, &conditions, None);
+    assert_eq!(found, []);
+    let stats = |file| {
+        format!(
+            r#"{{"numRecords":1,"minValues":{{"c7":{file},"c299":{file}}},"maxValues":{{"c7":{file},"c299":{file}}}}}"#
+        )
+    };
+    let mut batch = one_file(None, &[]);
+    batch.partitions.keys = vec![0; files].into();
+    batch.row = (0..files as u32).collect();
+    batch.path = (0..files).map(|file| Some(file.to_string())).collect();
+    batch.stats = Some((0..files).map(|file| Some(stats(file))).collect::<StringViewArray>().into());
+    let expected: Vec<u32> = std::iter::once(3).chain(1501..files as u32).collect();
+    for stats in [
+        StatsCache::cached(),
+        StatsCache::transient(),
+        StatsCache::cached_within(&Arc::new(StatsBudget::new(1 << 20))),
+    ] {
+        let (mut verdicts, mut counts) = (PartitionVerdicts::default(), PruneCounts::default());
+        let rows = (0..files as u32).collect();
+        assert_eq!(predicate.select(&batch, &stats, rows, &mut verdicts, &mut counts), expected);
     }
 }
 
