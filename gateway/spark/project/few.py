@@ -152,13 +152,16 @@ def few_changes(changed: Changed, stated: Callable[[], DataFrame | None]) -> Few
     )
     if small is None:
         return None
-    changed = replace(changed, source=small)
-    found = with_hashes(changed.rows()).select(CHANGE_TYPE, *HASHES, *columns).collect()
-    few = _counted(changed, found)
-    if sum(map(abs, few.net.values())) <= MAX_ROWS and few.places <= MAX_PLACES:
-        return few
-    few.release()
-    return None
+    are_few = False
+    try:
+        changed = replace(changed, source=small)
+        found = with_hashes(changed.rows()).select(CHANGE_TYPE, *HASHES, *columns).collect()
+        few = _counted(changed, found)
+        are_few = few.places <= MAX_PLACES
+    finally:
+        if not are_few:
+            small.unpersist()
+    return few if are_few else None
 
 
 def _counted(changed: Changed, found: Sequence[Row]) -> FewChanges:

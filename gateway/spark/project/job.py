@@ -250,6 +250,9 @@ class Job:
         known = {one.name: one for one in source.schema.fields}
         if any(known.get(one.name) != one for one in before.schema.fields):
             return "the source's columns have changed"
+        if before.partitions != source.partitions:
+            # Files of before would be read without the values that their paths have.
+            return "the source is partitioned by other columns"
         return None
 
     def _by_changes(self, outcome: Outcome, base: int, source: Version, record: Record) -> _Proved:

@@ -24,7 +24,7 @@ from gateway.spark.verify.compare import quoted
 from gateway.spark.verify.digest import SEEDS, row_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import Column, DataFrame, Row
 
@@ -36,6 +36,10 @@ _SUMS = 1 << 16
 _WORD = 1 << 64
 _HALF = 1 << 32
 _PARTS = ("high_0", "low_0", "high_1", "low_1")
+_XOR = "xor"
+
+_FEED_ROWS = 4
+"""Rows that a feed may have for each that may differ: two are of an update, and rows change repeatedly."""
 
 
 def reduced(
@@ -49,23 +53,45 @@ def reduced(
     if stated is not None:
         # Some feeds that are there cannot be read, such as over a rename.
         with suppress(PySparkException, Py4JJavaError):
-            kept = _kept(_net(stated, names), most)
-            if kept is not None:
-                if _digest(kept, names) == difference(*signed_digest(_compared(rows, names))):
-                    return kept
-                kept.unpersist()
+            kept = _stated(stated, names, most)
+            if kept is not None and _is_kept(kept, lambda few: _digest(few, names) == _digest(rows, names)):
+                return kept
     sums = _sums(_compared(rows, names)).limit(most + 1).collect()
-    if len(sums) > most:
+    # So many rows differ at least.
+    if len(sums) > most or sum(abs(one["n"]) for one in sums) > most:
         return None
-    kept = _kept(_net(rows.where(_is_in(_compared(rows, names), sums)), names), most)
-    if kept is None:
-        return None
+    kept = _kept(_net(rows.where(_is_in(_compared(rows, names), sums)), names, most), most)
     # Had a sum been taken for that of one row by mistake, rows would be missing.
-    found = _digest(kept, names)
-    if (found.rows, *found.sums) == _total(sums):
+    if kept is not None and _is_kept(kept, lambda few: _sums_of(_digest(few, names)) == _total(sums)):
         return kept
-    kept.unpersist()
     return None
+
+
+def _stated(stated: DataFrame, names: Sequence[str], most: int) -> DataFrame | None:
+    """Return the rows of a feed whose number changes; None if the feed or they are too many."""
+    # All rows of a large feed would go through a shuffle.
+    few = _kept(stated, _FEED_ROWS * most)
+    if few is None:
+        return None
+    try:
+        return _kept(_net(few, names, most), most)
+    finally:
+        few.unpersist()
+
+
+def _is_kept(kept: DataFrame, is_right: Callable[[DataFrame], bool]) -> bool:
+    """Return whether kept rows are right. Others are let go of, also after an error."""
+    is_kept = False
+    try:
+        is_kept = is_right(kept)
+    finally:
+        if not is_kept:
+            kept.unpersist()
+    return is_kept
+
+
+def _digest(rows: DataFrame, names: Sequence[str]) -> Digest:
+    return difference(*signed_digest(_compared(rows, names)))
 
 
 def _compared(rows: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -76,38 +102,40 @@ def _sign() -> Column:
     return f.when(f.col(CHANGE_TYPE) == "insert", f.lit(1)).otherwise(f.lit(-1)).alias("sign")
 
 
-def _net(rows: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Return the rows whose number changes, each as often as it does, by one of the equal rows. Lazy."""
+def _net(rows: DataFrame, names: Sequence[str], most: int) -> DataFrame:
+    """Return the rows whose number changes, each as often as it does, by one of the equal rows. Lazy.
+
+    One whose number changes by more than `most` is there once more than that.
+    """
     hashes = [_hash(_compared(rows, names), number).alias(name) for number, name in enumerate(HASHES)]
     columns = [quoted(name) for name in rows.columns if name != CHANGE_TYPE]
     hashed = rows.select(_sign(), f.struct(*columns).alias(ROW), *hashes)
     counted = hashed.groupBy(*HASHES).agg(f.sum("sign").alias("n"), f.first(ROW).alias(ROW)).where("n <> 0")
     kind = f.when(f.col("n") > 0, "insert").otherwise("delete").alias(CHANGE_TYPE)
-    copy = f.explode(f.sequence(f.lit(1), f.abs(f.col("n")).cast("int")))
+    times = f.least(f.abs(f.col("n")), f.lit(most + 1)).cast("int")
+    copy = f.explode(f.sequence(f.lit(1), times))
     return counted.withColumn("copy", copy).select(kind, f"{ROW}.*")
 
 
 def _kept(rows: DataFrame, most: int) -> DataFrame | None:
     """Return rows to read again, or None if there are more of them."""
     kept = rows.limit(most + 1).persist()
-    if kept.count() <= most:
-        return kept
-    kept.unpersist()
-    return None
-
-
-def _digest(kept: DataFrame, names: Sequence[str]) -> Digest:
-    return difference(*signed_digest(_compared(kept, names)))
+    return kept if _is_kept(kept, lambda found: found.count() <= most) else None
 
 
 def _sums(rows: DataFrame) -> DataFrame:
-    """Return the sums that differ: their `place`, the number of rows, and the halves of the hashes."""
+    """Return the sums that differ: their `place`, the number of rows, and the halves of the hashes.
+
+    Beside them is the exclusive or of the first hash, in which equal rows of both sides cancel out, too.
+    """
     hashes = [_hash(rows, number).alias(name) for number, name in enumerate(HASHES)]
     signed = rows.select(_sign(), *hashes)
     words = [f.col(name) for name in HASHES]
     halves = [half for word in words for half in (f.shiftright(word, 32), word.bitwiseAND(f.lit(_HALF - 1)))]
     summed = [f.sum(f.col("sign") * half).alias(name) for name, half in zip(_PARTS, halves, strict=True)]
-    places = signed.groupBy(_place(words[0]).alias("place")).agg(f.sum("sign").alias("n"), *summed)
+    places = signed.groupBy(_place(words[0]).alias("place")).agg(
+        f.sum("sign").alias("n"), f.bit_xor(words[0]).alias(_XOR), *summed
+    )
     return places.where(" OR ".join(f"{name} <> 0" for name in ("n", *_PARTS)))
 
 
@@ -122,7 +150,8 @@ def _place(word: Column) -> Column:
 def _is_in(sides: DataFrame, sums: Iterable[Row]) -> Column:
     """Return whether a row may be one of those that make sums differ.
 
-    A sum that one row makes differ has its hash. Otherwise all rows of the sum may be such.
+    A sum that one row makes differ has its hash, and so has the exclusive or. Otherwise all rows of the sum
+    may be such.
     """
     single: set[int] = set()
     shared: set[int] = set()
@@ -131,7 +160,7 @@ def _is_in(sides: DataFrame, sums: Iterable[Row]) -> Column:
         place, number = one["place"], one["n"]
         word = _signed(number * (one["high_0"] * _HALF + one["low_0"]))
         places.add(place)
-        if abs(number) == 1 and word & (_SUMS - 1) == place:
+        if abs(number) == 1 and word == one[_XOR]:
             single.add(word)
         else:
             shared.add(place)
@@ -147,6 +176,10 @@ def _is_in(sides: DataFrame, sums: Iterable[Row]) -> Column:
 def _signed(word: int) -> int:
     """Return a sum of hashes as a number of 64 bits."""
     return (word + _WORD // 2) % _WORD - _WORD // 2
+
+
+def _sums_of(found: Digest) -> tuple[int, ...]:
+    return found.rows, *found.sums
 
 
 def _total(sums: Iterable[Row]) -> tuple[int, ...]:

@@ -73,10 +73,13 @@ LOCAL_SETTINGS = {
 
 
 def projections(config: Config, is_chosen: Callable[[str], bool] = lambda _name: True) -> list[Target]:
-    """Return the projections of a configuration; one that is shared several times once."""
+    """Return the projections of a configuration; one that is shared several times once.
+
+    Such a one has all of its names, and the longest of its histories, by whichever name it is chosen.
+    """
     found: dict[str, Target] = {}
     for name, table in _tables(config):
-        if table.projection is None or not is_chosen(name):
+        if table.projection is None:
             continue
         root = for_spark(table.location.url)
         first = table.start_version if table.history_shared else None
@@ -86,7 +89,7 @@ def projections(config: Config, is_chosen: Callable[[str], bool] = lambda _name:
             firsts = [one for one in (known.first_version, first) if one is not None]
             target = replace(target, names=(*known.names, name), first_version=min(firsts, default=None))
         found[root] = target
-    return list(found.values())
+    return [target for target in found.values() if any(map(is_chosen, target.names))]
 
 
 def keep(

@@ -143,7 +143,7 @@ class TableLog:
         try:
             feed = self.spark.read.format("delta").option("readChangeFeed", "true")
             found = feed.option("startingVersion", first).option("endingVersion", last).load(self.root)
-        except PySparkException:
+        except (PySparkException, Py4JJavaError):
             return None
         kind = f.col(CHANGE_TYPE)
         is_insert = kind.isin("insert", "update_postimage")

@@ -338,9 +338,15 @@ def test_rows_that_both_sides_have_cancel_out(spark: Any, monkeypatch: pytest.Mo
     columns = "_change_type STRING, n INT, text STRING"
     rows, feed, lie = (spark.createDataFrame(some, columns) for some in (both + net, net, net[:3]))
 
-    def found(stated: Any = None, names: Sequence[str] = ("n", "text"), most: int = 4) -> list[Any] | None:
-        kept = reduced(rows, stated, names, most=most)
-        return None if kept is None else sorted(map(tuple, kept.collect()))
+    def found(
+        stated: Any = None, names: Sequence[str] = ("n", "text"), most: int = 4, of: Any = rows
+    ) -> list[Any] | None:
+        kept = reduced(of, stated, names, most=most)
+        if kept is None:
+            return None
+        few_rows = sorted(map(tuple, kept.collect()))
+        kept.unpersist()
+        return few_rows
 
     assert found() == found(lie) == found(feed) == sorted(net)
     # Rows that have a part in one sum are told apart by their hashes.
@@ -353,11 +359,30 @@ def test_rows_that_both_sides_have_cancel_out(spark: Any, monkeypatch: pytest.Mo
         *[("insert", 1)] * 2,
         ("insert", 3),
     ]
+    # So are three of them, which differ by one in number.
+    three = [("delete", 2, "old"), ("insert", 1, "new"), ("insert", 4, "new")]
+    assert found(of=spark.createDataFrame(both + three, columns)) == three
     # A sum that is taken for that of one row by mistake loses none.
     monkeypatch.setattr(reducing, "_is_in", lambda sides, _sums: sides["n"] == 1)
     assert found() is None
     monkeypatch.setattr(reducing, "_sums", pytest.fail)
     assert found(feed) == sorted(net)
+
+
+def test_nothing_that_is_too_much_or_fails_is_kept(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = spark.sql("SELECT 'insert' _change_type, id % 2 n FROM range(20)")
+    cached = spark._jsparkSession.sharedState().cacheManager()
+    before = cached.numCachedEntries()
+    # A feed that cannot be read, and one that is wrong.
+    broken = rows.withColumn("n", f.expr("IF(n = 1, raise_error('of a file'), n)"))
+    for stated in (None, broken, rows.limit(3)):
+        assert reduced(rows, stated, ["n"], most=5) is None
+    # Of many equal rows no list is made.
+    assert reducing._net(rows, ["n"], 3).count() == 2 * 4
+    with monkeypatch.context() as failing:
+        failing.setattr(reducing, "_net", pytest.fail)
+        assert reduced(rows, rows, ["n"], most=4) is None, "a large feed went through a shuffle"
+    assert cached.numCachedEntries() == before
 
 
 @pytest.mark.parametrize("are_listed", [True, False])
@@ -444,6 +469,12 @@ def test_a_source_with_other_columns_or_another_past_is_written_anew(kept: Kept)
         kept.sql("INSERT INTO {t} VALUES (7, 1, 'a', 'b', 3, NULL, 'de', false, 4)")
         assert kept.run().how == "changes"
         kept.assert_equal()
+    # Rows of files that were not partitioned would be read without values of `hidden`.
+    rows = kept.spark.read.format("delta").load(kept.source)
+    writing = rows.where("id > 5").write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writing.partitionBy("hidden").save(kept.source)
+    assert kept.run().remark == "written anew: the source is partitioned by other columns"
+    kept.assert_equal()
     kept.sql(f"CREATE OR REPLACE TABLE {{t}} USING delta AS SELECT * EXCEPT (age), 5L AS age FROM ({ages()})")
     outcome = kept.run()
     assert outcome.how == "whole"
