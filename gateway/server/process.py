@@ -272,7 +272,8 @@ class ServerProcess:
     def _report_left_out(self, left_out: tuple[LeftOut, ...]) -> None:
         """Count and log what is stored and not shared."""
         self.metrics.stored_left_out.set(len(left_out))
-        for one in [one for one in left_out if one not in self._left_out][:LOGGED_ENTRIES]:
+        known = frozenset(self._left_out)
+        for one in [one for one in left_out if one not in known][:LOGGED_ENTRIES]:
             log.warning("%s is stored and not shared: %s", ascii(one.name), one.reason)
         self._left_out = left_out
 

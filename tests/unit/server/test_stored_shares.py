@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -21,7 +22,7 @@ from gateway.__main__ import main
 from gateway.access import share_edits
 from gateway.access.audited_database import open_share_database
 from gateway.access.share_store import ShareDatabase
-from gateway.access.stored_shares import StoredShare, StoredTable
+from gateway.access.stored_shares import LeftOut, StoredShare, StoredTable
 from gateway.config import load
 from gateway.telemetry.clock import epoch_ms
 
@@ -46,6 +47,23 @@ def add(file: Path, share: str, table: str, location: Path) -> None:
 
 async def names(live: Live) -> list[str]:
     return [item["name"] for item in await live.items("/shares")]
+
+
+async def test_many_entries_that_stay_left_out_are_compared_at_once(
+    tmp_path: Path, small: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def left_out(names: range) -> tuple[LeftOut, ...]:
+        return tuple(LeftOut(f"stored.d.table{name}", "it is not below an allowed root") for name in names)
+
+    async with running_process(tmp_path / "gateway.yaml", base(small)) as live:
+        live.process._report_left_out(left_out(range(20_000)))
+        caplog.clear()
+        started = time.thread_time()
+        live.process._report_left_out(left_out(range(20_001)))
+        assert time.thread_time() - started < 1
+    assert [record.args for record in caplog.records] == [
+        ("'stored.d.table20000'", "it is not below an allowed root")
+    ]
 
 
 async def test_a_stored_share_is_served_within_a_second_of_its_change(tmp_path: Path, small: Path) -> None:
