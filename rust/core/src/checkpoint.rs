@@ -153,6 +153,8 @@ struct Part {
     entity_tag: Option<Box<str>>,
     modified_ms: i64,
     is_json: bool,
+    /// The size is that of the action, not that of a listing.
+    is_sidecar: bool,
     /// The end of each row group, in rows; empty if the footer was not read.
     row_group_ends: Arc<[u32]>,
     /// Kept for the parts of small number whose tag identifies the file.
@@ -173,6 +175,7 @@ impl Checkpoint {
                 entity_tag: file.entity_tag.clone(),
                 modified_ms: file.modified_ms,
                 is_json: files.kind == CheckpointKind::UuidJson,
+                is_sidecar: false,
                 row_group_ends: Arc::default(),
                 footer: None,
             };
@@ -279,12 +282,16 @@ impl Part {
             entity_tag: None,
             modified_ms: 0,
             is_json: false,
+            is_sidecar: true,
             row_group_ends: Arc::default(),
             footer: None,
         })
     }
 
     fn stored(&self, storage: &Storage) -> Result<StoredFile> {
+        if self.is_sidecar {
+            return storage.open_stated(&self.path, self.size);
+        }
         let entity_tag = self.entity_tag.as_deref();
         let listed = entity_tag.map(|entity_tag| Listed { entity_tag, modified_ms: self.modified_ms });
         storage.open(&self.path, Some(self.size), listed)

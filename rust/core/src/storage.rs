@@ -249,6 +249,15 @@ impl Storage {
             Inner::Remote(remote) => StoredFile::remote(remote, path, size_hint, listed),
         }
     }
+
+    /// Opens a file for reads of ranges, of which a log states the size. In a remote store a file of another size is
+    /// [`Error::CorruptLog`], since a repeated read gets the same.
+    pub fn open_stated(&self, path: &str, size: u64) -> Result<StoredFile> {
+        match &self.0 {
+            Inner::Local => StoredFile::local(path, None),
+            Inner::Remote(remote) => Ok(StoredFile::stated(remote, path, size)),
+        }
+    }
 }
 
 impl fmt::Debug for Storage {

@@ -158,7 +158,8 @@ fn size(path: &str) -> Result<u64> {
 pub(super) fn store_error(path: &str, error: &std::io::Error) -> Error {
     use std::io::ErrorKind;
     match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+        // No file can have a name that is too long.
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename => {
             Error::FileNotFound { file: log_path::file_name(path).to_owned() }
         }
         ErrorKind::PermissionDenied => Error::StorageDenied { detail: format!("{path}: {error}") },

@@ -202,29 +202,30 @@ impl Remote {
         }
     }
 
-    /// Reads a range of an object of `size` bytes with the properties of the object. With `same_as` the object must
-    /// still have that tag.
+    /// Reads a range of an object with the properties of the object. With `same_as` the object must still have that
+    /// tag.
     pub(super) async fn read_range(
         &self,
         path: &str,
         range: std::ops::Range<u64>,
-        size: u64,
         same_as: Option<String>,
     ) -> Result<Piece> {
         // By RFC 9110 no weak tag ever matches; the caller compares the answers' tags.
         let if_match = same_as.filter(|tag| !tag.starts_with("W/"));
         let options = GetOptions { range: Some(GetRange::Bounded(range)), if_match, ..GetOptions::default() };
         let failed = |error: &object_store::Error| store_error(path, error);
-        let answer = self.store.get_opts(&key(path)?, options).await.map_err(|error| failed(&error))?;
-        if answer.meta.size != size {
-            return Err(Error::StorageUnavailable {
-                detail: format!("{path} was replaced while it was read"),
-            });
-        }
+        let answer = match self.store.get_opts(&key(path)?, options).await {
+            Ok(answer) => answer,
+            Err(error) if Answer::of(&error).is_some_and(|answer| answer.has_status("416")) => {
+                return Ok(Piece::default());
+            }
+            Err(error) => return Err(failed(&error)),
+        };
+        let object_size = Some(answer.meta.size);
         let entity_tag = answer.meta.e_tag.clone().filter(|tag| plain_tag(tag).is_some());
         let modified_s = answer.meta.last_modified.timestamp();
         let bytes = answer.bytes().await.map_err(|error| failed(&error))?;
-        Ok(Piece { bytes, entity_tag, modified_s })
+        Ok(Piece { bytes, object_size, entity_tag, modified_s })
     }
 
     async fn read_whole(&self, path: &str) -> Result<Bytes> {
@@ -236,8 +237,11 @@ impl Remote {
 }
 
 /// A range of an object.
+#[derive(Default)]
 pub(super) struct Piece {
     pub(super) bytes: Bytes,
+    /// `None` for an object that ends before the range.
+    pub(super) object_size: Option<u64>,
     /// The entity tag of the object, in the form of the store.
     pub(super) entity_tag: Option<String>,
     /// The modification time of the object in seconds since the epoch, as HTTP has no fractions.
@@ -352,6 +356,10 @@ const LOG_PART: &str = "/_delta_log/";
 const CREDENTIAL_CODES: [&str; 5] =
     ["ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "InvalidAuthenticationInfo", "UserProjectMissing"];
 
+/// Error codes with status 400 for a key that no object can have: of S3, of Google, of `MinIO`, and of Azure.
+const NAME_CODES: [&str; 5] =
+    ["KeyTooLong", "InvalidURI", "XMinioInvalidObjectName", "InvalidUri", "InvalidResourceName"];
+
 fn store_error(path: &str, error: &object_store::Error) -> Error {
     use object_store::Error as Store;
     let not_found = || Error::FileNotFound { file: log_path::file_name(path).to_owned() };
@@ -373,6 +381,7 @@ fn store_error(path: &str, error: &object_store::Error) -> Error {
             Error::StorageDenied { detail }
         }
         _ if has_status("404") => not_found(),
+        _ if code.is_some_and(|code| NAME_CODES.iter().any(|known| code.starts_with(known))) => not_found(),
         _ => Error::StorageUnavailable { detail },
     }
 }

@@ -53,9 +53,16 @@ impl StoredFile {
             Some(size) => size,
             None => remote.size(path)?,
         };
-        let windows = Windows::new(Arc::clone(remote), path.to_owned(), size, listed);
+        Ok(Self::of_windows(Windows::new(Arc::clone(remote), path.to_owned(), size, listed), path, size))
+    }
+
+    pub(super) fn stated(remote: &Arc<Remote>, path: &str, size: u64) -> Self {
+        Self::of_windows(Windows::stated(Arc::clone(remote), path.to_owned(), size), path, size)
+    }
+
+    fn of_windows(windows: Windows, path: &str, size: u64) -> Self {
         let source = Source::Remote(Arc::new(windows));
-        Ok(Self { source, size, name: log_path::file_name(path).into(), is_apart: false })
+        Self { source, size, name: log_path::file_name(path).into(), is_apart: false }
     }
 
     /// Requests just the ranges that are read: for readers of few columns, whose windows would hold the others too.

@@ -29,6 +29,8 @@ struct Shared {
     remote: Arc<Remote>,
     path: String,
     size: u64,
+    /// The size is that of a log action, not that of a listing.
+    is_stated: bool,
     /// The entity tag and the modification time, in milliseconds, of the listing.
     listed: Option<(Box<str>, i64)>,
     state: Mutex<State>,
@@ -58,7 +60,14 @@ impl Windows {
     pub(super) fn new(remote: Arc<Remote>, path: String, size: u64, listed: Option<Listed<'_>>) -> Self {
         let listed = listed.map(|listed| (listed.entity_tag.into(), listed.modified_ms));
         let (state, arrived) = (Mutex::default(), Condvar::new());
-        let shared = Shared { remote, path, size, listed, state, arrived };
+        let shared = Shared { remote, path, size, is_stated: false, listed, state, arrived };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Windows of a file of which a log states the size.
+    pub(super) fn stated(remote: Arc<Remote>, path: String, size: u64) -> Self {
+        let (state, arrived) = (Mutex::default(), Condvar::new());
+        let shared = Shared { remote, path, size, is_stated: true, listed: None, state, arrived };
         Self { shared: Arc::new(shared) }
     }
 
@@ -90,10 +99,10 @@ impl Windows {
         if length == 0 {
             return Ok(Bytes::new());
         }
-        let Shared { remote, path, size, .. } = &*self.shared;
+        let Shared { remote, path, .. } = &*self.shared;
         let entity_tag = self.shared.lock().entity_tag.clone();
         let range = start..start + length as u64;
-        let piece = runtime::block_on(remote.read_range(path, range, *size, entity_tag))??;
+        let piece = runtime::block_on(remote.read_range(path, range, entity_tag))??;
         cut(&self.shared.accept(piece)?, 0, length)
     }
 
@@ -147,6 +156,9 @@ impl Shared {
 
     /// Returns the bytes of a response if it is of the listed object and of the object of earlier responses.
     fn accept(&self, piece: Piece) -> Result<Bytes> {
+        if piece.object_size != Some(self.size) {
+            return Err(self.of_another_size());
+        }
         let mut state = self.lock();
         if state.entity_tag.is_some() && piece.entity_tag.is_some() && state.entity_tag != piece.entity_tag {
             return Err(changed());
@@ -157,6 +169,14 @@ impl Shared {
         }
         state.entity_tag = state.entity_tag.take().or(piece.entity_tag);
         Ok(piece.bytes)
+    }
+
+    fn of_another_size(&self) -> Error {
+        if self.is_stated {
+            Error::corrupt(log_path::file_name(&self.path), "its size is not the one that the log states")
+        } else {
+            Error::StorageUnavailable { detail: format!("{} was replaced while it was read", self.path) }
+        }
     }
 
     /// Returns whether a response is of the listed object, given equal sizes. Some stores and proxies send another
@@ -181,7 +201,7 @@ struct Arrival {
 impl Arrival {
     async fn fetch(mut self, range: std::ops::Range<u64>, entity_tag: Option<String>) {
         let shared = Arc::clone(&self.shared);
-        let answer = shared.remote.read_range(&shared.path, range, shared.size, entity_tag).await;
+        let answer = shared.remote.read_range(&shared.path, range, entity_tag).await;
         self.deliver(answer);
     }
 

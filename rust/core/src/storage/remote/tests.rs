@@ -221,3 +221,32 @@ fn a_log_beside_such_a_key_is_corrupt_and_its_store_does_not_fail() {
     let error = storages(&service("200 OK", body))[0].list_log("t", "").unwrap_err();
     assert!(matches!(error, Error::CorruptLog { .. }), "{error:?}");
 }
+
+#[test]
+fn a_key_that_no_object_can_have_is_a_missing_file_and_no_failure_of_the_store() {
+    for code in ["KeyTooLongError", "XMinioInvalidObjectName", "InvalidUri"] {
+        let body = format!("<Error><Code>{code}</Code><Message>no</Message></Error>");
+        let error =
+            storages(&service("400 Bad Request", &body))[0].read("t/_delta_log/_sidecars/x").unwrap_err();
+        assert!(matches!(error, Error::FileNotFound { .. }), "{error:?}");
+    }
+    let error = Storage::local().read(&format!("/{}", "x".repeat(1000))).unwrap_err();
+    assert!(matches!(error, Error::FileNotFound { .. }), "{error:?}");
+}
+
+#[test]
+fn a_file_of_another_size_than_its_log_states_is_corrupt_and_no_failure_of_the_store() {
+    let range = "206 Partial Content\r\nETag: \"tag\"\r\nLast-Modified: Fri, 24 May 2013 00:00:00 GMT\r\n\
+                 Content-Range: bytes 0-3/4";
+    for (answer, body) in
+        [(range, "file"), ("416 Range Not Satisfiable", "<Error><Code>InvalidRange</Code></Error>")]
+    {
+        let storage = &storages(&service(answer, body))[0];
+        let stated = storage.open_stated("t/_delta_log/_sidecars/x", 5).unwrap();
+        let error = stated.read_range(0, 4).unwrap_err();
+        assert!(matches!(error, Error::CorruptLog { .. }), "{error:?}");
+        let listed = storage.open("t/_delta_log/x", Some(5), None).unwrap();
+        let error = listed.read_range(0, 4).unwrap_err();
+        assert!(matches!(error, Error::StorageUnavailable { .. }), "{error:?}");
+    }
+}
