@@ -372,6 +372,18 @@ def test_several_replicas_may_have_a_database_of_postgresql(database):
             )
         ),
         ({"config": {"gateway": {"database": {"password": "text"}}}}, "gateway/database/password"),
+        (
+            {"config": {"shares": [{"name": "s", "tables": {"unityCatalog": {"token": "text"}}}]}},
+            "shares/0/tables/unityCatalog/token",
+        ),
+        (
+            {
+                "config": {
+                    "shares": [{"name": "s", "schemas": [{"tables": [{"projection": {"salt": "text"}}]}]}]
+                }
+            },
+            "tables/0/projection/salt",
+        ),
         ({"config": {"gateway": {"admin": {"oidc": {"clientSecret": "text"}}}}}, "oidc/clientSecret"),
         ({"config": {"gateway": {"admin": {"port": 9000}}}}, "gateway/admin/port"),
         ({"config": {"gateway": {"admin": {"oidc": {}}}}}, "needs admin.existingSecret"),
