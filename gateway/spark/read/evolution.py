@@ -57,13 +57,30 @@ def check_stream(loaded: TableHead, other: TableHead) -> None:
             f"[DELTA_SCHEMA_CHANGED_WITH_VERSION] Columns were added in version {_said(other)}: {unknown}. "
             "Start the stream again: it continues with the new columns."
         )
-    is_mapped = "none" not in {loaded.column_mapping_mode, other.column_mapping_mode}
-    error = _USE_SCHEMA_LOG if is_mapped else "DELTA_SCHEMA_CHANGED_WITH_VERSION"
     raise SchemaChanged(
-        f"[{error}] The columns of version {_said(other)} cannot be read in those of version {_said(loaded)} "
+        f"[{_incompatible(loaded, other)}] The columns of version {_said(other)} cannot be read in those of version {_said(loaded)} "
         f"(renamed, dropped or of another type): {unknown}. Start a new stream after that version, with a "
         "new checkpoint."
     )
+
+
+def check_stream_partitions(loaded: TableHead, other: TableHead) -> None:
+    """Raise SchemaChanged if rows of `other` are in files with other partition columns than a stream expects.
+
+    The values of a partition column are in the listing, and those of others in the files.
+    """
+    mine, theirs = ({name.lower() for name in head.partition_columns} for head in (loaded, other))
+    if mine != theirs:
+        raise SchemaChanged(
+            f"[{_incompatible(loaded, other)}] Version {_said(other)} is partitioned by other columns than "
+            f"version {_said(loaded)}. Start a new stream after the change, with a new checkpoint."
+        )
+
+
+def _incompatible(loaded: TableHead, other: TableHead) -> str:
+    """Return Delta's error class for streams that only a new one can follow."""
+    is_mapped = "none" not in {loaded.column_mapping_mode, other.column_mapping_mode}
+    return _USE_SCHEMA_LOG if is_mapped else "DELTA_SCHEMA_CHANGED_WITH_VERSION"
 
 
 def lost_column(fields: t.DataType, among: t.DataType, head: TableHead, path: str = "") -> str | None:

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from gateway.spark.read.actions import TableHead
 from gateway.spark.read.client import Query
 from gateway.spark.read.decode import TableShape
-from gateway.spark.read.evolution import check_stream
+from gateway.spark.read.evolution import check_stream, check_stream_partitions
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.planning import (
     Listing,
@@ -295,11 +295,13 @@ class ShareStreamReader(DataSourceStreamReader):
 
     def _check(self, listing: Listing, last: int) -> None:
         """Check all heads of a range. Raises SchemaChanged."""
-        for head in listing.heads:
-            check_stream(self._loaded, head)
+        heads = list(listing.heads)
         if last != self._loaded.version and not listing.later_heads:
             # A server that does not send the heads of a range still answers the head of its end.
-            check_stream(self._loaded, self._options.client().head({"version": last}))
+            heads.append(self._options.client().head({"version": last}))
+        for head in heads:
+            check_stream(self._loaded, head)
+            check_stream_partitions(self._loaded, head)
 
 
 def _in_versions(tasks: Sequence[ReadTask], *, whole: bool) -> Iterator[_Task]:

@@ -149,6 +149,23 @@ def test_a_stream_ends_at_a_new_column_and_continues_after_a_restart(
     assert sorted(map(str, rows(found))) == ["(1, 'a', None)", "(2, 'b', 3)"]
 
 
+def test_a_stream_over_a_change_of_the_partition_columns_fails_as_in_delta(
+    spark: Any, server: PlainServer, table: Path, tmp_path: Path
+) -> None:
+    """Values that files have would be null, and those of paths would be missing."""
+    rewritten = spark.read.format("delta").load(str(table)).write.format("delta").mode("overwrite")
+    rewritten.option("overwriteSchema", "true").partitionBy("name").save(str(table))
+    options = {"startingVersion": 1, "skipChangeCommits": "true"}
+    direct = spark.readStream.format("delta").options(**options).load(str(table)).writeStream.format("noop")
+    direct = direct.option("checkpointLocation", str(tmp_path / "direct")).trigger(availableNow=True)
+    shared = message(lambda: stream(spark, server, tmp_path / "out", **options))
+    for said in (message(lambda: direct.start().awaitTermination()), shared):
+        assert "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE" in said
+    assert "partitioned by other columns" in shared
+    # A stream of the versions after it reads none of before.
+    stream(spark, server, tmp_path / "later", **{**options, "startingVersion": 2})
+
+
 def head(*columns: tuple[str, str], version: int = 1, table_id: str = "t", **places: str) -> TableHead:
     """A table with column mapping by name; `places`: the physical names that differ from the logical ones."""
     fields = [
