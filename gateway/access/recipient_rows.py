@@ -25,6 +25,7 @@ from gateway.access.recipient_records import (
     RecipientUnreadable,
     TokenRecord,
 )
+from gateway.config.checks import check_hash
 from gateway.config.networks import parse_networks
 from gateway.database.rows import all_rows
 from gateway.database.schema import (
@@ -202,6 +203,7 @@ def _token(sha256: str, created_ms: int, expires_ms: int | None) -> TokenRecord:
     # In other digits the row of a token could be there twice, with two recipients or two ends.
     if not _SHA256.fullmatch(sha256):
         raise ValueError
+    check_hash("sha256", sha256)
     return TokenRecord(sha256, _number(created_ms), None if expires_ms is None else _number(expires_ms))
 
 

@@ -65,7 +65,7 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
     if request.path == "/metrics" and administration.metrics_token_sha256:
         known.append(administration.metrics_token_sha256)
     matches = [hmac.compare_digest(sent, one.lower()) for one in known]
-    if scheme.lower() != "bearer" or not any(matches):
+    if scheme.lower() != "bearer" or not token.strip() or not any(matches):
         administration.count_refused()
         log.warning("a request of the admin listener without a valid token: from %s", request.remote)
         message = "the admin's bearer token is needed: Authorization: Bearer <token>"

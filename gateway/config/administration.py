@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from gateway.config.checks import check_hash
 from gateway.config.errors import Invalid
 from gateway.config.federation import ALGORITHMS, DAY_SECONDS, Issuer
 from gateway.config.fetched_urls import is_accepted_url
@@ -124,6 +125,7 @@ class Admin:
             value = getattr(self, name)
             if value is not None and not _SHA256.fullmatch(value):
                 raise Invalid(name, "expected 64 hexadecimal digits: the SHA-256 of a token")
+            check_hash(name, value or "")
 
 
 def _is_redirect_url(url: str) -> bool:

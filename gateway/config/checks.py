@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 
@@ -12,6 +13,7 @@ MAX_NAME_LENGTH = 255
 MAX_COMMENT_LENGTH = 65_536
 MAX_PROPERTIES, MAX_PROPERTY_LENGTH = 50, 1000
 
+_OF_NOTHING = hashlib.sha256(b"").hexdigest()
 _UNSPEAKABLE = re.compile(r"[/\x00-\x1f\x7f]")
 
 
@@ -21,6 +23,12 @@ def check_name(name: str) -> None:
         raise Invalid("name", f"is longer than {MAX_NAME_LENGTH} characters")
     if _UNSPEAKABLE.search(name):
         raise Invalid("name", "may not contain '/' or control characters")
+
+
+def check_hash(field: str, sha256: str) -> None:
+    """Raise Invalid for the hash of an empty text, as of a variable without a value: everyone knows it."""
+    if sha256.lower() == _OF_NOTHING:
+        raise Invalid(field, "is the SHA-256 of an empty text; give that of a token")
 
 
 def check_length(field: str, text: str | None, limit: int) -> None:

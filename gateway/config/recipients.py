@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from gateway.config.checks import check_networks, check_properties
+from gateway.config.checks import check_hash, check_networks, check_properties
 from gateway.config.errors import Invalid
 from gateway.config.federation import PolicyEntry
 from gateway.config.operation import RecipientLimits, setting
@@ -61,6 +61,7 @@ class TokenEntry:
     def __post_init__(self) -> None:
         if not _SHA256.fullmatch(self.sha256):
             raise Invalid("sha256", "expected 64 hexadecimal digits; `delta-gateway token` prints them")
+        check_hash("sha256", self.sha256)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ async def sign_in(request: web.Request) -> web.Response:
         site.attempts.check(client, ATTEMPT, digest.digest())
     except LimitExceeded:
         raise Refused(429, TOO_MANY) from None
-    role = role_of(site, digest.hexdigest())
+    role = role_of(site, digest.hexdigest()) if token else None
     if role is None:
         site.attempts.failed(client, ATTEMPT)
         site.administration.count_refused()

@@ -92,6 +92,7 @@ INVALID = {
     "audiences that are one text": "UPDATE policies SET audiences = '\"abc\"'",
     "claims that are no object": "UPDATE policies SET claims = '[1]'",
     "a client's secret": "UPDATE client_secrets SET sha256 = 'none'",
+    "an empty client's secret": f"UPDATE client_secrets SET sha256 = '{token_hash('').hex()}'",
     "a client's secret in capital digits": "UPDATE client_secrets SET sha256 = upper(sha256)",
 }
 INVALID_IN_A_FILE = {

@@ -86,6 +86,13 @@ async def answer(response, status=200):
     return await response.json()
 
 
+@pytest.mark.parametrize("authorization", ["Bearer", "Bearer "])
+async def test_no_hash_makes_an_empty_token_a_valid_one(aiohttp_client, open_database, authorization):
+    made = replace(administration(open_database), token_sha256=sha256(""))
+    client = await aiohttp_client(create_admin_app(made))
+    assert (await client.get("/recipients", headers={"Authorization": authorization})).status == 401
+
+
 @pytest.mark.parametrize(
     "authorization", [None, "Bearer", "Bearer wrong-token", f"Basic {TOKEN}", f"Bearer {METRICS_TOKEN}"]
 )

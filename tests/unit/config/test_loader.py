@@ -48,6 +48,8 @@ ssl:
   selfSigned: true
 """
 MINIMAL = "version: 1\nauthorization: {bearerToken: t}\n"
+OF_NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+"""What `sha256sum` prints where the variable of a token has no value."""
 TOKEN_A = f"{{sha256: {'a' * 64}}}"
 
 
@@ -144,6 +146,17 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
         (
             MINIMAL + "gateway:\n  recipients: [{name: a, tokens: [{sha256: xyz}]}]",
             "configuration:4: gateway.recipients[0].tokens[0].sha256: expected 64 hexadecimal digits",
+        ),
+        (
+            (
+                f"{MINIMAL}gateway:\n  recipients:\n"
+                f"  - {{name: a, clients: [{{id: c, secrets: [{{sha256: {OF_NOTHING}}}]}}]}}"
+            ),
+            "gateway.recipients[0].clients[0].secrets[0].sha256: is the SHA-256 of an empty text",
+        ),
+        (
+            f"{MINIMAL}gateway:\n  anonymous: true\n  admin: {{tokenSha256: {OF_NOTHING.upper()}}}",
+            "gateway.admin.tokenSha256: is the SHA-256 of an empty text; give that of a token",
         ),
         (
             MINIMAL + "gateway:\n  recipients: [{name: a, shares: [nope]}]",
