@@ -58,9 +58,9 @@ def check_stream(loaded: TableHead, other: TableHead) -> None:
             "Start the stream again: it continues with the new columns."
         )
     raise SchemaChanged(
-        f"[{_incompatible(loaded, other)}] The columns of version {_said(other)} cannot be read in those of version {_said(loaded)} "
-        f"(renamed, dropped or of another type): {unknown}. Start a new stream after that version, with a "
-        "new checkpoint."
+        f"[{_incompatible(loaded, other)}] The columns of version {_said(other)} cannot be read in those of "
+        f"version {_said(loaded)} (renamed, dropped or of another type): {unknown}. Start a new stream "
+        "after that version, with a new checkpoint."
     )
 
 
