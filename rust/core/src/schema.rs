@@ -4,13 +4,17 @@
 //! fields with logical and physical names, and [`Column`]s resolved by the names that clients use. An unknown type
 //! becomes [`DataType::Unknown`] and never fails a query. Nesting is bounded; deeper types are unknown as well.
 
+mod names;
+
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::actions::Metadata;
 use crate::error::{Error, Result};
+pub(crate) use names::Names;
 
 /// Maximum nesting; deeper types are [`DataType::Unknown`].
 const MAX_DEPTH: usize = 64;
@@ -130,8 +134,8 @@ impl std::fmt::Display for PrimitiveType {
 pub enum DataType {
     /// A type without children.
     Primitive(PrimitiveType),
-    /// Named fields.
-    Struct(StructType),
+    /// Named fields, shared by the columns that are resolved.
+    Struct(Arc<StructType>),
     /// The element's type.
     Array(Box<DataType>),
     /// The key's and the value's type.
@@ -201,7 +205,7 @@ impl StructType {
     pub fn parse(schema_string: &str, mapping: ColumnMapping) -> Result<Self> {
         let raw: &RawValue = serde_json::from_str(schema_string).map_err(|_| malformed())?;
         match parse_type(raw, mapping, MAX_DEPTH)? {
-            DataType::Struct(schema) => Ok(schema),
+            DataType::Struct(schema) => Ok(Arc::unwrap_or_clone(schema)),
             _ => Err(malformed()),
         }
     }
@@ -209,43 +213,57 @@ impl StructType {
     /// Returns the column at a path. Each part is the exact name of a field, or matches only one field when
     /// case is ignored.
     pub fn resolve(&self, parts: &[impl AsRef<str>]) -> Result<Column, Unresolved> {
-        let mut fields = &self.fields;
-        let mut column: Option<Column> = None;
-        for part in parts {
-            let field = find(fields, part.as_ref())?;
-            let (mut logical, mut physical) =
-                column.take().map_or_else(Default::default, |outer| (outer.logical, outer.physical));
-            logical.push(field.name.clone());
-            physical.push(field.physical_name.clone());
-            column = Some(Column {
-                logical,
-                physical,
-                data_type: field.data_type.clone(),
-                binary_order: field.binary_order,
-                widened_from_float: field.widened_from_float,
-            });
-            fields = match &field.data_type {
-                DataType::Struct(inner) => &inner.fields,
-                _ => const { &Vec::new() },
-            };
-        }
-        column.ok_or(Unresolved::Missing)
+        find_path(&self.fields, parts, find)
     }
 
     /// Returns the column of a name: a field with exactly this name (which may contain dots), or a path of fields.
     pub fn resolve_dotted(&self, name: &str) -> Result<Column, Unresolved> {
-        let whole = self.resolve(&[name]);
-        if !name.contains('.') {
-            return whole;
+        resolve_dotted(name, |parts| self.resolve(parts))
+    }
+}
+
+/// As [`StructType::resolve`], by a function that finds the field of a struct.
+fn find_path<'a>(
+    fields: &'a [StructField],
+    parts: &[impl AsRef<str>],
+    mut find: impl FnMut(&'a [StructField], &str) -> Result<&'a StructField, Unresolved>,
+) -> Result<Column, Unresolved> {
+    let mut fields = fields;
+    let mut path = Vec::new();
+    for part in parts {
+        let field = find(fields, part.as_ref())?;
+        path.push(field);
+        fields = match &field.data_type {
+            DataType::Struct(inner) => &inner.fields,
+            _ => &[],
+        };
+    }
+    let last = path.last().ok_or(Unresolved::Missing)?;
+    Ok(Column {
+        logical: path.iter().map(|field| field.name.clone()).collect(),
+        physical: path.iter().map(|field| field.physical_name.clone()).collect(),
+        data_type: last.data_type.clone(),
+        binary_order: last.binary_order,
+        widened_from_float: last.widened_from_float,
+    })
+}
+
+/// As [`StructType::resolve_dotted`], by a function that resolves a path.
+fn resolve_dotted(
+    name: &str,
+    mut resolve: impl FnMut(&[String]) -> Result<Column, Unresolved>,
+) -> Result<Column, Unresolved> {
+    let whole = resolve(&[name.to_owned()]);
+    if !name.contains('.') {
+        return whole;
+    }
+    let path = resolve(&split_dotted(name));
+    match (whole, path) {
+        (Ok(_), Ok(_)) | (Err(Unresolved::Ambiguous), _) | (_, Err(Unresolved::Ambiguous)) => {
+            Err(Unresolved::Ambiguous)
         }
-        let path = self.resolve(&split_dotted(name));
-        match (whole, path) {
-            (Ok(_), Ok(_)) | (Err(Unresolved::Ambiguous), _) | (_, Err(Unresolved::Ambiguous)) => {
-                Err(Unresolved::Ambiguous)
-            }
-            (Ok(column), Err(_)) | (Err(_), Ok(column)) => Ok(column),
-            (Err(_), Err(_)) => Err(Unresolved::Missing),
-        }
+        (Ok(column), Err(_)) | (Err(_), Ok(column)) => Ok(column),
+        (Err(_), Err(_)) => Err(Unresolved::Missing),
     }
 }
 
@@ -278,7 +296,13 @@ fn differs_in_case(one: &str, other: &str) -> bool {
     if one.is_ascii() && other.is_ascii() {
         return one.eq_ignore_ascii_case(other);
     }
-    one.to_lowercase() == other.to_lowercase()
+    may_be_alike(one, other) && one.to_lowercase() == other.to_lowercase()
+}
+
+/// Returns whether texts of these lengths may be equal in lower case, in which a character has a third of its bytes to
+/// one and a half times as many.
+fn may_be_alike(one: &str, other: &str) -> bool {
+    one.len().max(other.len()) / 5 <= one.len().min(other.len())
 }
 
 /// Splits at dots outside of back quotes. Inside, a doubled back quote is an escaped one.
@@ -361,12 +385,10 @@ fn parse_type(raw: &RawValue, mapping: ColumnMapping, depth_left: usize) -> Resu
     let child = |raw: &RawValue| parse_type(raw, mapping, depth_left - 1);
     let name = raw.name.unwrap_or_default();
     Ok(match (&*name, raw.fields, raw.element, raw.key, raw.value) {
-        ("struct", Some(fields), ..) => DataType::Struct(StructType {
-            fields: fields
-                .into_iter()
-                .map(|field| parse_field(field, mapping, depth_left - 1))
-                .collect::<Result<_>>()?,
-        }),
+        ("struct", Some(fields), ..) => {
+            let fields = fields.into_iter().map(|field| parse_field(field, mapping, depth_left - 1));
+            DataType::Struct(Arc::new(StructType { fields: fields.collect::<Result<_>>()? }))
+        }
         ("array", _, Some(element), ..) => DataType::Array(Box::new(child(element)?)),
         ("map", _, _, Some(key), Some(value)) => DataType::Map(Box::new((child(key)?, child(value)?))),
         _ => DataType::Unknown(name.into_owned()),

@@ -9,7 +9,7 @@ use super::parse::json::shown;
 use super::values::keys::{KeyType, compare_as, literal_spread};
 use super::values::number::{Number, Spread};
 use super::values::ranges::{Ranges, TextCut};
-use crate::schema::{Column, DataType, PrimitiveType, StructType, Unresolved};
+use crate::schema::{Column, DataType, Names, PrimitiveType, StructType, Unresolved};
 
 /// A column that a predicate refers to.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ pub(crate) enum Bound {
 
 /// Binds expressions to one schema. All bound expressions share its columns.
 pub(crate) struct Binder<'a> {
-    schema: &'a StructType,
+    names: Names<'a>,
     partition_columns: &'a [String],
     pub(crate) columns: Vec<BoundColumn>,
     /// The reasons for undecided leaves in the last bound expression.
@@ -72,7 +72,7 @@ enum Operand {
 
 impl<'a> Binder<'a> {
     pub(crate) fn new(schema: &'a StructType, partition_columns: &'a [String]) -> Self {
-        Self { schema, partition_columns, columns: Vec::new(), reasons: Vec::new() }
+        Self { names: Names::new(schema), partition_columns, columns: Vec::new(), reasons: Vec::new() }
     }
 
     /// Binds `expression`, or its negation.
@@ -218,7 +218,7 @@ impl<'a> Binder<'a> {
     fn column(&mut self, name: &ColumnName, cast_to: Option<PrimitiveType>) -> Result<Operand, String> {
         let (resolved, declared) = match name {
             ColumnName::Path(parts) => (self.resolve_path(parts), cast_to),
-            ColumnName::Dotted(name, declared) => (self.schema.resolve_dotted(name), cast_to.or(*declared)),
+            ColumnName::Dotted(name, declared) => (self.names.resolve_dotted(name), cast_to.or(*declared)),
         };
         let column = resolved.map_err(|unresolved| {
             let word = if unresolved == Unresolved::Missing { "no" } else { "more than one" };
@@ -242,12 +242,12 @@ impl<'a> Binder<'a> {
     }
 
     /// Returns the column of a path. Leading names that are no columns are taken as the name of the table.
-    fn resolve_path(&self, parts: &[String]) -> Result<Column, Unresolved> {
-        let direct = self.schema.resolve(parts);
-        if parts.len() == 1 || direct.is_ok() || self.schema.resolve(&parts[..1]).is_ok() {
+    fn resolve_path(&mut self, parts: &[String]) -> Result<Column, Unresolved> {
+        let direct = self.names.resolve(parts);
+        if parts.len() == 1 || direct.is_ok() || self.names.resolve(&parts[..1]).is_ok() {
             return direct;
         }
-        let dotted = self.schema.resolve(&[parts.join(".")]);
+        let dotted = self.names.resolve(&[parts.join(".")]);
         if dotted.is_ok() {
             return dotted;
         }

@@ -1,6 +1,7 @@
 //! Files that a condition must drop and files that it must keep, by name.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arrow_array::StringViewArray;
 use deltalog::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, PartitionTuple, SourceId};
@@ -556,6 +557,24 @@ fn declared_types_need_not_be_those_of_the_schema() {
         };
         assert_eq!(found, expected, "{data_type} as {column_type} = {value} {value_type}");
     }
+}
+
+#[test]
+fn many_long_names_take_no_longer_than_others_of_their_length() {
+    let names: Vec<String> = (0..1000).map(|number| format!("column_{number}")).collect();
+    let inner: Vec<_> =
+        (0..2000).map(|number| json!({"name": format!("f{number}"), "type": "long"})).collect();
+    let inner = json!({"type": "struct", "fields": inner}).to_string();
+    let mut fields: Vec<_> = names.iter().map(|name| (name.as_str(), "long")).collect();
+    fields.push(("s", &inner));
+    let absent = format!("{} = 1", vec!["é"; 100].join("."));
+    let nested = vec!["s.f1 = 1 AND s.F2 = 2"; 1000].join(" OR ");
+    let began = Instant::now();
+    let (_, found) = problems(&fields, &[absent.as_str(); 100], None);
+    assert_eq!(found.len(), 32);
+    assert_eq!(problems(&fields, &[&nested], None).1.len(), 1, "too many conditions");
+    // Milliseconds, and minutes where each part is compared with all columns.
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
 #[test]
