@@ -45,8 +45,8 @@ MIN_TOKEN_KEY_LENGTH = 16
 class TokenKey:
     """A key that seals page, refresh and access tokens and signs the URLs of local files.
 
-    The first key of the list seals and all keys open: put a new key first to rotate. Without any key the
-    server makes one at start, which no other replica knows.
+    The first key of the list seals and all keys open: to rotate, add a new key last, and put it first once
+    all replicas have it. Without any key the server makes one at start, which no other replica knows.
 
     Attributes:
         id: name of the key, part of each token.
