@@ -163,6 +163,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.incremental and not arguments.results:
         raise ValueError("--incremental needs --results, which has the proofs of earlier runs")
     targets = load_targets(arguments.config, arguments.table, arguments.recipient)
+    # Before the work, which may take hours: the file may be another one then.
+    shared = load_targets(arguments.config, (), arguments.recipient) if arguments.prometheus else []
     Profile.load(arguments.profile)
     minutes = arguments.budget_minutes
     options = VerifyOptions(
@@ -186,7 +188,6 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.junit:
         arguments.junit.write_text(report.junit(results), encoding="utf-8")
     if arguments.prometheus:
-        shared = load_targets(arguments.config, (), arguments.recipient)
         unnamed = {one.table for one in shared} - {one.table for one in targets}
         textfile.write(arguments.prometheus, results, run_at, seconds, proofs, others=unnamed)
     if arguments.results:

@@ -35,8 +35,8 @@ def write(
     wrong = metrics.gauge(_WRONG, "1 if the table differed or could not be compared, else 0.", "table")
     proved = metrics.gauge(_PROVED, "Last run that proved the table, as Unix time.", "table")
     postponed = {result.table for result in results if result.outcome == "postponed"}
-    metrics.carry(_WRONG, wrong, postponed.union(others))
-    metrics.carry(_PROVED, proved, others)
+    for name, gauge in ((_WRONG, wrong), (_PROVED, proved)):
+        metrics.carry(name, gauge, postponed.union(others))
     for result in results:
         if result.table not in postponed:
             wrong.labels(result.table).set(result.is_wrong)

@@ -166,6 +166,9 @@ def test_metrics_tell_wrong_tables_and_the_age_of_proofs(tmp_path: Path) -> None
     assert wrong == {"s.d.broken": 1, "s.d.wrong": 1, "s.d.calm": 0}
     proof = ("table_proof_timestamp_seconds", "s.d.calm")
     assert later[proof] == samples[proof]
+    # Also where no table of results has the proof.
+    textfile.write(file, [replace(POSTPONED, table="s.d.calm")], RUN_AT, 1, {})
+    assert samples_of(file)[proof] == samples[proof]
     # Nothing else is left beside the file, which a collector may read at any time.
     assert list(tmp_path.iterdir()) == [file]
 
