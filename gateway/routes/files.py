@@ -6,21 +6,25 @@ of one table gives access to no other. The file must lie inside of the root afte
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_request import BaseRequest
 
-from gateway.errors import NotFound, PermissionDenied
+from gateway.errors import NotFound, PermissionDenied, Unavailable
 from gateway.storage.calls import DATA_FILE_THREADS
 from gateway.tables.local_files import inside, spelling, split
 from gateway.web.context import RequestContext
 from gateway.web.response import SERVER
+
+log = logging.getLogger("gateway.storages")
 
 
 class DataFile(web.FileResponse):
@@ -42,6 +46,18 @@ class DataFile(web.FileResponse):
         headers = request.headers.copy()
         headers.popall("Accept-Encoding", None)
         return await super().prepare(request.clone(headers=headers))
+
+    def _make_response(self, request: BaseRequest, accept_encoding: str) -> Any:
+        """Open the file, on a thread. aiohttp answers each failure by 404 or 403, without a body."""
+        try:
+            return super()._make_response(request, accept_encoding)
+        except PermissionError:
+            raise PermissionDenied("the server may not read the file; the provider must act") from None
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFound("no such file") from None
+        except OSError as error:
+            log.warning("a data file cannot be opened: %s", error.strerror)
+            raise Unavailable("the file cannot be read at the moment") from None
 
 
 async def file(context: RequestContext) -> web.StreamResponse:

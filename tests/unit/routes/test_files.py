@@ -4,6 +4,8 @@ import asyncio
 import gzip
 import hashlib
 import hmac
+import os
+import resource
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 import pytest
 from aiohttp.test_utils import TestClient
 from support.gateway_app import PREFIX, Clock, error_of, serve
+from support.waiting import until
 from yarl import URL
 
 from gateway import _native
@@ -247,6 +250,30 @@ async def test_a_url_of_a_table_that_is_not_shared(served: tuple[Client, Config]
 async def test_bytes_that_are_no_text_are_no_valid_url(served: tuple[Client, Config], path: str) -> None:
     answer = await served[0].get(URL(f"{PREFIX}/files/{path}", encoded=True))
     assert (answer.status, error_of(await answer.read())) == (403, "PERMISSION_DENIED")
+
+
+async def test_a_file_that_cannot_be_opened_for_now_is_not_missing(served: tuple[Client, Config]) -> None:
+    client, config = served
+    url = signed(config, NAMES[0])
+    assert await (await client.session.get(url)).read() == CONTENT
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def is_open() -> bool:
+        return any(os.path.realpath(one).endswith(NAMES[0]) for one in Path("/proc/self/fd").iterdir())
+
+    # A thread closes the file after its answer.
+    await until(lambda: not is_open())
+    free = os.dup(1)
+    os.close(free)
+    # The connection of the first request stays open.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+    try:
+        answer = await client.session.get(url)
+        body = await answer.read()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (answer.status, error_of(body)) == (503, "TEMPORARILY_UNAVAILABLE")
+    assert "Retry-After" in answer.headers
 
 
 async def test_other_methods_are_refused(served: tuple[Client, Config]) -> None:
