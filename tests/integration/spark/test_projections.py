@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from delta.tables import DeltaTable, IdentityGenerator
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 from support.gateway_process import RunningGateway, running_gateway
@@ -481,6 +482,20 @@ def test_a_source_with_other_columns_or_another_past_is_written_anew(kept: Kept)
     assert outcome.remark.startswith("written anew: ")
     kept.assert_equal()
     assert dict(kept.served().dtypes)["decade"] == "bigint"
+
+
+def test_a_source_with_an_identity_column_is_followed_by_its_changes(kept: Kept, tmp_path: Path) -> None:
+    """Its schema keeps the highest number, so each insert changes that. A comment changes no row, either."""
+    kept.source, kept.rule = str(tmp_path / "numbered"), {"columns": ["id", "zip"]}
+    builder = DeltaTable.create(kept.spark).location(kept.source).addColumn("zip", "STRING")
+    builder.addColumn("id", "BIGINT", generatedAlwaysAs=IdentityGenerator()).execute()
+    kept.sql("INSERT INTO {t} (zip) VALUES ('1'), ('2')")
+    kept.run()
+    kept.sql("INSERT INTO {t} (zip) VALUES ('3')")
+    kept.sql("ALTER TABLE {t} ALTER COLUMN zip COMMENT 'changed'")
+    outcome = kept.run()
+    assert (outcome.how, outcome.remark, outcome.changed_rows) == ("changes", "", 1)
+    kept.assert_equal()
 
 
 def test_a_source_that_was_put_back_from_a_copy_is_written_anew(kept: Kept) -> None:
