@@ -18,7 +18,6 @@ from gateway.tables.files import Files, FilesQuery, start_snapshot
 from gateway.tables.open_table import LatestTable, OpenTable
 from gateway.web import stream
 from gateway.web.answer import Answer
-from gateway.web.content_coding import acceptable_codings
 from gateway.web.context import RequestContext
 from gateway.web.response import WholeResponse
 
@@ -105,8 +104,8 @@ def cache_key(context: RequestContext, request: TableRequest, opened: LatestTabl
         request.capabilities_text,
         request.file_id_scheme,
         context.body,
-        # A client that excludes `identity` gets another answer.
-        "identity" in acceptable_codings(request.accepted_codings),
+        # A client that excludes `identity` gets another answer, if it accepts another coding.
+        request.codings()[0],
     )
 
 

@@ -25,7 +25,7 @@ from gateway.protocol.capabilities import (
     file_id_scheme,
 )
 from gateway.protocol.queries import ChangesQuery, Hints, Paging, TableQuery
-from gateway.protocol.response import HINT_STATUS_HEADER, VERSION_HEADER
+from gateway.protocol.response import HINT_STATUS_HEADER, VERSION_HEADER, ContentCoding
 from gateway.state import GatewayState
 from gateway.tables.files import Files, FilesQuery, start
 from gateway.tables.native import Changes, Snapshot, Stop
@@ -136,8 +136,7 @@ class TableRequest(Struct, frozen=True):
     def files_query(self, query: TableQuery | ChangesQuery) -> FilesQuery:
         """Return the query with everything that its answer depends on. Raises InvalidToken."""
         config = self.state.config
-        compression = config.gateway.compression
-        small_coding, large_coding = content_codings(self.accepted_codings, self.remote, compression)
+        small_coding, large_coding = self.codings()
         return FilesQuery(
             query=query,
             capabilities=self.capabilities,
@@ -148,12 +147,16 @@ class TableRequest(Struct, frozen=True):
             page_size=self._page_size(query.paging),
             small_coding=small_coding,
             large_coding=large_coding,
-            minimum_files=compression.minimum_files,
+            minimum_files=config.gateway.compression.minimum_files,
             url_seconds=config.pre_signed_url_timeout_seconds,
             timeout_seconds=config.request_timeout_seconds,
             now_ms=self.state.now_ms,
             stop=self.stop,
         )
+
+    def codings(self) -> tuple[ContentCoding, ContentCoding]:
+        """Return the codings of an answer with few files, and of one with many."""
+        return content_codings(self.accepted_codings, self.remote, self.state.config.gateway.compression)
 
     def answer(self, query: FilesQuery, files: Files, *, reads_storage: bool = True) -> Answer:
         """Return the answer to send: headers, record and last line of a started answer.
