@@ -77,8 +77,15 @@ class Reloader(Generic[T]):
     async def _recorder(self, seen: Stamp) -> None:
         while True:
             requested = await self._requested_within(self._poll_seconds)
-            # On a thread: the files may be on a mount that hangs.
-            current = await asyncio.to_thread(stamp, self._paths())
+            try:
+                # On a thread: the files may be on a mount that hangs.
+                current = await asyncio.to_thread(stamp, self._paths())
+            except Exception as error:  # noqa: BLE001 - without this loop no change would take effect
+                log.error("the %s was not looked at, and will be: %s", self._what, error)  # noqa: TRY400
+                await asyncio.sleep(self._poll_seconds)
+                if requested:
+                    self._requested.set()
+                continue
             if requested or current != seen:
                 # The stamp is older than the reading, so a change during the reading is read again.
                 seen = current

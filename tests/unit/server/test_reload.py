@@ -45,6 +45,27 @@ async def test_a_changed_file_is_taken_once(watched):
     assert (taken, outcomes) == ([{"n": 22}], [True])
 
 
+async def test_a_look_that_fails_ends_no_watch_and_loses_no_request(watched, monkeypatch, caplog):
+    file, taken, _, reloader = watched
+    failures = 2
+
+    def fails(paths):
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise RuntimeError("can't start new thread")
+        return stamp(paths)
+
+    async with reloader.watching():
+        monkeypatch.setattr("gateway.server.reload.stamp", fails)
+        reloader.ask()
+        await until(lambda: taken == [{"n": 1}])
+        failures = 1
+        file.write_text('{"n": 22}')
+        await until(lambda: taken == [{"n": 1}, {"n": 22}])
+    assert "can't start new thread" in caplog.text
+
+
 async def test_a_change_before_the_watch_is_seen(watched):
     file, taken, outcomes, reloader = watched
     before = stamp([file])
