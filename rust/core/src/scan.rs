@@ -126,6 +126,8 @@ pub struct Scan {
     snapshot: Arc<Snapshot>,
     options: ScanOptions,
     cache: Option<(Arc<ColumnCache>, ColumnsKey)>,
+    /// The bytes of typed statistics at its start.
+    stats_bytes_before: usize,
     stage: Stage,
     verdicts: PartitionVerdicts,
     rule_verdicts: RuleVerdicts,
@@ -163,6 +165,7 @@ impl Scan {
             limit: Limit::new(rows_requested),
             snapshot,
             options,
+            stats_bytes_before: cache.as_ref().map_or(0, |(cache, _)| cache.stats_budget().used()),
             cache,
             stage: Stage::Commits { next: 0 },
             verdicts: PartitionVerdicts::default(),

@@ -162,8 +162,12 @@ impl Scan {
         Ok(())
     }
 
-    /// Ends the scan before its last batch.
+    /// Ends the scan before its last batch. Columns are counted batch by batch, so only if statistics were built.
     pub(super) fn end(&mut self) {
+        if self.stats_bytes() == self.stats_bytes_before {
+            self.stage = Stage::End;
+            return;
+        }
         match std::mem::replace(&mut self.stage, Stage::End) {
             Stage::Selected { key, .. } => self.count_built(&key),
             Stage::Cached { .. } => {
@@ -173,6 +177,11 @@ impl Scan {
             }
             Stage::Commits { .. } | Stage::Log { .. } | Stage::End => {}
         }
+    }
+
+    /// The bytes of all typed statistics in the cache.
+    fn stats_bytes(&self) -> usize {
+        self.cache.as_ref().map_or(0, |(cache, _)| cache.stats_budget().used())
     }
 
     /// Counts what the scan has built of cached columns.
