@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from gateway.spark.operations.recipes import RECIPES, Recipe
 from gateway.spark.session import session_like
+from gateway.spark.verify.compare import quoted
 
 _RANDOM = re.compile(r"\br\((\d+)\)")
 
@@ -58,7 +59,7 @@ def generate(
 
 def statements_of(recipe: Recipe, location: str, rows: int, seed: int) -> list[str]:
     """Return a recipe's statements for one table."""
-    words = {"t": f"delta.`{location}`", "rows": f"range({rows})"}
+    words = {"t": f"delta.{quoted(location)}", "rows": f"range({rows})"}
     return [
         _with_random_numbers(statement.format(**words), seed + index)
         for index, statement in enumerate(recipe.statements)

@@ -10,6 +10,7 @@ import gzip
 import http.client
 import io
 import random
+import re
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -33,6 +34,7 @@ _LONGEST_WAIT_SECONDS = 30.0
 # A longer Retry-After is an error instead of a wait.
 _LONGEST_RETRY_AFTER_SECONDS = 300.0
 _LONGEST_ERROR_BODY_BYTES = 4096
+_CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _SECRET_HEADERS = frozenset({"authorization", "cookie"})
 
@@ -268,8 +270,19 @@ def _failure(parts: SplitResult, response: Response) -> HttpError:
     except (OSError, HTTPError):
         body = ""
     response.close()
-    message = f"{_shown(parts)}: HTTP {response.status} {body}".rstrip()
+    message = f"{_shown(parts)}: HTTP {response.status} {_reason(body)}".rstrip()
     return HttpError(message, response.status, _retry_after(response))
+
+
+def _reason(body: str) -> str:
+    """Return what a message quotes of an error's body: of a store's XML the code alone.
+
+    Stores repeat the signed request, of which neither the logs of executors nor a message may have a part.
+    """
+    if not body.lstrip("\ufeff \t\r\n").startswith("<"):
+        return body
+    code = _CODE.search(body)
+    return code[1] if code else ""
 
 
 def _retry_after(response: Response) -> float | None:

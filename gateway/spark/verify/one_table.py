@@ -33,6 +33,7 @@ from gateway.spark.verify.compare import (
     compare_schemas,
     differing_rows,
     in_groups,
+    quoted,
 )
 from gateway.spark.verify.digest import digest, digests
 from gateway.spark.verify.directory import DIRECTORY, NotComparable, compare_directory
@@ -303,7 +304,7 @@ class Verification:
         most, version = self._options.change_versions, self._head.version or 0
         if self._proof is not None and self._proof.version < version:
             most = version - self._proof.version
-        history = self._spark.sql(f"DESCRIBE HISTORY delta.`{self._target.location}`")
+        history = self._spark.sql(f"DESCRIBE HISTORY delta.{quoted(self._target.location)}")
         rows = (
             history.where(f.col("version") <= f.lit(self._head.version))
             .orderBy(f.desc("version"))

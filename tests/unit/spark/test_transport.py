@@ -207,3 +207,19 @@ def test_a_store_that_ignores_ranges_is_not_read_whole(answers: Answers) -> None
     answers.answers.append((200, {}, b"x" * 100_000))
     with pytest.raises(HttpError, match="ignores ranges"):
         Transport(retries=Waits(1).retries).fetch_range(answers.url + "/a", 0, 10)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"<?xml version='1.0'?><Error><Code>AccessDenied</Code><StringToSign>secret", "AccessDenied"),
+        (b"\xef\xbb\xbf<Error><AWSAccessKeyId>secret</AWSAccessKeyId></Error>", ""),
+        (b'{"errorCode":"RESOURCE_DOES_NOT_EXIST"}', '{"errorCode":"RESOURCE_DOES_NOT_EXIST"}'),
+    ],
+)
+def test_an_error_quotes_of_a_store_the_code_alone(answers: Answers, body: bytes, said: str) -> None:
+    answers.answers += [(404, {}, body)]
+    with pytest.raises(HttpError) as caught:
+        Transport().fetch(f"{answers.url}/file?signature=secret")
+    assert str(caught.value).endswith(f"HTTP 404 {said}".rstrip())
+    assert "secret" not in str(caught.value)
