@@ -58,6 +58,7 @@ from gateway.access.recipient_records import (
 )
 from gateway.access.recorded_database import RecordedDatabase, Subject, nothing
 from gateway.config.recipients import EVERY_SHARE
+from gateway.database.rows import delete_orphans
 from gateway.database.schema import (
     ACTIVATION_LINKS,
     CLIENT_SECRETS,
@@ -464,13 +465,14 @@ class RecipientDatabase(RecordedDatabase):
         allow_absent: bool = False,
     ) -> None:
         """Insert a recipient without tokens, and describe it in the `detail` of the change."""
-        found = recipient_rows.read(connection, [recipient_key(name)])
+        key = recipient_key(name)
+        found = recipient_rows.read(connection, [key])
         if found.records or found.unreadable:
             raise RecipientExists(f"recipient {name!r} exists already; rotate gives it a new token")
-        _delete_orphans(connection, name)
+        delete_orphans(connection, {table: table.c.recipient == key for table in RECIPIENT_TABLES})
         connection.execute(
             insert(RECIPIENTS).values(
-                key=recipient_key(name),
+                key=key,
                 name=name,
                 comment=comment,
                 created_ms=self.now_ms(),
@@ -724,16 +726,6 @@ def _check_storable(name: str) -> None:
 def _one(connection: Connection, name: str) -> RecipientRecord:
     _check_storable(name)
     return recipient_rows.read_one(connection, name)
-
-
-def _delete_orphans(connection: Connection, name: str) -> None:
-    """Delete rows that a former recipient of the name has left: a new one gets none of its access.
-
-    Programs that delete recipients from a SQLite file leave them, unless they enforce foreign keys.
-    """
-    if connection.dialect.name == "sqlite":
-        for table in RECIPIENT_TABLES:
-            connection.execute(delete(table).where(table.c.recipient == recipient_key(name)))
 
 
 def _replace_networks(

@@ -7,13 +7,13 @@ Any program can write the rows: an invalid one is left out by an option that no 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, insert, select, update
+from sqlalchemy import Connection, Row, Select, and_, delete, insert, select, update
 
 from gateway.access.stored_shares import StoredSchema, StoredShare, StoredTable
-from gateway.database.rows import all_rows, is_text
+from gateway.database.rows import all_rows, delete_orphans, is_text
 from gateway.database.schema import SCHEMAS, SHARES, TABLES, name_key
 
 BATCH = 500
@@ -35,7 +35,7 @@ def write(connection: Connection, before: StoredShare | None, after: StoredShare
     """Write what differs between two states of a share."""
     key = after.key
     if before is None:
-        _delete_orphans(connection, (SCHEMAS.c.share == key,), (TABLES.c.share == key,))
+        delete_orphans(connection, {SCHEMAS: SCHEMAS.c.share == key, TABLES: TABLES.c.share == key})
         connection.execute(
             insert(SHARES).values(key=key, name=after.name, options=_text(after.options), created_ms=now_ms)
         )
@@ -61,7 +61,7 @@ def _write_schema(
 ) -> None:
     key = name_key(after.name)
     if before is None:
-        _delete_orphans(connection, (), (TABLES.c.share == share, TABLES.c.schema == key))
+        delete_orphans(connection, {TABLES: and_(TABLES.c.share == share, TABLES.c.schema == key)})
         connection.execute(
             insert(SCHEMAS).values(
                 share=share, key=key, name=after.name, options=_text(after.options), created_ms=now_ms
@@ -89,20 +89,6 @@ def _write_schema(
             connection.execute(update(TABLES).where(*place).values(**values))
     for start in range(0, len(new), BATCH):
         connection.execute(insert(TABLES), new[start : start + BATCH])
-
-
-def _delete_orphans(
-    connection: Connection, schemas: Sequence[ColumnElement[bool]], tables: Sequence[ColumnElement[bool]]
-) -> None:
-    """Delete the rows that a former share or schema of the name has left: a new one shares none of them.
-
-    Programs that delete shares or schemas from a SQLite file leave them, unless they enforce foreign keys.
-    """
-    if connection.dialect.name != "sqlite":
-        return
-    if schemas:
-        connection.execute(delete(SCHEMAS).where(*schemas))
-    connection.execute(delete(TABLES).where(*tables))
 
 
 def _read(connection: Connection, keys: Collection[str] | None) -> dict[str, StoredShare]:

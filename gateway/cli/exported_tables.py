@@ -14,6 +14,7 @@ from gateway.access.catalog import Recipient, SharedTable
 from gateway.access.named_recipient import named_recipient
 from gateway.cli.discovered_state import discovered_state
 from gateway.cli.yaml_text import dumped
+from gateway.spark.targets import any_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +47,6 @@ def _document(table: SharedTable) -> dict[str, Any]:
     if table.start_version:
         document["startVersion"] = table.start_version
     if table.rule is not None:
-        document["condition"] = " OR ".join(f"({condition})" for condition in table.rule.conditions)
+        document["condition"] = any_of(table.rule.conditions)
         document["properties"] = dict(table.rule.properties)
     return document

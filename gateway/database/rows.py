@@ -5,11 +5,11 @@ SQLite keeps values of any type in a column of texts, and any bytes in a text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy.exc
-from sqlalchemy import Connection, Row, Select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete
 
 _NOT_UTF_8 = "Could not decode to UTF-8"
 
@@ -31,6 +31,16 @@ def all_rows(connection: Connection, query: Select[Any]) -> Sequence[Row[Any]]:
         return connection.execute(query).all()
     finally:
         driver.text_factory = str
+
+
+def delete_orphans(connection: Connection, conditions: Mapping[Table, ColumnElement[bool]]) -> None:
+    """Delete the rows, by table, that a former owner of a name has left: a new one gets none of them.
+
+    Programs that delete the owner's row from a SQLite file leave them, unless they enforce foreign keys.
+    """
+    if connection.dialect.name == "sqlite":
+        for table, condition in conditions.items():
+            connection.execute(delete(table).where(condition))
 
 
 def is_text(value: object) -> bool:

@@ -45,23 +45,7 @@ class Capabilities:
             return _capabilities(header)
         if len(header) > MAX_HEADER_LENGTH:
             raise InvalidParameter(f"{CAPABILITIES_HEADER} has at most {MAX_HEADER_LENGTH} characters")
-        return Capabilities._parse(header)
-
-    @staticmethod
-    def _parse(header: str | None) -> Capabilities:
-        words: dict[str, list[str]] = {}
-        for part in (header or "").lower().split(";"):
-            key, _, values = part.partition("=")
-            words.setdefault(key.strip(), []).extend(v.strip() for v in values.split(",") if v.strip())
-        requested = words.get("responseformat", [])
-        formats = tuple(word for word in FORMATS if word in requested)
-        if requested and not formats:
-            raise InvalidParameter(f"{CAPABILITIES_HEADER}: responseformat is one of {', '.join(FORMATS)}")
-        return Capabilities(
-            formats=formats,
-            reader_features=frozenset(words.get("readerfeatures", [])),
-            include_end_stream_action=words.get("includeendstreamaction") == ["true"],
-        )
+        return _capabilities.__wrapped__(header)
 
     def negotiate(self, *, needs_delta_format: bool, client_reader_features: Sequence[str]) -> ResponseFormat:
         """Return the response format for a table. Raises UnsupportedOperation."""
@@ -84,7 +68,21 @@ class Capabilities:
         return "delta"
 
 
-_capabilities = lru_cache(CACHED_HEADERS)(Capabilities._parse)  # noqa: SLF001 - the other half of `parse`
+@lru_cache(CACHED_HEADERS)
+def _capabilities(header: str | None) -> Capabilities:
+    words: dict[str, list[str]] = {}
+    for part in (header or "").lower().split(";"):
+        key, _, values = part.partition("=")
+        words.setdefault(key.strip(), []).extend(v.strip() for v in values.split(",") if v.strip())
+    requested = words.get("responseformat", [])
+    formats = tuple(word for word in FORMATS if word in requested)
+    if requested and not formats:
+        raise InvalidParameter(f"{CAPABILITIES_HEADER}: responseformat is one of {', '.join(FORMATS)}")
+    return Capabilities(
+        formats=formats,
+        reader_features=frozenset(words.get("readerfeatures", [])),
+        include_end_stream_action=words.get("includeendstreamaction") == ["true"],
+    )
 
 
 def file_id_scheme(header: str | None) -> ResponseFormat | None:

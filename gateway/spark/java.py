@@ -39,6 +39,17 @@ def session(spark: SparkSession) -> Any:
     return spark._jsparkSession
 
 
+def hadoop_settings(spark: SparkSession) -> Any:
+    """Return the settings of a session's clients of stores."""
+    return session(spark).sessionState().newHadoopConf()
+
+
+def path_and_files(spark: SparkSession, *parts: Any) -> tuple[Any, Any]:
+    """Return a path of Hadoop, of a location or of a path and a name in it, and its file system."""
+    path = classes(spark).org.apache.hadoop.fs.Path(*parts)
+    return path, path.getFileSystem(hadoop_settings(spark))
+
+
 def condition_of(filtered: DataFrame) -> Any:
     """Return the resolved condition of a DataFrame that `where` has made."""
     return filtered._jdf.queryExecution().analyzed().condition()

@@ -4,7 +4,7 @@ In: the gateway's configuration file, or a list of tables (YAML or JSON), such a
 Out: targets, with locations as Spark writes them (`s3a://`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -88,9 +88,14 @@ def _granted(path: Path, recipient: str) -> list[Target]:
         conditions = [grant.condition for grant in entry.shares if grant.covers(*names)]
         if conditions:
             whole = None in conditions
-            text = " OR ".join(f"({condition})" for condition in conditions)
+            text = any_of(condition for condition in conditions if condition is not None)
             targets.append(replace(target, condition=None if whole else text, properties=entry.properties))
     return targets
+
+
+def any_of(conditions: Iterable[str]) -> str:
+    """Return the condition that is true where one of a recipient's grants is."""
+    return " OR ".join(f"({condition})" for condition in conditions)
 
 
 def _listed(entry: object) -> Target:

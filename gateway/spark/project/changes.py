@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from gateway.spark import java
 from gateway.spark.project.search import all_of, conditions
-from gateway.spark.project.table_log import CHANGE_TYPE
+from gateway.spark.project.table_log import CHANGE_TYPE, DELETE, INSERT
 from gateway.spark.verify.compare import quoted
 from gateway.spark.verify.digest import EMPTY, SEEDS, Digest, digest_columns, row_hash
 
@@ -49,10 +49,14 @@ class Written:
     deleted: Digest
 
 
+def sign() -> Column:
+    """Return 1 for an inserted row, and -1 for a deleted one."""
+    return f.when(f.col(CHANGE_TYPE) == INSERT, f.lit(1)).otherwise(f.lit(-1))
+
+
 def net_changes(changed: DataFrame) -> DataFrame:
     """Return the rows whose number changes: their hashes, the difference `n`, and the `row`. Lazy."""
-    sign = f.when(f.col(CHANGE_TYPE) == "insert", f.lit(1)).otherwise(f.lit(-1))
-    return _counted(changed, sign).where(f.col("n") != 0)
+    return _counted(changed, sign()).where(f.col("n") != 0)
 
 
 def apply_changes(
@@ -69,7 +73,7 @@ def apply_changes(
     # To find the removed rows, whole files are read: once, for what is to be added again and for the digest.
     removed = work.changes(base + 1, removal).persist()
     try:
-        gone = _counted(removed.where(f.col(CHANGE_TYPE) == "delete"), f.lit(1))
+        gone = _counted(removed.where(f.col(CHANGE_TYPE) == DELETE), f.lit(1))
         both = net.unionByName(gone).groupBy(*HASHES)
         _add(work, both.agg(f.sum("n").alias("n"), f.first("row").alias("row")))
         step("added")
@@ -88,7 +92,7 @@ def signed_digest(changed: DataFrame) -> tuple[Digest, Digest]:
     hashes = [row_hash(rows.schema, seed).alias(f"_hash_{i}") for i, seed in enumerate(SEEDS)]
     found = changed.select(f.col(CHANGE_TYPE), *hashes).groupBy(CHANGE_TYPE).agg(*digest_columns()).collect()
     by_type = {row[CHANGE_TYPE]: Digest.of(row) for row in found}
-    return by_type.get("insert", EMPTY), by_type.get("delete", EMPTY)
+    return by_type.get(INSERT, EMPTY), by_type.get(DELETE, EMPTY)
 
 
 def with_hashes(rows: DataFrame, *beside: Column) -> DataFrame:

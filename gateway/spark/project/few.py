@@ -9,6 +9,7 @@ and once more for the rows to add; the files of the table that may have the rows
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from gateway.spark.project.changes import (
 from gateway.spark.project.reduced import reduced
 from gateway.spark.project.rule import chosen, plain_columns, projected
 from gateway.spark.project.search import Search, all_of, search, searched
-from gateway.spark.project.table_log import CHANGE_TYPE
+from gateway.spark.project.table_log import CHANGE_TYPE, INSERT
 from gateway.spark.project.transaction import Transaction, files_added
 from gateway.spark.verify.digest import EMPTY, Digest, digest
 
@@ -50,9 +51,6 @@ MAX_ROWS = 5000
 MAX_PLACES = 100_000
 """Of rows to remove, so many places are collected. Where the table has more of them, which are equal, only as
 many of each row are collected as the most frequent one needs."""
-
-INSERT, DELETE = "insert", "delete"
-"""Values of `_change_type`."""
 
 _PLACE = "place"
 
@@ -152,16 +150,15 @@ def few_changes(changed: Changed, stated: Callable[[], DataFrame | None]) -> Few
     )
     if small is None:
         return None
-    are_few = False
-    try:
+    with ExitStack() as unneeded:
+        unneeded.callback(small.unpersist)
         changed = replace(changed, source=small)
         found = with_hashes(changed.rows()).select(CHANGE_TYPE, *HASHES, *columns).collect()
         few = _counted(changed, found)
-        are_few = few.places <= MAX_PLACES
-    finally:
-        if not are_few:
-            small.unpersist()
-    return few if are_few else None
+        if few.places > MAX_PLACES:
+            return None
+        unneeded.pop_all()
+    return few
 
 
 def _counted(changed: Changed, found: Sequence[Row]) -> FewChanges:

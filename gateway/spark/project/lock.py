@@ -54,8 +54,7 @@ def locked(spark: SparkSession, root: str, lease_ms: int = LEASE_MS) -> Iterator
         with _file_lock(spark, Path(root) / LOCK_FILE):
             yield lambda: None
     else:
-        configuration = java.session(spark).sessionState().newHadoopConf()
-        lease = _Lease(Directory(spark, root, configuration), lease_ms)
+        lease = _Lease(Directory(spark, root, java.hadoop_settings(spark)), lease_ms)
         with lease.held():
             yield lease.check
 

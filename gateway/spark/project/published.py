@@ -10,7 +10,7 @@ import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -61,7 +61,7 @@ def ended_ms(spark: SparkSession, root: str) -> int:
         version = log.number()
         published_ms = _written_ms(log.commit(version)) if version >= 0 else 0
     with suppress(*_ABSENT):
-        path, files = _found(spark, f"{root}/{_FAILED}")
+        path, files = java.path_and_files(spark, f"{root}/{_FAILED}")
         failed_ms = files.getFileStatus(path).getModificationTime() if files.exists(path) else 0
     return max(published_ms, failed_ms)
 
@@ -72,9 +72,9 @@ def note_failure(spark: SparkSession, root: str) -> None:
     A projection that has written nothing yet has failed early and gets no directory. Never raises.
     """
     with suppress(Py4JError):
-        work, files = _found(spark, f"{root}/{WORK_DIRECTORY}")
+        work, files = java.path_and_files(spark, f"{root}/{WORK_DIRECTORY}")
         if files.exists(work):
-            files.create(_found(spark, f"{root}/{_FAILED}")[0], True).close()
+            files.create(java.path_and_files(spark, f"{root}/{_FAILED}")[0], True).close()
 
 
 def published(spark: SparkSession, roots: Sequence[str], *, parallel: int) -> list[Published | None]:
@@ -104,12 +104,6 @@ def _published(spark: SparkSession, root: str) -> Published | None:
         bytes=size,
         proved_at=dt.datetime.fromtimestamp(_written_ms(commit) / 1000, dt.UTC),
     )
-
-
-def _found(spark: SparkSession, location: str) -> tuple[Any, Any]:
-    """Return a path of Hadoop and its file system."""
-    path = java.classes(spark).org.apache.hadoop.fs.Path(location)
-    return path, path.getFileSystem(java.session(spark).sessionState().newHadoopConf())
 
 
 def _size(spark: SparkSession, root: str, record: Record) -> tuple[int, int]:

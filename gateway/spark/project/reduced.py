@@ -17,11 +17,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from gateway.spark import java
-from gateway.spark.project.changes import HASHES, ROW, signed_digest
+from gateway.spark.project.changes import HASHES, ROW, sign, signed_digest
 from gateway.spark.project.record import difference
-from gateway.spark.project.table_log import CHANGE_TYPE
+from gateway.spark.project.table_log import CHANGE_TYPE, DELETE, INSERT
 from gateway.spark.verify.compare import quoted
-from gateway.spark.verify.digest import SEEDS, row_hash
+from gateway.spark.verify.digest import SEEDS, halves, row_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -98,10 +98,6 @@ def _compared(rows: DataFrame, names: Sequence[str]) -> DataFrame:
     return rows.select(CHANGE_TYPE, *map(quoted, names))
 
 
-def _sign() -> Column:
-    return f.when(f.col(CHANGE_TYPE) == "insert", f.lit(1)).otherwise(f.lit(-1)).alias("sign")
-
-
 def _net(rows: DataFrame, names: Sequence[str], most: int) -> DataFrame:
     """Return the rows whose number changes, each as often as it does, by one of the equal rows. Lazy.
 
@@ -109,9 +105,9 @@ def _net(rows: DataFrame, names: Sequence[str], most: int) -> DataFrame:
     """
     hashes = [_hash(_compared(rows, names), number).alias(name) for number, name in enumerate(HASHES)]
     columns = [quoted(name) for name in rows.columns if name != CHANGE_TYPE]
-    hashed = rows.select(_sign(), f.struct(*columns).alias(ROW), *hashes)
+    hashed = rows.select(sign().alias("sign"), f.struct(*columns).alias(ROW), *hashes)
     counted = hashed.groupBy(*HASHES).agg(f.sum("sign").alias("n"), f.first(ROW).alias(ROW)).where("n <> 0")
-    kind = f.when(f.col("n") > 0, "insert").otherwise("delete").alias(CHANGE_TYPE)
+    kind = f.when(f.col("n") > 0, INSERT).otherwise(DELETE).alias(CHANGE_TYPE)
     times = f.least(f.abs(f.col("n")), f.lit(most + 1)).cast("int")
     copy = f.explode(f.sequence(f.lit(1), times))
     return counted.withColumn("copy", copy).select(kind, f"{ROW}.*")
@@ -129,10 +125,10 @@ def _sums(rows: DataFrame) -> DataFrame:
     Beside them is the exclusive or of the first hash, in which equal rows of both sides cancel out, too.
     """
     hashes = [_hash(rows, number).alias(name) for number, name in enumerate(HASHES)]
-    signed = rows.select(_sign(), *hashes)
+    signed = rows.select(sign().alias("sign"), *hashes)
     words = [f.col(name) for name in HASHES]
-    halves = [half for word in words for half in (f.shiftright(word, 32), word.bitwiseAND(f.lit(_HALF - 1)))]
-    summed = [f.sum(f.col("sign") * half).alias(name) for name, half in zip(_PARTS, halves, strict=True)]
+    parts = [half for word in words for half in halves(word)]
+    summed = [f.sum(f.col("sign") * part).alias(name) for name, part in zip(_PARTS, parts, strict=True)]
     places = signed.groupBy(_place(words[0]).alias("place")).agg(
         f.sum("sign").alias("n"), f.bit_xor(words[0]).alias(_XOR), *summed
     )
@@ -186,5 +182,5 @@ def _total(sums: Iterable[Row]) -> tuple[int, ...]:
     total: Counter[str] = Counter()
     for one in sums:
         total.update(one.asDict())
-    halves = (total[name] for name in _PARTS)
-    return total["n"], *((high * _HALF + low) % _WORD for high, low in zip(halves, halves, strict=True))
+    parts = (total[name] for name in _PARTS)
+    return total["n"], *((high * _HALF + low) % _WORD for high, low in zip(parts, parts, strict=True))

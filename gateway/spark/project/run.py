@@ -145,15 +145,15 @@ def left_over(spark: SparkSession, targets: Sequence[Target]) -> list[str]:
 
     They are found where a projection is declared. One that cannot be listed has none.
     """
-    path = java.classes(spark).org.apache.hadoop.fs.Path
-    configuration = java.session(spark).sessionState().newHadoopConf()
     kept = {target.root for target in targets}
     found = []
     for base in sorted({root.rpartition("/")[0] for root in kept}):
         with suppress(Py4JError):
-            files = path(base).getFileSystem(configuration)
-            names = [one.getPath().getName() for one in files.listStatus(path(base)) if one.isDirectory()]
+            directory, files = java.path_and_files(spark, base)
+            listed = [one.getPath() for one in files.listStatus(directory) if one.isDirectory()]
+            names = [path.getName() for path in listed]
             roots = [f"{base}/{name}" for name in names if _RULE.fullmatch(name)]
+            path = java.classes(spark).org.apache.hadoop.fs.Path
             found += [
                 root for root in roots if root not in kept and files.exists(path(f"{root}/{WORK_DIRECTORY}"))
             ]

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from gateway.spark.project.actions import Action
 
 CHANGE_TYPE = "_change_type"
+INSERT, DELETE = "insert", "delete"
+"""Values of `_change_type` in the rows of `TableLog.changes`."""
 _CHECKPOINT_INTERVAL = 10
 _NO_VERSION = -1
 _LAST_CHECKPOINT = "_last_checkpoint"
@@ -146,8 +148,8 @@ class TableLog:
         except (PySparkException, Py4JJavaError):
             return None
         kind = f.col(CHANGE_TYPE)
-        is_insert = kind.isin("insert", "update_postimage")
-        stated = found.withColumn(CHANGE_TYPE, f.when(is_insert, "insert").otherwise("delete"))
+        is_insert = kind.isin(INSERT, "update_postimage")
+        stated = found.withColumn(CHANGE_TYPE, f.when(is_insert, INSERT).otherwise(DELETE))
         return stated.drop("_commit_version", "_commit_timestamp")
 
     def rows(self, number: int, files: Iterable[Action]) -> DataFrame:
@@ -275,7 +277,7 @@ class TableLog:
 
     @cached_property
     def _hadoop(self) -> Any:
-        return java.session(self.spark).sessionState().newHadoopConf()
+        return java.hadoop_settings(self.spark)
 
     @cached_property
     def _store(self) -> Any:

@@ -20,8 +20,7 @@ def commit_mark(spark: SparkSession, location: str, version: int) -> str | None:
     sizes and times of the version's checkpoint or staged commits are the mark.
     """
     classes = java.classes(spark)
-    log = classes.org.apache.hadoop.fs.Path(location, "_delta_log")
-    files = log.getFileSystem(java.session(spark).sessionState().newHadoopConf())
+    log, files = java.path_and_files(spark, location, "_delta_log")
     number = f"{version:020}"
     commit = classes.org.apache.hadoop.fs.Path(log, f"{number}.json")
     try:

@@ -117,19 +117,24 @@ def with_row_hashes(df: DataFrame, keys: Sequence[Column]) -> DataFrame:
     return df.select(*keys, *hashes)
 
 
-def digest_columns() -> list[Column]:
-    """Return the aggregates over row hashes.
+def halves(word: Column) -> tuple[Column, Column]:
+    """Return the signed and the unsigned half of a 64-bit hash.
 
-    A sum of 64-bit hashes would overflow, which is an error under ANSI rules: the signed halves are
-    summed apart.
+    A sum of hashes would overflow, which is an error under ANSI rules: the halves are summed apart.
     """
+    return f.shiftright(word, 32), word.bitwiseAND(f.lit(0xFFFFFFFF))
+
+
+def digest_columns() -> list[Column]:
+    """Return the aggregates over row hashes."""
     columns = [f.count(f.lit(1)).alias("rows")]
     for i in range(len(SEEDS)):
         word = f.col(f"_hash_{i}")
+        high, low = halves(word)
         columns += [
             f.bit_xor(word).alias(f"xor_{i}"),
-            f.sum(f.shiftright(word, 32)).alias(f"high_{i}"),
-            f.sum(word.bitwiseAND(f.lit(0xFFFFFFFF))).alias(f"low_{i}"),
+            f.sum(high).alias(f"high_{i}"),
+            f.sum(low).alias(f"low_{i}"),
         ]
     return columns
 

@@ -173,26 +173,30 @@ async def check_invalid_row(database, clock, place, statement, caplog):
         await until(lambda: started.left_out == 0)
 
 
+def fail_first(store, times):
+    """Let the first changes of tables fail; return the failures to come."""
+    failures = [RuntimeError("can't start new thread")] * times
+
+    def changed(table):
+        if failures:
+            raise failures.pop()
+        store.tables.append(table)
+
+    store.store._changed = changed
+    return failures
+
+
 async def test_a_change_that_fails_once_is_in_force_with_the_next_look(clock, tmp_path, caplog):
     place = DatabasePlace(tmp_path / "recipients.db")
     with RecipientDatabase(place, now_ms=clock) as database:
         token = database.add("alice", shares=["sales"]).token
         store = FollowedStore(place, clock)
-        failures = 2
-
-        def changed(table):
-            nonlocal failures
-            if failures:
-                failures -= 1
-                raise RuntimeError("can't start new thread")
-            store.tables.append(table)
-
-        store.store._changed = changed
+        failures = fail_first(store, 2)
         async with store.watching():
             database.revoke("alice")
             await until(lambda: store.knows(token) is None)
             await until(lambda: store.readable == 1)
-    assert failures == 0
+    assert failures == []
     assert "can't start new thread" in caplog.text
 
 
@@ -201,16 +205,7 @@ async def test_the_end_of_an_outage_that_fails_once_is_in_force_with_the_next_lo
     with RecipientDatabase(place, now_ms=clock) as database:
         token = database.add("alice", shares=["sales"]).token
     store = FollowedStore(place, clock, maxOutageSeconds=0)
-    failures = 1
-
-    def changed(table):
-        nonlocal failures
-        if failures:
-            failures -= 1
-            raise RuntimeError("can't start new thread")
-        store.tables.append(table)
-
-    store.store._changed = changed
+    fail_first(store, 1)
     async with store.watching():
         place.path.rename(tmp_path / "away.db")
         await until(lambda: store.knows(token) is None)

@@ -29,7 +29,7 @@ from gateway.config import TokenKey, loads
 from gateway.config.networks import parse_networks
 from gateway.config.secret import Secret
 from gateway.errors import GatewayError
-from gateway.protocol.capabilities import Capabilities, file_id_scheme
+from gateway.protocol.capabilities import _capabilities, file_id_scheme
 from gateway.protocol.parsing import parse_timestamp
 from gateway.protocol.queries import ChangesQuery, ListQuery, TableQuery, TimeTravel
 from gateway.routes import files
@@ -120,7 +120,7 @@ HEADERS: dict[str, tuple[Parse, list[str], list[str], list[str]]] = {
         ["", "=", "\x7f", "\n", "\n\n", " "],
     ),
     "capabilities": (
-        Capabilities._parse,
+        _capabilities.__wrapped__,
         ["", "responseformat=", "readerfeatures="],
         ["a,", ",", ";", "=", "a=b;", " ", "responseformat=delta;"],
         ["", ";"],

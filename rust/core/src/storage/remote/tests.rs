@@ -4,13 +4,10 @@ use std::net::TcpListener;
 use crate::Error;
 use crate::storage::{AzureOptions, GcsOptions, S3Credentials, S3Options, Storage};
 
-/// A service with the same answer to every request. Ends with the test process.
-fn service(status: &str, body: &str) -> String {
+/// A service whose answer is a status and a body for the head of a request. Ends with the test process.
+fn answering(answer: impl Fn(&str) -> (String, String) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let length = body.len();
-    let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
-        .into_bytes();
     std::thread::spawn(move || {
         for mut connection in listener.incoming().flatten() {
             let mut head = Vec::new();
@@ -18,11 +15,21 @@ fn service(status: &str, body: &str) -> String {
             while !head.ends_with(b"\r\n\r\n") && connection.read_exact(&mut byte).is_ok() {
                 head.extend(byte);
             }
+            let (status, body) = answer(&String::from_utf8(head).unwrap());
+            let length = body.len();
+            let sent =
+                format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
             // The client may be gone.
-            let _ = connection.write_all(&answer);
+            let _ = connection.write_all(sent.as_bytes());
         }
     });
     endpoint
+}
+
+/// A service with the same answer to every request.
+fn service(status: &str, body: &str) -> String {
+    let answer = (status.to_owned(), body.to_owned());
+    answering(move |_| answer.clone())
 }
 
 /// A bucket of S3, a container of Azure and a bucket of Google at one endpoint.
@@ -156,41 +163,25 @@ fn a_root_that_no_request_can_name_has_no_table_and_is_no_defect() {
 /// A bucket of S3 or Google with directories, which lists in pages of at most four. Without `offsets` it ignores
 /// `start-after`.
 fn bucket(prefixes: &'static [&'static str], offsets: bool) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for mut connection in listener.incoming().flatten() {
-            let mut head = Vec::new();
-            let mut byte = [0];
-            while !head.ends_with(b"\r\n\r\n") && connection.read_exact(&mut byte).is_ok() {
-                head.extend(byte);
+    answering(move |head| {
+        let target = head.split(' ').nth(1).unwrap_or_default();
+        let url = url::Url::parse("http://x").unwrap().join(target).unwrap();
+        let value = |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value);
+        let from = value("continuation-token").or_else(|| value("start-after").filter(|_| offsets));
+        let from = from.unwrap_or_default();
+        let size = value("max-keys").map_or(4, |size| size.parse::<usize>().unwrap()).min(4);
+        let rest = prefixes.iter().filter(|prefix| **prefix > &*from).collect::<Vec<_>>();
+        let page = &rest[..size.min(rest.len())];
+        let entry = |prefix: &&str| format!("<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>");
+        let entries = page.iter().copied().map(entry).collect::<String>();
+        let token = match page.last() {
+            Some(last) if page.len() < rest.len() => {
+                format!("<NextContinuationToken>{last}</NextContinuationToken>")
             }
-            let head = String::from_utf8(head).unwrap();
-            let target = head.split(' ').nth(1).unwrap_or_default();
-            let url = url::Url::parse("http://x").unwrap().join(target).unwrap();
-            let value = |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value);
-            let from = value("continuation-token").or_else(|| value("start-after").filter(|_| offsets));
-            let from = from.unwrap_or_default();
-            let size = value("max-keys").map_or(4, |size| size.parse::<usize>().unwrap()).min(4);
-            let rest = prefixes.iter().filter(|prefix| **prefix > &*from).collect::<Vec<_>>();
-            let page = &rest[..size.min(rest.len())];
-            let entry = |prefix: &&str| format!("<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>");
-            let entries = page.iter().copied().map(entry).collect::<String>();
-            let token = match page.last() {
-                Some(last) if page.len() < rest.len() => {
-                    format!("<NextContinuationToken>{last}</NextContinuationToken>")
-                }
-                _ => String::new(),
-            };
-            let body = format!("<ListBucketResult>{entries}{token}</ListBucketResult>");
-            let length = body.len();
-            let answer =
-                format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
-            // The client may be gone.
-            let _ = connection.write_all(answer.as_bytes());
-        }
-    });
-    endpoint
+            _ => String::new(),
+        };
+        ("200 OK".to_owned(), format!("<ListBucketResult>{entries}{token}</ListBucketResult>"))
+    })
 }
 
 #[test]
