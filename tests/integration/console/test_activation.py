@@ -19,7 +19,7 @@ import pytest
 from support.browser import PHONE, chromium, visitor
 from support.gateway_process import PREFIX, RunningGateway, running_gateway, share
 from support.postgresql_server import PostgresqlServer
-from support.waiting import wait_until
+from support.waiting import everywhere, wait_until
 from tables.small_tables import lay_out
 
 ADDRESS = f"{PREFIX}/activate"
@@ -163,8 +163,7 @@ def test_the_page_says_why_nothing_can_be_read(served: RunningGateway) -> None:
 
 
 def wait_until_accepted(served: RunningGateway, token: str) -> None:
-    # Both workers: a connection may reach either.
-    wait_until(lambda: all(served.request("GET", "/shares", token=token).status == 200 for _ in range(6)))
+    wait_until(everywhere(lambda: served.request("GET", "/shares", token=token).status, 200))
 
 
 def test_who_only_opens_a_link_uses_nothing(served: RunningGateway) -> None:

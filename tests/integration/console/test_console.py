@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import pytest
 from support.browser import DESK, PHONE, TABLET, Visitor, chromium, visitor
 from support.gateway_process import RunningGateway, running_gateway, share
 from support.processes import free_port, wait_for_port
+from support.waiting import everywhere, wait_until
 from tables.demo import ROWS
 from tables.small_tables import lay_out
 
@@ -341,26 +341,15 @@ def test_an_operator_grants_a_part_by_a_property_of_the_recipient(browser: Brows
 
 
 def wait_for_status(console: Console, token: str, status: int) -> None:
-    end = time.monotonic() + 10
-    # Both workers: a connection may reach either.
-    matches = 0
-    while matches < 6:
-        answer = console.gateway.request("GET", "/shares", token=token)
-        matches = matches + 1 if answer.status == status else 0
-        assert time.monotonic() < end, answer.status
-        time.sleep(0.02)
+    wait_until(everywhere(lambda: console.gateway.request("GET", "/shares", token=token).status, status))
 
 
 def wait_for_shares(console: Console, token: str, expected: list[str]) -> None:
-    end = time.monotonic() + 10
-    # Either worker may see a change first.
-    while True:
-        items = console.gateway.request("GET", "/shares", token=token).json["items"]
-        names = [item["name"] for item in items]
-        if names == expected:
-            return
-        assert time.monotonic() < end, names
-        time.sleep(0.02)
+    def names() -> list[str]:
+        items = console.gateway.request("GET", "/shares", token=token).json.get("items", [])
+        return [item["name"] for item in items]
+
+    wait_until(everywhere(names, expected))
 
 
 def test_a_viewer_sees_no_form_and_cannot_send_one(browser: Browser, console: Console) -> None:

@@ -18,7 +18,7 @@ from support.gateway_directory import Gateway
 from support.postgresql_server import running as postgresql_running
 from support.postgresql_server import running_on_small_disk
 from support.processes import processor_wait_seconds
-from support.waiting import wait_until
+from support.waiting import everywhere, wait_until
 
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.config.database import DatabasePlace
@@ -105,7 +105,7 @@ def test_a_server_outlives_a_restart_of_its_database_and_then_sees_changes(postg
     gateway = Gateway(tmp_path, database=postgresql.url(postgresql.new_database()))
     with gateway.running(workers=2):
         token = added(gateway)
-        gateway.until(lambda: all(gateway.shares(token) == (200, ["logs"]) for _ in range(8)))
+        gateway.until(everywhere(lambda: gateway.shares(token), (200, ["logs"])))
         postgresql.kill()
         gateway.until(lambda: not readable(gateway))
         assert gateway.shares(token) == (200, ["logs"])
@@ -117,14 +117,14 @@ def test_a_server_outlives_a_restart_of_its_database_and_then_sees_changes(postg
         postgresql.start()
         gateway.until(lambda: readable(gateway))
         assert gateway.command("revoke", "bob").returncode == 0
-        gateway.until(lambda: all(gateway.shares(token)[0] == 401 for _ in range(8)))
+        gateway.until(everywhere(lambda: gateway.shares(token)[0], 401))
 
 
 def test_a_worker_that_ends_during_an_outage_waits_and_the_others_serve(postgresql, tmp_path):
     gateway = Gateway(tmp_path, database=postgresql.url(postgresql.new_database()))
     with gateway.running(workers=2):
         token = added(gateway)
-        gateway.until(lambda: all(gateway.shares(token) == (200, ["logs"]) for _ in range(8)))
+        gateway.until(everywhere(lambda: gateway.shares(token), (200, ["logs"])))
         postgresql.kill()
         gateway.until(lambda: not readable(gateway))
         one, other = workers(gateway)
@@ -139,7 +139,7 @@ def test_a_worker_that_ends_during_an_outage_waits_and_the_others_serve(postgres
         postgresql.start()
         gateway.until(lambda: len(workers(gateway)) == 2 and readable(gateway))
         assert gateway.command("revoke", "bob").returncode == 0
-        gateway.until(lambda: all(gateway.shares(token)[0] == 401 for _ in range(8)))
+        gateway.until(everywhere(lambda: gateway.shares(token)[0], 401))
 
 
 def test_a_failover_to_a_standby_goes_on_with_all_that_it_has(tmp_path):
@@ -149,7 +149,7 @@ def test_a_failover_to_a_standby_goes_on_with_all_that_it_has(tmp_path):
         gateway = Gateway(tmp_path, database=primary.url(name, standby))
         with gateway.running(workers=2):
             token, other = added(gateway), added(gateway, "carol")
-            gateway.until(lambda: all(gateway.shares(token) == (200, ["logs"]) for _ in range(8)))
+            gateway.until(everywhere(lambda: gateway.shares(token), (200, ["logs"])))
             assert gateway.command("revoke", "carol").returncode == 0
             wait_until(lambda: replicated(primary, standby))
             primary.kill()
@@ -161,7 +161,7 @@ def test_a_failover_to_a_standby_goes_on_with_all_that_it_has(tmp_path):
             assert {gateway.shares(token)[0] for _ in range(8)} == {200}
             assert gateway.shares(other)[0] == 401
             assert gateway.command("revoke", "bob").returncode == 0
-            gateway.until(lambda: all(gateway.shares(token)[0] == 401 for _ in range(8)))
+            gateway.until(everywhere(lambda: gateway.shares(token)[0], 401))
         primary.start()
 
 
@@ -249,10 +249,10 @@ def test_a_file_of_the_earlier_release_under_a_running_server_is_brought_up_to_d
     gateway = Gateway(tmp_path, recipientsDatabase="recipients.db")
     with gateway.running(workers=2):
         token = added(gateway, "carol")
-        gateway.until(lambda: all(gateway.shares(token)[0] == 200 for _ in range(8)))
+        gateway.until(everywhere(lambda: gateway.shares(token)[0], 200))
         shutil.copy(RELEASED, tmp_path / "restored")
         (tmp_path / "restored").rename(tmp_path / "recipients.db")
-        gateway.until(lambda: all(gateway.shares(token)[0] == 401 for _ in range(8)))
+        gateway.until(everywhere(lambda: gateway.shares(token)[0], 401))
         gateway.until(lambda: readable(gateway))
         assert "bob: shares sales" in gateway.command("list").stdout
     assert (tmp_path / "recipients.db.before-0001").exists()

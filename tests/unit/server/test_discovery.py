@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from support.gateway_process import running_gateway
 from support.http_service import Response
 from support.live_process import Live, base, running_process
 from support.unity_catalog import running_catalog
-from support.waiting import wait_until
+from support.waiting import everywhere, wait_until
 from tables.small_tables import lay_out
 
 from gateway.__main__ import main
@@ -384,15 +384,11 @@ def test_all_workers_have_the_tables_within_seconds(tmp_path: Path, warehouse: P
             items = gateway.request("GET", "/shares/s/all-tables").json["items"]
             return [f"{item['schema']}.{item['name']}" for item in items]
 
-        def all_have(expected: list[str]) -> Callable[[], bool]:
-            # New connections go to either worker.
-            return lambda: all(names() == expected for _ in range(16))
-
-        wait_until(all_have(["d.t", "d.u", "e.t"]))
+        wait_until(everywhere(names, ["d.t", "d.u", "e.t"]))
         (warehouse / "d/new/_delta_log").mkdir(parents=True)
-        wait_until(all_have(["d.new", "d.t", "d.u", "e.t"]))
+        wait_until(everywhere(names, ["d.new", "d.t", "d.u", "e.t"]))
         shutil.rmtree(warehouse / "e")
-        wait_until(all_have(["d.new", "d.t", "d.u"]))
+        wait_until(everywhere(names, ["d.new", "d.t", "d.u"]))
 
 
 def discovering(root: Path, name: str) -> StoredShare:
@@ -458,17 +454,14 @@ def test_a_supervisor_searches_for_stored_shares_of_all_workers(tmp_path: Path, 
             items = gateway.request("GET", "/shares/lake/all-tables").json.get("items", [])
             return [f"{item['schema']}.{item['name']}" for item in items]
 
-        def all_have(expected: list[str]) -> Callable[[], bool]:
-            return lambda: all(names() == expected for _ in range(16))
-
         config = load(tmp_path / "gateway.yaml")
         with closing(open_share_database(config, "cli:test", now_ms=epoch_ms)) as database:
             database.add(discovering(warehouse, "lake"))
-            wait_until(all_have(["d.t", "d.u", "e.t"]))
+            wait_until(everywhere(names, ["d.t", "d.u", "e.t"]))
             (warehouse / "d/new/_delta_log").mkdir(parents=True)
-            wait_until(all_have(["d.new", "d.t", "d.u", "e.t"]))
+            wait_until(everywhere(names, ["d.new", "d.t", "d.u", "e.t"]))
             database.edit("lake", lambda found: share_edits.without_discovery(found, None))
-            wait_until(all_have([]))
+            wait_until(everywhere(names, []))
 
 
 def test_check_searches_once_and_says_what_it_finds(

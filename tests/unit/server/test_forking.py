@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from support.gateway_directory import Gateway
 from support.processes import PACKAGE, children, gateway_command, package_environment
+from support.waiting import everywhere
 
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.access.share_store import ShareDatabase
@@ -88,7 +89,7 @@ def test_workers_of_a_start_have_one_reading_and_a_restarted_one_its_own(place, 
         gateway.until(lambda: gateway.log().count(UNREADABLE) == 2)
         gateway.until(lambda: sorted(command_lines(gateway)) == [False, True, True, True])
         assert gateway.command("revoke", "carla").returncode == 0
-        gateway.until(lambda: all(gateway.shares(tokens["carla"])[0] == 401 for _ in range(20)))
+        gateway.until(everywhere(lambda: gateway.shares(tokens["carla"])[0], 401))
 
 
 def test_a_start_that_fails_after_the_fork_writes_its_lines_once(tmp_path):

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from support.gateway_directory import HEAD, Gateway
 from support.processes import PACKAGE, children, free_port, processor_wait_seconds
+from support.waiting import everywhere
 
 pytestmark = pytest.mark.processes
 
@@ -209,7 +210,7 @@ def test_workers_share_one_port_their_metrics_are_summed_and_a_dead_one_is_resta
         assert gateway.admin("POST", "/recipients", {"name": "bob", "shares": ["logs"]})[0] == 201
         gateway.settings["gateway"]["recipients"][0]["shares"] = ["logs"]
         gateway.write()
-        gateway.until(lambda: all(gateway.shares()[1] == ["logs"] for _ in range(10)))
+        gateway.until(everywhere(lambda: gateway.shares()[1], ["logs"]))
     assert children(gateway.process.pid) == []
 
 

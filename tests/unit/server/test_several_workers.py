@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support.gateway_directory import TOKEN, Gateway, sha256
 from support.processes import children, free_port
+from support.waiting import everywhere
 from tables.small_tables import lay_out
 
 pytestmark = pytest.mark.processes
@@ -162,13 +163,13 @@ def test_a_worker_is_started_again_while_the_file_is_refused(gateway, change):
         victims = children(gateway.process.pid)
         for victim in victims:
             os.kill(victim, signal.SIGKILL)
-        assert all(gateway.shares() == (200, ["sales", "third"]) for _ in range(20))
+        assert everywhere(gateway.shares, (200, ["sales", "third"]))()
         gateway.until(lambda: gateway.log().count("this worker starts by the one in force") == 2)
         assert not {*victims} & {*children(gateway.process.pid)}
         gateway.settings["port"] = gateway.port
         gateway.settings["gateway"]["recipients"][0]["shares"] = ["logs"]
         gateway.write()
-        gateway.until(lambda: all(gateway.shares() == (200, ["logs"]) for _ in range(10)))
+        gateway.until(everywhere(gateway.shares, (200, ["logs"])))
 
 
 @pytest.mark.parametrize(
@@ -215,7 +216,7 @@ def test_a_worker_restarted_while_the_database_is_missing_rejects_no_recipient(t
         gateway.until(lambda: "serving by 2 workers" in gateway.log())
         if later:
             token = add()
-            gateway.until(lambda: all(gateway.shares(token)[0] == 200 for _ in range(20)))
+            gateway.until(everywhere(lambda: gateway.shares(token)[0], 200))
             # The supervisor looks for the file twice a second.
             time.sleep(2)
         victims = children(gateway.process.pid)
@@ -223,13 +224,9 @@ def test_a_worker_restarted_while_the_database_is_missing_rejects_no_recipient(t
         os.kill(victims[0], signal.SIGKILL)
         gateway.until(lambda: "waits before it starts again" in gateway.log())
         # The other worker serves meanwhile, by what it has read.
-        assert all(gateway.shares(token) == (200, ["logs"]) for _ in range(20))
+        assert everywhere(lambda: gateway.shares(token), (200, ["logs"]))()
         assert "ended with code 1" not in gateway.log()
         assert not place.exists()
         away.rename(place)
-        gateway.until(
-            lambda: (
-                len({*children(gateway.process.pid)} - {victims[0]}) == 2
-                and all(gateway.shares(token) == (200, ["logs"]) for _ in range(20))
-            )
-        )
+        gateway.until(lambda: len({*children(gateway.process.pid)} - {victims[0]}) == 2)
+        gateway.until(everywhere(lambda: gateway.shares(token), (200, ["logs"])))

@@ -6,7 +6,6 @@ import asyncio
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 import yaml
 from support.gateway_process import running_gateway
 from support.live_process import Live, base, running_process
-from support.waiting import wait_until
+from support.waiting import everywhere, wait_until
 from tables.small_tables import lay_out
 
 from gateway.__main__ import main
@@ -150,13 +149,9 @@ def test_all_workers_serve_a_stored_share(tmp_path: Path, small: Path) -> None:
             items: list[Any] = gateway.request("GET", "/shares").json["items"]
             return [item["name"] for item in items]
 
-        def all_have(expected: list[str]) -> Callable[[], bool]:
-            # New connections go to either worker.
-            return lambda: all(listed() == expected for _ in range(16))
-
-        wait_until(all_have(["s"]))
+        wait_until(everywhere(listed, ["s"]))
         add(file, "stored", "t", tmp_path / "copy")
-        wait_until(all_have(["s", "stored"]), seconds=10)
+        wait_until(everywhere(listed, ["s", "stored"]))
         assert gateway.query("stored.d.t").status == 200
 
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from support.gateway_process import RunningGateway, running_gateway, share
 from support.processes import free_port
-from support.waiting import wait_until
+from support.waiting import everywhere, wait_until
 
 from gateway.config import Ssl
 from gateway.server.tls import listener_context, renew
@@ -27,9 +27,6 @@ from gateway.server.tls import listener_context, renew
 RENEWALS = 300
 PASSWORD = "a password of the tests"
 SOON_SECONDS = 30
-# The system gives each new connection to a worker by a hash of its port: one of two workers is left out by
-# all of them once in eight million times.
-CONNECTIONS_TO_ALL_WORKERS = 24
 
 
 class Certificate:
@@ -93,7 +90,7 @@ def shown(gateway: RunningGateway, context: ssl.SSLContext | None = None) -> x50
 
 
 def every_worker_shows(gateway: RunningGateway, serial: int) -> bool:
-    return all(shown(gateway).serial_number == serial for _ in range(CONNECTIONS_TO_ALL_WORKERS))
+    return everywhere(lambda: shown(gateway).serial_number, serial)()
 
 
 def trusting_everyone() -> ssl.SSLContext:
