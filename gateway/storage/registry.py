@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=Credentials)
 Observe = Callable[[str, str, float], None]
+_MOUNT = "file://"
+"""Begins the names of mounts."""
 NO_IDENTITY = frozenset(
     {
         "prefix",
@@ -229,16 +231,20 @@ class Storages:
         for calls in self._calls.values():
             calls.close()
 
-    def forget_calls(self, previous: Storages, locations: Iterable[Location]) -> None:
-        """Forget the calls of the previous configuration's storages that have none of the locations.
+    def forget_calls(self, locations: Iterable[Location]) -> None:
+        """Forget the calls of storages that have none of the locations.
 
         Their circuit breakers would stay open, as no call closes them.
         """
-        kept = {
-            name_of(location) if location.kind != "file" else previous._names.get(location)
-            for location in locations
-        }
-        self._calls = {name: calls for name, calls in self._calls.items() if name in kept}
+        unused, mounts = set(self._calls), mount_points()
+        for location in locations:
+            if not unused:
+                break
+            # Of thousands of local tables, those below no mount of `unused` need no search for their own one.
+            if location.kind != "file" or any(_may_hold(name, location) for name in unused):
+                unused.discard(name_of(location, mounts))
+        for name in unused:
+            del self._calls[name]
 
     def forget_location(self, location: Location) -> None:
         """Forget which storage a location has: that of a table that is gone."""
@@ -366,14 +372,23 @@ def _renew(stores: Iterable[Store]) -> None:
         store.renew()
 
 
-def name_of(location: Location) -> str:
-    """Return the name of a location's storage: locations that fail together have one name."""
+def name_of(location: Location, mounts: Iterable[str] | None = None) -> str:
+    """Return the name of a location's storage: locations that fail together have one name.
+
+    `mounts`: the mount points of this machine; None reads them.
+    """
     if location.kind == "file":
-        return f"file://{mount_of(location.key, mount_points())}"
+        return f"{_MOUNT}{mount_of(location.key, mount_points() if mounts is None else mounts)}"
     if location.kind == "azure":
         # The account has one host and one limit of requests for all containers.
         return f"https://{location.account}.blob.{location.domain}"
     return location.bucket_url
+
+
+def _may_hold(name: str, location: Location) -> bool:
+    """Return whether a storage is a mount above a local directory; another mount may be between them."""
+    mount = name.removeprefix(_MOUNT)
+    return name.startswith(_MOUNT) and mount_of(location.key, [mount]) == mount
 
 
 def _can_end(keys: RefreshingCredentials[Any]) -> bool:

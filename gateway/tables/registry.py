@@ -299,12 +299,11 @@ class Tables:
         # One queue for the life of the process: it is registered with the event loop.
         self._completions = previous._completions
         self.storages.forget_calls(
-            previous.storages,
             chain(
                 (table.location for table in catalog.tables()),
                 self._config.gateway.allowed_roots,
                 chain.from_iterable(source.discovery.roots for source in self._config.sources),
-            ),
+            )
         )
         for table in catalog.tables():
             known = previous._natives.get(table.location)

@@ -127,6 +127,21 @@ def test_the_breaker_of_a_storage_ends_with_its_last_table() -> None:
     assert list(root.tables.storages.breakers()) == [("s3://bucket", True)]
 
 
+def test_the_breaker_of_a_mount_outlives_reloads_without_requests(tmp_path: Path) -> None:
+    def local(name: str) -> str:
+        tables = f"tables: [{{name: t, location: {tmp_path / name}}}]"
+        return f"shares: [{{name: s, schemas: [{{name: d, {tables}}}]}}]\ngateway: {{anonymous: true}}\n"
+
+    first = sharing_of(local("t"))
+    calls = first.tables.storages.calls(Location.parse(str(tmp_path / "t")))
+    second = sharing_of(local("t"), previous=sharing_of(local("t"), previous=first))
+    # Another table of the mount.
+    third = sharing_of(local("u"), previous=second)
+    assert third.tables.storages.used() == [calls]
+    without = sharing_of(configuration(STORAGE), previous=third)
+    assert without.tables.storages.used() == []
+
+
 def test_signers_follow_the_keys_and_so_does_the_end_of_urls() -> None:
     soon = (datetime.now(UTC) + timedelta(minutes=20)).isoformat()
     lasting = sharing_of(configuration(STORAGE))
