@@ -74,7 +74,8 @@ class AzureIdentity:
         now = datetime.now(UTC)
         if self._requested_at is not None and now < self._requested_at:
             # Tokens have lifetimes: the ends in azure-identity's cache are those of a clock that was ahead.
-            self._credential = None
+            # Azure refuses URLs before the start of their key.
+            self._credential = self._key = None
         self._requested_at = now
         try:
             from gateway.storage.azure.errors import requested  # noqa: PLC0415

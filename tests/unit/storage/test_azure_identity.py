@@ -193,7 +193,7 @@ def test_urls_live_for_hours_beside_tokens_that_live_as_long_as_the_delegation_k
         assert key_end - now >= timedelta(hours=3)
 
 
-def test_a_token_of_a_clock_that_was_ahead_is_requested_again(
+def test_what_a_clock_that_was_ahead_has_given_an_end_is_requested_again(
     azure: Azure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, now = identity(azure, **client(azure)), datetime.now(UTC)
@@ -208,7 +208,10 @@ def test_a_token_of_a_clock_that_was_ahead_is_requested_again(
     monkeypatch.setattr(azure_identity, "datetime", Clock)
     second = reader.request()
     assert second.token != first.token
-    assert reader.request().token == second.token
+    # No URL is valid before the start of its key.
+    assert azure.keys[-1][0] <= Clock.now(UTC)
+    assert second.delegation_key is not first.delegation_key
+    assert reader.request() == second
 
 
 @pytest.mark.parametrize("place", ["entry", "environment"])
