@@ -12,7 +12,7 @@ import pytest
 from run import BROWSER_ABSENT, BROWSERS
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 # The sandbox needs user namespaces, which containers often lack.
 OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
@@ -40,6 +40,11 @@ class Visitor:
         response = self.page.goto(self.base + path)
         self.check()
         return response
+
+    def shown(self, selector: str) -> Locator:
+        """Elements of the whole page: a click or a key returns when the next page begins."""
+        self.page.wait_for_load_state()
+        return self.page.locator(selector)
 
     def check(self) -> None:
         """Fails for a violated policy, an error of the page, or a request to another host."""

@@ -246,7 +246,7 @@ def test_a_person_saves_the_profile_in_a_browser(tmp_path: Path) -> None:
             visited.page.click("text=Save acme.share")
         profile = json.loads(Path(saved.value.path()).read_text())
         assert profile["endpoint"] == f"{visited.base}{PREFIX}"
-        shown = visited.page.inner_text("main")
+        shown = visited.shown("main").inner_text()
         for client in ("Python", "pandas", "Spark", "DuckDB", "Power BI", "curl"):
             assert f"\n{client}\n" in shown
         assert "acme.share#small.default.whole" in shown

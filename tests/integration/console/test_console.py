@@ -142,7 +142,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 
 
 def text_of(visited: Visitor) -> str:
-    return visited.page.inner_text("main")
+    return visited.shown("main").inner_text()
 
 
 def table_path(share_name: str, table: str) -> str:
@@ -205,14 +205,14 @@ def test_every_page_fits_its_window_and_keeps_its_policy(
 def test_thousands_of_tables_are_shown_in_pages_and_found_by_name(browser: Browser, console: Console) -> None:
     with visitor(browser, console.base) as visited:
         visited.sign_in(VIEWER, "/console/shares/many")
-        assert visited.page.locator("tbody tr").count() == 50
+        assert visited.shown("tbody tr").count() == 50
         assert "Page 1 of 60, 3,000 tables" in text_of(visited)
         visited.page.click("text=Next")
         assert visited.page.locator("tbody tr").first.inner_text().startswith("table_0050")
         visited.page.fill("#q", "TABLE_2999")
         visited.page.press("#q", "Enter")
         visited.page.wait_for_url("**q=TABLE_2999")
-        assert visited.page.locator("tbody tr").count() == 1
+        assert visited.shown("tbody tr").count() == 1
         visited.open("/console/shares")
         visited.page.fill("#q", "default.table_1234")
         visited.page.press("#q", "Enter")
@@ -240,9 +240,8 @@ def test_a_table_shows_its_facts_clients_sizes_and_recent_queries(browser: Brows
         for label, value in (("Rows", ROWS["cities"]), ("Partition columns", "region")):
             assert re.search(rf"{label}\n{value}\n", shown), shown
         assert "Every client, by the parquet format" in shown
-        assert visited.page.locator("svg.histogram rect").count() == 7
-        rows = visited.page.locator("tbody tr")
-        assert rows.count() >= 4, "the queries of both workers"
+        assert visited.shown("svg.histogram rect").count() == 7
+        assert visited.shown("tbody tr").count() >= 4, "the queries of both workers"
         visited.open(table_path("demo", "readings"))
         assert "deletionVectors" in text_of(visited)
         assert "Clients of the parquet format alone" in text_of(visited)
@@ -257,7 +256,7 @@ def test_hostile_names_are_texts(browser: Browser, console: Console) -> None:
             visited.open(path)
             assert HOSTILE[0] in text_of(visited)
             assert visited.page.title() != "owned"
-            assert visited.page.locator("script").count() == 0
+            assert visited.shown("script").count() == 0
         visited.open("/console/shares")
         assert "\u202e" not in text_of(visited)
         assert "\N{REPLACEMENT CHARACTER}txt.eman" in text_of(visited)
@@ -355,7 +354,7 @@ def wait_for_shares(console: Console, token: str, expected: list[str]) -> None:
 def test_a_viewer_sees_no_form_and_cannot_send_one(browser: Browser, console: Console) -> None:
     with visitor(browser, console.base) as visited:
         visited.sign_in(VIEWER, "/console/recipients/acme")
-        assert visited.page.locator("main form[method=post]").count() == 0
+        assert visited.shown("main form[method=post]").count() == 0
     cookie = console.cookie(VIEWER)
     _, _, page = console.request("GET", "/console/recipients/acme", headers={"Cookie": cookie})
     found = re.search(r'name="token" value="([^"]+)"', page)
@@ -510,7 +509,7 @@ def test_a_reload_shows_the_result_of_every_process(browser: Browser, console: C
         visited.sign_in(OPERATOR, "/console/configuration")
         visited.page.click("button:has-text('Read the configuration again')")
         assert "in force" in text_of(visited)
-        assert visited.page.locator("h3").count() == 2
+        assert visited.shown("h3").count() == 2
         visited.check()
 
 

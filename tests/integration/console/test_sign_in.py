@@ -138,7 +138,7 @@ def test_an_operator_signs_in_on_another_site_and_out_of_both(
         names = {one["name"] for one in visited.context.cookies(site.base)}
         assert FLOW not in names, "the begun sign-in has ended"
         visited.page.click("text=Read the configuration again")
-        assert visited.page.locator("h3").count() == 2, "a form of the session is carried out"
+        assert visited.shown("h3").count() == 2, "a form of the session is carried out"
         check_console(visited, site)
         visited.page.click("text=Sign out")
         visited.page.wait_for_url(f"{site.provider}/session/end?*")
@@ -161,7 +161,7 @@ def test_a_viewer_looks_and_a_stranger_is_told_why_not(browser: Browser, openid_
         visited.page.wait_for_url(f"{site.base}/console/")
         assert visited.page.inner_text(".role") == "viewer"
         visited.page.goto(f"{site.base}/console/configuration")
-        assert visited.page.locator("main form").count() == 0
+        assert visited.shown("main form").count() == 0
     with window(browser, site) as visited:
         sign_in(visited, site, "sam-others")
         visited.page.wait_for_url(f"{site.base}/console/sign-in/callback?*")
