@@ -17,7 +17,7 @@ from support.fault_proxy import Fault, running
 from support.file_answers import Broken, Files, query
 from support.gateway_process import PREFIX, TOKEN, running_gateway, share, table_path
 from support.process_resources import open_files, open_sockets, resident
-from support.waiting import until
+from support.waiting import everywhere, until, wait_until
 from tables.large_logs import make_log
 
 from gateway.access.recipient_store import RecipientDatabase
@@ -119,7 +119,8 @@ async def test_revoking_ends_the_streams_of_all_workers(table, tmp_path):
                 others = asyncio.ensure_future(storm(proxy.endpoint, 4))
                 await until(lambda: proxy.answered == 12)
                 database.revoke("alice")
-                await asyncio.sleep(2)
+                refused = everywhere(lambda: gateway.request("GET", "/shares", token=token).status, 401)
+                await asyncio.to_thread(wait_until, refused)
                 # What has left before arrives later, and quickly from here on.
                 proxy.fault = Fault()
                 ended = await asyncio.gather(*streams, return_exceptions=True)
