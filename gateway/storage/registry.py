@@ -241,7 +241,10 @@ class Storages:
             if not unused:
                 break
             # Of thousands of local tables, those below no mount of `unused` need no search for their own one.
-            if location.kind != "file" or any(_may_hold(name, location) for name in unused):
+            known = self._names.get(location)
+            if known is not None:
+                unused.discard(known)
+            elif location.kind != "file" or any(_may_hold(name, location) for name in unused):
                 unused.discard(name_of(location, mounts))
         for name in unused:
             del self._calls[name]

@@ -10,7 +10,7 @@ import asyncio
 import math
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -114,6 +114,7 @@ class Tables:
             del self._natives[location]
             self._refreshes.pop(location, None)
             self.storages.forget_location(location)
+        self._forget_calls(served.locations)
 
     async def blocking(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a blocking call on a thread that belongs to no storage."""
@@ -298,19 +299,18 @@ class Tables:
     def _take_over(self, previous: Tables, catalog: Catalog) -> None:
         # One queue for the life of the process: it is registered with the event loop.
         self._completions = previous._completions
-        self.storages.forget_calls(
-            chain(
-                (table.location for table in catalog.tables()),
-                self._config.gateway.allowed_roots,
-                chain.from_iterable(source.discovery.roots for source in self._config.sources),
-            )
-        )
+        self._forget_calls(table.location for table in catalog.tables())
         for table in catalog.tables():
             known = previous._natives.get(table.location)
             # A storage with an invalid configuration fails the requests of its tables, not the reload.
             with suppress(_native.LogError):
                 if known is not None and known[0] is self.storages.store(table.location).native:
                     self._natives[table.location] = known
+
+    def _forget_calls(self, locations: Iterable[Location]) -> None:
+        """Forget the calls of storages without one of the locations or a root of the configuration."""
+        searched = chain.from_iterable(source.discovery.roots for source in self._config.sources)
+        self.storages.forget_calls(chain(locations, self._config.gateway.allowed_roots, searched))
 
 
 def _unavailable(down: StorageDown) -> Unavailable:

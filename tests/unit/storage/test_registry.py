@@ -15,6 +15,7 @@ from support.google_identity import UNUSABLE
 from support.http_service import Request, Response, serving
 
 from gateway import _native
+from gateway.access.catalog import Catalog
 from gateway.access.sealed_tokens import InvalidToken
 from gateway.config import Location, Secret, loads
 from gateway.protocol.queries import TimeTravel
@@ -30,6 +31,7 @@ from gateway.storage.registry import Storages, name_of
 from gateway.storage.stores import s3_endpoint
 from gateway.tables import signers as table_signers
 from gateway.tables.open_table import OpenTable
+from gateway.tables.registry import ServedTables
 
 
 def test_keys_of_the_shared_file_are_read_again_and_stay_the_same_object_where_it_did_not_change(
@@ -125,6 +127,15 @@ def test_the_breaker_of_a_storage_ends_with_its_last_table() -> None:
     assert list(without.tables.storages.breakers()) == []
     root = sharing_of("gateway: {anonymous: true, allowedRoots: ['s3://bucket/c']}\n", previous=second)
     assert list(root.tables.storages.breakers()) == [("s3://bucket", True)]
+
+
+def test_the_breaker_of_a_storage_ends_with_its_last_stored_table() -> None:
+    state = sharing_of(configuration(STORAGE, tables="t,u"))
+    calls = state.tables.storages.calls(Location.parse("s3://bucket/t"))
+    for tables, used in (("u", [calls]), ("", [])):
+        catalog = Catalog.of(loads(f"version: 1\n{configuration(STORAGE, tables=tables)}").shares)
+        state.tables.serve(ServedTables.of(state.config, catalog))
+        assert state.tables.storages.used() == used
 
 
 def test_the_breaker_of_a_mount_outlives_reloads_without_requests(tmp_path: Path) -> None:
