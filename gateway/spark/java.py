@@ -120,6 +120,19 @@ def is_among(spark: SparkSession, column: Column, numbers: Collection[int]) -> C
     return ClassicColumn(utils.column(found))
 
 
+def branches(rows: DataFrame) -> list[DataFrame]:
+    """Return the DataFrames of which a DataFrame is the union; itself, if it is none.
+
+    They are those of the optimizer, which moves filters and columns below a union, but no aggregate.
+    """
+    plan, spark = rows._jdf.queryExecution().optimizedPlan(), rows.sparkSession
+    if plan.nodeName() != "Union":
+        return [rows]
+    frames = companion(classes(spark).org.apache.spark.sql.classic, "Dataset")
+    found = (frames.ofRows(session(spark), child) for child in as_list(spark, plan.children()))
+    return [frame(one, spark).toDF(*rows.columns) for one in found]
+
+
 def as_list(spark: SparkSession, items: Any) -> list[Any]:
     """Return a sequence of Scala as a list."""
     found = classes(spark).scala.jdk.javaapi.CollectionConverters.asJava(items)

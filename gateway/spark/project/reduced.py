@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from gateway.spark import java
-from gateway.spark.project.changes import HASHES, ROW, sign, signed_digest
+from gateway.spark.project.changes import HASHES, ROW, Hashes, digest_of, sign, signed_digest
 from gateway.spark.project.record import difference
 from gateway.spark.project.table_log import CHANGE_TYPE, DELETE, INSERT
 from gateway.spark.verify.compare import quoted
@@ -26,16 +29,17 @@ from gateway.spark.verify.digest import SEEDS, halves, row_hash
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import Column, Row
 
     from gateway.spark.verify.digest import Digest
 
 _SUMS = 1 << 16
 """Of so many sums each row of both sides is part of one."""
 
-_WORD = 1 << 64
+_WORDS = 1 << 64
 _HALF = 1 << 32
-_PARTS = ("high_0", "low_0", "high_1", "low_1")
+_PARTS = ("high", "low")
+_WORD = "word"
 _XOR = "xor"
 
 _FEED_ROWS = 4
@@ -53,37 +57,49 @@ def reduced(
     if stated is not None:
         # Some feeds that are there cannot be read, such as over a rename.
         with suppress(PySparkException, Py4JJavaError):
-            kept = _stated(stated, names, most)
-            if kept is not None and _is_kept(kept, lambda few: _digest(few, names) == _digest(rows, names)):
-                return kept
+            found = _stated(stated, names, most)
+            if found is not None and found.is_right(lambda digest: digest == _digest(rows, names)):
+                return found.rows
     sums = _sums(_compared(rows, names)).limit(most + 1).collect()
     # So many rows differ at least.
     if len(sums) > most or sum(abs(one["n"]) for one in sums) > most:
         return None
-    kept = _kept(_net(rows.where(_is_in(_compared(rows, names), sums)), names, most), most)
+    found = _kept(_net(rows.where(_is_in(_compared(rows, names), sums)), names, most), names, most)
     # Had a sum been taken for that of one row by mistake, rows would be missing.
-    if kept is not None and _is_kept(kept, lambda few: _sums_of(_digest(few, names)) == _total(sums)):
-        return kept
+    if found is not None and found.is_right(lambda digest: _sum_of(digest) == _total(sums)):
+        return found.rows
     return None
 
 
-def _stated(stated: DataFrame, names: Sequence[str], most: int) -> DataFrame | None:
+@dataclass(frozen=True)
+class _Kept:
+    """Few rows that Spark keeps, and the digest of the inserted ones without the deleted ones."""
+
+    rows: DataFrame
+    digest: Digest
+
+    def is_right(self, check: Callable[[Digest], bool]) -> bool:
+        """Return what a check of the digest says. Rows that are not right are let go of."""
+        return _is_kept(self.rows, lambda: check(self.digest))
+
+
+def _stated(stated: DataFrame, names: Sequence[str], most: int) -> _Kept | None:
     """Return the rows of a feed whose number changes; None if the feed or they are too many."""
     # All rows of a large feed would go through a shuffle.
-    few = _kept(stated, _FEED_ROWS * most)
+    few = _kept(stated, names, _FEED_ROWS * most)
     if few is None:
         return None
     try:
-        return _kept(_net(few, names, most), most)
+        return _kept(_net(few.rows, names, most), names, most)
     finally:
-        few.unpersist()
+        few.rows.unpersist()
 
 
-def _is_kept(kept: DataFrame, is_right: Callable[[DataFrame], bool]) -> bool:
+def _is_kept(kept: DataFrame, is_right: Callable[[], bool]) -> bool:
     """Return whether kept rows are right. Others are let go of, also after an error."""
     is_kept = False
     try:
-        is_kept = is_right(kept)
+        is_kept = is_right()
     finally:
         if not is_kept:
             kept.unpersist()
@@ -103,9 +119,8 @@ def _net(rows: DataFrame, names: Sequence[str], most: int) -> DataFrame:
 
     One whose number changes by more than `most` is there once more than that.
     """
-    hashes = [_hash(_compared(rows, names), number).alias(name) for number, name in enumerate(HASHES)]
     columns = [quoted(name) for name in rows.columns if name != CHANGE_TYPE]
-    hashed = rows.select(sign().alias("sign"), f.struct(*columns).alias(ROW), *hashes)
+    hashed = rows.select(sign().alias("sign"), f.struct(*columns).alias(ROW), *_hashes(rows, names))
     counted = hashed.groupBy(*HASHES).agg(f.sum("sign").alias("n"), f.first(ROW).alias(ROW)).where("n <> 0")
     kind = f.when(f.col("n") > 0, INSERT).otherwise(DELETE).alias(CHANGE_TYPE)
     times = f.least(f.abs(f.col("n")), f.lit(most + 1)).cast("int")
@@ -113,26 +128,39 @@ def _net(rows: DataFrame, names: Sequence[str], most: int) -> DataFrame:
     return counted.withColumn("copy", copy).select(kind, f"{ROW}.*")
 
 
-def _kept(rows: DataFrame, most: int) -> DataFrame | None:
+def _kept(rows: DataFrame, names: Sequence[str], most: int) -> _Kept | None:
     """Return rows to read again, or None if there are more of them."""
     kept = rows.limit(most + 1).persist()
-    return kept if _is_kept(kept, lambda found: found.count() <= most) else None
+    numbers: Counter[Hashes] = Counter()
+
+    def are_few() -> bool:
+        found = _compared(kept, names).select(sign().alias("sign"), *_hashes(kept, names)).collect()
+        for one, *hashes in found:
+            numbers[hashes[0], hashes[1]] += one
+        return len(found) <= most
+
+    return _Kept(kept, digest_of(numbers)) if _is_kept(kept, are_few) else None
 
 
 def _sums(rows: DataFrame) -> DataFrame:
-    """Return the sums that differ: their `place`, the number of rows, and the halves of the hashes.
+    """Return the sums that differ: their `place`, the number of rows, and the halves of the first hash.
 
-    Beside them is the exclusive or of the first hash, in which equal rows of both sides cancel out, too.
+    Beside them is the exclusive or of the hash, in which equal rows of both sides cancel out, too.
     """
-    hashes = [_hash(rows, number).alias(name) for number, name in enumerate(HASHES)]
-    signed = rows.select(sign().alias("sign"), *hashes)
-    words = [f.col(name) for name in HASHES]
-    parts = [half for word in words for half in halves(word)]
-    summed = [f.sum(f.col("sign") * part).alias(name) for name, part in zip(_PARTS, parts, strict=True)]
-    places = signed.groupBy(_place(words[0]).alias("place")).agg(
-        f.sum("sign").alias("n"), f.bit_xor(words[0]).alias(_XOR), *summed
-    )
+    signed = rows.select(sign().alias("sign"), _hash(rows, 0).alias(_WORD))
+    n, word = f.col("sign"), f.col(_WORD)
+    halved = [(n * half).alias(name) for name, half in zip(_PARTS, halves(word), strict=True)]
+    columns = [_place(word).alias("place"), n.alias("n"), word.alias(_XOR), *halved]
+    summed = [f.sum("n").alias("n"), f.bit_xor(_XOR).alias(_XOR), *(f.sum(one).alias(one) for one in _PARTS)]
+    # A row costs less to add to a sum than to hand on through a union, whose sums are few.
+    apart = [one.select(*columns).groupBy("place").agg(*summed) for one in java.branches(signed)]
+    places = reduce(DataFrame.union, apart).groupBy("place").agg(*summed)
     return places.where(" OR ".join(f"{name} <> 0" for name in ("n", *_PARTS)))
+
+
+def _hashes(rows: DataFrame, names: Sequence[str]) -> list[Column]:
+    compared = _compared(rows, names)
+    return [_hash(compared, number).alias(name) for number, name in enumerate(HASHES)]
 
 
 def _hash(rows: DataFrame, number: int) -> Column:
@@ -154,7 +182,7 @@ def _is_in(sides: DataFrame, sums: Iterable[Row]) -> Column:
     places: set[int] = set()
     for one in sums:
         place, number = one["place"], one["n"]
-        word = _signed(number * (one["high_0"] * _HALF + one["low_0"]))
+        word = _signed(number * (one["high"] * _HALF + one["low"]))
         places.add(place)
         if abs(number) == 1 and word == one[_XOR]:
             single.add(word)
@@ -171,16 +199,13 @@ def _is_in(sides: DataFrame, sums: Iterable[Row]) -> Column:
 
 def _signed(word: int) -> int:
     """Return a sum of hashes as a number of 64 bits."""
-    return (word + _WORD // 2) % _WORD - _WORD // 2
+    return (word + _WORDS // 2) % _WORDS - _WORDS // 2
 
 
-def _sums_of(found: Digest) -> tuple[int, ...]:
-    return found.rows, *found.sums
+def _sum_of(found: Digest) -> tuple[int, int]:
+    return found.rows, found.sums[0]
 
 
-def _total(sums: Iterable[Row]) -> tuple[int, ...]:
-    total: Counter[str] = Counter()
-    for one in sums:
-        total.update(one.asDict())
-    parts = (total[name] for name in _PARTS)
-    return total["n"], *((high * _HALF + low) % _WORD for high, low in zip(parts, parts, strict=True))
+def _total(sums: Iterable[Row]) -> tuple[int, int]:
+    words = sum(one["high"] * _HALF + one["low"] for one in sums)
+    return sum(one["n"] for one in sums), words % _WORDS

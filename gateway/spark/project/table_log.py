@@ -32,6 +32,7 @@ INSERT, DELETE = "insert", "delete"
 """Values of `_change_type` in the rows of `TableLog.changes`."""
 _CHECKPOINT_INTERVAL = 10
 _NO_VERSION = -1
+_FEED = "delta.enableChangeDataFeed"
 _LAST_CHECKPOINT = "_last_checkpoint"
 _STAGED = ("_staged_commits", "_commits")
 """Directories of commits that a catalog has accepted and that are not in the log yet."""
@@ -46,12 +47,13 @@ class CommitExists(Exception):
 
 @dataclass(frozen=True)
 class Version:
-    """A version of a table; `number` is -1 without any."""
+    """A version of a table; `number` is -1 without any. `has_feed`: its writers state the changed rows."""
 
     number: int
     table_id: str
     schema: t.StructType
     partitions: tuple[str, ...] = ()
+    has_feed: bool = False
 
     @property
     def exists(self) -> bool:
@@ -292,9 +294,12 @@ def _version(snapshot: Any) -> Version:
     number = int(snapshot.version())
     if number == _NO_VERSION:
         return Version(number, "", t.StructType([]))
-    schema = t.StructType.fromJson(json.loads(snapshot.metadata().schemaString()))
-    partitions = snapshot.metadata().partitionColumns().mkString("\x00").split("\x00")
-    return Version(number, str(snapshot.metadata().id()), schema, tuple(filter(None, partitions)))
+    metadata = snapshot.metadata()
+    schema = t.StructType.fromJson(json.loads(metadata.schemaString()))
+    partitions = metadata.partitionColumns().mkString("\x00").split("\x00")
+    feed = metadata.configuration().get(_FEED)
+    has_feed = bool(feed.isDefined()) and str(feed.get()).lower() == "true"
+    return Version(number, str(metadata.id()), schema, tuple(filter(None, partitions)), has_feed)
 
 
 def as_added(file: Action) -> str:

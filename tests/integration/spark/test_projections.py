@@ -333,6 +333,38 @@ def test_few_changes_in_files_that_are_written_anew_are_found(
     kept.assert_equal()
 
 
+def test_no_statistics_of_the_source_decide(kept: Kept, tmp_path: Path) -> None:
+    """Neither of a whole source nor of its changes: here they say that it has no row of the condition."""
+    copied = tmp_path / "copied"
+    lying = Kept(kept.spark, str(copied / "source"), copied / "share.yaml", RULE)
+
+    def lie(version: int) -> None:
+        commit = copied / f"source/_delta_log/{version:020}.json"
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        for action in (one["add"] for one in actions if "add" in one):
+            stated = json.loads(action["stats"])
+            stated["minValues"]["country"] = stated["maxValues"]["country"] = "fr"
+            action["stats"] = json.dumps(stated)
+        commit.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+        for checksum in commit.parent.glob("*.crc"):
+            checksum.unlink()
+
+    shutil.copytree(tmp_path / "source", copied / "source")
+    lie(1)
+    assert kept.spark.read.format("delta").load(lying.source).where("country = 'de'").count() == 0
+    lying.run()
+    assert lying.served().count() == kept.expected().count() > 0
+    kept.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableDeletionVectors = false)")
+    kept.sql("UPDATE {t} SET amount = 7 WHERE id % 5 = 0")
+    for one in Path(kept.source).rglob("*"):
+        if one.is_file() and not (copied / "source" / one.relative_to(kept.source)).exists():
+            shutil.copy(one, copied / "source" / one.relative_to(kept.source))
+    lie(3)
+    assert lying.run().how == "changes"
+    assert lying.served().exceptAll(kept.expected()).count() == 0
+    assert lying.served().count() == kept.expected().count()
+
+
 def test_rows_that_both_sides_have_cancel_out(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     both = [(kind, number, "same") for number in range(200) for kind in ("insert", "delete")]
     net = [("insert", 1, "new"), ("insert", 1, "new"), ("delete", 2, "old"), ("insert", 3, "same")]
