@@ -38,7 +38,10 @@ class Live:
         self.client: TestClient[Any, Any] = TestClient(PipelineServer(self.process.pipeline))
 
     def write(self) -> None:
-        self.file.write_text(yaml.safe_dump(self.settings))
+        # Replaced in one step: the process never reads a partial file.
+        half = self.file.with_suffix(".half")
+        half.write_text(yaml.safe_dump(self.settings))
+        half.replace(self.file)
 
     async def change(self, key: str, value: Any) -> str | None:
         """Put another value into the file and let the process read it; why it is refused."""

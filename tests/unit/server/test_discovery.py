@@ -117,7 +117,7 @@ async def test_tables_come_and_go(tmp_path: Path, warehouse: Path) -> None:
 async def test_a_storage_that_fails_keeps_what_was_known_and_is_counted(
     tmp_path: Path, warehouse: Path
 ) -> None:
-    async with searching(tmp_path / "gateway.yaml", warehouse, keepSeconds=2) as searched:
+    async with searching(tmp_path / "gateway.yaml", warehouse, keepSeconds=4) as searched:
         shutil.move(warehouse, tmp_path / "away")
         async with asyncio.timeout(20):
             while not searched.value("discovery_incomplete", source="s"):
@@ -139,7 +139,7 @@ async def test_the_tables_of_a_catalog_come_and_go(tmp_path: Path, warehouse: Pa
             "within": [str(warehouse)],
             "allowPrivateAddresses": True,
         }
-        keys = {"discover": None, "unityCatalog": section, "keepSeconds": 2}
+        keys = {"discover": None, "unityCatalog": section, "keepSeconds": 4}
         async with searching(tmp_path / "gateway.yaml", warehouse, **keys) as searched:
             assert await searched.names() == ["d.t"]
             assert (await searched.live.query())[0] == 200
@@ -269,7 +269,7 @@ async def test_searches_that_hang_end_and_stop_no_other(
     changed = settings(warehouse)
     count = discovery.CONCURRENT_SEARCHES + 4
     changed["shares"] += [
-        {"name": f"h{number}", "tables": changed["shares"][0]["tables"] | {"keepSeconds": 3}}
+        {"name": f"h{number}", "tables": changed["shares"][0]["tables"] | {"keepSeconds": 7}}
         for number in range(count)
     ]
     async with running_process(tmp_path / "gateway.yaml", changed) as live:

@@ -36,10 +36,17 @@ def watched(tmp_path):
     return file, taken, outcomes, reloader
 
 
+def put(file, text):
+    """Replace a file in one step: a look between two would find an empty one."""
+    half = file.with_suffix(".half")
+    half.write_text(text)
+    half.replace(file)
+
+
 async def test_a_changed_file_is_taken_once(watched):
     file, taken, outcomes, reloader = watched
     async with reloader.watching():
-        file.write_text('{"n": 22}')
+        put(file, '{"n": 22}')
         await until(lambda: taken)
         await asyncio.sleep(0.1)
     assert (taken, outcomes) == ([{"n": 22}], [True])
@@ -61,7 +68,7 @@ async def test_a_look_that_fails_ends_no_watch_and_loses_no_request(watched, mon
         reloader.ask()
         await until(lambda: taken == [{"n": 1}])
         failures = 1
-        file.write_text('{"n": 22}')
+        put(file, '{"n": 22}')
         await until(lambda: taken == [{"n": 1}, {"n": 22}])
     assert "can't start new thread" in caplog.text
 
@@ -92,14 +99,14 @@ async def test_an_invalid_file_keeps_the_old_configuration_with_one_log_line_unt
     file, taken, outcomes, reloader = watched
     async with reloader.watching():
         with caplog.at_level(logging.ERROR, "gateway.reload"):
-            file.write_text('{"n": ')
+            put(file, '{"n": ')
             await until(lambda: outcomes)
             await asyncio.sleep(0.1)
         assert (taken, outcomes) == ([], [False])
         assert [record.message.partition(":")[0] for record in caplog.records] == [
             "the changed configuration is refused, the current one stays in force"
         ]
-        file.write_text('{"n": 333}')
+        put(file, '{"n": 333}')
         await until(lambda: taken)
     assert taken == [{"n": 333}]
 

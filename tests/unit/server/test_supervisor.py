@@ -184,8 +184,7 @@ async def test_all_workers_answer_on_one_port():
 async def test_a_killed_worker_is_restarted_and_the_streams_of_others_continue():
     async with running(2) as (supervisor, url, restarted):
         async with aiohttp.ClientSession() as session:
-            streams = [asyncio.ensure_future(lines(session, url, 60)) for _ in range(12)]
-            await asyncio.sleep(0.3)
+            streams = await begun(session, url, count=12, length=60)
             victim = supervisor.process_ids[0]
             os.kill(victim, signal.SIGKILL)
             # Connections that meet the dead worker's socket wait for its successor: none is refused.
@@ -200,22 +199,37 @@ async def test_a_killed_worker_is_restarted_and_the_streams_of_others_continue()
         assert all(isinstance(error, aiohttp.ClientPayloadError) for error in cut)
 
 
-async def lines(session, url, count):
-    async with session.get(f"{url}/slow", params={"lines": count}) as response:
-        return (await response.read()).splitlines()
+async def begun(session, url, *, count, length):
+    """Streams of so many lines, of which each has begun."""
+    waiting = asyncio.Semaphore(0)
+
+    async def lines():
+        async with session.get(f"{url}/slow", params={"lines": length}) as response:
+            waiting.release()
+            return (await response.read()).splitlines()
+
+    streams = [asyncio.ensure_future(lines()) for _ in range(count)]
+    for _ in streams:
+        await asyncio.wait_for(waiting.acquire(), 20)
+    return streams
+
+
+async def refusal(url):
+    """Return when a connection is refused."""
+    with suppress(aiohttp.ClientConnectionError):
+        while True:
+            await ask(url)
 
 
 @pytest.mark.processes
 async def test_stopping_lets_streams_finish_and_takes_no_new_connection():
     async with running(2) as (supervisor, url, _):
         async with aiohttp.ClientSession() as session:
-            streams = [asyncio.ensure_future(lines(session, url, 40)) for _ in range(6)]
-            await asyncio.sleep(0.2)
+            streams = await begun(session, url, count=6, length=100)
             stopping = asyncio.ensure_future(supervisor.stop(seconds=20))
-            await asyncio.sleep(0.2)
-            with pytest.raises(aiohttp.ClientConnectionError):
-                await ask(url)
-            assert [len(stream) for stream in await asyncio.gather(*streams)] == [40] * 6
+            await asyncio.wait_for(refusal(url), 20)
+            assert not any(stream.done() for stream in streams)
+            assert [len(stream) for stream in await asyncio.gather(*streams)] == [100] * 6
             await stopping
         assert supervisor.process_ids == []
 

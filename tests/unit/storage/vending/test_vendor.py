@@ -251,7 +251,8 @@ async def test_a_recipient_has_a_part_of_the_calls_of_a_storage(
     monkeypatch.setattr("gateway.storage.vending.vendor.QUEUE_SECONDS", 0.1)
     issuer.may_end.clear()
     greedy = [asyncio.create_task(key_id(vendor, purpose=n)) for n in range(20)]
-    await asyncio.sleep(0.05)
+    while len(issuer.requests) < 4:
+        await asyncio.sleep(0.001)
     modest = asyncio.create_task(key_id(vendor, BOB))
     while not any(request.recipient == "bob" for request in issuer.requests):
         await asyncio.sleep(0.001)
