@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.gateway_process import RunningGateway, running_gateway, share
-from support.processes import free_port
+from support.processes import free_port, wait_for_port
 from support.waiting import wait_until
 from tables.large_logs import make_log
 
@@ -68,6 +68,8 @@ def serving(
     cache = {"directory": str(directory), "diskBytes": disk_bytes}
     section = {"admin": admin, "cache": cache, "drainDelaySeconds": 0}
     with running_gateway(tmp_path, [share("s", {"t": str(table)})], section, workers=workers) as gateway:
+        # The operator's listener comes when all workers are there.
+        wait_for_port(port, gateway.process)
         yield gateway, port
 
 
