@@ -50,12 +50,12 @@ _JAVA_OPTIONS = [
     # Spark's classes outgrow the first size of the metaspace, each time with a collection of the whole heap.
     "-XX:MetaspaceSize=256m",
     "-XX:+UseParallelGC",
-    # 40 times Java's own numbers for methods, 5 times that for loops: the optimizing compiler is for loops
+    # 40 times Java's own numbers for methods, 10 times that for loops: the optimizing compiler is for loops
     # over rows, and not for the plans of a run, on which it would spend more than the update itself needs.
     "-XX:Tier4InvocationThreshold=200000",
     "-XX:Tier4MinInvocationThreshold=24000",
     "-XX:Tier4CompileThreshold=600000",
-    "-XX:Tier4BackEdgeThreshold=200000",
+    "-XX:Tier4BackEdgeThreshold=400000",
 ]
 
 LOCAL_SETTINGS = {
