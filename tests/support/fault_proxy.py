@@ -179,6 +179,8 @@ def running(upstream_port: int) -> Iterator[FaultProxy]:
         started.set()
         await stop
         server.close()
+        # A connection that was just accepted has a task that has not begun, which would not close it.
+        await asyncio.sleep(0.05)
         for task in list(proxy._tasks):
             task.cancel()
         await asyncio.gather(*proxy._tasks, return_exceptions=True)
