@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 
 import orjson
 
+from gateway.client.table_name import TableName
 from gateway.doctor.findings import Finding, Findings, Status
 from gateway.doctor.profile import split_reference
-from gateway.spark.read.table_name import TableName
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 STEP_WIDTH = 14
@@ -49,7 +48,7 @@ def seconds(text: str) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    from gateway.doctor.examination import Examination  # noqa: PLC0415 - --help loads no aiohttp
+    from gateway.doctor.examination import Examination  # noqa: PLC0415 - --help loads no HTTP client
 
     try:
         path, table = split_reference(arguments.profile)
@@ -58,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise OSError(str(error)) from None
     findings = Findings() if arguments.json else Findings(_print)
-    asyncio.run(Examination(path, table, arguments.timeout, findings).run())
+    Examination(path, table, arguments.timeout, findings).run()
     if arguments.json:
         sys.stdout.write(orjson.dumps(findings.document(), option=orjson.OPT_INDENT_2).decode() + "\n")
     else:

@@ -1,23 +1,19 @@
-"""A small recipient: reads a share through HTTP with the standard library.
+"""The demo's recipient: reads all tables of a profile through HTTP.
 
-In: a profile. Out: the data files of each of its tables, with the rows that are deleted. Only the delta
-response format is requested, whose lines hold everything: files, partition values, deletion vectors.
+In: a profile. Out: the data files of each of its tables, with the rows that are deleted.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
-from urllib.request import ProxyHandler, Request, build_opener
 
-from gateway._native import deletion_vector_rows
-
-CAPABILITIES = "responseformat=delta;readerfeatures=deletionvectors"
-TIMEOUT_SECONDS = 60
-# The server is on this machine, which a proxy of the environment does not reach.
-_OPENER = build_opener(ProxyHandler({}))
+from gateway.client.files import FileFetcher, Origin
+from gateway.client.pages import Query, ShareClient
+from gateway.client.profile import Profile
+from gateway.client.server import Server
+from gateway.client.table_name import TableName
+from gateway.client.transport import HttpError, Transport
 
 
 @dataclass(frozen=True)
@@ -46,59 +42,31 @@ class SharedRows:
 
 def read_profile(profile: Path) -> Iterator[SharedRows]:
     """Return each table of the profile. Raises OSError when the server cannot be read."""
-    credentials = json.loads(profile.read_text())
-    for share in _items(credentials, "/shares"):
-        for table in _items(credentials, f"/shares/{quote(share['name'])}/all-tables"):
-            yield _read_table(credentials, table)
+    # The server is on this machine, which a proxy of the environment does not reach.
+    transport = Transport(uses_proxies=False)
+    loaded = Profile.load(str(profile))
+    try:
+        for table in Server(loaded, transport).tables():
+            yield _read_table(loaded, table, transport)
+    except HttpError as error:
+        raise OSError(str(error)) from None
+    finally:
+        transport.close()
 
 
-def _items(credentials: Mapping[str, str], path: str) -> Iterator[dict[str, str]]:
-    """Return the items of all pages of a list."""
-    token = ""
-    while True:
-        page = json.loads(_request(credentials, f"{path}?pageToken={token}" if token else path))
-        yield from page.get("items", [])
-        token = page.get("nextPageToken", "")
-        if not token:
-            return
-
-
-def _read_table(credentials: Mapping[str, str], table: Mapping[str, str]) -> SharedRows:
-    names = [table[key] for key in ("share", "schema", "name")]
-    path = "/shares/{}/schemas/{}/tables/{}/query".format(*map(quote, names))
-    answer = _request(credentials, path, body=b"{}").decode()
-    _, head, *files = [json.loads(line) for line in answer.removesuffix("\n").split("\n")]
-    fields = json.loads(head["metaData"]["deltaMetadata"]["schemaString"])["fields"]
-    return SharedRows(
-        ".".join(names),
-        {field["name"]: field["type"] for field in fields},
-        tuple(_read_file(line["file"]["deltaSingleAction"]["add"]) for line in files),
+def _read_table(profile: Profile, table: TableName, transport: Transport) -> SharedRows:
+    query = Query()
+    pages = list(ShareClient(profile, table, transport).pages(query))
+    listed = [file for page in pages for file in page.files]
+    fetcher = FileFetcher(Origin(profile, table, query, pages[0].version), listed, transport=transport)
+    files = (
+        DataFile(
+            fetcher.whole(file),
+            file.partition_values,
+            file.num_records or 0,
+            frozenset(fetcher.vector_rows(file)),
+        )
+        for file in listed
     )
-
-
-def _read_file(add: Mapping[str, Any]) -> DataFile:
-    content = _fetch(add["path"])
-    if len(content) != add["size"]:
-        raise OSError(f"a data file has {len(content)} bytes, and its table says {add['size']}")
-    deleted: frozenset[int] = frozenset()
-    if vector := add.get("deletionVector"):
-        stored = _fetch(vector["pathOrInlineDv"])
-        offset, size = vector.get("offset", 0), vector["sizeInBytes"]
-        deleted = frozenset(deletion_vector_rows(stored, offset=offset, size_in_bytes=size))
-    return DataFile(content, add["partitionValues"], json.loads(add["stats"])["numRecords"], deleted)
-
-
-def _request(credentials: Mapping[str, str], path: str, body: bytes | None = None) -> bytes:
-    headers = {
-        "Authorization": f"Bearer {credentials['bearerToken']}",
-        "Content-Type": "application/json; charset=utf-8",
-        "delta-sharing-capabilities": CAPABILITIES,
-    }
-    return _fetch(credentials["endpoint"] + path, headers, body)
-
-
-def _fetch(url: str, headers: Mapping[str, str] | None = None, body: bytes | None = None) -> bytes:
-    request = Request(url, data=body, headers=dict(headers or {}))  # noqa: S310 - the profile's own server
-    with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as answer:
-        content: bytes = answer.read()
-    return content
+    fields = json.loads(pages[0].head.schema_json)["fields"]
+    return SharedRows(str(table), {field["name"]: field["type"] for field in fields}, tuple(files))

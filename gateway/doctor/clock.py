@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gateway.doctor.findings import Owner, Problem
 
 if TYPE_CHECKING:
-    # The command reads profiles' names before it loads aiohttp.
+    # The command reads profiles' names before it loads the HTTP client.
     from gateway.doctor.transport import Answer
 
 TOLERATED_SECONDS = 60

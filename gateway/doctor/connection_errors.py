@@ -1,24 +1,35 @@
 """Errors of connections in words: DNS, refused connections, TLS, proxies, time-outs.
 
-In: an exception of aiohttp. Out: a `Problem`. For a certificate that is not trusted, the issuer is read by a
-second handshake that sends nothing, because its name shows an interception.
+In: an exception of urllib3 or below. Out: a `Problem`. For a certificate that is not trusted, the issuer is
+read by a second handshake that sends nothing, because its name shows an interception.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
+import http.client
+import re
 import socket
 import ssl
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-import aiohttp
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    LocationValueError,
+    NameResolutionError,
+    NewConnectionError,
+    ProxyError,
+    ProxySchemeUnknown,
+    SSLError,
+)
+from urllib3.exceptions import TimeoutError as RequestTimeout
 
 from gateway.doctor.findings import Owner, Problem
 from gateway.doctor.urls import host_of, is_loopback
 
 HANDSHAKE_SECONDS = 5.0
+_TUNNEL = re.compile(r"Tunnel connection failed: (\d{3})")
 # Of OpenSSL's x509_vfy.h.
 NOT_YET_VALID, EXPIRED, SELF_SIGNED, SELF_SIGNED_IN_CHAIN, NO_ISSUER, NO_SIGNATURE = 9, 10, 18, 19, 20, 21
 OTHER_HOST, OTHER_ADDRESS = 62, 64
@@ -39,25 +50,48 @@ OWN_TOKEN_ENDPOINT = Service("the token endpoint of the server", Owner.PROVIDER)
 STORE = Service("the store of the data files", Owner.PROVIDER)
 
 
-async def explain(error: Exception, service: Service, url: str, proxy: str | None) -> Problem:
+class AnswerCut(OSError):
+    """Raised when a body ends before its end."""
+
+
+def is_untrusted(error: Exception) -> bool:
+    """Return whether an error is that of a certificate whose authority is not known."""
+    return getattr(_certificate_error(error), "verify_code", None) in UNTRUSTED
+
+
+def _certificate_error(error: Exception) -> ssl.SSLCertVerificationError | None:
+    found = error.args[0] if isinstance(error, SSLError) and error.args else error
+    return found if isinstance(found, ssl.SSLCertVerificationError) else None
+
+
+def explain(error: Exception, service: Service, url: str, proxy: str | None) -> Problem:
     """Return the problem of an exception."""
     host = host_of(url)
-    if isinstance(error, aiohttp.ClientHttpProxyError):
-        return _proxy_answer(error.status, host, proxy)
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        issuer = await _issuer(url) if proxy is None else None
-        return _certificate(error.certificate_error, service, host, issuer)
-    if isinstance(error, aiohttp.ClientProxyConnectionError):
-        return _proxy_unreachable(proxy)
-    if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):
+    if isinstance(error, ProxyError):
+        answer = _TUNNEL.search(str(error.original_error))
+        if answer is not None:
+            return _proxy_answer(int(answer[1]), host, proxy)
+        if not _is_timeout(error.original_error) and not isinstance(error.original_error, SSLError):
+            return _proxy_unreachable(proxy)
+        error = error.original_error
+    certificate = _certificate_error(error)
+    if certificate is not None:
+        issuer = _issuer(url) if proxy is None else None
+        return _certificate(certificate, service, host, issuer)
+    if isinstance(error, (SSLError, ssl.SSLError)):
         return _handshake(error, service, host)
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
+    if isinstance(error, NameResolutionError):
         return _no_address(error, service, host)
-    if isinstance(error, aiohttp.InvalidURL):
+    if isinstance(error, LocationValueError) and not isinstance(error, ProxySchemeUnknown):
         return Problem(f"the URL of {service.name} is not one", service.owner, "correct it")
-    if isinstance(error, (aiohttp.ServerTimeoutError, TimeoutError)):
+    if _is_timeout(error):
         return _timeout(error, service, host)
     return _broken(error, service, host)
+
+
+def _is_timeout(error: Exception) -> bool:
+    # A refused connection is one of the time-outs of urllib3.
+    return isinstance(error, (RequestTimeout, TimeoutError)) and not isinstance(error, NewConnectionError)
 
 
 def _proxy_answer(status: int, host: str, proxy: str | None) -> Problem:
@@ -119,7 +153,7 @@ def _by(issuer: str | None) -> str:
     return f"; its issuer is {issuer!r}" if issuer else ""
 
 
-async def _issuer(url: str) -> str | None:
+def _issuer(url: str) -> str | None:
     """Return the name of the issuer of the certificate that a host shows."""
     from cryptography import x509  # noqa: PLC0415 - after a failure only
 
@@ -128,15 +162,15 @@ async def _issuer(url: str) -> str | None:
     context.check_hostname = False
     # Nothing is sent over this connection.
     context.verify_mode = ssl.CERT_NONE
+    address = (parts.hostname or "", parts.port or 443)
     try:
-        async with asyncio.timeout(HANDSHAKE_SECONDS):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port or 443, ssl=context)
-        try:
-            shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        finally:
-            writer.transport.abort()
-        names = x509.load_der_x509_certificate(shown).issuer
-    except (OSError, ValueError, TimeoutError):
+        with (
+            socket.create_connection(address, HANDSHAKE_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=parts.hostname) as secure,
+        ):
+            shown = secure.getpeercert(binary_form=True)
+        names = x509.load_der_x509_certificate(shown or b"").issuer
+    except (OSError, ValueError):
         return None
     found = [*names.get_attributes_for_oid(x509.NameOID.ORGANIZATION_NAME)]
     found += names.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
@@ -144,7 +178,8 @@ async def _issuer(url: str) -> str | None:
 
 
 def _handshake(error: Exception, service: Service, host: str) -> Problem:
-    reason = getattr(error, "reason", None) or getattr(getattr(error, "os_error", None), "reason", None) or ""
+    inner = error.args[0] if error.args else None
+    reason = getattr(error, "reason", None) or getattr(inner, "reason", None) or ""
     if reason in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}:
         return Problem(
             f"{host} does not answer with TLS on this port",
@@ -164,8 +199,8 @@ def _handshake(error: Exception, service: Service, host: str) -> Problem:
     )
 
 
-def _no_address(error: aiohttp.ClientConnectorDNSError, service: Service, host: str) -> Problem:
-    if error.errno == socket.EAI_AGAIN:
+def _no_address(error: NameResolutionError, service: Service, host: str) -> Problem:
+    if getattr(error.__cause__, "errno", None) == socket.EAI_AGAIN:
         return Problem(
             f"the name server of this machine does not answer for {host}",
             Owner.NETWORK,
@@ -181,7 +216,7 @@ def _no_address(error: aiohttp.ClientConnectorDNSError, service: Service, host: 
 
 
 def _timeout(error: Exception, service: Service, host: str) -> Problem:
-    if isinstance(error, aiohttp.ConnectionTimeoutError):
+    if isinstance(error, ConnectTimeoutError):
         return Problem(
             f"no connection to {host} in time",
             Owner.NETWORK,
@@ -195,7 +230,9 @@ def _timeout(error: Exception, service: Service, host: str) -> Problem:
 
 
 def _broken(error: Exception, service: Service, host: str) -> Problem:
-    number = getattr(error, "errno", None)
+    # urllib3 has the error of the socket as its cause, or beside a text of its own.
+    inner = next((one for one in (error.__cause__, *error.args) if isinstance(one, Exception)), error)
+    number = getattr(inner, "errno", None)
     if number == errno.ECONNREFUSED:
         if is_loopback(host):
             return Problem(
@@ -212,20 +249,20 @@ def _broken(error: Exception, service: Service, host: str) -> Problem:
         return Problem(
             f"there is no route to {host}", Owner.NETWORK, "look at the network and the VPN of this machine"
         )
-    if isinstance(error, aiohttp.ClientPayloadError):
+    if isinstance(error, AnswerCut):
         return Problem(
             f"the answer of {service.name} was cut before its end",
             service.owner,
             "look at the log of the service; a proxy between can cut long answers, too",
         )
-    if isinstance(error, aiohttp.ClientResponseError):
+    if isinstance(inner, http.client.HTTPException) and not isinstance(inner, http.client.RemoteDisconnected):
         return Problem(
             f"{host} does not answer with HTTP",
             Owner.RECIPIENT,
             "look at scheme and port of the address: https is needed, or another service has the port",
         )
     return Problem(
-        f"the connection to {host} was closed without an answer ({type(error).__name__})",
+        f"the connection to {host} was closed without an answer ({type(inner).__name__})",
         Owner.NETWORK,
         f"let this machine connect to {host}: firewalls and proxies close connections so; if others can "
         f"connect, {service.owner} looks at the service",

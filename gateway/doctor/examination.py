@@ -5,12 +5,13 @@ In: a profile's path. Out: findings. A step that fails ends those that need it.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gateway.client.table_name import TableName
 from gateway.doctor import profile as profiles
 from gateway.doctor import tokens, vended
 from gateway.doctor.files import STEP as FILE_STEP
@@ -22,7 +23,6 @@ from gateway.doctor.shares import ChosenTable, choose_table
 from gateway.doctor.table import examine_table
 from gateway.doctor.transport import Transport, proxy_for
 from gateway.doctor.urls import host_in, host_of
-from gateway.spark.read.table_name import TableName
 
 STEP = "doctor"
 TIMEOUTS_OF_RUN = 10
@@ -38,18 +38,27 @@ class Examination:
     timeout_seconds: float
     findings: Findings
 
-    async def run(self) -> None:
+    def run(self) -> None:
         """Examine the profile and the server. Every error is a finding."""
         limit_seconds = self.timeout_seconds * TIMEOUTS_OF_RUN
-        deadline = asyncio.timeout(limit_seconds)
-        try:
-            async with deadline, Transport(self.timeout_seconds, self.findings) as transport:
-                await self._run(transport)
-        except Exception as error:  # noqa: BLE001 - the findings so far are worth more than a traceback
-            problem = _too_slow(limit_seconds) if deadline.expired() else _defect(error)
-            self.findings.fail(STEP, problem)
+        # A slow name server, or headers that trickle in, keep a request beyond its time.
+        steps = threading.Thread(target=self._examine_all, name="doctor", daemon=True)
+        steps.start()
+        steps.join(limit_seconds)
+        if steps.is_alive():
+            self.findings.fail(STEP, _too_slow(limit_seconds))
+            self.findings.end()
 
-    async def _run(self, transport: Transport) -> None:
+    def _examine_all(self) -> None:
+        transport = Transport(self.timeout_seconds, self.findings)
+        try:
+            self._run(transport)
+        except Exception as error:  # noqa: BLE001 - the findings so far are worth more than a traceback
+            self.findings.fail(STEP, _defect(error))
+        finally:
+            transport.close()
+
+    def _run(self, transport: Transport) -> None:
         try:
             profile = read_profile(self.profile, self.findings, datetime.now(UTC))
         except StepFailed as failed:
@@ -57,27 +66,27 @@ class Examination:
             return
         self.findings.show_paths(profile.endpoint, profile.token_endpoint, profile.scope)
         self._report_proxy(profile)
-        await self._step(tokens.STEP, lambda: self._examine(profile, transport))
+        self._step(tokens.STEP, lambda: self._examine(profile, transport))
 
-    async def _examine(self, profile: RecipientProfile, transport: Transport) -> None:
-        authorization = await tokens.authorize(profile, transport, self.findings)
+    def _examine(self, profile: RecipientProfile, transport: Transport) -> None:
+        authorization = tokens.authorize(profile, transport, self.findings)
         server = Server(profile.endpoint, authorization, transport)
-        await self._step("server", lambda: self._examine_server(server))
+        self._step("server", lambda: self._examine_server(server))
 
-    async def _examine_server(self, server: Server) -> None:
-        table = await choose_table(server, self.table, self.findings)
+    def _examine_server(self, server: Server) -> None:
+        table = choose_table(server, self.table, self.findings)
         if table is None:
             return
-        await self._step("table", lambda: self._examine_urls(server, table))
+        self._step("table", lambda: self._examine_urls(server, table))
         if "dir" in table.access_modes:
-            await self._step(vended.STEP, lambda: vended.examine_directory(server, table, self.findings))
+            self._step(vended.STEP, lambda: vended.examine_directory(server, table, self.findings))
 
-    async def _examine_urls(self, server: Server, table: ChosenTable) -> None:
-        files = await examine_table(server, table, self.findings)
+    def _examine_urls(self, server: Server, table: ChosenTable) -> None:
+        files = examine_table(server, table, self.findings)
         host = host_of(server.endpoint)
         # One file is enough: both formats sign the same files.
         if files:
-            await self._step(
+            self._step(
                 FILE_STEP, lambda: open_file(files[0], server.transport, self.findings, server_host=host)
             )
 
@@ -97,10 +106,10 @@ class Examination:
             return
         self.findings.ok("proxy", f"requests use the proxy {host_of(proxy)} of the environment")
 
-    async def _step(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+    def _step(self, name: str, run: Callable[[], None]) -> None:
         """Run steps; the first one that fails ends them."""
         try:
-            await run()
+            run()
         except StepFailed as failed:
             self.findings.fail(name, failed.problem)
 

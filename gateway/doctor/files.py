@@ -20,9 +20,7 @@ MIN_URL_SECONDS = 15 * 60
 """Spark clients take URLs with a shorter life for expired."""
 
 
-async def open_file(
-    file: SharedFile, transport: Transport, findings: Findings, *, server_host: str | None
-) -> None:
+def open_file(file: SharedFile, transport: Transport, findings: Findings, *, server_host: str | None) -> None:
     """Read the first bytes of a file by its URL. Raises StepFailed."""
     parts = parse_url(file.url)
     if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -42,7 +40,7 @@ async def open_file(
             )
         )
     headers = {"Range": f"bytes=0-{len(PARQUET_MAGIC) - 1}", "Accept-Encoding": "identity"}
-    answer = await transport.send(STORE, "GET", file.url, headers=headers, max_bytes=64 * 1024)
+    answer = transport.send(STORE, "GET", file.url, headers=headers, max_bytes=64 * 1024)
     if answer.status not in {200, 206}:
         raise StepFailed(store_errors.explain(answer, parts.hostname))
     if not answer.body.startswith(PARQUET_MAGIC):

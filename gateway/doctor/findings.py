@@ -91,6 +91,11 @@ class Findings:
     items: list[Finding] = field(default_factory=list)
     _secrets: set[str] = field(default_factory=set, repr=False)
     _origins: set[str] = field(default_factory=set)
+    _ended: bool = False
+
+    def end(self) -> None:
+        """Leave out what is added from now on."""
+        self._ended = True
 
     def hide(self, *secrets: str | None) -> None:
         """Remove these values from all later texts."""
@@ -116,6 +121,8 @@ class Findings:
 
     def add(self, finding: Finding) -> None:
         """Add a finding."""
+        if self._ended:
+            return
         shown = replace(finding, message=self._shown(finding.message), advice=self._shown(finding.advice))
         self.items.append(shown)
         self.report(shown)

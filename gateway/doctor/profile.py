@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 import orjson
 
+from gateway.client.table_name import TableName
 from gateway.doctor.clock import utc_text
 from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
 from gateway.doctor.urls import is_loopback, parse_url
-from gateway.spark.read.table_name import TableName
 
 MAX_PROFILE_BYTES = 1024 * 1024
 NEWEST_VERSION = 2

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import orjson
 
+from gateway.client.server import JSON, Item, page_of, page_path
 from gateway.doctor import server_errors
 from gateway.doctor.connection_errors import SERVER
 from gateway.doctor.findings import Owner, Problem, StepFailed
@@ -28,7 +28,7 @@ PREFIXES = ("/delta-sharing", "/api/2.1/opensharing", "/api/v1/delta-sharing", "
 class Listing:
     """The items of a list; `is_whole` is false if there are more pages."""
 
-    items: tuple[Mapping[str, Any], ...]
+    items: tuple[Item, ...]
     is_whole: bool
 
     @property
@@ -36,7 +36,7 @@ class Listing:
         """Return the number of items as text."""
         return f"{len(self.items)}{'' if self.is_whole else ' or more'}"
 
-    def find(self, name: str) -> Mapping[str, Any] | None:
+    def find(self, name: str) -> Item | None:
         """Return the item of a name; names ignore case."""
         return next((item for item in self.items if str(item["name"]).lower() == name.lower()), None)
 
@@ -49,14 +49,14 @@ class Server:
     authorization: Authorization
     transport: Transport
 
-    async def get(self, path: str, request: str, capabilities: str | None = None) -> Answer:
+    def get(self, path: str, request: str, capabilities: str | None = None) -> Answer:
         """Return a successful answer to a GET. Raises StepFailed."""
-        answer = await self.send("GET", f"{self.endpoint}{path}", capabilities=capabilities)
+        answer = self.send("GET", f"{self.endpoint}{path}", capabilities=capabilities)
         if answer.status != 200:  # noqa: PLR2004 - OK
             server_errors.refuse(answer, request, self.authorization.hint)
         return answer
 
-    async def send(
+    def send(
         self,
         method: str,
         url: str,
@@ -70,23 +70,21 @@ class Server:
         if capabilities is not None:
             headers[CAPABILITIES] = capabilities
         if body is not None:
-            headers["Content-Type"] = "application/json; charset=utf-8"
+            headers["Content-Type"] = JSON
         content = None if body is None else orjson.dumps(body)
-        return await self.transport.send(
-            SERVER, method, url, headers=headers, body=content, max_lines=max_lines
-        )
+        return self.transport.send(SERVER, method, url, headers=headers, body=content, max_lines=max_lines)
 
-    async def list(self, path: str, request: str, first: Answer | None = None) -> Listing:
+    def list(self, path: str, request: str, first: Answer | None = None) -> Listing:
         """Return the items of a list, of which `first` is the first page. Raises StepFailed."""
-        items, token = _page(first or await self.get(path, request), request)
+        items, token = _page(first or self.get(path, request), request)
         for _ in range(MAX_PAGES - 1):
             if not token:
                 break
-            page, token = _page(await self.get(f"{path}?pageToken={quote(token, safe='')}", request), request)
+            page, token = _page(self.get(page_path(path, token), request), request)
             items += page
         return Listing(tuple(items), is_whole=not token)
 
-    async def endpoint_elsewhere(self) -> str | None:
+    def endpoint_elsewhere(self) -> str | None:
         """Return the endpoint of the same host that has a list of shares, if there is one."""
         parts = urlsplit(self.endpoint)
         origin = f"{parts.scheme}://{parts.netloc}"
@@ -94,7 +92,7 @@ class Server:
             if f"{origin}{prefix}" == self.endpoint:
                 continue
             try:
-                answer = await self.send("GET", f"{origin}{prefix}/shares")
+                answer = self.send("GET", f"{origin}{prefix}/shares")
                 _page(answer, server_errors.LIST_OF_SHARES)
             except StepFailed:
                 continue
@@ -103,16 +101,12 @@ class Server:
         return None
 
 
-def _page(answer: Answer, request: str) -> tuple[list[Mapping[str, Any]], str]:
-    """Return the items of a page and the token of the next one. Absent items are none."""
-    document = answer.json()
-    items = (document.get("items") or []) if isinstance(document, dict) else None
-    if not isinstance(document, dict) or not isinstance(items, list):
-        raise StepFailed(_not_of_protocol(request))
-    if not all(isinstance(item, dict) and isinstance(item.get("name"), str) for item in items):
-        raise StepFailed(_not_of_protocol(request))
-    token = document.get("nextPageToken") or ""
-    return items, token if isinstance(token, str) else ""
+def _page(answer: Answer, request: str) -> tuple[list[Item], str]:
+    """Return the items of a page and the token of the next one."""
+    try:
+        return page_of(answer.json())
+    except ValueError:
+        raise StepFailed(_not_of_protocol(request)) from None
 
 
 def _not_of_protocol(request: str) -> Problem:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from gateway.client.table_name import TableName
 from gateway.doctor import server_errors
 from gateway.doctor.clock import REFRESH_MARGIN_SECONDS, clock_problem, skew_seconds
 from gateway.doctor.connection_errors import SERVER
 from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
 from gateway.doctor.server import Listing, Server
 from gateway.doctor.transport import Answer
-from gateway.spark.read.table_name import TableName
 
 NAMES_SHOWN = 5
 SHARES_TRIED = 5
@@ -38,14 +38,14 @@ class ChosenTable:
         return tuple(map(str, modes)) if isinstance(modes, list) and modes else ("url",)
 
 
-async def choose_table(server: Server, wanted: TableName | None, findings: Findings) -> ChosenTable | None:
+def choose_table(server: Server, wanted: TableName | None, findings: Findings) -> ChosenTable | None:
     """List shares, schemas and tables, and return a table; None if there is none. Raises StepFailed."""
-    shares = await _shares(server, findings)
+    shares = _shares(server, findings)
     if wanted is not None:
         share = _find(shares, wanted.share, "share")
-        return await _named(server, TableName(share, wanted.schema, wanted.table), findings)
+        return _named(server, TableName(share, wanted.schema, wanted.table), findings)
     for item in shares.items[:SHARES_TRIED]:
-        if (found := await _first(server, str(item["name"]), findings)) is not None:
+        if (found := _first(server, str(item["name"]), findings)) is not None:
             return found
     problem = Problem(
         f"no table is in the first {min(SHARES_TRIED, len(shares.items))} shares",
@@ -56,19 +56,19 @@ async def choose_table(server: Server, wanted: TableName | None, findings: Findi
     return None
 
 
-async def _shares(server: Server, findings: Findings) -> Listing:
+def _shares(server: Server, findings: Findings) -> Listing:
     request = server_errors.LIST_OF_SHARES
     url = f"{server.endpoint}/shares"
-    answer = await server.send("GET", url)
+    answer = server.send("GET", url)
     _check_clock(answer, findings)
-    if answer.status == 404 and (elsewhere := await server.endpoint_elsewhere()) is not None:  # noqa: PLR2004
+    if answer.status == 404 and (elsewhere := server.endpoint_elsewhere()) is not None:  # noqa: PLR2004
         problem = server_errors.explain(answer, request)
         raise StepFailed(
             Problem(problem.message, Owner.RECIPIENT, f"write {elsewhere} as the endpoint of the profile")
         )
     if answer.status != 200:  # noqa: PLR2004 - OK
         server_errors.refuse(answer, request, server.authorization.hint)
-    shares = await server.list("/shares", request, answer)
+    shares = server.list("/shares", request, answer)
     if not shares.items:
         raise StepFailed(
             Problem("the recipient has no share", Owner.PROVIDER, "grant a share to the recipient")
@@ -89,23 +89,23 @@ def _check_clock(answer: Answer, findings: Findings) -> None:
         findings.fail("clock", problem)
 
 
-async def _named(server: Server, wanted: TableName, findings: Findings) -> ChosenTable:
+def _named(server: Server, wanted: TableName, findings: Findings) -> ChosenTable:
     path = f"/shares/{quote(wanted.share, safe='')}/schemas"
-    schemas = await server.list(path, "the list of schemas")
+    schemas = server.list(path, "the list of schemas")
     schema = _find(schemas, wanted.schema, "schema")
     findings.ok("schemas", f"{schemas.count}: {_names(schemas)}")
-    tables = await server.list(f"{path}/{quote(schema, safe='')}/tables", "the list of tables")
+    tables = server.list(f"{path}/{quote(schema, safe='')}/tables", "the list of tables")
     table = _find(tables, wanted.table, "table")
     findings.ok("tables", f"{tables.count}: {_names(tables)}")
     return ChosenTable(TableName(wanted.share, schema, table), tables.find(table) or {})
 
 
-async def _first(server: Server, share: str, findings: Findings) -> ChosenTable | None:
+def _first(server: Server, share: str, findings: Findings) -> ChosenTable | None:
     """Return the first table of a share."""
     path = f"/shares/{quote(share, safe='')}"
-    schemas = await server.list(f"{path}/schemas", "the list of schemas")
+    schemas = server.list(f"{path}/schemas", "the list of schemas")
     findings.ok("schemas", f"{schemas.count} in the share {share}: {_names(schemas)}")
-    tables = await server.list(f"{path}/all-tables", "the list of all tables")
+    tables = server.list(f"{path}/all-tables", "the list of all tables")
     if not tables.items:
         return None
     findings.ok("tables", f"{tables.count} in the share {share}: {_names(tables)}")

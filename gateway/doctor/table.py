@@ -51,10 +51,10 @@ class FormatResult:
     file: SharedFile | None = None
 
 
-async def examine_table(server: Server, table: ChosenTable, findings: Findings) -> list[SharedFile]:
+def examine_table(server: Server, table: ChosenTable, findings: Findings) -> list[SharedFile]:
     """Read version, metadata and files, and return a file of each format. Raises StepFailed."""
-    await _version(server, table, findings)
-    modes = await _metadata(server, table, findings)
+    _version(server, table, findings)
+    modes = _metadata(server, table, findings)
     if "url" not in modes:
         problem = Problem(
             "the table is shared by directory access alone, which the Python and Spark clients cannot read",
@@ -63,7 +63,7 @@ async def examine_table(server: Server, table: ChosenTable, findings: Findings) 
         )
         findings.warn("query", problem)
         return []
-    results = {name: await _query(server, table, name) for name in FORMATS}
+    results = {name: _query(server, table, name) for name in FORMATS}
     is_readable = any(result.problem is None for result in results.values())
     for name, result in results.items():
         step = f"query {name}"
@@ -76,8 +76,8 @@ async def examine_table(server: Server, table: ChosenTable, findings: Findings) 
     return [result.file for result in results.values() if result.file]
 
 
-async def _version(server: Server, table: ChosenTable, findings: Findings) -> None:
-    answer = await server.get(f"{table.name.path}/version", "the version of the table")
+def _version(server: Server, table: ChosenTable, findings: Findings) -> None:
+    answer = server.get(f"{table.name.path}/version", "the version of the table")
     version = answer.headers.get("delta-table-version", "")
     if not version.isdecimal():
         raise StepFailed(
@@ -90,9 +90,9 @@ async def _version(server: Server, table: ChosenTable, findings: Findings) -> No
     findings.ok("version", f"{table.name} is at version {version}")
 
 
-async def _metadata(server: Server, table: ChosenTable, findings: Findings) -> tuple[str, ...]:
+def _metadata(server: Server, table: ChosenTable, findings: Findings) -> tuple[str, ...]:
     """Read the metadata, and return the access modes of the table."""
-    answer = await server.get(f"{table.name.path}/metadata", "the metadata of the table", BOTH)
+    answer = server.get(f"{table.name.path}/metadata", "the metadata of the table", BOTH)
     protocol, metadata = _head(answer, "the metadata of the table")
     able, message = features_text(map(str, _list(protocol.get("readerFeatures"))))
     if able:
@@ -104,9 +104,9 @@ async def _metadata(server: Server, table: ChosenTable, findings: Findings) -> t
     return tuple(map(str, modes)) if isinstance(modes, list) and modes else table.access_modes
 
 
-async def _query(server: Server, table: ChosenTable, name: Format) -> FormatResult:
+def _query(server: Server, table: ChosenTable, name: Format) -> FormatResult:
     try:
-        answer = await server.send(
+        answer = server.send(
             "POST",
             f"{server.endpoint}{table.name.path}/query",
             capabilities=DELTA if name == "delta" else None,

@@ -67,13 +67,13 @@ class Authorization:
     hint: str = ""
 
 
-async def authorize(profile: RecipientProfile, transport: Transport, findings: Findings) -> Authorization:
+def authorize(profile: RecipientProfile, transport: Transport, findings: Findings) -> Authorization:
     """Return the authorization of a profile. Raises StepFailed."""
     if profile.kind == "bearer":
         return _bearer(profile.bearer_token, findings)
     if profile.kind == "basic":
-        return await _basic(profile, transport, findings)
-    token = await _requested(profile, transport, findings)
+        return _basic(profile, transport, findings)
+    token = _requested(profile, transport, findings)
     findings.hide(token)
     return _bearer(token, findings)
 
@@ -120,7 +120,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-async def _basic(profile: RecipientProfile, transport: Transport, findings: Findings) -> Authorization:
+def _basic(profile: RecipientProfile, transport: Transport, findings: Findings) -> Authorization:
     pair = f"{profile.username}:{profile.password}".encode()
     encoded = base64.b64encode(pair).decode()
     findings.hide(encoded)
@@ -128,13 +128,13 @@ async def _basic(profile: RecipientProfile, transport: Transport, findings: Find
     body = urlencode({"grant_type": "client_credentials"}).encode()
     # The Python client sends this once and does not look at the answer.
     with suppress(StepFailed):
-        await transport.send(
+        transport.send(
             SERVER, "POST", profile.endpoint, headers={**_FORM, "Authorization": header}, body=body
         )
     return Authorization(header, "compare user name and password with those that the provider sent")
 
 
-async def _requested(profile: RecipientProfile, transport: Transport, findings: Findings) -> str:
+def _requested(profile: RecipientProfile, transport: Transport, findings: Findings) -> str:
     if profile.private_key is not None:
         assertion = _assertion(profile, profile.private_key)
         findings.hide(assertion)
@@ -147,9 +147,7 @@ async def _requested(profile: RecipientProfile, transport: Transport, findings: 
         body = "grant_type=client_credentials" + (f"&scope={profile.scope}" if profile.scope else "")
     is_own = is_same_host(profile.token_endpoint, profile.endpoint)
     service = OWN_TOKEN_ENDPOINT if is_own else TOKEN_ENDPOINT
-    answer = await transport.send(
-        service, "POST", profile.token_endpoint, headers=headers, body=body.encode()
-    )
+    answer = transport.send(service, "POST", profile.token_endpoint, headers=headers, body=body.encode())
     if answer.status != 200:  # noqa: PLR2004 - OK
         raise StepFailed(_refusal(answer, service))
     return _token(answer, service, findings)

@@ -6,27 +6,28 @@ none. The proxy is that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as for clients;
 
 from __future__ import annotations
 
+import http.client
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv4Network
-from types import TracebackType
-from typing import Self
-from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
+from urllib.request import getproxies_environment
 
-import aiohttp
 import orjson
-from yarl import URL
+import urllib3
+from urllib3.exceptions import DecodeError, HTTPError, ProtocolError, ReadTimeoutError
 
+from gateway.client.transport import DEFAULT_PORTS, Connections, Response, proxy_of_environment
 from gateway.doctor.authorities import Authorities
-from gateway.doctor.connection_errors import STORE, UNTRUSTED, Service, explain
+from gateway.doctor.connection_errors import STORE, AnswerCut, Service, explain, is_untrusted
 from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
 from gateway.doctor.urls import host_in, host_of, parse_url
 
 CONNECT_SECONDS = 10.0
 """At most half of the time for an answer."""
 MAX_BODY_BYTES = 8 * 1024 * 1024
+READ_BYTES = 64 * 1024
 USER_AGENT = "delta-gateway-doctor"
 
 
@@ -65,34 +66,21 @@ class Answer:
 
 
 class Transport:
-    """A client session, as a context."""
+    """Requests over kept connections."""
 
     def __init__(self, timeout_seconds: float, findings: Findings) -> None:
         self._findings = findings
         self._authorities = Authorities()
         self._only_by_machine: set[str] = set()
         """Hosts whose certificates requests does not trust, and this machine does."""
-        self._timeout = aiohttp.ClientTimeout(
-            total=timeout_seconds, sock_connect=min(timeout_seconds / 2, CONNECT_SECONDS)
-        )
+        self._timeout_seconds = timeout_seconds
+        self._connections = Connections()
 
-    async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=self._timeout,
-            headers={"User-Agent": USER_AGENT},
-        )
-        return self
+    def close(self) -> None:
+        """Close the connections."""
+        self._connections.close()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._session.close()
-
-    async def send(
+    def send(
         self,
         service: Service,
         method: str,
@@ -115,47 +103,49 @@ class Transport:
             )
         is_secure = any((address or "").startswith("https:") for address in (url, proxy))
 
-        async def request(context: ssl.SSLContext | bool) -> Answer:
-            async with self._session.request(
+        def request(context: ssl.SSLContext | None) -> Answer:
+            parts = parse_url(url)
+            if parts is None or parts.scheme not in DEFAULT_PORTS or not parts.hostname:
+                raise urllib3.exceptions.LocationValueError
+            connect_seconds = min(self._timeout_seconds / 2, CONNECT_SECONDS)
+            deadline = time.monotonic() + self._timeout_seconds
+            response = self._connections.send(
                 method,
-                # A signed URL is sent as it is.
-                URL(url, encoded=True),
-                headers=headers,
-                data=body,
+                parts,
                 proxy=proxy,
-                allow_redirects=False,
-                ssl=context,
-            ) as response:
-                received_seconds = time.time()
-                content, is_whole = await _read(response, max_bytes, max_lines)
-                if not is_whole:
-                    response.close()
+                timeout=urllib3.Timeout(connect=connect_seconds, read=self._timeout_seconds),
+                headers={"User-Agent": USER_AGENT, **(headers or {})},
+                body=body,
+                context=context,
+            )
+            received_seconds = time.time()
+            content = _read(response, deadline, max_bytes, max_lines)
             names = {name.lower(): value for name, value in response.headers.items()}
             return Answer(response.status, names, content, received_seconds)
 
         try:
             if not is_secure:
-                answer = await request(True)
+                answer = request(None)
             elif service is STORE:
-                answer = await request(self._authorities.of_machine)
+                answer = request(self._authorities.of_machine)
             else:
-                answer = await self._as_requests(request, host_of(url))
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            raise StepFailed(await explain(error, service, url, proxy)) from None
+                answer = self._as_requests(request, host_of(url))
+        except (HTTPError, http.client.HTTPException, OSError, ValueError) as error:
+            raise StepFailed(explain(error, service, url, proxy)) from None
         _check_path(answer, service, url, proxy)
         return answer
 
-    async def _as_requests(self, request: Callable[[ssl.SSLContext], Awaitable[Answer]], host: str) -> Answer:
+    def _as_requests(self, request: Callable[[ssl.SSLContext], Answer], host: str) -> Answer:
         """Send a request by the authorities of requests, or else by those of the machine with a warning."""
         if host in self._only_by_machine:
-            return await request(self._authorities.of_machine)
+            return request(self._authorities.of_machine)
         try:
-            return await request(self._authorities.of_requests)
-        except aiohttp.ClientConnectorCertificateError as error:
-            if getattr(error.certificate_error, "verify_code", 0) not in UNTRUSTED:
+            return request(self._authorities.of_requests)
+        except urllib3.exceptions.SSLError as error:
+            if not is_untrusted(error):
                 raise
         # Nothing was sent yet.
-        answer = await request(self._authorities.of_machine)
+        answer = request(self._authorities.of_machine)
         self._only_by_machine.add(host)
         problem = Problem(
             f"only this machine trusts the certificate of {host}: the Python client does not",
@@ -167,32 +157,36 @@ class Transport:
         return answer
 
 
-async def _read(
-    response: aiohttp.ClientResponse, max_bytes: int, max_lines: int | None
-) -> tuple[bytes, bool]:
-    """Return the first part of a body, and whether it is all."""
+def _read(response: Response, deadline: float, max_bytes: int, max_lines: int | None) -> bytes:
+    """Return the first part of a body, by a time of the monotonic clock."""
     body, lines = bytearray(), 0
-    async for chunk in response.content.iter_any():
-        body += chunk
-        lines += chunk.count(b"\n")
-        if max_lines is not None and lines >= max_lines:
-            return bytes(body[: body.rindex(b"\n")]), False
-        if len(body) >= max_bytes:
-            return bytes(body[:max_bytes]), False
-    return bytes(body), True
+    try:
+        while chunk := response.read1(READ_BYTES, decode_content=True):
+            body += chunk
+            lines += chunk.count(b"\n")
+            if max_lines is not None and lines >= max_lines:
+                return bytes(body[: body.rindex(b"\n")])
+            if len(body) >= max_bytes:
+                return bytes(body[:max_bytes])
+            if time.monotonic() > deadline:
+                raise TimeoutError
+        return bytes(body)
+    except ReadTimeoutError:
+        raise
+    except (ProtocolError, DecodeError, http.client.HTTPException) as error:
+        raise AnswerCut from error
+    finally:
+        # A body that was not read to its end ends its connection.
+        response.close()
 
 
 def proxy_for(url: str, *, by_requests: bool = True) -> str | None:
     """Return the proxy of the environment for a URL. The library requests knows networks in NO_PROXY."""
-    parts, proxies = parse_url(url), getproxies_environment()
+    parts = parse_url(url)
     if parts is None:
         return None
-    proxy: str | None = proxies.get(parts.scheme) or proxies.get("all")
-    if proxy is None or proxy_bypass_environment(parts.netloc.rpartition("@")[2], proxies):
-        return None
-    if by_requests and _is_in_network(parts.hostname or "", proxies.get("no", "")):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
+    exempt = getproxies_environment().get("no", "") if by_requests else ""
+    return None if _is_in_network(parts.hostname or "", exempt) else proxy_of_environment(parts)
 
 
 def _is_in_network(host: str, exempt: str) -> bool:

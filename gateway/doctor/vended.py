@@ -53,11 +53,11 @@ class S3Bucket:
     region: str
 
 
-async def examine_directory(server: Server, table: ChosenTable, findings: Findings) -> None:
+def examine_directory(server: Server, table: ChosenTable, findings: Findings) -> None:
     """Request credentials, and list the log with them. Raises StepFailed."""
     request = "a request for temporary credentials"
     url = f"{server.endpoint}{table.name.path}/temporary-table-credentials"
-    answer = await server.send("POST", url)
+    answer = server.send("POST", url)
     if answer.status != 200:  # noqa: PLR2004 - OK
         server_errors.refuse(answer, request, server.authorization.hint)
     credentials = _parse(answer)
@@ -71,7 +71,7 @@ async def examine_directory(server: Server, table: ChosenTable, findings: Findin
                 "look at the clock of the server; the recipient looks at the clock of this machine",
             )
         )
-    listed = await _list(credentials, server.transport)
+    listed = _list(credentials, server.transport)
     if listed.status != 200:  # noqa: PLR2004 - OK
         raise StepFailed(store_errors.explain(listed, "the store of the directory"))
     findings.ok(STEP, f"{credentials.kind} list the log of the table, and end on {utc_text(end)}")
@@ -102,7 +102,7 @@ def _incomplete(what: str) -> Problem:
     )
 
 
-async def _list(credentials: VendedCredentials, transport: Transport) -> Answer:
+def _list(credentials: VendedCredentials, transport: Transport) -> Answer:
     """List the first key of the log."""
     # Keys are not encoded in locations: `?` and `#` are parts of them.
     scheme, separator, rest = credentials.location.partition("://")
@@ -111,32 +111,32 @@ async def _list(credentials: VendedCredentials, transport: Transport) -> Answer:
         raise StepFailed(_incomplete("a location"))
     log = f"{key.strip('/')}/{LOG_DIRECTORY}".lstrip("/")
     if credentials.kind == "azureUserDelegationSas":
-        return await _list_azure(netloc, log, credentials.values["sasToken"], transport)
+        return _list_azure(netloc, log, credentials.values["sasToken"], transport)
     if credentials.kind == "gcpOauthToken":
         query = urlencode({"prefix": f"{log}/", "maxResults": 1})
         url = f"https://storage.googleapis.com/storage/v1/b/{quote(netloc, safe='')}/o?{query}"
         headers = {"Authorization": f"Bearer {credentials.values['oauthToken']}"}
-        return await transport.send(STORE, "GET", url, headers=headers)
+        return transport.send(STORE, "GET", url, headers=headers)
     if credentials.kind == "r2Credentials" and "@" in netloc:
         name, _, host = netloc.partition("@")
         bucket = S3Bucket(name, f"https://{host}", "auto")
     else:
-        bucket = await _bucket(netloc, transport)
-    return await _list_s3(bucket, log, credentials.values, transport)
+        bucket = _bucket(netloc, transport)
+    return _list_s3(bucket, log, credentials.values, transport)
 
 
-async def _bucket(name: str, transport: Transport) -> S3Bucket:
+def _bucket(name: str, transport: Transport) -> S3Bucket:
     """Return a bucket at the endpoint of the environment, or at AWS in its region."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if endpoint is None and region is None:
-        region = await _region(name, transport)
+        region = _region(name, transport)
     region = region or DEFAULT_REGION
     endpoint = endpoint or f"https://s3.{region}.amazonaws.com"
     return S3Bucket(name, endpoint.rstrip("/"), region)
 
 
-async def _list_s3(bucket: S3Bucket, log: str, keys: Mapping[str, str], transport: Transport) -> Answer:
+def _list_s3(bucket: S3Bucket, log: str, keys: Mapping[str, str], transport: Transport) -> Answer:
     from botocore.auth import S3SigV4Auth  # noqa: PLC0415 - for this kind only
     from botocore.awsrequest import AWSRequest  # noqa: PLC0415 - as above
     from botocore.credentials import Credentials  # noqa: PLC0415 - as above
@@ -145,18 +145,18 @@ async def _list_s3(bucket: S3Bucket, log: str, keys: Mapping[str, str], transpor
     request = AWSRequest("GET", f"{bucket.endpoint}/{quote(bucket.name, safe='')}?{query}")
     owned = Credentials(keys["accessKeyId"], keys["secretAccessKey"], keys["sessionToken"])
     S3SigV4Auth(owned, "s3", bucket.region).add_auth(request)
-    return await transport.send(STORE, "GET", request.url, headers=dict(request.headers.items()))
+    return transport.send(STORE, "GET", request.url, headers=dict(request.headers.items()))
 
 
-async def _region(bucket: str, transport: Transport) -> str | None:
+def _region(bucket: str, transport: Transport) -> str | None:
     """Return the region of a bucket of AWS, which it also names to strangers."""
-    answer = await transport.send(STORE, "HEAD", f"https://s3.amazonaws.com/{quote(bucket, safe='')}")
+    answer = transport.send(STORE, "HEAD", f"https://s3.amazonaws.com/{quote(bucket, safe='')}")
     return answer.headers.get("x-amz-bucket-region")
 
 
-async def _list_azure(netloc: str, log: str, sas: str, transport: Transport) -> Answer:
+def _list_azure(netloc: str, log: str, sas: str, transport: Transport) -> Answer:
     container, _, host = netloc.partition("@")
     host = host.replace(".blob.", ".dfs.")
     query = urlencode({"resource": "filesystem", "recursive": "false", "maxResults": 1, "directory": log})
     url = f"https://{host}/{quote(container, safe='')}?{query}&{sas.removeprefix('?')}"
-    return await transport.send(STORE, "GET", url, headers={"x-ms-version": AZURE_VERSION})
+    return transport.send(STORE, "GET", url, headers={"x-ms-version": AZURE_VERSION})

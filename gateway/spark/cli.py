@@ -152,7 +152,7 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from gateway.spark.read.profile import Profile  # noqa: PLC0415
+    from gateway.client.profile import Profile  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
     from gateway.spark.targets import load_targets  # noqa: PLC0415
     from gateway.spark.verify import page, report, textfile  # noqa: PLC0415

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import to_str
 
-from gateway.spark.read.actions import TableHead
+from gateway.client.actions import TableHead
 from gateway.spark.read.directory import table_directory
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.planning import count_snapshot, plan_changes, plan_snapshot

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from gateway.spark.read.actions import UnsupportedTable
+from gateway.client.actions import UnsupportedTable
 
 _OBJECT, _ARRAY = 2, 3
 _SHORT_STRING_BYTES = 63

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from gateway.doctor.findings import Finding
 
-Examine = Callable[..., Awaitable[list[Finding]]]
+Examine = Callable[..., list[Finding]]
 
 
 def steps(findings: list[Finding]) -> list[tuple[str, str]]:

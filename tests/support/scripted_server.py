@@ -7,10 +7,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from gateway.spark.read.client import ShareClient
-from gateway.spark.read.profile import Profile
-from gateway.spark.read.table_name import TableName
-from gateway.spark.read.transport import Retries, Transport
+from gateway.client.pages import ShareClient
+from gateway.client.profile import Profile
+from gateway.client.table_name import TableName
+from gateway.client.transport import Retries, Transport
 
 HEAD: tuple[Any, ...] = (
     {"protocol": {"minReaderVersion": 1}},

@@ -23,8 +23,8 @@ class Layer:
 LAYERS = (
     Layer("__main__"),
     Layer("cli"),
-    Layer("doctor", aiohttp=True),
-    Layer("demo", native=True),
+    Layer("doctor"),
+    Layer("demo"),
     Layer("server", aiohttp=True),
     Layer("app", aiohttp=True),
     Layer("routes", aiohttp=True),
@@ -44,6 +44,7 @@ LAYERS = (
     Layer("config"),
     Layer("errors"),
     Layer("report"),
+    Layer("client", native=True),
     Layer("__init__"),
 )
 ORDER = {layer.name: place for place, layer in enumerate(LAYERS)}
@@ -105,3 +106,11 @@ def test_no_handler_imports_another() -> None:
         path = ROOT.joinpath(*handler.split(".")).with_suffix(".py")
         others = {".".join(name.split(".")[:3]) for name in imports(path)} & handlers
         assert not others - {handler}, path
+
+
+def test_the_client_needs_nothing_of_the_rest_and_the_doctor_no_spark() -> None:
+    for path in sorted((PACKAGE / "client").rglob("*.py")):
+        others = {name for name in imports(path) if name.split(".")[0] == "gateway"}
+        assert all(name.startswith(("gateway.client.", "gateway._native")) for name in others), path
+    for path in sorted((PACKAGE / "doctor").rglob("*.py")):
+        assert not any(name.startswith("gateway.spark") for name in imports(path)), path

@@ -4,14 +4,15 @@ In: a function that reads a range, and the size of the file. Out: a file for Par
 whatever was not fetched before are read when the reader asks for them.
 """
 
+import io
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import cache
 
 import pyarrow.parquet as pq
 
-from gateway.spark.read.transport import RangedFile
-
+CONNECTIONS = 4
 # A gap this small costs less to fetch than another request.
 _LARGEST_GAP_BYTES = 256 << 10
 # A longer range is cut, so that its parts are fetched in parallel.
@@ -19,6 +20,54 @@ _LONGEST_RANGE_BYTES = 8 << 20
 
 Range = tuple[int, int]
 """The first byte, and the byte after the last one."""
+
+
+@cache
+def connections() -> ThreadPoolExecutor:
+    """Return the threads of this process that fetch beside the one that decodes."""
+    return ThreadPoolExecutor(CONNECTIONS, "share-fetch")
+
+
+class RangedFile(io.RawIOBase):
+    """A read-only, seekable file over ranged GETs, for Parquet readers of large remote files."""
+
+    def __init__(self, read_range: Callable[[int, int], bytes], size_bytes: int) -> None:
+        super().__init__()
+        self._read_range = read_range
+        self._size_bytes = size_bytes
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def size(self) -> int:
+        """Return the size of the whole file in bytes."""
+        return self._size_bytes
+
+    def tell(self) -> int:
+        """Return the position of the next read."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Change the position of the next read."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}[whence]
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read `size` bytes, fewer only at the end of the file."""
+        left = max(self._size_bytes - self._position, 0)
+        length = left if size < 0 else min(size, left)
+        if length == 0:
+            return b""
+        data = self._read_range(self._position, length)
+        self._position += length
+        return data
 
 
 class ColumnChunkFile(RangedFile):

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import types as t
 
-from gateway.spark.read.actions import TableHead, UnsupportedTable
+from gateway.client.actions import TableHead, UnsupportedTable
 from gateway.spark.read.calendars import FileCalendar
 from gateway.spark.read.column_chunks import ColumnChunkFile, chunk_ranges
 from gateway.spark.read.row_groups import CheckedColumn, Conditions, statistics_json

@@ -7,7 +7,7 @@ rows; Delta's stream ends at them, and continues when it is started again.
 
 from pyspark.sql import types as t
 
-from gateway.spark.read.actions import TableHead, UnsupportedTable
+from gateway.client.actions import TableHead, UnsupportedTable
 from gateway.spark.read.schema import delta_schema, physical_name
 
 _USE_SCHEMA_LOG = "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG"

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from gateway.spark.read.client import ShareClient
-from gateway.spark.read.profile import Profile
-from gateway.spark.read.table_name import TableName
+from gateway.client.pages import ShareClient
+from gateway.client.profile import Profile
+from gateway.client.table_name import TableName
 
 _NAMES = (
     "profile",

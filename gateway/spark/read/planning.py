@@ -11,16 +11,16 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from gateway.spark.read.actions import DataFile, TableHead, UnsupportedTable
-from gateway.spark.read.client import Page, Query, ShareClient
+from gateway.client.actions import DataFile, TableHead, UnsupportedTable
+from gateway.client.files import Origin
+from gateway.client.pages import Page, Query, ShareClient
+from gateway.client.transport import HttpError
 from gateway.spark.read.decode import TableShape
 from gateway.spark.read.evolution import check_change_data, check_dataframe
-from gateway.spark.read.fetch import Origin
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.reading import SharePartition
 from gateway.spark.read.row_groups import Conditions
 from gateway.spark.read.tasks import ReadTask, change_tasks, pack, snapshot_tasks
-from gateway.spark.read.transport import HttpError
 
 
 @dataclass(frozen=True)

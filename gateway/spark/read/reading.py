@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,8 +16,10 @@ import pyarrow as pa
 from pyspark.sql import types as t
 from pyspark.sql.datasource import InputPartition
 
+from gateway.client.actions import DataFile
+from gateway.client.files import FileFetcher, Origin
+from gateway.spark.read.column_chunks import CONNECTIONS, ColumnChunkFile, connections
 from gateway.spark.read.decode import FileDecoder, TableShape
-from gateway.spark.read.fetch import CONNECTIONS, WHOLE_FILE_BYTES, FileFetcher, Origin, connections
 from gateway.spark.read.row_groups import Conditions
 from gateway.spark.read.tasks import ReadTask
 from gateway.spark.read.worker_process import prepare_next_task
@@ -24,6 +27,10 @@ from gateway.spark.read.zones import session_zone
 
 FILE_NAME_FIELD = t.StructField("_file_name", t.StringType())
 _AHEAD_BYTES = 32 << 20
+# Up to this size a file is fetched by one request.
+WHOLE_FILE_BYTES = 16 << 20
+# The same where few of its columns are read: their ranges cost two more round trips.
+_WHOLE_FILE_OF_FEW_COLUMNS_BYTES = 2 << 20
 
 
 @dataclass
@@ -114,7 +121,14 @@ def _open(fetcher: FileFetcher, task: ReadTask, *, few_columns: bool) -> _Opened
         kept = [row for row in kept if row not in dropped]
         if not kept:
             return None
-    return _Opened(fetcher.source(task.file, few_columns=few_columns), deleted, kept)
+    return _Opened(parquet_source(fetcher, task.file, few_columns=few_columns), deleted, kept)
+
+
+def parquet_source(fetcher: FileFetcher, file: DataFile, *, few_columns: bool = False) -> Any:
+    """Return a Parquet source: the whole file in memory if it is small, else a file that reads ranges."""
+    if file.size_bytes <= (_WHOLE_FILE_OF_FEW_COLUMNS_BYTES if few_columns else WHOLE_FILE_BYTES):
+        return pa.BufferReader(fetcher.whole(file))
+    return ColumnChunkFile(partial(fetcher.range, file), file.size_bytes, connections())
 
 
 def _constants(task: ReadTask) -> dict[str, pa.Scalar]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as t
 
-from gateway.spark.read.actions import TableHead
+from gateway.client.actions import TableHead
 from gateway.spark.read.calendars import FileCalendar
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

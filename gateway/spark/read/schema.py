@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from gateway.spark.read.actions import TableHead, UnsupportedTable
+from gateway.client.actions import TableHead, UnsupportedTable
 from gateway.spark.read.calendars import days_of
 from gateway.spark.read.zones import zone_of
 

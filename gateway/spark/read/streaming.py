@@ -19,8 +19,9 @@ import pyarrow as pa
 from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from gateway.spark.read.actions import TableHead
-from gateway.spark.read.client import Query
+from gateway.client.actions import TableHead
+from gateway.client.pages import Query
+from gateway.client.transport import HttpError
 from gateway.spark.read.decode import TableShape
 from gateway.spark.read.evolution import check_stream, check_stream_partitions
 from gateway.spark.read.options import ReadOptions
@@ -34,7 +35,6 @@ from gateway.spark.read.planning import (
 )
 from gateway.spark.read.reading import read_partition
 from gateway.spark.read.tasks import ReadTask, append_tasks, change_tasks, snapshot_tasks
-from gateway.spark.read.transport import HttpError
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from gateway.spark.read.actions import DataFile, FileKind, UnsupportedTable
+from gateway.client.actions import DataFile, FileKind, UnsupportedTable
 
 OPEN_COST_BYTES = 4 << 20
 

@@ -7,8 +7,8 @@ module encodes them, by the Parquet specification of variants.
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gateway.spark.read.actions import UnsupportedTable
-from gateway.spark.read.native import native_module
+from gateway.client.actions import UnsupportedTable
+from gateway.client.native import native_module
 
 
 def whole_variants(array: pa.StructArray) -> tuple[pa.Array, pa.Array]:

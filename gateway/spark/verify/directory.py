@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from gateway.client.pages import Query, ShareClient
+from gateway.client.transport import HttpError, Transport
 from gateway.config.locations import Location
-from gateway.spark.read.client import Query, ShareClient
-from gateway.spark.read.transport import HttpError, Transport
 
 DIRECTORY = "dir"
 _FETCHED_FILES = 20

@@ -17,12 +17,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from gateway.spark.read.actions import TableHead
-from gateway.spark.read.client import ShareClient
-from gateway.spark.read.profile import Profile
+from gateway.client.actions import TableHead
+from gateway.client.pages import ShareClient
+from gateway.client.profile import Profile
+from gateway.client.table_name import TableName
+from gateway.client.transport import HttpError
 from gateway.spark.read.reading import FILE_NAME_FIELD
-from gateway.spark.read.table_name import TableName
-from gateway.spark.read.transport import HttpError
 from gateway.spark.source import FORMAT
 from gateway.spark.targets import Target
 from gateway.spark.verify.commit_mark import commit_mark

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from pyspark.sql import SparkSession
 
+from gateway.client.profile import Profile
 from gateway.spark.opened_logs import OpenedLogs
-from gateway.spark.read.profile import Profile
 from gateway.spark.targets import Target
 from gateway.spark.verify.errors import described
 from gateway.spark.verify.history import Proof, subject_of

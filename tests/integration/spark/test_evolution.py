@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.plain_server import PlainServer
 
-from gateway.spark.read.actions import TableHead
+from gateway.client.actions import TableHead
 from gateway.spark.read.evolution import (
     SchemaChanged,
     check_change_data,

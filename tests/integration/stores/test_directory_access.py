@@ -23,12 +23,12 @@ from support.gateway_process import TOKEN, RunningGateway, running_gateway, stor
 from support.versitygw import S3Server
 from tables.demo import ROWS
 
+from gateway.client.pages import ShareClient
+from gateway.client.profile import Profile
+from gateway.client.table_name import TableName
 from gateway.config import Location, StorageEntry
 from gateway.config.networks import parse_networks
 from gateway.config.secret import Secret
-from gateway.spark.read.client import ShareClient
-from gateway.spark.read.profile import Profile
-from gateway.spark.read.table_name import TableName
 from gateway.spark.verify.directory import compare_directory
 from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.vending.aws import AwsVendor

@@ -33,10 +33,10 @@ def sharing_server() -> Iterator[SharingServer]:
 
 @pytest.fixture
 def examine() -> Examine:
-    async def run(profile: Path | str, timeout_seconds: float = 10.0) -> list[Finding]:
+    def run(profile: Path | str, timeout_seconds: float = 10.0) -> list[Finding]:
         path, table = split_reference(str(profile))
         findings = Findings()
-        await Examination(path, table, timeout_seconds, findings).run()
+        Examination(path, table, timeout_seconds, findings).run()
         text = repr(findings.items)
         for secret in (TOKEN, SIGNATURE, "private-directory", "X-Amz-Signature"):
             assert secret not in text

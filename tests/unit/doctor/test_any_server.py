@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,7 +97,7 @@ def encoded(value: Any) -> bytes:
 
 def examined(profile: Path) -> Findings:
     findings = Findings()
-    asyncio.run(Examination(profile, None, 5.0, findings).run())
+    Examination(profile, None, 5.0, findings).run()
     assert findings.items
     json.dumps(findings.document())
     assert TOKEN not in repr(findings.items)
@@ -238,7 +237,7 @@ def test_any_profile_ends_in_findings(tmp_path: Path) -> None:
     def examine(content: bytes) -> None:
         profile.write_bytes(content)
         findings = Findings()
-        asyncio.run(Examination(profile, None, 5.0, findings).run())
+        Examination(profile, None, 5.0, findings).run()
         assert findings.items[-1].status in set(Status)
         assert findings.items[-1].step != "doctor"
 

@@ -28,7 +28,7 @@ def profile(sharing_server: SharingServer, tmp_path: Path) -> Path:
     return sharing_server.profile(tmp_path / "acme.share")
 
 
-async def test_a_name_without_an_address_is_the_recipient_s(
+def test_a_name_without_an_address_is_the_recipient_s(
     sharing_server: SharingServer, tmp_path: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown(*_: object, **__: object) -> None:
@@ -36,12 +36,12 @@ async def test_a_name_without_an_address_is_the_recipient_s(
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     endpoint = "https://no-such-host.invalid/delta-sharing"
-    found = failed(await examine(sharing_server.profile(tmp_path / "a.share", endpoint=endpoint)))
+    found = failed(examine(sharing_server.profile(tmp_path / "a.share", endpoint=endpoint)))
     assert found.message == "the name no-such-host.invalid has no address"
     assert found.owner == "recipient"
 
 
-async def test_a_name_server_that_does_not_answer_is_the_network_s(
+def test_a_name_server_that_does_not_answer_is_the_network_s(
     sharing_server: SharingServer, tmp_path: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(*_: object, **__: object) -> None:
@@ -49,16 +49,16 @@ async def test_a_name_server_that_does_not_answer_is_the_network_s(
 
     monkeypatch.setattr(socket, "getaddrinfo", silent)
     profile = sharing_server.profile(tmp_path / "a.share", endpoint="https://share.example.com")
-    found = failed(await examine(profile))
+    found = failed(examine(profile))
     assert found.message == "the name server of this machine does not answer for share.example.com"
     assert found.owner == "network"
 
 
-async def test_a_port_that_nothing_listens_on(
+def test_a_port_that_nothing_listens_on(
     sharing_server: SharingServer, tmp_path: Path, examine: Examine
 ) -> None:
     endpoint = f"http://127.0.0.1:{free_port()}/delta-sharing"
-    found = failed(await examine(sharing_server.profile(tmp_path / "a.share", endpoint=endpoint)))
+    found = failed(examine(sharing_server.profile(tmp_path / "a.share", endpoint=endpoint)))
     assert found.message == "nothing answers at 127.0.0.1, which is this machine itself"
     assert found.owner == "provider"
 
@@ -100,7 +100,7 @@ def answering(content: bytes, *, closes: bool = True) -> Iterator[int]:
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "https", "recipient", "does not answer with TLS"),
     ],
 )
-async def test_a_port_of_another_service(
+def test_a_port_of_another_service(
     sharing_server: SharingServer,
     tmp_path: Path,
     examine: Examine,
@@ -112,22 +112,22 @@ async def test_a_port_of_another_service(
 ) -> None:
     with answering(content) as port:
         endpoint = f"{scheme}://127.0.0.1:{port}"
-        found = failed(await examine(sharing_server.profile(tmp_path / "a.share", endpoint=endpoint)))
+        found = failed(examine(sharing_server.profile(tmp_path / "a.share", endpoint=endpoint)))
     assert message in found.message
     assert found.owner == owner
 
 
-async def test_a_server_that_does_not_answer_in_time(
+def test_a_server_that_does_not_answer_in_time(
     sharing_server: SharingServer, tmp_path: Path, examine: Examine
 ) -> None:
     with answering(b"", closes=False) as port:
         profile = sharing_server.profile(tmp_path / "a.share", endpoint=f"http://127.0.0.1:{port}")
-        found = failed(await examine(profile, timeout_seconds=0.3))
+        found = failed(examine(profile, timeout_seconds=0.3))
     assert found.message == "the server at 127.0.0.1 does not answer in time"
     assert "--timeout" in found.advice
 
 
-async def test_a_firewall_that_drops_packets_is_the_networks(
+def test_a_firewall_that_drops_packets_is_the_networks(
     sharing_server: SharingServer, tmp_path: Path, examine: Examine
 ) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as stack:
@@ -138,7 +138,7 @@ async def test_a_firewall_that_drops_packets_is_the_networks(
             waiting.setblocking(False)
             waiting.connect_ex(address)
         profile = sharing_server.profile(tmp_path / "a.share", endpoint=f"http://127.0.0.1:{address[1]}")
-        found = failed(await examine(profile, timeout_seconds=0.6))
+        found = failed(examine(profile, timeout_seconds=0.6))
     assert found.message == "no connection to 127.0.0.1 in time"
     assert found.owner == "network"
     assert "a firewall drops the packets" in found.advice
@@ -168,11 +168,11 @@ def certificate(path: Path, *, issuer: str = "", starts: int = -1, ends: int = 3
     return path
 
 
-async def test_a_certificate_of_an_unknown_authority_is_shown_with_its_issuer(
+def test_a_certificate_of_an_unknown_authority_is_shown_with_its_issuer(
     tmp_path: Path, examine: Examine
 ) -> None:
     with sharing(certificate(tmp_path / "pair.pem", issuer="Proxy of Acme")) as server:
-        found = failed(await examine(server.profile(tmp_path / "a.share")))
+        found = failed(examine(server.profile(tmp_path / "a.share")))
     assert found.message == (
         "no certificate authority of this machine has issued the certificate of 127.0.0.1; "
         "its issuer is 'Proxy of Acme'"
@@ -181,7 +181,7 @@ async def test_a_certificate_of_an_unknown_authority_is_shown_with_its_issuer(
     assert "SSL_CERT_FILE" in found.advice
 
 
-async def test_a_certificate_that_the_machine_trusts_is_accepted(
+def test_a_certificate_that_the_machine_trusts_is_accepted(
     tmp_path: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = tmp_path / "pair.pem"
@@ -189,11 +189,11 @@ async def test_a_certificate_that_the_machine_trusts_is_accepted(
     monkeypatch.setenv("SSL_CERT_FILE", str(pair))
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(pair))
     with sharing(pair) as server:
-        assert {status for _, status in steps(await examine(server.profile(tmp_path / "a.share")))} == {"ok"}
+        assert {status for _, status in steps(examine(server.profile(tmp_path / "a.share")))} == {"ok"}
 
 
 @pytest.mark.parametrize("other", [None, "another.pem"])
-async def test_a_certificate_that_only_the_machine_trusts_is_a_warning_for_the_python_client(
+def test_a_certificate_that_only_the_machine_trusts_is_a_warning_for_the_python_client(
     tmp_path: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch, other: str | None
 ) -> None:
     pair = tmp_path / "pair.pem"
@@ -202,21 +202,21 @@ async def test_a_certificate_that_only_the_machine_trusts_is_a_warning_for_the_p
     if other:
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate(tmp_path / other)))
     with sharing(pair) as server:
-        found = warned(await examine(server.profile(tmp_path / "a.share")))
+        found = warned(examine(server.profile(tmp_path / "a.share")))
     assert (found.step, str(found.owner)) == ("certificate", "recipient")
     assert "127.0.0.1: the Python client does not" in found.message
     assert "REQUESTS_CA_BUNDLE" in found.advice
 
 
 @pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
-async def test_the_bundle_of_requests_is_for_the_server_and_not_for_the_store(
+def test_the_bundle_of_requests_is_for_the_server_and_not_for_the_store(
     tmp_path: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     pair = tmp_path / "pair.pem"
     pair.write_bytes(self_signed_pair("127.0.0.1"))
     monkeypatch.setenv(variable, str(pair))
     with sharing(pair) as server:
-        found = failed(await examine(server.profile(tmp_path / "a.share")))
+        found = failed(examine(server.profile(tmp_path / "a.share")))
     assert (found.step, str(found.owner)) == ("file", "network")
 
 
@@ -224,7 +224,7 @@ async def test_the_bundle_of_requests_is_for_the_server_and_not_for_the_store(
     ("content", "message"),
     [(None, "cannot be used: No such file"), (b"x", "cannot be used: no certificates in PEM")],
 )
-async def test_a_bundle_that_cannot_be_read_is_the_recipient_s(
+def test_a_bundle_that_cannot_be_read_is_the_recipient_s(
     *, tmp_path: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch, content: bytes | None, message: str
 ) -> None:
     bundle = tmp_path / "bundle.pem"
@@ -232,19 +232,19 @@ async def test_a_bundle_that_cannot_be_read_is_the_recipient_s(
         bundle.write_bytes(content)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
     with sharing(certificate(tmp_path / "pair.pem")) as server:
-        found = failed(await examine(server.profile(tmp_path / "a.share")))
+        found = failed(examine(server.profile(tmp_path / "a.share")))
     assert message in found.message
     assert str(found.owner) == "recipient"
 
 
-async def test_a_certificate_of_another_name(
+def test_a_certificate_of_another_name(
     tmp_path: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = tmp_path / "pair.pem"
     pair.write_bytes(self_signed_pair("share.example.com"))
     monkeypatch.setenv("SSL_CERT_FILE", str(pair))
     with sharing(pair) as server:
-        found = failed(await examine(server.profile(tmp_path / "a.share")))
+        found = failed(examine(server.profile(tmp_path / "a.share")))
     assert "is for another name" in found.message
     assert found.owner == "provider"
 
@@ -253,7 +253,7 @@ async def test_a_certificate_of_another_name(
     ("starts", "ends", "message", "owner"),
     [(-9, -1, "has expired", "provider"), (1, 9, "not valid yet", "recipient")],
 )
-async def test_a_certificate_that_is_not_valid_now(
+def test_a_certificate_that_is_not_valid_now(
     tmp_path: Path,
     examine: Examine,
     monkeypatch: pytest.MonkeyPatch,
@@ -266,7 +266,7 @@ async def test_a_certificate_that_is_not_valid_now(
     pair = certificate(tmp_path / "pair.pem", starts=starts, ends=ends)
     monkeypatch.setenv("SSL_CERT_FILE", str(pair))
     with sharing(pair) as server:
-        found = failed(await examine(server.profile(tmp_path / "a.share")))
+        found = failed(examine(server.profile(tmp_path / "a.share")))
     assert message in found.message
     assert found.owner == owner
 
@@ -279,7 +279,7 @@ async def test_a_certificate_that_is_not_valid_now(
         (403, "https", "the proxy 127.0.0.1 does not connect to share.example.com (403)"),
     ],
 )
-async def test_a_proxy_that_refuses_is_named(
+def test_a_proxy_that_refuses_is_named(
     sharing_server: SharingServer,
     tmp_path: Path,
     examine: Examine,
@@ -294,7 +294,7 @@ async def test_a_proxy_that_refuses_is_named(
         monkeypatch.setenv("http_proxy", proxy.url.replace("//", "//user:a-password@"))
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
         endpoint = f"{scheme}://share.example.com/delta-sharing"
-        findings = await examine(sharing_server.profile(tmp_path / "a.share", endpoint=endpoint))
+        findings = examine(sharing_server.profile(tmp_path / "a.share", endpoint=endpoint))
     found = failed(findings)
     assert (found.message, str(found.owner)) == (message, "network")
     assert "a-password" not in repr(findings)
@@ -303,22 +303,22 @@ async def test_a_proxy_that_refuses_is_named(
     ]
 
 
-async def test_a_proxy_that_is_not_there(
+def test_a_proxy_that_is_not_there(
     sharing_server: SharingServer, tmp_path: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("https_proxy", f"127.0.0.1:{free_port()}")
     profile = sharing_server.profile(tmp_path / "a.share", endpoint="https://share.example.com")
-    found = failed(await examine(profile))
+    found = failed(examine(profile))
     assert "cannot be reached" in found.message
     assert "NO_PROXY" in found.advice
 
 
 @pytest.mark.parametrize("proxy", ["http://[bad:3128", "http://user:a-password@proxy:99999", "http://"])
-async def test_a_proxy_that_is_not_a_url_is_the_networks(
+def test_a_proxy_that_is_not_a_url_is_the_networks(
     profile: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch, proxy: str
 ) -> None:
     monkeypatch.setenv("http_proxy", proxy)
-    findings = await examine(profile)
+    findings = examine(profile)
     found = failed(findings)
     assert (found.message, str(found.owner)) == (
         "the proxy of HTTPS_PROXY or HTTP_PROXY is not a URL",
@@ -327,12 +327,12 @@ async def test_a_proxy_that_is_not_a_url_is_the_networks(
     assert "a-password" not in repr(findings)
 
 
-async def test_hosts_of_no_proxy_are_reached_directly(
+def test_hosts_of_no_proxy_are_reached_directly(
     profile: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    assert {status for _, status in steps(await examine(profile))} == {"ok"}
+    assert {status for _, status in steps(examine(profile))} == {"ok"}
 
 
 @pytest.mark.parametrize(
@@ -358,9 +358,9 @@ def test_networks_of_no_proxy_are_for_the_server_and_not_for_the_store(
     assert proxy_for(f"http://{host}/x", by_requests=False) == proxy
 
 
-async def test_the_store_and_the_server_are_told_apart(
+def test_the_store_and_the_server_are_told_apart(
     sharing_server: SharingServer, profile: Path, examine: Examine
 ) -> None:
     sharing_server.store = f"http://127.0.0.1:{free_port()}"
-    found = failed(await examine(profile))
+    found = failed(examine(profile))
     assert found.step == "file"

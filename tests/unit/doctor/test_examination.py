@@ -28,15 +28,15 @@ def profile(sharing_server: SharingServer, tmp_path: Path) -> Path:
     return sharing_server.profile(tmp_path / "acme.share")
 
 
-async def test_a_share_that_can_be_read_has_no_problem(profile: Path, examine: Examine) -> None:
-    assert steps(await examine(profile)) == [(name, "ok") for name in ALL_STEPS]
-    assert steps(await examine(f"{profile}#SALES.Public.orders")) == [(name, "ok") for name in ALL_STEPS]
+def test_a_share_that_can_be_read_has_no_problem(profile: Path, examine: Examine) -> None:
+    assert steps(examine(profile)) == [(name, "ok") for name in ALL_STEPS]
+    assert steps(examine(f"{profile}#SALES.Public.orders")) == [(name, "ok") for name in ALL_STEPS]
 
 
-async def test_requests_have_the_form_of_clients(
+def test_requests_have_the_form_of_clients(
     sharing_server: SharingServer, profile: Path, examine: Examine
 ) -> None:
-    await examine(profile)
+    examine(profile)
     sent = {(one.method, one.path): one for one in sharing_server.http.requests}
     query = sent["POST", f"{TABLE}/query"]
     assert json.loads(query.body) == {"limitHint": 1}
@@ -111,7 +111,7 @@ async def test_requests_have_the_form_of_clients(
         (200, {}, {}, "provider", "no share", "grant"),
     ],
 )
-async def test_a_refused_list_of_shares_says_why_and_who_mends_it(
+def test_a_refused_list_of_shares_says_why_and_who_mends_it(
     sharing_server: SharingServer,
     profile: Path,
     examine: Examine,
@@ -125,48 +125,46 @@ async def test_a_refused_list_of_shares_says_why_and_who_mends_it(
 ) -> None:
     content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
     sharing_server.answers[f"{PREFIX}/shares"] = Response(status, content, headers)
-    found = failed(await examine(profile))
+    found = failed(examine(profile))
     assert found.step == "server"
     assert found.owner == owner
     assert message in found.message
     assert advice in found.advice
 
 
-async def test_a_wrong_prefix_is_corrected(
-    sharing_server: SharingServer, tmp_path: Path, examine: Examine
-) -> None:
+def test_a_wrong_prefix_is_corrected(sharing_server: SharingServer, tmp_path: Path, examine: Examine) -> None:
     profile = sharing_server.profile(tmp_path / "a.share", endpoint=sharing_server.http.url)
-    found = failed(await examine(profile))
+    found = failed(examine(profile))
     assert found.owner == "recipient"
     assert found.advice == f"write {sharing_server.endpoint} as the endpoint of the profile"
 
 
-async def test_a_refused_identity_token_shows_its_claims(
+def test_a_refused_identity_token_shows_its_claims(
     sharing_server: SharingServer, tmp_path: Path, examine: Examine
 ) -> None:
     fields = {"iss": "https://login.example/tenant/v2.0", "aud": ["api://x/y"], "sub": "job", "exp": 1}
     claims = base64.urlsafe_b64encode(json.dumps(fields).encode()).decode().rstrip("=")
     profile = sharing_server.profile(tmp_path / "a.share", bearerToken=f"eyJhbGciOiJub25lIn0.{claims}.c2ln")
-    findings = await examine(profile)
+    findings = examine(profile)
     ended, refused = [one for one in findings if one.status == "fail"]
     assert ended.message == "the token ended on 1970-01-01 00:00 UTC"
     assert "iss https://login.example/tenant/v2.0, aud ['api://x/y'], sub job" in refused.advice
 
 
 @pytest.mark.parametrize("end", [True, "1", None, [], 4e9])
-async def test_an_end_that_is_no_past_time_does_not_end_a_token(
+def test_an_end_that_is_no_past_time_does_not_end_a_token(
     sharing_server: SharingServer, tmp_path: Path, examine: Examine, end: Any
 ) -> None:
     claims = base64.urlsafe_b64encode(json.dumps({"exp": end}).encode()).decode().rstrip("=")
     profile = sharing_server.profile(tmp_path / "a.share", bearerToken=f"eyJhbGciOiJub25lIn0.{claims}.c2ln")
-    assert failed(await examine(profile)).step == "server"
+    assert failed(examine(profile)).step == "server"
 
 
 @pytest.mark.parametrize(
     ("minutes", "status", "words"),
     [(0, "ok", "within a minute"), (-6, "warn", "6 minutes ahead of"), (30, "fail", "30 minutes behind")],
 )
-async def test_the_clock_is_compared_with_the_server(
+def test_the_clock_is_compared_with_the_server(
     sharing_server: SharingServer,
     profile: Path,
     examine: Examine,
@@ -178,23 +176,23 @@ async def test_the_clock_is_compared_with_the_server(
     date = format_datetime(datetime.now(UTC) + timedelta(minutes=minutes), usegmt=True)
     content = json.dumps({"items": [{"name": "sales"}]}).encode()
     sharing_server.answers[f"{PREFIX}/shares"] = Response(200, content, {"Date": date})
-    (found,) = [one for one in await examine(profile) if one.step == "clock"]
+    (found,) = [one for one in examine(profile) if one.step == "clock"]
     assert (found.status, words in found.message) == (status, True), found
 
 
 @pytest.mark.parametrize("path", [f"{PREFIX}/shares", STORED_FILE])
 @pytest.mark.parametrize("date", ["Mon, 01 Jan 2024 00:00:00 +99999999999999999", "Mon, 99 Foo 0000", ""])
-async def test_a_date_that_cannot_be_read_is_ignored(
+def test_a_date_that_cannot_be_read_is_ignored(
     sharing_server: SharingServer, profile: Path, examine: Examine, path: str, date: str
 ) -> None:
     sharing_server.answers[path] = json_response({"errorCode": "X", "message": "no"}, 403)
-    before = failed(await examine(profile))
+    before = failed(examine(profile))
     refusal = sharing_server.answers[path]
     sharing_server.answers[path] = Response(refusal.status, refusal.body, {"Date": date})
-    assert failed(await examine(profile)) == before
+    assert failed(examine(profile)) == before
 
 
-async def test_a_run_of_many_slow_answers_ends(
+def test_a_run_of_many_slow_answers_ends(
     sharing_server: SharingServer, profile: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(examination, "TIMEOUTS_OF_RUN", 0.5)
@@ -205,19 +203,19 @@ async def test_a_run_of_many_slow_answers_ends(
 
     for route in ("shares", "shares/sales/schemas", "shares/sales/all-tables"):
         sharing_server.answers[f"{PREFIX}/{route}"] = slow
-    findings = await examine(profile, timeout_seconds=2)
+    findings = examine(profile, timeout_seconds=2)
     found = failed(findings)
     assert found.step == "doctor"
     assert found.message == "the examination was ended after 1 seconds, before its last step"
     assert ("shares", "ok") in steps(findings)
 
 
-async def test_lists_are_read_over_pages_and_bounded(
+def test_lists_are_read_over_pages_and_bounded(
     sharing_server: SharingServer, profile: Path, examine: Examine
 ) -> None:
     page = {"items": [{"name": "sales"}], "nextPageToken": "a+b/="}
     sharing_server.answers[f"{PREFIX}/shares"] = json_response(page)
-    (found,) = [one for one in await examine(profile) if one.step == "shares"]
+    (found,) = [one for one in examine(profile) if one.step == "shares"]
     assert found.message.startswith("10 or more: sales")
     asked = [one for one in sharing_server.http.requests if one.path == f"{PREFIX}/shares"]
     assert [one.query for one in asked] == [{}, *([{"pageToken": "a+b/="}] * 9)]
@@ -231,33 +229,33 @@ async def test_lists_are_read_over_pages_and_bounded(
         ("sales.public.other", "the table other is not granted; the recipient has orders"),
     ],
 )
-async def test_a_name_that_is_not_granted_is_named_with_those_that_are(
+def test_a_name_that_is_not_granted_is_named_with_those_that_are(
     profile: Path, examine: Examine, table: str, message: str
 ) -> None:
-    found = failed(await examine(f"{profile}#{table}"))
+    found = failed(examine(f"{profile}#{table}"))
     assert found.message == message
 
 
-async def test_a_profile_without_a_table_takes_the_first_share_that_has_one(
+def test_a_profile_without_a_table_takes_the_first_share_that_has_one(
     sharing_server: SharingServer, profile: Path, examine: Examine
 ) -> None:
     shares = [{"name": "empty"}, {"name": "sales"}]
     sharing_server.answers[f"{PREFIX}/shares"] = json_response({"items": shares})
     for route in ("schemas", "all-tables"):
         sharing_server.answers[f"{PREFIX}/shares/empty/{route}"] = json_response({})
-    assert not [one for one in await examine(profile) if one.status != "ok"]
+    assert not [one for one in examine(profile) if one.status != "ok"]
     sharing_server.answers[f"{PREFIX}/shares/sales/all-tables"] = json_response({})
-    assert warned(await examine(profile)).message == "no table is in the first 2 shares"
+    assert warned(examine(profile)).message == "no table is in the first 2 shares"
 
 
-async def test_a_missing_version_header_is_named(
+def test_a_missing_version_header_is_named(
     sharing_server: SharingServer, profile: Path, examine: Examine
 ) -> None:
     sharing_server.answers[f"{TABLE}/version"] = Response(200, b"")
-    assert "without the header Delta-Table-Version" in failed(await examine(profile)).message
+    assert "without the header Delta-Table-Version" in failed(examine(profile)).message
 
 
-async def test_a_table_without_the_parquet_format_can_be_read_in_the_delta_format(
+def test_a_table_without_the_parquet_format_can_be_read_in_the_delta_format(
     sharing_server: SharingServer, profile: Path, examine: Examine
 ) -> None:
     refusal = {"errorCode": "UNSUPPORTED_OPERATION", "message": "ask for deletionvectors"}
@@ -267,27 +265,27 @@ async def test_a_table_without_the_parquet_format_can_be_read_in_the_delta_forma
         return sharing_server._default(request) if is_delta else json_response(refusal, 400)
 
     sharing_server.answers[f"{TABLE}/query"] = answer
-    found = warned(await examine(profile))
+    found = warned(examine(profile))
     assert found.step == "query parquet"
     assert found.message.startswith("the table has no parquet format: 400 UNSUPPORTED_OPERATION")
     assert found.owner == "recipient"
     assert "responseFormat=delta" in found.advice
 
 
-async def test_a_server_of_the_parquet_format_alone_is_a_warning(
+def test_a_server_of_the_parquet_format_alone_is_a_warning(
     sharing_server: SharingServer, profile: Path, examine: Examine
 ) -> None:
     lines = sharing_server.parquet()
     for route, kept in (("metadata", lines[:2]), ("query", lines)):
         sharing_server.say(f"{TABLE}/{route}", *kept, Delta_Table_Version="7")
-    assert "in the parquet format alone" in warned(await examine(profile)).message
+    assert "in the parquet format alone" in warned(examine(profile)).message
 
 
-async def test_a_format_that_is_refused_in_both_forms_fails(
+def test_a_format_that_is_refused_in_both_forms_fails(
     sharing_server: SharingServer, profile: Path, examine: Examine
 ) -> None:
     sharing_server.answers[f"{TABLE}/query"] = json_response({"errorCode": "X", "message": "no"}, 400)
-    findings = [one for one in await examine(profile) if one.status == "fail"]
+    findings = [one for one in examine(profile) if one.status == "fail"]
     assert [one.step for one in findings] == ["query parquet", "query delta"]
 
 
@@ -301,7 +299,7 @@ async def test_a_format_that_is_refused_in_both_forms_fails(
         (["geospatial", "columnMapping"], "warn", "the table needs geospatial, which no client known"),
     ],
 )
-async def test_the_reader_features_of_a_table_are_named_with_their_clients(
+def test_the_reader_features_of_a_table_are_named_with_their_clients(
     sharing_server: SharingServer,
     profile: Path,
     examine: Examine,
@@ -312,7 +310,7 @@ async def test_the_reader_features_of_a_table_are_named_with_their_clients(
 ) -> None:
     protocol = {"protocol": {"deltaProtocol": {"minReaderVersion": 3, "readerFeatures": features}}}
     sharing_server.say(f"{TABLE}/metadata", protocol, sharing_server.delta()[1])
-    (found,) = [one for one in await examine(profile) if one.step == "metadata"]
+    (found,) = [one for one in examine(profile) if one.step == "metadata"]
     assert (found.status, message in found.message) == (status, True), found
 
 
@@ -332,30 +330,30 @@ async def test_the_reader_features_of_a_table_are_named_with_their_clients(
         ),
     ],
 )
-async def test_an_answer_that_is_not_one_of_a_query_is_described(
+def test_an_answer_that_is_not_one_of_a_query_is_described(
     sharing_server: SharingServer, profile: Path, examine: Examine, lines: list[Any], message: str
 ) -> None:
     sharing_server.say(f"{TABLE}/query", *lines, delta_sharing_capabilities="responseformat=parquet")
-    found = [one for one in await examine(profile) if one.step == "query parquet"]
+    found = [one for one in examine(profile) if one.step == "query parquet"]
     assert message in found[0].message
 
 
-async def test_a_large_answer_is_read_to_its_first_file(
+def test_a_large_answer_is_read_to_its_first_file(
     sharing_server: SharingServer, profile: Path, examine: Examine
 ) -> None:
     lines = sharing_server.parquet()
     many = [*lines, *([lines[2]] * 20_000)]
     sharing_server.say(f"{TABLE}/query", *many, delta_sharing_capabilities="responseformat=parquet")
-    assert steps(await examine(profile))[-1] == ("file", "ok")
+    assert steps(examine(profile))[-1] == ("file", "ok")
 
 
-async def test_a_table_of_directory_access_alone_is_a_warning_for_clients_of_urls(
+def test_a_table_of_directory_access_alone_is_a_warning_for_clients_of_urls(
     sharing_server: SharingServer, profile: Path, examine: Examine
 ) -> None:
     protocol, metadata, _ = sharing_server.delta()
     metadata["metaData"]["accessModes"] = ["dir"]
     sharing_server.say(f"{TABLE}/metadata", protocol, metadata)
-    found = warned(await examine(profile))
+    found = warned(examine(profile))
     assert found.step == "query"
     assert "directory access alone" in found.message
 
@@ -390,7 +388,7 @@ XML = "<?xml version='1.0'?><Error><Code>{}</Code><Message>{}</Message></Error>"
         (302, "", {"Location": "https://portal.example"}, "network", "redirected to portal.example"),
     ],
 )
-async def test_a_refusal_of_the_store_says_why_and_who_mends_it(
+def test_a_refusal_of_the_store_says_why_and_who_mends_it(
     sharing_server: SharingServer,
     profile: Path,
     examine: Examine,
@@ -402,33 +400,33 @@ async def test_a_refusal_of_the_store_says_why_and_who_mends_it(
     words: str,
 ) -> None:
     sharing_server.answers[STORED_FILE] = Response(status, body.encode(), headers)
-    found = failed(await examine(profile))
+    found = failed(examine(profile))
     assert (found.step, str(found.owner)) == ("file", owner)
     assert words in found.message
 
 
-async def test_a_store_that_ignores_ranges_and_short_urls_are_warnings(
+def test_a_store_that_ignores_ranges_and_short_urls_are_warnings(
     sharing_server: SharingServer, profile: Path, examine: Examine
 ) -> None:
     sharing_server.answers[STORED_FILE] = Response(200, b"PAR1" + bytes(1_000_000))
-    assert "ignores ranges" in warned(await examine(profile)).message
+    assert "ignores ranges" in warned(examine(profile)).message
     del sharing_server.answers[STORED_FILE]
     protocol, metadata, file = sharing_server.parquet()
     file["file"]["expirationTimestamp"] = 0
     headers = {"delta_sharing_capabilities": "responseformat=parquet"}
     sharing_server.say(f"{TABLE}/query", protocol, metadata, file, **headers)
-    messages = [one.message for one in await examine(profile) if one.status == "warn"]
+    messages = [one.message for one in examine(profile) if one.status == "warn"]
     assert messages[-1] == "URLs live for 0 minutes: Spark clients take them for expired"
 
 
 @pytest.mark.parametrize(
     "url", ["s3://bucket/private-directory/x", "file:///private-directory/x", "http://[", "https://x:y"]
 )
-async def test_a_location_instead_of_a_url_is_the_provider_s(
+def test_a_location_instead_of_a_url_is_the_provider_s(
     sharing_server: SharingServer, profile: Path, examine: Examine, url: str
 ) -> None:
     protocol, metadata, file = sharing_server.parquet()
     file["file"]["url"] = url
     sharing_server.say(f"{TABLE}/query", protocol, metadata, file)
-    found = [one for one in await examine(profile) if one.step == "file"]
+    found = [one for one in examine(profile) if one.step == "file"]
     assert found[0].message == "the server answers with a location instead of a URL"

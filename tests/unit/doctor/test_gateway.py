@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -53,7 +54,7 @@ async def client(tables: Path) -> AsyncIterator[Client]:
 async def test_a_table_that_the_gateway_cannot_answer_is_the_providers(
     *, client: Client, tmp_path: Path, examine: Examine, table: str, step: str, owner: str, message: str
 ) -> None:
-    found = failed(await examine(f"{profile_of(client, tmp_path)}#s.d.{table}"))
+    found = failed(await asyncio.to_thread(examine, f"{profile_of(client, tmp_path)}#s.d.{table}"))
     assert (found.step, str(found.owner)) == (step, owner)
     assert message in found.message
     assert ("a reader feature that it names" in found.advice) is (table == "fancy")
@@ -63,7 +64,7 @@ async def test_a_table_that_the_gateway_cannot_answer_is_the_providers(
 async def test_a_table_with_deletion_vectors_needs_the_delta_format(
     client: Client, tmp_path: Path, examine: Examine
 ) -> None:
-    findings = await examine(f"{profile_of(client, tmp_path)}#s.d.vector")
+    findings = await asyncio.to_thread(examine, f"{profile_of(client, tmp_path)}#s.d.vector")
     results = dict(steps(findings))
     assert (results["query parquet"], results["query delta"]) == ("warn", "ok")
     (metadata,) = [one.message for one in findings if one.step == "metadata"]
@@ -89,7 +90,7 @@ async def test_a_profile_that_the_gateway_refuses(
     owner: str,
     message: str,
 ) -> None:
-    found = failed(await examine(profile_of(client, tmp_path, **change(client))))
+    found = failed(await asyncio.to_thread(examine, profile_of(client, tmp_path, **change(client))))
     assert (found.step, str(found.owner)) == ("server", owner)
     assert message in found.message
     if "404" in message:
@@ -123,7 +124,7 @@ async def test_a_recipient_whom_the_gateway_refuses(
         text = text.replace("name: alice,", f"name: alice, {keys},")
     client, _ = await serve(text)
     try:
-        found = failed(await examine(f"{profile_of(client, tmp_path)}#s.d.whole"))
+        found = failed(await asyncio.to_thread(examine, f"{profile_of(client, tmp_path)}#s.d.whole"))
     finally:
         await client.close()
     assert str(found.owner) == owner
@@ -140,7 +141,7 @@ async def test_a_gateway_with_a_table_in_a_directory_has_no_problem(
     try:
         profile = profile_of(client, tmp_path)
         for name in names:
-            findings = await examine(f"{profile}#demo.default.{name}")
+            findings = await asyncio.to_thread(examine, f"{profile}#demo.default.{name}")
             assert not [one for one in findings if one.status == "fail"], (name, findings)
             assert steps(findings)[-1] == ("file", "ok")
     finally:

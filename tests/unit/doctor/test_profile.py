@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from gateway.client.table_name import TableName
 from gateway.doctor.findings import Findings, StepFailed
 from gateway.doctor.profile import RecipientProfile, read_profile, split_reference
 from gateway.protocol.profile import oauth_profile
-from gateway.spark.read.table_name import TableName
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 ENDPOINT = "https://share.example.com/delta-sharing"

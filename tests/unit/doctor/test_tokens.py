@@ -51,11 +51,11 @@ def client_profile(server: SharingServer, provider: TokenEndpoint, path: Path, *
     )
 
 
-async def test_client_credentials_are_sent_as_clients_send_them(
+def test_client_credentials_are_sent_as_clients_send_them(
     sharing_server: SharingServer, provider: TokenEndpoint, tmp_path: Path, examine: Examine
 ) -> None:
     profile = client_profile(sharing_server, provider, tmp_path, scope="api://share/.default a+b")
-    findings = await examine(profile)
+    findings = examine(profile)
     assert {status for _, status in steps(findings)} == {"ok"}
     assert "live for 60 minutes" in next(one.message for one in findings if one.step == "token")
     (sent,) = provider.http.requests
@@ -112,7 +112,7 @@ async def test_client_credentials_are_sent_as_clients_send_them(
         (Response(200, b"<html>log in"), "network", "an HTML page", "web filter"),
     ],
 )
-async def test_a_refused_token_says_why_and_who_mends_it(
+def test_a_refused_token_says_why_and_who_mends_it(
     sharing_server: SharingServer,
     provider: TokenEndpoint,
     tmp_path: Path,
@@ -126,7 +126,7 @@ async def test_a_refused_token_says_why_and_who_mends_it(
     if "clock" in message:
         response = Response(400, response.body, {"Date": "Sat, 21 Nov 2020 00:00:00 GMT"})
     provider.response = response
-    found = failed(await examine(client_profile(sharing_server, provider, tmp_path)))
+    found = failed(examine(client_profile(sharing_server, provider, tmp_path)))
     assert (found.step, str(found.owner)) == ("token", owner)
     assert message in found.message
     assert advice in found.advice
@@ -170,7 +170,7 @@ def own_error(error: str, code: str, status: int) -> Response:
         (json_response({"access_token": "a b"}), "provider", "no header can have", "ASCII"),
     ],
 )
-async def test_a_refusal_of_the_server_s_own_token_endpoint_is_not_the_identity_provider_s(
+def test_a_refusal_of_the_server_s_own_token_endpoint_is_not_the_identity_provider_s(
     sharing_server: SharingServer,
     provider: TokenEndpoint,
     tmp_path: Path,
@@ -184,7 +184,7 @@ async def test_a_refusal_of_the_server_s_own_token_endpoint_is_not_the_identity_
     sharing_server.answers[OWN_TOKENS] = response
     endpoint = f"{sharing_server.http.url}{OWN_TOKENS}"
     profile = client_profile(sharing_server, provider, tmp_path, tokenEndpoint=endpoint)
-    found = failed(await examine(profile))
+    found = failed(examine(profile))
     assert (found.step, str(found.owner)) == ("token", owner)
     assert found.message.startswith("the token endpoint of the server answers")
     assert message in found.message
@@ -192,12 +192,12 @@ async def test_a_refusal_of_the_server_s_own_token_endpoint_is_not_the_identity_
     assert "identity provider" not in f"{found.message} {found.advice}"
 
 
-async def test_a_short_life_at_the_server_itself_is_the_provider_s(
+def test_a_short_life_at_the_server_itself_is_the_provider_s(
     sharing_server: SharingServer, provider: TokenEndpoint, tmp_path: Path, examine: Examine
 ) -> None:
     sharing_server.answers[OWN_TOKENS] = json_response({**GRANTED, "expires_in": 0})
     endpoint = f"{sharing_server.http.url}{OWN_TOKENS}"
-    found = warned(await examine(client_profile(sharing_server, provider, tmp_path, tokenEndpoint=endpoint)))
+    found = warned(examine(client_profile(sharing_server, provider, tmp_path, tokenEndpoint=endpoint)))
     assert str(found.owner) == "provider"
     assert "gateway.oauth.tokenLifetimeSeconds" in found.advice
 
@@ -216,11 +216,11 @@ def test_services_are_one_if_host_and_port_are_the_same(url: str, other: str, is
     assert is_same_host(url, other) is is_same
 
 
-async def test_a_short_life_is_a_warning(
+def test_a_short_life_is_a_warning(
     sharing_server: SharingServer, provider: TokenEndpoint, tmp_path: Path, examine: Examine
 ) -> None:
     provider.response = json_response({**GRANTED, "expires_in": 300})
-    found = warned(await examine(client_profile(sharing_server, provider, tmp_path)))
+    found = warned(examine(client_profile(sharing_server, provider, tmp_path)))
     assert found.message == "tokens live for 300 seconds, so clients request one for each call"
 
 
@@ -243,10 +243,10 @@ def assertion_profile(server: SharingServer, provider: TokenEndpoint, path: Path
     return server.profile(path / "a.share", bearerToken=None, **changes)
 
 
-async def test_an_assertion_is_signed_by_the_private_key(
+def test_an_assertion_is_signed_by_the_private_key(
     sharing_server: SharingServer, provider: TokenEndpoint, tmp_path: Path, examine: Examine
 ) -> None:
-    findings = await examine(assertion_profile(sharing_server, provider, tmp_path, "RS256"))
+    findings = examine(assertion_profile(sharing_server, provider, tmp_path, "RS256"))
     assert {status for _, status in steps(findings)} == {"ok"}
     form = provider.http.requests[0].form
     assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -257,22 +257,22 @@ async def test_an_assertion_is_signed_by_the_private_key(
     assert jwt.get_unverified_header(form["assertion"])["kid"] == "k1"
 
 
-async def test_a_private_key_that_does_not_fit_is_the_recipient_s(
+def test_a_private_key_that_does_not_fit_is_the_recipient_s(
     sharing_server: SharingServer, provider: TokenEndpoint, tmp_path: Path, examine: Examine
 ) -> None:
-    found = failed(await examine(assertion_profile(sharing_server, provider, tmp_path, "ES256")))
+    found = failed(examine(assertion_profile(sharing_server, provider, tmp_path, "ES256")))
     assert "cannot sign by ES256" in found.message
     assert found.owner == "recipient"
 
 
-async def test_a_user_and_a_password_are_sent_with_each_request(
+def test_a_user_and_a_password_are_sent_with_each_request(
     sharing_server: SharingServer, tmp_path: Path, examine: Examine
 ) -> None:
     password = "a-password-of-the-tests"
     changes = {"shareCredentialsVersion": 2, "type": "basic", "username": "acme", "password": password}
     profile = sharing_server.profile(tmp_path / "a.share", bearerToken=None, **changes)
     sharing_server.answers[f"{PREFIX}/shares"] = json_response({"errorCode": "X", "message": password}, 401)
-    found = failed(await examine(profile))
+    found = failed(examine(profile))
     assert found.advice.startswith("compare user name and password")
     assert password not in found.message
     first, second = sharing_server.http.requests

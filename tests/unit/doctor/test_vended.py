@@ -44,12 +44,12 @@ def profile(sharing_server: SharingServer, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("wrapped", [True, False])
-async def test_the_log_is_listed_with_vended_keys(
+def test_the_log_is_listed_with_vended_keys(
     sharing_server: SharingServer, profile: Path, examine: Examine, wrapped: bool
 ) -> None:
     answer = {"credentials": credentials()} if wrapped else credentials()
     sharing_server.answers[VEND] = json_response(answer)
-    findings = await examine(profile)
+    findings = examine(profile)
     assert steps(findings)[-1] == ("credentials", "ok")
     assert "awsTempCredentials list the log of the table" in findings[-1].message
     (sent,) = [one for one in sharing_server.http.requests if one.path == BUCKET]
@@ -62,12 +62,12 @@ async def test_the_log_is_listed_with_vended_keys(
 
 
 @pytest.mark.parametrize("name", ["a#b", "a?b", "a%23b", "a b", "#", "ü"])
-async def test_a_location_has_its_key_as_it_is(
+def test_a_location_has_its_key_as_it_is(
     sharing_server: SharingServer, profile: Path, examine: Examine, name: str
 ) -> None:
     location = f"s3://bucket/private-directory/{name}/t"
     sharing_server.answers[VEND] = json_response({"credentials": credentials(location=location)})
-    findings = await examine(profile)
+    findings = examine(profile)
     assert steps(findings)[-1] == ("credentials", "ok")
     (sent,) = [one for one in sharing_server.http.requests if one.path == BUCKET]
     assert sent.query["prefix"] == f"private-directory/{name}/t/_delta_log/"
@@ -87,30 +87,30 @@ async def test_a_location_has_its_key_as_it_is(
         (json_response({"errorCode": "X", "message": "no"}, 403), "403 X: no"),
     ],
 )
-async def test_an_answer_without_usable_credentials_fails(
+def test_an_answer_without_usable_credentials_fails(
     sharing_server: SharingServer, profile: Path, examine: Examine, answer: Response, message: str
 ) -> None:
     sharing_server.answers[VEND] = answer
-    found = failed(await examine(profile))
+    found = failed(examine(profile))
     assert found.step == "credentials"
     assert message in found.message
 
 
-async def test_a_store_that_denies_vended_keys_is_explained(
+def test_a_store_that_denies_vended_keys_is_explained(
     sharing_server: SharingServer, profile: Path, examine: Examine
 ) -> None:
     sharing_server.answers[VEND] = json_response({"credentials": credentials()})
     secret = KEYS["sessionToken"]
     body = f"<Error><Code>AccessDenied</Code><Message>{secret}</Message></Error>"
     sharing_server.answers[BUCKET] = Response(403, body.encode())
-    found = failed(await examine(profile))
+    found = failed(examine(profile))
     assert (
         found.message == "the store of the directory answers 403 AccessDenied: the store denies the request"
     )
     assert secret not in repr(found)
 
 
-async def test_the_region_of_a_bucket_comes_from_the_bucket(
+def test_the_region_of_a_bucket_comes_from_the_bucket(
     sharing_server: SharingServer, profile: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
@@ -118,7 +118,7 @@ async def test_the_region_of_a_bucket_comes_from_the_bucket(
     # The public host is not reached by tests: requests for it go to a proxy, which refuses.
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
     sharing_server.answers[VEND] = json_response({"credentials": credentials()})
-    found = failed(await examine(profile))
+    found = failed(examine(profile))
     assert (found.step, str(found.owner)) == ("credentials", "network")
 
 
@@ -129,11 +129,11 @@ class Recorded:
         self.url, self.headers = "", {}
         send = transport.Transport.send
 
-        async def redirected(this: Any, service: Any, method: str, url: str, **options: Any) -> Any:
+        def redirected(this: Any, service: Any, method: str, url: str, **options: Any) -> Any:
             if url.startswith("https://"):
                 self.url, self.headers = url, options.get("headers") or {}
                 url, options["headers"] = f"{server.http.url}{BUCKET}", {}
-            return await send(this, service, method, url, **options)
+            return send(this, service, method, url, **options)
 
         monkeypatch.setattr(transport.Transport, "send", redirected)
 
@@ -170,7 +170,7 @@ class Recorded:
         ),
     ],
 )
-async def test_the_log_is_listed_at_each_kind_of_store(
+def test_the_log_is_listed_at_each_kind_of_store(
     sharing_server: SharingServer,
     profile: Path,
     examine: Examine,
@@ -184,7 +184,7 @@ async def test_the_log_is_listed_at_each_kind_of_store(
     recorded = Recorded(monkeypatch, sharing_server)
     answer = credentials(location=location, awsTempCredentials=None, **{kind: values})
     sharing_server.answers[VEND] = json_response({"credentials": answer})
-    findings = await examine(profile)
+    findings = examine(profile)
     assert steps(findings)[-1] == ("credentials", "ok"), findings[-1]
     assert recorded.url == url
     assert not [value for value in values.values() if value in repr(findings)]

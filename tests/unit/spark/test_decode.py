@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import types as t
 from pyspark.sql.variant_utils import VariantUtils
 
-from gateway.spark.read.actions import (
+from gateway.client.actions import (
     UnsupportedTable,
     parse_head,
 )

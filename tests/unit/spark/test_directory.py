@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from support.scripted_server import HEAD, Answers, listening
 
+from gateway.client.transport import HttpError
 from gateway.spark.read.directory import NoDirectoryAccess, table_directory
 from gateway.spark.read.options import ReadOptions
-from gateway.spark.read.transport import HttpError
 
 KEYS = {"accessKeyId": "an-id", "secretAccessKey": "a-secret", "sessionToken": "a-token"}
 CREDENTIALS = {"location": "s3://lake/sales/orders", "awsTempCredentials": KEYS, "expirationTime": 1}

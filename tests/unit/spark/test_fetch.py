@@ -14,16 +14,16 @@ from support.gateway_process import running_gateway, share
 from support.scripted_server import HEAD, Answers, listening
 from tables.demo import CITIES
 
-from gateway.spark.read.actions import DataFile, DeletionVector, FileKind
-from gateway.spark.read.client import Query
-from gateway.spark.read.fetch import FileFetcher, Origin, StaleListing
+from gateway.client.actions import DataFile, DeletionVector, FileKind
+from gateway.client.files import FileFetcher, Origin, StaleListing
+from gateway.client.pages import Query
+from gateway.client.profile import Profile
+from gateway.client.table_name import TableName
+from gateway.client.transport import HttpError, Retries, Transport
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.planning import plan_snapshot
-from gateway.spark.read.profile import Profile
 from gateway.spark.read.reading import read_partition
 from gateway.spark.read.schema import shared_schema
-from gateway.spark.read.table_name import TableName
-from gateway.spark.read.transport import HttpError, Retries, Transport
 
 NOW_MS = 1_000_000_000_000
 HOUR_MS = 3_600_000
@@ -59,7 +59,7 @@ def content(answers: Answers, data: bytes = b"data", status: int = 200) -> None:
 def test_a_fresh_url_is_read_without_asking_the_server(answers: Answers) -> None:
     file = listed(answers, "a", expires_ms=NOW_MS + HOUR_MS)
     content(answers)
-    assert fetcher(answers, file).source(file).read() == b"data"
+    assert fetcher(answers, file).whole(file) == b"data"
     assert [path for path, _ in answers.requests] == ["/old/a?signature=s"]
 
 
@@ -67,7 +67,7 @@ def test_a_url_about_to_expire_is_renewed_first_by_the_refresh_token(answers: An
     file = listed(answers, "a", expires_ms=NOW_MS + 1000)
     answers.say(*HEAD, line(answers, "b"), line(answers, "a"), {"endStreamAction": {}})
     content(answers)
-    assert fetcher(answers, file).source(file).read() == b"data"
+    assert fetcher(answers, file).whole(file) == b"data"
     assert json.loads(answers.requests[0][1]) == {
         "refreshToken": "r",
         "jsonPredicateHints": "{}",
@@ -82,7 +82,7 @@ def test_a_refused_url_is_renewed_once(answers: Answers, status: int) -> None:
     content(answers, b"<Error>expired</Error>", status)
     answers.say(*HEAD, line(answers, "a"), {"endStreamAction": {}})
     content(answers)
-    assert fetcher(answers, file, refresh_token=None).source(file).read() == b"data"
+    assert fetcher(answers, file, refresh_token=None).whole(file) == b"data"
 
 
 def test_a_second_refusal_is_an_error(answers: Answers) -> None:
@@ -91,7 +91,7 @@ def test_a_second_refusal_is_an_error(answers: Answers) -> None:
     answers.say(*HEAD, line(answers, "a"), {"endStreamAction": {}})
     content(answers, b"", 403)
     with pytest.raises(HttpError) as caught:
-        fetcher(answers, file).source(file)
+        fetcher(answers, file).whole(file)
     assert caught.value.status == 403
 
 
@@ -103,7 +103,7 @@ def test_one_new_listing_renews_all_files_of_the_task(answers: Answers) -> None:
     content(answers)
     reading = fetcher(answers, *files)
     for file in files:
-        reading.source(file)
+        reading.whole(file)
     assert [path.partition("?")[0] for path, _ in answers.requests[2:]] == ["/new/a", "/new/b"]
 
 
@@ -112,7 +112,7 @@ def test_the_error_of_a_file_that_is_no_longer_listed_has_an_action(answers: Ans
     content(answers, b"", 403)
     answers.say(*HEAD, line(answers, "b"), {"endStreamAction": {}})
     with pytest.raises(StaleListing, match="versionAsOf"):
-        fetcher(answers, file).source(file)
+        fetcher(answers, file).whole(file)
 
 
 def test_a_refused_refresh_token_gives_way_to_the_version_and_then_to_the_query(answers: Answers) -> None:
@@ -121,7 +121,7 @@ def test_a_refused_refresh_token_gives_way_to_the_version_and_then_to_the_query(
     content(answers, b"{}", 400)
     answers.say(*HEAD, line(answers, "a"), {"endStreamAction": {}})
     content(answers)
-    assert fetcher(answers, file).source(file).read() == b"data"
+    assert fetcher(answers, file).whole(file) == b"data"
     kept = {"jsonPredicateHints": "{}", "maxFiles": 10}
     assert [json.loads(body) for _, body in answers.requests[:3]] == [
         {**kept, "refreshToken": "r"},
@@ -138,7 +138,7 @@ def test_refused_queries_are_not_sent_again_for_the_next_file(answers: Answers) 
         content(answers)
     reading = fetcher(answers, *files)
     for file in files:
-        reading.source(file)
+        reading.whole(file)
     queries = [json.loads(body) for path, body in answers.requests if path.endswith("/query")]
     assert ["refreshToken" in body for body in queries] == [True, False, False]
 
@@ -148,7 +148,7 @@ def test_a_refusal_of_every_query_is_the_error(answers: Answers) -> None:
     for _ in range(3):
         content(answers, b"{}", 403)
     with pytest.raises(HttpError) as caught:
-        fetcher(answers, file).source(file)
+        fetcher(answers, file).whole(file)
     assert caught.value.status == 403
 
 
@@ -206,7 +206,7 @@ def test_a_file_of_another_size_is_refused(answers: Answers) -> None:
     file = listed(answers, "a")
     content(answers, b"longer")
     with pytest.raises(HttpError, match="6 bytes received of a file of 4"):
-        fetcher(answers, file).source(file)
+        fetcher(answers, file).whole(file)
 
 
 def test_deletion_vectors_are_fetched_by_range_and_counted(answers: Answers) -> None:

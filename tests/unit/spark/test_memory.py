@@ -17,12 +17,13 @@ COLUMNS = 4
 ROW_BYTES = 64
 READER = """
 import json, sys
-from gateway.spark.read.actions import DataFile, FileKind, TableHead
-from gateway.spark.read.client import Query
-from gateway.spark.read.table_name import TableName
+from gateway.client.actions import DataFile, FileKind, TableHead
+from gateway.client.pages import Query
+from gateway.client.table_name import TableName
 from gateway.spark.read.decode import FileDecoder, TableShape
-from gateway.spark.read.fetch import FileFetcher, Origin
-from gateway.spark.read.profile import Profile
+from gateway.client.files import FileFetcher, Origin
+from gateway.spark.read.reading import parquet_source
+from gateway.client.profile import Profile
 from gateway.spark.read.schema import delta_schema
 
 def peak():
@@ -39,7 +40,7 @@ origin = Origin(Profile("http://h", "t"), TableName("s", "d", "t"), Query(), 0)
 decoder = FileDecoder(TableShape.of(head), delta_schema(head))
 before = peak()
 rows = 0
-for batch in decoder.batches(FileFetcher(origin, [file]).source(file), {}):
+for batch in decoder.batches(parquet_source(FileFetcher(origin, [file]), file), {}):
     rows += batch.num_rows
 print(json.dumps({"rows": rows, "bytes": peak() - before}))
 """

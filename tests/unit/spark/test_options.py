@@ -2,9 +2,9 @@
 
 import pytest
 
+from gateway.client.profile import Profile, ProfileError
+from gateway.client.table_name import TableName
 from gateway.spark.read.options import ReadOptions
-from gateway.spark.read.profile import Profile, ProfileError
-from gateway.spark.read.table_name import TableName
 
 
 class TestOptions:

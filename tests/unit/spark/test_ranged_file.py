@@ -5,7 +5,7 @@ import io
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gateway.spark.read.transport import RangedFile
+from gateway.spark.read.column_chunks import RangedFile
 
 
 def test_a_ranged_file_reads_parquet_piece_by_piece() -> None:

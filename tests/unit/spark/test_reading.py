@@ -12,15 +12,16 @@ import pytest
 from pyspark.sql.types import StructType
 from support.plain_server import PlainServer
 
+from gateway.client.actions import DataFile, DeletionVector, FileKind, TableHead, parse_file
+from gateway.client.files import Origin
+from gateway.client.pages import Query
+from gateway.client.profile import Profile
+from gateway.client.table_name import TableName
 from gateway.spark.read import reading
-from gateway.spark.read.actions import DataFile, DeletionVector, FileKind, TableHead, parse_file
-from gateway.spark.read.client import Query
+from gateway.spark.read.column_chunks import CONNECTIONS
 from gateway.spark.read.decode import TableShape
-from gateway.spark.read.fetch import CONNECTIONS, Origin
-from gateway.spark.read.profile import Profile
 from gateway.spark.read.reading import SharePartition, read_partition
 from gateway.spark.read.schema import shared_schema
-from gateway.spark.read.table_name import TableName
 from gateway.spark.read.tasks import ReadTask, snapshot_tasks
 
 FIELDS = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in

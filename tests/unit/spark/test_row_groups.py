@@ -11,9 +11,8 @@ import pytest
 from pyspark.sql import types as t
 from unit.spark.test_decode import field, head, mapped
 
-from gateway.spark.read.column_chunks import ColumnChunkFile
+from gateway.spark.read.column_chunks import ColumnChunkFile, connections
 from gateway.spark.read.decode import FileDecoder, TableShape
-from gateway.spark.read.fetch import connections
 from gateway.spark.read.row_groups import Conditions
 from gateway.spark.read.schema import shared_schema
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from gateway.spark.read.actions import (
+from gateway.client.actions import (
     UnsupportedTable,
 )
 from gateway.spark.read.schema import partition_scalar

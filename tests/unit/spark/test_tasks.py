@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.spark.read.actions import (
+from gateway.client.actions import (
     DataFile,
     DeletionVector,
     FileKind,

@@ -10,7 +10,7 @@ import pytest
 from support import assembled_variants
 from support.assembled_variants import Names, encoded_object, least_width
 
-from gateway.spark.read.actions import UnsupportedTable
+from gateway.client.actions import UnsupportedTable
 from gateway.spark.read.variants import whole_variants
 
 SEED = 20261123

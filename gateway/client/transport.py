@@ -1,4 +1,4 @@
-"""HTTP for the driver and for tasks, by urllib3: connection reuse, proxies, redirects, retries, byte ranges.
+"""HTTP of clients, by urllib3: connection reuse, proxies, redirects, retries, byte ranges.
 
 In: URLs, some of them signed. Out: responses, or an `HttpError` whose message shows no query string (a
 signature is a secret). Proxies come from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY. A redirect never
@@ -8,9 +8,9 @@ and broken connections.
 
 import gzip
 import http.client
-import io
 import random
 import re
+import ssl
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ _LONGEST_WAIT_SECONDS = 30.0
 _LONGEST_RETRY_AFTER_SECONDS = 300.0
 _LONGEST_ERROR_BODY_BYTES = 4096
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+DEFAULT_PORTS = {"http": 80, "https": 443}
 _SECRET_HEADERS = frozenset({"authorization", "cookie"})
 
 
@@ -91,18 +91,85 @@ class Retries:
         return attempt()
 
 
-class Transport:
-    """HTTP requests over connections that are kept by host. For one thread: another one takes `another`."""
+class Connections:
+    """Connections that are kept by proxy, TLS context and host. For one thread."""
 
-    def __init__(self, *, timeout_seconds: float = 120.0, retries: Retries | None = None) -> None:
+    def __init__(self) -> None:
+        self._managers: dict[tuple[str | None, ssl.SSLContext | None], urllib3.PoolManager] = {}
+
+    def send(
+        self,
+        method: str,
+        parts: SplitResult,
+        *,
+        proxy: str | None,
+        timeout: urllib3.Timeout,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> Response:
+        """Send one request and follow no redirect.
+
+        The response must be read to its end, or closed, before the next request. Raises the errors of
+        urllib3, OSError and ValueError, whose texts can quote the whole URL.
+        """
+        words: dict[str, Any] = {
+            "headers": headers,
+            "body": body,
+            "redirect": False,
+            "retries": False,
+            "preload_content": False,
+            "timeout": timeout,
+        }
+        manager = self._manager(proxy, context)
+        pool = manager.connection_from_host(parts.hostname, _port(parts), parts.scheme)
+
+        def send() -> Response:
+            if proxy is not None and parts.scheme == "http":
+                return manager.urlopen(method, parts.geturl(), **words)
+            # The path is sent unchanged: the manager would remove `..`, which a key may contain.
+            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            return pool.urlopen(method, target, **words)
+
+        connections = pool.num_connections
+        try:
+            return send()
+        except (ProtocolError, ConnectionError):
+            # The other side may close a kept connection at this moment.
+            if connections == 0 or pool.num_connections > connections:
+                raise
+            return send()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for manager in self._managers.values():
+            manager.clear()
+        self._managers.clear()
+
+    def _manager(self, proxy: str | None, context: ssl.SSLContext | None) -> urllib3.PoolManager:
+        if (proxy, context) not in self._managers:
+            manager = _proxy_manager(proxy, context) if proxy else urllib3.PoolManager(ssl_context=context)
+            self._managers[proxy, context] = manager
+        return self._managers[proxy, context]
+
+
+class Transport:
+    """Requests with retries, over kept connections. For one thread: another one takes `another`."""
+
+    def __init__(
+        self, *, timeout_seconds: float = 120.0, retries: Retries | None = None, uses_proxies: bool = True
+    ) -> None:
         self.retries = retries or Retries()
         self._timeout_seconds = timeout_seconds
         self._timeout = urllib3.Timeout(connect=min(timeout_seconds, 30.0), read=timeout_seconds)
-        self._managers: dict[str | None, urllib3.PoolManager] = {}
+        self._uses_proxies = uses_proxies
+        self._connections = Connections()
 
     def another(self) -> "Transport":
         """Return a transport with the same settings and connections of its own."""
-        return Transport(timeout_seconds=self._timeout_seconds, retries=self.retries)
+        return Transport(
+            timeout_seconds=self._timeout_seconds, retries=self.retries, uses_proxies=self._uses_proxies
+        )
 
     def open(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
@@ -145,9 +212,7 @@ class Transport:
 
     def close(self) -> None:
         """Close all connections."""
-        for manager in self._managers.values():
-            manager.clear()
-        self._managers.clear()
+        self._connections.close()
 
     def _body(self, url: str, headers: Mapping[str, str], *, partial: bool = False) -> bytes:
         response = self.open("GET", url, headers=headers)
@@ -155,53 +220,21 @@ class Transport:
             # The body is the whole file, which may be large: a new connection is cheaper than its reading.
             response.close()
             raise HttpError(f"{_shown(urlsplit(url))}: the store ignores ranges", response.status)
-        try:
-            return response.read(decode_content=False)
-        except (OSError, HTTPError) as error:
-            response.close()
-            raise HttpError(f"{_shown(urlsplit(url))}: {type(error).__name__}") from None
+        return body_of(response, _shown(urlsplit(url)))
 
     def _send(
         self, parts: SplitResult, method: str, headers: Mapping[str, str], body: bytes | None
     ) -> Response:
-        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+        if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
             raise HttpError(f"only http and https can be read, not {parts.scheme or 'a relative URL'}", 0)
-        words: dict[str, Any] = {
-            "headers": headers,
-            "body": body,
-            "redirect": False,
-            "retries": False,
-            "preload_content": False,
-            "timeout": self._timeout,
-        }
         try:
-            proxy = _proxy(parts)
-            manager = self._manager(proxy)
-            pool = manager.connection_from_host(parts.hostname, _port(parts), parts.scheme)
-
-            def send() -> Response:
-                if proxy is not None and parts.scheme == "http":
-                    return manager.urlopen(method, parts.geturl(), **words)
-                # The path is sent unchanged: the manager would remove `..`, which a key may contain.
-                target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-                return pool.urlopen(method, target, **words)
-
-            connections = pool.num_connections
-            try:
-                return send()
-            except (ProtocolError, ConnectionError):
-                # The other side may close a kept connection at this moment.
-                if connections == 0 or pool.num_connections > connections:
-                    raise
-                return send()
+            proxy = proxy_of_environment(parts) if self._uses_proxies else None
+            return self._connections.send(
+                method, parts, proxy=proxy, timeout=self._timeout, headers=headers, body=body
+            )
         except (OSError, HTTPError, http.client.HTTPException, ValueError) as error:
             # The error's own text may quote the whole URL.
             raise HttpError(f"{_shown(parts)}: {_cause(error)}") from None
-
-    def _manager(self, proxy: str | None) -> urllib3.PoolManager:
-        if proxy not in self._managers:
-            self._managers[proxy] = _proxy_manager(proxy) if proxy else urllib3.PoolManager()
-        return self._managers[proxy]
 
 
 def _parts(url: str) -> SplitResult:
@@ -214,30 +247,31 @@ def _parts(url: str) -> SplitResult:
     return parts
 
 
-def _proxy(parts: SplitResult) -> str | None:
+def proxy_of_environment(parts: SplitResult) -> str | None:
     """Return the proxy that the environment names for a URL."""
     proxies = getproxies_environment()
-    host = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
-    if proxy_bypass_environment(host, proxies):
-        return None
     found = proxies.get(parts.scheme) or proxies.get("all")
-    return found if not found or "://" in found else f"http://{found}"
+    if not found or proxy_bypass_environment(parts.netloc.rpartition("@")[2], proxies):
+        return None
+    return found if "://" in found else f"http://{found}"
 
 
-def _proxy_manager(proxy: str) -> urllib3.PoolManager:
+def _proxy_manager(proxy: str, context: ssl.SSLContext | None) -> urllib3.PoolManager:
     parts = urlsplit(proxy)
     headers = None
     if parts.username is not None:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers = urllib3.make_headers(proxy_basic_auth=user)
     host = parts.netloc.rpartition("@")[2]
-    return urllib3.ProxyManager(f"{parts.scheme}://{host}", proxy_headers=headers)
+    return urllib3.ProxyManager(
+        f"{parts.scheme}://{host}", proxy_headers=headers, ssl_context=context, proxy_ssl_context=context
+    )
 
 
 def _redirected(parts: SplitResult, location: str) -> SplitResult:
     """Return the target of a redirect. Raises HttpError if it must not be followed."""
     target = _parts(urljoin(parts.geturl(), location))
-    if target.scheme not in _DEFAULT_PORTS or not target.hostname:
+    if target.scheme not in DEFAULT_PORTS or not target.hostname:
         raise HttpError(f"{_shown(parts)}: a redirect to another scheme than http or https", 0)
     if parts.scheme == "https" and target.scheme != "https":
         raise HttpError(f"{_shown(parts)}: a redirect from https to http is not followed", 0)
@@ -253,7 +287,7 @@ def _same_host(one: SplitResult, other: SplitResult) -> bool:
 
 
 def _port(parts: SplitResult) -> int:
-    return parts.port or _DEFAULT_PORTS[parts.scheme]
+    return parts.port or DEFAULT_PORTS[parts.scheme]
 
 
 def _cause(error: BaseException) -> str:
@@ -294,57 +328,23 @@ def _retry_after(response: Response) -> float | None:
         return None
 
 
-class RangedFile(io.RawIOBase):
-    """A read-only, seekable file over ranged GETs, for Parquet readers of large remote files."""
-
-    def __init__(self, read_range: Callable[[int, int], bytes], size_bytes: int) -> None:
-        super().__init__()
-        self._read_range = read_range
-        self._size_bytes = size_bytes
-        self._position = 0
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def size(self) -> int:
-        """Return the size of the whole file in bytes."""
-        return self._size_bytes
-
-    def tell(self) -> int:
-        """Return the position of the next read."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Change the position of the next read."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}[whence]
-        self._position = base + offset
-        return self._position
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Read `size` bytes, fewer only at the end of the file."""
-        left = max(self._size_bytes - self._position, 0)
-        length = left if size < 0 else min(size, left)
-        if length == 0:
-            return b""
-        data = self._read_range(self._position, length)
-        self._position += length
-        return data
+def body_of(response: Response, failure: str = "the answer was cut") -> bytes:
+    """Read a body to its end, as it was sent. A cut one raises HttpError (worth a retry)."""
+    try:
+        return response.read(decode_content=False)
+    except (OSError, HTTPError) as error:
+        response.close()
+        raise HttpError(f"{failure}: {type(error).__name__}") from None
 
 
 def lines_of(response: Response) -> list[bytes]:
     """Read an NDJSON body, gzip or not, to its end. A cut body raises HttpError (worth a retry)."""
     zipped = response.headers.get("Content-Encoding", "").lower() == "gzip"
+    data = body_of(response)
     try:
         # urllib3's own decoding accepts a gzip stream that ends early.
-        data = response.read(decode_content=False)
         lines = (gzip.decompress(data) if zipped else data).split(b"\n")
-    except (OSError, EOFError, zlib.error, HTTPError) as error:
-        response.close()
+    except (OSError, EOFError, zlib.error) as error:
         raise HttpError(f"the answer was cut: {type(error).__name__}") from None
     return [line for line in lines if line.strip()]
 

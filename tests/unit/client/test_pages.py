@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pytest
 from support.scripted_server import HEAD, Answers, file_line, listening
 
-from gateway.spark.read.actions import (
+from gateway.client.actions import (
     UnsupportedTable,
     parse_file,
 )
-from gateway.spark.read.client import Query
-from gateway.spark.read.transport import HttpError, Transport
+from gateway.client.pages import Query
+from gateway.client.transport import HttpError, Transport
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from support.scripted_server import Answers, listening
 
-from gateway.spark.read.transport import HttpError, Retries, Transport, _redirected, _same_host
+from gateway.client.transport import HttpError, Retries, Transport, _redirected, _same_host
 
 
 @pytest.fixture

@@ -1,39 +1,28 @@
-"""Reads the bytes of listed files in a task, with URLs that stay fresh.
+"""Fetches listed files, with URLs that stay fresh.
 
-In: listed files and the query that listed them. Out: Parquet sources and deletion vector rows. A URL is
-replaced shortly before it expires, and once when the store refuses it: the files are listed again, by the
-refresh token, by the version, or by the same query, and the same file is found in the new answer. Each task
-has its own `FileFetcher`, which its threads share.
+In: listed files and the query that listed them. Out: bytes of files, and the rows of deletion vectors. A URL
+is replaced shortly before it expires, and once when the store refuses it: the files are listed again, by the
+refresh token, by the version, or by the same query, and the same file is found in the new answer.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
-from gateway.spark.read.actions import DataFile, DeletionVector
-from gateway.spark.read.client import Query, ShareClient
-from gateway.spark.read.column_chunks import ColumnChunkFile
-from gateway.spark.read.native import native_module
-from gateway.spark.read.profile import Profile
-from gateway.spark.read.table_name import TableName
-from gateway.spark.read.transport import HttpError, Transport
+from gateway.client.actions import DataFile, DeletionVector
+from gateway.client.native import native_module
+from gateway.client.pages import Query, ShareClient
+from gateway.client.profile import Profile
+from gateway.client.table_name import TableName
+from gateway.client.transport import HttpError, Transport
 
 Answer = TypeVar("Answer")
 
 # Stores answer an expired or altered URL with one of these; their bodies differ too much to be parsed.
 _REFUSED = frozenset({400, 401, 403, 410})
 _EARLY_MS = 60_000
-CONNECTIONS = 4
-# Up to this size a file is fetched by one request.
-WHOLE_FILE_BYTES = 16 << 20
-# The same where few of its columns are read: their ranges cost two more round trips.
-_WHOLE_FILE_OF_FEW_COLUMNS_BYTES = 2 << 20
 # A vector's bytes are framed by their length (4) and a checksum (4).
 _VECTOR_FRAME_BYTES = 8
 
@@ -85,7 +74,7 @@ class StaleListing(Exception):
 
 
 class FileFetcher:
-    """Fetches the bytes of the files of one task. Its methods may be called by several threads."""
+    """Fetches files of one answer. Its methods may be called by several threads."""
 
     def __init__(
         self,
@@ -102,20 +91,18 @@ class FileFetcher:
         self._listing = threading.Lock()
         self._now_ms = now_ms
 
-    def source(self, file: DataFile, *, few_columns: bool = False) -> Any:
-        """Return a Parquet source: the whole file in memory if it is small, else a file that reads ranges."""
-        if file.size_bytes <= (_WHOLE_FILE_OF_FEW_COLUMNS_BYTES if few_columns else WHOLE_FILE_BYTES):
-            data = self._with_fresh_url(file, lambda fresh: self._transports.mine.fetch(fresh.url))
-            if len(data) != file.size_bytes:
-                raise HttpError(f"{len(data)} bytes received of a file of {file.size_bytes}", 0)
-            return pa.BufferReader(data)
+    def whole(self, file: DataFile) -> bytes:
+        """Return all bytes of a file. Raises HttpError if they are not as many as its listing says."""
+        data = self._with_fresh_url(file, lambda fresh: self._transports.mine.fetch(fresh.url))
+        if len(data) != file.size_bytes:
+            raise HttpError(f"{len(data)} bytes received of a file of {file.size_bytes}", 0)
+        return data
 
-        def read_range(start: int, length: int) -> bytes:
-            return self._with_fresh_url(
-                file, lambda fresh: self._transports.mine.fetch_range(fresh.url, start, length)
-            )
-
-        return ColumnChunkFile(read_range, file.size_bytes, connections())
+    def range(self, file: DataFile, start: int, length: int) -> bytes:
+        """Return `length` bytes of a file."""
+        return self._with_fresh_url(
+            file, lambda fresh: self._transports.mine.fetch_range(fresh.url, start, length)
+        )
 
     def vector_rows(self, owner: DataFile) -> Sequence[int]:
         """Return the ascending row indexes in a file's deletion vector."""
@@ -151,7 +138,7 @@ class FileFetcher:
         return read(self._renewed(file, current))
 
     def _renewed(self, file: DataFile, stale: DataFile) -> DataFile:
-        """List again, unless another thread has, and renew every file of this task in the new listing."""
+        """List again, unless another thread has, and renew every file in the new listing."""
         with self._listing:
             renewed = self._files[self._origin.key(file)]
             missing = self._list_again() if renewed is stale else set()
@@ -168,7 +155,7 @@ class FileFetcher:
             try:
                 return self._list_by(self._queries[0])
             except HttpError as error:
-                # A refused query stays refused for the rest of the task.
+                # A refused query stays refused.
                 if not error.is_refusal or len(self._queries) == 1:
                     raise
                 self._queries = self._queries[1:]
@@ -185,12 +172,6 @@ class FileFetcher:
             if not missing:
                 break
         return missing
-
-
-@cache
-def connections() -> ThreadPoolExecutor:
-    """Return the threads of this process that fetch beside the one that decodes."""
-    return ThreadPoolExecutor(CONNECTIONS, "share-fetch")
 
 
 class _Transports(threading.local):

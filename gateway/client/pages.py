@@ -1,4 +1,4 @@
-"""A client of the Delta Sharing protocol, for any server.
+"""Versions, heads and files of one table, page by page.
 
 In: a profile, a table's name, a query. Out: heads and data files, page by page. An answer that is cut, or
 that ends in an errorMessage, is requested again or raises an error; it is never taken for a complete one.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from gateway.spark.read.actions import (
+from gateway.client.actions import (
     READER_FEATURES,
     DataFile,
     TableHead,
@@ -19,9 +19,10 @@ from gateway.spark.read.actions import (
     parse_file,
     parse_head,
 )
-from gateway.spark.read.profile import Profile
-from gateway.spark.read.table_name import TableName
-from gateway.spark.read.transport import HttpError, Response, Transport, lines_of
+from gateway.client.profile import Profile
+from gateway.client.server import Server
+from gateway.client.table_name import TableName
+from gateway.client.transport import HttpError, Response, Transport, body_of, lines_of
 
 _BOTH_FORMATS = f"responseformat=delta,parquet;readerfeatures={','.join(READER_FEATURES).lower()}"
 _WITH_END = f"{_BOTH_FORMATS};includeendstreamaction=true"
@@ -57,20 +58,20 @@ class ShareClient:
     """One table of one server. Not thread-safe."""
 
     def __init__(self, profile: Profile, name: TableName, transport: Transport | None = None) -> None:
-        self._profile = profile
+        self._server = Server(profile, transport)
         self._name = name
-        self._transport = transport or Transport()
+        self._retries = self._server.transport.retries
 
     def version(self, starting_timestamp: str | None = None) -> int:
         """Return the latest version, or the earliest at or after a timestamp."""
         query = f"?{urlencode({'startingTimestamp': starting_timestamp})}" if starting_timestamp else ""
 
         def attempt() -> int:
-            response = self._open("GET", f"{self._name.path}/version{query}", {}, None)
-            response.read()
+            response = self._server.open("GET", f"{self._name.path}/version{query}")
+            body_of(response)
             return _version_of(response)
 
-        return self._transport.retries.run(attempt)
+        return self._retries.run(attempt)
 
     def head(self, parameters: Mapping[str, Any] | None = None) -> TableHead:
         """Return the table's metadata; `parameters` are version or timestamp."""
@@ -80,22 +81,22 @@ class ShareClient:
             lines, response = self._lines("GET", f"{self._name.path}/metadata{query}", None, _BOTH_FORMATS)
             return _page(lines, response).head
 
-        return self._transport.retries.run(attempt)
+        return self._retries.run(attempt)
 
     def temporary_credentials(self) -> dict[str, Any]:
         """Return credentials for the table's directory, in the form of the answer. They are secret."""
 
         def attempt() -> dict[str, Any]:
-            response = self._open("POST", f"{self._name.path}/temporary-table-credentials", {}, b"{}")
+            response = self._server.open("POST", f"{self._name.path}/temporary-table-credentials", body=b"{}")
             try:
-                found = json.loads(response.read())["credentials"]
+                found = json.loads(body_of(response))["credentials"]
             except (ValueError, KeyError, TypeError):
                 raise HttpError("the answer has no credentials") from None
             if not isinstance(found, dict):
                 raise HttpError("the answer has no credentials")
             return found
 
-        return self._transport.retries.run(attempt)
+        return self._retries.run(attempt)
 
     def pages(self, query: Query) -> Iterator[Page]:
         """Yield all pages of an answer, each with the version and head of the first one."""
@@ -112,7 +113,7 @@ class ShareClient:
             lines, response = self._request(query)
             return _page(lines, response)
 
-        return self._transport.retries.run(attempt)
+        return self._retries.run(attempt)
 
     def _request(self, query: Query) -> tuple[list[Any], Response]:
         parameters = {name: value for name, value in query.parameters.items() if value is not None}
@@ -127,18 +128,12 @@ class ShareClient:
         self, method: str, path: str, body: bytes | None, capabilities: str = _WITH_END
     ) -> tuple[list[Any], Response]:
         headers = {"delta-sharing-capabilities": capabilities, "Accept-Encoding": "gzip"}
-        response = self._open(method, path, headers, body)
+        response = self._server.open(method, path, headers, body)
         lines = lines_of(response)
         try:
             return [json.loads(line) for line in lines], response
         except ValueError as error:
             raise HttpError("the answer has a line that is not JSON") from error
-
-    def _open(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
-        sent = {"Authorization": f"Bearer {self._profile.bearer_token}", **headers}
-        if body is not None:
-            sent["Content-Type"] = "application/json; charset=utf-8"
-        return self._transport.open(method, f"{self._profile.endpoint}{path}", headers=sent, body=body)
 
 
 def _next_page(query: Query, page_token: str) -> Query:
