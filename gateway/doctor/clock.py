@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from gateway.doctor.findings import Owner, Problem
+from gateway.storage.refusals import seconds_ahead
 
 if TYPE_CHECKING:
     # The command reads profiles' names before it loads the HTTP client.
@@ -20,15 +20,6 @@ REFRESH_MARGIN_SECONDS = 15 * 60
 def skew_seconds(answer: Answer) -> float | None:
     """Return the seconds that this machine is ahead of the `Date` of an answer; None without one."""
     return seconds_ahead(answer.headers.get("date", ""), answer.received_seconds)
-
-
-def seconds_ahead(date: str, now_seconds: float) -> float | None:
-    """Return the seconds that a clock is ahead of a `Date` header; None for a text that is no date."""
-    try:
-        sent = parsedate_to_datetime(date)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return now_seconds - sent.replace(tzinfo=sent.tzinfo or UTC).timestamp()
 
 
 def clock_problem(answer: Answer, service: str) -> Problem | None:

@@ -18,6 +18,7 @@ from azure.core.exceptions import (
 from azure.identity import CredentialUnavailableError
 
 from gateway.storage.credentials import CredentialsUnavailable
+from gateway.storage.refusals import refusal
 
 T = TypeVar("T")
 _ENTRA = {
@@ -29,17 +30,6 @@ _ENTRA = {
     "AADSTS7000215": "the client secret is wrong; its value is needed, not its id",
     "AADSTS7000222": "the client secret has ended",
     "AADSTS90002": "the directory does not exist; look at tenantId and authorityHost",
-}
-_ACCOUNT = {
-    "AuthenticationFailed": "the account does not accept the token; look at tenantId and the clock",
-    "AuthorizationFailure": "a network rule of the account excludes this machine, or a role is missing",
-    "AuthorizationPermissionMismatch": (
-        "the identity needs the roles Storage Blob Delegator on the account and Storage Blob Data Reader on "
-        "the data"
-    ),
-    "InvalidAuthenticationInfo": "the account does not accept the token; look at tenantId and the clock",
-    "AccountIsDisabled": "the account is disabled",
-    "OutOfRangeInput": "the clock of this machine differs from that of Azure",
 }
 # Their records of answers may have tokens, and each failure is raised.
 for _name in ("azure", "msal"):
@@ -70,10 +60,12 @@ def unavailable(who: str, error: Exception) -> CredentialsUnavailable:
     if isinstance(error, HttpResponseError) and error.status_code is not None:
         code = getattr(error, "error_code", None) or ""
         code = str(code.value if isinstance(code, Enum) else code)
-        name = f" ({code})" if re.fullmatch(r"[A-Za-z]{1,64}", code) else ""
-        advice = f": {_ACCOUNT[code]}" if code in _ACCOUNT else ""
         denied = error.status_code in (401, 403)
-        return CredentialsUnavailable(f"{who} answers {error.status_code}{name}{advice}", lasting=denied)
+        if re.fullmatch(r"[A-Za-z]{1,64}", code):
+            meant = refusal("azure", error.status_code, "", code=code)
+            text = f"{who} answers {error.status_code} ({code}): {meant.meaning}; {meant.advice}"
+            return CredentialsUnavailable(text, lasting=denied)
+        return CredentialsUnavailable(f"{who} answers {error.status_code}", lasting=denied)
     if isinstance(error, ClientAuthenticationError):
         return CredentialsUnavailable(f"{who}: Microsoft Entra ID gives no token", lasting=True)
     return CredentialsUnavailable(f"{who} gives no token ({type(error).__name__})")

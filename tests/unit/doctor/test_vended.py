@@ -104,8 +104,9 @@ def test_a_store_that_denies_vended_keys_is_explained(
     body = f"<Error><Code>AccessDenied</Code><Message>{secret}</Message></Error>"
     sharing_server.answers[BUCKET] = Response(403, body.encode())
     found = failed(examine(profile))
-    assert (
-        found.message == "the store of the directory answers 403 AccessDenied: the store denies the request"
+    assert found.message == (
+        "the store of the directory answers 403 AccessDenied: the store denies the request: the identity "
+        "has no right"
     )
     assert secret not in repr(found)
 

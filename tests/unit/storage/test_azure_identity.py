@@ -293,9 +293,9 @@ def test_a_refusal_of_entra_says_who_mends_it(
 @pytest.mark.parametrize(
     ("status", "code", "reason", "lasting"),
     [
-        (403, "AuthorizationPermissionMismatch", "the roles Storage Blob Delegator on the account", True),
+        (403, "AuthorizationPermissionMismatch", "Storage Blob Delegator on the account", True),
         (403, "AuthorizationFailure", "a network rule of the account excludes this machine", True),
-        (403, "AuthenticationFailed", "look at tenantId and the clock", True),
+        (403, "AuthenticationFailed", "at tenantId", True),
         (400, "odd-" + HIDDEN, "the account acct answers 400$", False),
         (503, "ServerBusy", r"the account acct answers 503 \(ServerBusy\)", False),
     ],

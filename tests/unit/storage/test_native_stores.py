@@ -70,7 +70,7 @@ def test_the_detail_of_a_refused_listing_is_explained_and_has_no_token() -> None
             session_token=TOKEN,
         )
         for status, code, words in (
-            (400, "ExpiredToken", "the credentials have ended"),
+            (400, "ExpiredToken", "or the URL that they signed, have ended"),
             (400, "AuthorizationHeaderMalformed", "the bucket is in the region eu-west-9"),
             (403, "RequestTimeTooSkewed", "the operator sets the clock"),
             (404, "NoSuchBucket", "there is no such bucket; the operator looks at the location"),

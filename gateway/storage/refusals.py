@@ -1,0 +1,248 @@
+"""What refusals of object stores mean, and what the operator does: for logs, commands and the doctor.
+
+In: the status, the body and some headers of an answer of S3, Azure or Google. Out: a `Refusal`. No part of an
+answer is in it but its code and its region: bodies of refused signatures have session tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from enum import Enum
+from http import HTTPStatus
+
+SKEW_SECONDS = 300
+CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
+_REGION = re.compile(r"<Region>([a-z0-9-]{1,32})</Region>")
+_ENDED = re.compile(r"Request has expired|not valid in the specified time frame|Signed expiry time")
+
+
+class Kind(Enum):
+    """What a refusal is about, whatever the store."""
+
+    RIGHT = "the identity has no right"
+    NETWORK = "a rule of networks excludes the caller, or something on the way changes requests"
+    CREDENTIALS = "a key, a token or a signature is not accepted"
+    CLOCK = "the clock of the caller, or a URL that has ended"
+    SETTING = "the storage's configuration does not fit the store"
+    PLACE = "the bucket, the container or the account is absent or disabled"
+    FILE = "a data file is absent, or cannot be read where it is"
+    BUSY = "the store limits the rate, or is not available"
+    OTHER = "a refusal without a known reason"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The meaning of a refusal, and who does what."""
+
+    kind: Kind
+    meaning: str
+    advice: str
+    status: int | None = None
+    code: str = ""
+
+    @property
+    def name(self) -> str:
+        """Status and code, such as `403 AccessDenied`."""
+        return " ".join(str(part) for part in (self.status, self.code) if part) or "an error"
+
+    def __str__(self) -> str:
+        """Return name, meaning and advice on one line."""
+        return f"{self.name}: {self.meaning}; {self.advice}"
+
+
+_NO_RIGHT = "the store denies the request: the identity has no right"
+_OTHER_REGION = "the bucket is in another region"
+TABLE: Mapping[Kind, Mapping[str, tuple[str, str]]] = {
+    Kind.RIGHT: {
+        "AccessDenied": (
+            _NO_RIGHT,
+            "the bucket's owner grants s3:ListBucket on the bucket, s3:GetObject on the objects and "
+            "kms:Decrypt on the key of encrypted ones, and looks at policies for certain networks. If the "
+            "bucket's requester pays, the operator sets `requesterPays`",
+        ),
+        "gs:AccessDenied": (
+            _NO_RIGHT,
+            "the bucket's owner grants roles/storage.objectViewer on the bucket to the identity that reads "
+            "and to the service account that signs",
+        ),
+        "AuthorizationPermissionMismatch": (
+            "the identity has no role on the data",
+            "the account's owner grants Storage Blob Data Reader on the data, and Storage Blob Delegator on "
+            "the account",
+        ),
+        "KMS": (
+            "the key that encrypts the file cannot be used",
+            "the bucket's owner enables it, and grants its use",
+        ),
+    },
+    Kind.NETWORK: {
+        "AuthorizationFailure": (
+            "a network rule of the account excludes this machine, or the identity has no role",
+            "the account's owner allows the network of this machine, whose packets leave it by the allowed "
+            "way, such as a private endpoint, and then looks at its roles",
+        ),
+        "AuthorizationSourceIPMismatch": (
+            "the URL is for another address than that of this machine",
+            "the account's owner allows the public address from which this machine reaches the store",
+        ),
+        "PublicAccessNotPermitted": (
+            "the store has received no credentials that it knows",
+            "look for a proxy that removes the query of URLs",
+        ),
+        "SecurityPolicyViolated": (
+            "a VPC service perimeter of Google excludes this machine",
+            "its owner allows the network of this machine in an access level or an ingress rule",
+        ),
+        "403": (
+            "the store, or something before it, denies the request: the identity has no right, or a network "
+            "rule excludes this machine",
+            "the store's owner looks at its rights, then at its network rules; packets of this machine must "
+            "leave its network by the allowed way, such as a private endpoint",
+        ),
+    },
+    Kind.CREDENTIALS: {
+        "AuthenticationFailed InvalidAuthenticationInfo": (
+            "the account does not accept the key or the token: it was replaced, or the clock of this machine "
+            "is wrong",
+            "the operator looks at both, and at tenantId",
+        ),
+        "AuthenticationRequired 401": (
+            "the store does not accept the credentials",
+            "the operator looks at the identity",
+        ),
+        "ExpiredToken": (
+            "the credentials, or the URL that they signed, have ended",
+            "the operator looks at where the credentials come from",
+        ),
+        "gs:InvalidArgument": (
+            "Google does not accept the key of the URL",
+            "the operator looks at the HMAC key",
+        ),
+        "InvalidAccessKeyId": ("the access key does not exist, or is disabled", "the operator replaces it"),
+        "InvalidToken": ("the session token does not belong to the access key", "the operator replaces both"),
+        "KeyBasedAuthenticationNotPermitted": (
+            "the account does not allow access by its key (allowSharedKeyAccess is false)",
+            "the operator removes accountKey and gives an identity",
+        ),
+        "SignatureDoesNotMatch": (
+            "the signature does not fit the request: the secret does not belong to the access key, or "
+            "something on the way changes requests",
+            "the operator replaces the secret and looks at proxies",
+        ),
+    },
+    Kind.CLOCK: {
+        "RequestTimeTooSkewed OutOfRangeInput": (
+            "the clock of the signer differs from that of the store",
+            "the operator sets the clock, as by NTP",
+        ),
+        "gs:ExpiredToken": (
+            "the URL has ended, or the clock of this machine is wrong",
+            "the operator sets the clock, as by NTP",
+        ),
+    },
+    Kind.SETTING: {
+        "AuthorizationHeaderMalformed AuthorizationQueryParametersError IllegalLocationConstraintException "
+        "PermanentRedirect s3:301": (_OTHER_REGION, "the operator sets `region`"),
+        "AuthorizationProtocolMismatch": (
+            "the account takes HTTPS alone",
+            "the operator gives an https:// endpoint",
+        ),
+        "UserProjectAccessDenied": (
+            "the identity may not charge the project",
+            "its owner grants serviceusage.services.use on `userProject`",
+        ),
+        "UserProjectMissing": ("the bucket's requester pays", "the operator sets `userProject`"),
+        "301": ("the store is at another address", "the operator looks at the endpoint"),
+    },
+    Kind.PLACE: {
+        "AccountIsDisabled": ("the account is disabled", "its owner enables it"),
+        "AllAccessDisabled": ("the bucket is disabled", "its owner enables it"),
+        "ContainerNotFound": (
+            "there is no such container",
+            "the operator looks at the location and the account",
+        ),
+        "NoSuchBucket": ("there is no such bucket", "the operator looks at the location and the endpoint"),
+    },
+    Kind.FILE: {
+        "NoSuchKey BlobNotFound 404": (
+            "a data file is missing",
+            "it was deleted, for example by VACUUM while it was read: try again; if it stays so, restore the "
+            "table",
+        ),
+        "InvalidObjectState BlobArchived": (
+            "the file is in an archive tier",
+            "the bucket's owner moves the table's files to an online tier",
+        ),
+    },
+    Kind.BUSY: {
+        "SlowDown ServerBusy 429": (
+            "the store limits the rate of requests",
+            "try again later, with fewer jobs at a time",
+        ),
+        "503": ("the store limits the rate of requests, or is not available", "try again later"),
+    },
+    Kind.OTHER: {
+        "400": (
+            "the store does not understand the request",
+            "the operator looks at the endpoint and the region",
+        ),
+        "": ("the store gives no known reason", "look at the storage's own log"),
+    },
+}
+"""By kind: codes and statuses, with `store:` before those of one store, the meaning and the advice."""
+_KNOWN = {
+    code: Refusal(kind, *texts)
+    for kind, group in TABLE.items()
+    for codes, texts in group.items()
+    for code in codes.split(" ")
+}
+
+
+def refusal(
+    store: str,
+    status: int | None,
+    body: str,
+    *,
+    code: str | None = None,
+    ahead_seconds: float | None = None,
+) -> Refusal:
+    """Return the meaning of an answer of a store: `s3`, `azure` or `gs`.
+
+    `code` is that of Azure's header; `ahead_seconds` is the clock of this machine against that of the answer.
+    """
+    found = CODE.search(body)
+    name = code if code is not None and code.isalnum() else (found[1] if found else "")
+    # `KMS.DisabledException` and its siblings are one.
+    names = (f"{store}:{name}", name, name.partition(".")[0], f"{store}:{status}", str(status))
+    known = next((_KNOWN[key] for key in names if key and key in _KNOWN), _KNOWN[""])
+    meant = replace(known, status=status, code=name)
+    if _ENDED.search(body):
+        return replace(
+            meant,
+            kind=Kind.CLOCK,
+            meaning="the URL has ended",
+            advice="set the clock of this machine by NTP; if it is right, the operator looks at the clock of "
+            "the server and at the life of the keys that sign",
+        )
+    ahead = ahead_seconds or 0.0
+    if status == HTTPStatus.FORBIDDEN and abs(ahead) > SKEW_SECONDS:
+        side = "ahead of" if ahead > 0 else "behind"
+        meaning = f"the clock of this machine is {abs(ahead) / 60:.0f} minutes {side} that of the store"
+        return replace(meant, kind=Kind.CLOCK, meaning=meaning, advice="set it by NTP")
+    region = _REGION.search(body)
+    if region is not None and meant.meaning == _OTHER_REGION:
+        return replace(meant, meaning=f"the bucket is in the region {region[1]}")
+    return meant
+
+
+def seconds_ahead(date: str, now_seconds: float) -> float | None:
+    """Return the seconds that a clock is ahead of a `Date` header; None for a text that is no date."""
+    try:
+        sent = parsedate_to_datetime(date)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return now_seconds - sent.replace(tzinfo=sent.tzinfo or UTC).timestamp()
