@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -24,6 +25,7 @@ from gateway.cli.check_credentials import check_credentials
 from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
 from gateway.cli.discovered_state import discovered_state
 from gateway.cli.storage_errors import explain, explain_error
+from gateway.cli.table_memory import cold_bytes, hot_bytes
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
 from gateway.config.database import DatabasePlace
@@ -44,6 +46,8 @@ from gateway.telemetry.audit import AuditLog
 
 FETCH_TIMEOUT_SECONDS = 30
 MAX_ERROR_BYTES = 64 * 1024
+SAMPLED_FILES = 1000
+"""Files by whose actions the memory of a table is estimated."""
 MOST_REFUSED = 20
 """Maximum number of refused recipients that are named."""
 
@@ -60,6 +64,10 @@ class Finding:
     version: int | None = None
     files: int | None = None
     bytes: int | None = None
+    hot_bytes: int | None = None
+    """Memory of the columns, which repeated answers read."""
+    cold_bytes: int | None = None
+    """Memory of an answer that reads the log."""
     features: str = ""
     readers: str = ""
     problem: str = ""
@@ -242,10 +250,10 @@ def check_table(state: GatewayState, table: SharedTable) -> Finding:
         snapshot = state.tables.open(table).snapshot()
         files, size = snapshot.totals()
         reached, count = Stage.READ, files
-        urls = signed_urls(state, table, snapshot)
+        adds = signed_files(state, table, snapshot)
         reached = Stage.SIGNED
-        for url in urls:
-            fetch(state, table, url)
+        if adds:
+            fetch(state, table, adds[0]["path"])
         reached = Stage.FETCHED
     except TableNotFound as error:
         if is_projection(state.config, table):
@@ -255,11 +263,14 @@ def check_table(state: GatewayState, table: SharedTable) -> Finding:
         return failed(explain_error(kind, error))
     except (GatewayError, NotReadable, OSError) as error:
         return failed(str(error))
+    hot = hot_bytes(table, files, adds)
     return Finding(
         table=table.full_name,
         version=snapshot.version,
         files=files,
         bytes=size,
+        hot_bytes=hot,
+        cold_bytes=cold_bytes(hot),
         features=", ".join(snapshot.client_reader_features),
         readers=readers(snapshot),
         stage=stage(),
@@ -281,19 +292,19 @@ def readers(snapshot: Snapshot) -> str:
     return ", ".join(able) or "none known"
 
 
-def signed_urls(state: GatewayState, table: SharedTable, snapshot: Snapshot) -> list[str]:
-    """Sign one file, if there is any. Raises LogError."""
+def signed_files(state: GatewayState, table: SharedTable, snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Return the `add` actions of some files, with signed URLs as their paths. Raises LogError."""
     opened = state.tables.open(table)
     options = AnswerOptions(
         opened.signers,
         response_format="delta",
         now_ms=state.now_ms(),
         lifetime_seconds=state.config.pre_signed_url_timeout_seconds,
-        max_files=1,
+        max_files=SAMPLED_FILES,
     )
     chunks = snapshot.files(options)
     lines = [orjson.loads(line) for line in read_whole(chunks).splitlines()]
-    return [line["file"]["deltaSingleAction"]["add"]["path"] for line in lines if "file" in line]
+    return [line["file"]["deltaSingleAction"]["add"] for line in lines if "file" in line]
 
 
 def fetch(state: GatewayState, table: SharedTable, url: str) -> None:

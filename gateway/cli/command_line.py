@@ -77,14 +77,9 @@ COMMANDS: Mapping[str, Command] = {
     "check": Command(
         "open every table and fetch a first byte of each",
         "Validate a configuration, open every table and fetch the first byte of one file of each.\n"
+        "Prints the files of each table and the memory of its answers.\n"
         "Exits with 1 if a table cannot be read or a server would not start.",
         "-c share.yaml",
-    ),
-    "size": Command(
-        "compute the CPU and memory that the tables need",
-        "Open every table and compute the CPU and memory of the servers, by the queries of a day.\n"
-        "The computation uses measured figures, which the documentation lists.",
-        "-c share.yaml --requests-per-day 50000 --replicas 2",
     ),
     "doctor": Command(
         "find out why a recipient cannot read a share",

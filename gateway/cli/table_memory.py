@@ -1,0 +1,38 @@
+"""Memory that the answers of a table take, by the measured figures of `docs/sizing.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from gateway.access.catalog import SharedTable
+
+COLUMN_FACTOR = 1.13
+"""Memory of columns against the bytes of paths, statistics and `COLUMN_FILE_BYTES`."""
+COLUMN_FILE_BYTES = 64
+COLD_ANSWER_BYTES = 52_000_000
+"""Memory above rest of an answer that reads the log, at the most."""
+
+
+def hot_bytes(table: SharedTable, files: int, adds: Sequence[dict[str, Any]]) -> int:
+    """Return the bytes of the table's columns in memory, by the mean of some of its `add` actions."""
+    if not adds:
+        return 0
+    own_bytes = sum(_path_bytes(add["path"], table) + len((add.get("stats") or "").encode()) for add in adds)
+    return round(COLUMN_FACTOR * (own_bytes / len(adds) + COLUMN_FILE_BYTES) * files)
+
+
+def cold_bytes(hot: int) -> int:
+    """Return the bytes of an answer of a table whose columns are not in memory."""
+    return min(hot, COLD_ANSWER_BYTES)
+
+
+def _path_bytes(url: str, table: SharedTable) -> int:
+    """Return the length of a file's path as the log has it, from its URL."""
+    path = unquote(urlsplit(url).path)
+    before = "/files/" if table.location.kind == "file" else f"/{table.location.key}/"
+    _, found, relative = path.partition(before)
+    if found and table.location.kind == "file":
+        relative = relative.partition("/")[2]
+    return len((relative or path).encode())
