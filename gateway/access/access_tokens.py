@@ -15,13 +15,13 @@ from gateway.access.authentication import Credential, token_hash
 from gateway.access.federation import TokenRefused
 from gateway.access.oauth_clients import ClientRefused
 from gateway.access.sealed_tokens import InvalidToken, Sealer
+from gateway.times import MILLISECONDS
 
 if TYPE_CHECKING:
     from gateway.access.oauth_clients import AuthenticatedClient, ClientTable
 
 UNKNOWN_RECIPIENT = ""
 """Bound in place of a recipient, which is not known before the token is opened."""
-MILLISECONDS = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 from gateway.access.federation import FederationPolicy
 from gateway.access.grants import Grant
 from gateway.protocol.profile import TOKEN_ENDPOINT, Profile, oauth_profile, profile
+from gateway.times import DAY_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,9 +37,9 @@ class RecipientExists(RecipientError):
     """Raised when the name is taken in the database or in the configuration file."""
 
 
-MAX_LINK_SECONDS = 30 * 86_400
+DEFAULT_LINK_SECONDS, MAX_LINK_SECONDS = 3 * DAY_SECONDS, 30 * DAY_SECONDS
 """Maximum life of an activation link: it waits in a mailbox."""
-MAX_LIFE_SECONDS = 10 * 365 * 86_400
+MAX_LIFE_SECONDS = 10 * 365 * DAY_SECONDS
 """Of a token or secret."""
 
 

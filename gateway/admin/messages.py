@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from gateway.access.grants import MAX_CONDITION_BYTES
 from gateway.access.recipient_names import MAX_NAME_LENGTH, MAX_POLICY_TEXT_LENGTH
-from gateway.access.recipient_records import MAX_LIFE_SECONDS, MAX_LINK_SECONDS
+from gateway.access.recipient_records import DEFAULT_LINK_SECONDS, MAX_LIFE_SECONDS, MAX_LINK_SECONDS
 from gateway.config.checks import MAX_PROPERTY_LENGTH
 from gateway.protocol.profile import Profile
 from gateway.web.error_response import ErrorCode
@@ -37,7 +37,6 @@ Refusal = Annotated[str | None, Meta(description="reason why the configuration w
 AllowAbsent = Annotated[bool, Meta(description="accept shares that are not in the configuration yet")]
 
 
-DEFAULT_LINK_SECONDS = 3 * 86_400
 LinkLife = Annotated[
     int,
     Meta(ge=1, le=MAX_LINK_SECONDS, description="life of the activation link"),

@@ -6,14 +6,14 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from gateway.cli.durations import DAY_SECONDS, life
+from gateway.access.recipient_records import DEFAULT_LINK_SECONDS
+from gateway.cli.durations import life
 from gateway.protocol.profile import activation_url
+from gateway.times import utc_text
 
 if TYPE_CHECKING:
     from gateway.access.recipient_records import IssuedLink
     from gateway.config import Config
-
-DEFAULT_LINK_SECONDS = 3 * DAY_SECONDS
 
 
 def add_link_arguments(add: argparse.ArgumentParser, link: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def add_link_arguments(add: argparse.ArgumentParser, link: argparse.ArgumentPars
     )
 
 
-def print_link(config: Config, issued: IssuedLink, end: str) -> None:
+def print_link(config: Config, issued: IssuedLink) -> None:
     """Print a link; its end goes to the standard error."""
     sys.stdout.write(f"{activation_url(config.endpoint_url, issued.code)}\n")
-    sys.stderr.write(f"the link gives the profile once, until {end}\n")
+    sys.stderr.write(f"the link gives the profile once, until {utc_text(issued.expires_ms)}\n")

@@ -7,14 +7,14 @@ import re
 from typing import TYPE_CHECKING
 
 from gateway.access.recipient_records import MAX_LIFE_SECONDS
+from gateway.times import DAY_SECONDS, HOUR_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DAY_SECONDS = 86_400
 
 _LENGTH = re.compile(r"([0-9]{1,12})([smhdw])")
-_SECONDS: Mapping[str, int] = {"s": 1, "m": 60, "h": 3600, "d": DAY_SECONDS, "w": 7 * DAY_SECONDS}
+_SECONDS: Mapping[str, int] = {"s": 1, "m": 60, "h": HOUR_SECONDS, "d": DAY_SECONDS, "w": 7 * DAY_SECONDS}
 
 
 def seconds(text: str) -> int:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.access.recipient_records import IssuedSecret, NewRecipient, RecipientError, client_profile_of
 from gateway.cli.federation_policies import printable
 from gateway.config import Config
+from gateway.times import utc_text
 
 if TYPE_CHECKING:
     from gateway.access.recipient_records import ClientRecord, RecipientRecord
@@ -91,18 +91,18 @@ def warn_of_keys(config: Config) -> None:
         )
 
 
-def print_clients(record: RecipientRecord, end_of: Callable[[int], str], now_ms: int) -> None:
+def print_clients(record: RecipientRecord, now_ms: int) -> None:
     """Print each client of a recipient with its live secrets."""
     if not record.clients:
         sys.stdout.write(f"{printable(record.name)} has no client\n")
     for client in record.clients:
-        sys.stdout.write(f"{printable(record.name)}: {client_text(client, end_of, now_ms)}\n")
+        sys.stdout.write(f"{printable(record.name)}: {client_text(client, now_ms)}\n")
 
 
-def client_text(client: ClientRecord, end_of: Callable[[int], str], now_ms: int) -> str:
-    """Return a stored client as a text for people; `end_of` returns the text of a time."""
+def client_text(client: ClientRecord, now_ms: int) -> str:
+    """Return a stored client as a text for people."""
     secrets = [
-        "never expires" if secret.expires_ms is None else f"expires {end_of(secret.expires_ms)}"
+        "never expires" if secret.expires_ms is None else f"expires {utc_text(secret.expires_ms)}"
         for secret in client.secrets
         if secret.live(now_ms)
     ]

@@ -8,12 +8,8 @@ profile that cannot be written changes nothing. Running servers see a change wit
 from __future__ import annotations
 
 import argparse
-import os
-import pwd
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -42,16 +38,16 @@ from gateway.cli.oauth_clients import (
 )
 from gateway.cli.operations import add_operation
 from gateway.cli.profile_file import PrintedProfile, ProfileFile
-from gateway.config import Config, load
-from gateway.database.errors import DatabaseError, DatabaseMissing
+from gateway.cli.stored import on_database
+from gateway.config import Config
+from gateway.database.errors import DatabaseMissing
 from gateway.protocol.profile import oauth_profile
-from gateway.telemetry.audit import AuditLog, open_audit
 from gateway.telemetry.clock import epoch_ms
+from gateway.times import utc_text
 
 if TYPE_CHECKING:
     from gateway.access.recipient_store import RecipientDatabase
 
-LARGEST_TIME_MS = 253_402_300_799_999  # the end of the year 9999
 NO_PUBLIC_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 - compared with
 READING = frozenset({"show", "list", "history"})
 
@@ -256,55 +252,20 @@ def _add_restriction_arguments(grant: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one operation; returns 0, or 1 with the reason on the standard error."""
-    config = load(arguments.config, needs_readers=False)
-    audit = None if _is_reading(arguments) else open_audit(config)
-    try:
-        return _run(arguments, config, audit)
-    except (RecipientError, DatabaseMissing) as error:
-        sys.stderr.write(f"delta-gateway recipient: {error}\n")
-        return 1
-    except DatabaseError as error:
-        sys.stderr.write(f"delta-gateway recipient: the recipients' database cannot be used: {error}\n")
-        return 1
-    except OSError as error:
-        sys.stderr.write(f"delta-gateway recipient: {error}\n")
-        return 1
-    finally:
-        if audit is not None:
-            audit.close()
-
-
-def _is_reading(arguments: argparse.Namespace) -> bool:
     is_list = arguments.operation in {"policy", "client"} and arguments.change == "list"
-    return arguments.operation in READING or is_list
+    return on_database(
+        arguments,
+        "recipient",
+        open_database,
+        lambda database, config, _audit: _OPERATIONS[arguments.operation](database, config, arguments),
+        reads=arguments.operation in READING or is_list,
+        creates=arguments.operation == "add",
+        without=_without if arguments.operation == "list" else None,
+    )
 
 
-def _run(arguments: argparse.Namespace, config: Config, audit: AuditLog | None) -> int:
-    try:
-        opened = open_database(
-            config,
-            f"cli:{_user()}",
-            now_ms=epoch_ms,
-            audit=audit,
-            create=arguments.operation == "add",
-            read_only=_is_reading(arguments),
-        )
-    except DatabaseMissing as missing:
-        if arguments.operation != "list":
-            raise
-        sys.stderr.write(f"{missing}\n")
-        return 0
-    with closing(opened) as database:
-        _OPERATIONS[arguments.operation](database, config, arguments)
-    return 0
-
-
-def _user() -> str:
-    """Return the name of the process's user; environment variables could name any user."""
-    try:
-        return printable(pwd.getpwuid(os.getuid()).pw_name)
-    except KeyError:
-        return str(os.getuid())
+def _without(_config: Config, missing: DatabaseMissing) -> None:
+    sys.stderr.write(f"{missing}\n")
 
 
 def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
@@ -344,14 +305,14 @@ def _add_with_link(database: RecipientDatabase, config: Config, arguments: argpa
         expires_in_seconds=arguments.expires,
         **described_by(arguments),
     )
-    print_link(config, issued, _time(issued.expires_ms))
+    print_link(config, issued)
 
 
 def _link(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
     issued = database.add_link(
         arguments.name, valid_for_seconds=arguments.link_expires, expires_in_seconds=arguments.expires
     )
-    print_link(config, issued, _time(issued.expires_ms))
+    print_link(config, issued)
 
 
 def _refuse_provider_options(arguments: argparse.Namespace) -> None:
@@ -403,7 +364,7 @@ def _client(database: RecipientDatabase, config: Config, arguments: argparse.Nam
         record = database.remove_client(arguments.name, arguments.client)
     else:
         record = database.show(arguments.name)
-    print_clients(record, _time, epoch_ms())
+    print_clients(record, epoch_ms())
 
 
 def _bearer_tokens(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
@@ -488,7 +449,7 @@ def _purge(database: RecipientDatabase, _config: Config, arguments: argparse.Nam
 def _show(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
     _print(database.show(arguments.name))
     for change in database.history(arguments.name):
-        sys.stdout.write(f"{_time(change.at_ms)} {_described(change)}\n")
+        sys.stdout.write(f"{utc_text(change.at_ms)} {_described(change)}\n")
 
 
 def _history(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
@@ -498,7 +459,7 @@ def _history(database: RecipientDatabase, _config: Config, arguments: argparse.N
     for change in changes:
         # A change of no single recipient has no name.
         name = f"{printable(change.recipient)} " if change.recipient else ""
-        sys.stdout.write(f"{_time(change.at_ms)} {name}{_described(change)}\n")
+        sys.stdout.write(f"{utc_text(change.at_ms)} {name}{_described(change)}\n")
 
 
 def _described(change: Change) -> str:
@@ -555,7 +516,7 @@ def _report_file(arguments: argparse.Namespace) -> None:
 def _print(record: RecipientRecord) -> None:
     now_ms = epoch_ms()
     lives = [
-        "never expires" if token.expires_ms is None else f"expires {_time(token.expires_ms)}"
+        "never expires" if token.expires_ms is None else f"expires {utc_text(token.expires_ms)}"
         for token in record.tokens
         if token.live(now_ms)
     ]
@@ -567,12 +528,6 @@ def _print(record: RecipientRecord) -> None:
         tokens = f"forbidden ({tokens})" if lives else "forbidden"
     properties = "".join(f"; {printable(f'{key}={text}')}" for key, text in record.properties)
     policies = "".join(f"; {policy_text(stored)}" for stored in record.policies)
-    clients = "".join(f"; {client_text(client, _time, now_ms)}" for client in record.clients)
+    clients = "".join(f"; {client_text(client, now_ms)}" for client in record.clients)
     described = f"{clients}{policies}{properties}{comment}"
     sys.stdout.write(f"{record.name}: shares {shares}; from {networks}; tokens: {tokens}{described}\n")
-
-
-def _time(at_ms: int) -> str:
-    if not 0 <= at_ms <= LARGEST_TIME_MS:
-        return "after the year 9999" if at_ms > 0 else "before 1970"
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -9,7 +9,6 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from gateway.access import share_edits
@@ -20,6 +19,7 @@ from gateway.cli.operations import add_operation
 from gateway.cli.stored import on_shares
 from gateway.cli.text_table import text_table
 from gateway.config import Config
+from gateway.times import utc_text
 
 if TYPE_CHECKING:
     from gateway.access.share_store import ShareDatabase
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         lambda database, config, _audit: _OPERATIONS[arguments.operation](database, config, arguments),
         reads=arguments.operation in READING,
         creates=arguments.operation == "add",
-        without=(lambda config: _list_shares(config, {})) if arguments.operation == "list" else None,
+        without=(lambda config, _: _list_shares(config, {})) if arguments.operation == "list" else None,
     )
 
 
@@ -179,11 +179,10 @@ def _remove(database: ShareDatabase, _config: Config, arguments: argparse.Namesp
 
 def _history(database: ShareDatabase, _config: Config, arguments: argparse.Namespace) -> None:
     for change in database.history(arguments.name):
-        at = datetime.fromtimestamp(change.at_ms / 1000, UTC).isoformat(timespec="seconds")
         detail = ", ".join(f"{name} {text}" for name, text in change.detail.items())
         sys.stdout.write(
-            f"{at} {printable(change.actor)} {change.action} {printable(change.recipient)}"
-            f"{f': {printable(detail)}' if detail else ''}\n"
+            f"{utc_text(change.at_ms)} {printable(change.actor)} {change.action} "
+            f"{printable(change.recipient)}{f': {printable(detail)}' if detail else ''}\n"
         )
 
 

@@ -1,4 +1,4 @@
-"""What the commands on stored shares have in common: the database, who changes it, and their errors."""
+"""What the commands on the database have in common: the database, who changes it, and their errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gateway.access.audited_database import open_share_database
 from gateway.access.recipient_records import RecipientError
@@ -20,8 +20,11 @@ from gateway.telemetry.audit import open_audit
 from gateway.telemetry.clock import epoch_ms
 
 if TYPE_CHECKING:
+    from gateway.access.recorded_database import RecordedDatabase
     from gateway.access.share_store import ShareDatabase
     from gateway.telemetry.audit import AuditLog
+
+D = TypeVar("D", bound="RecordedDatabase")
 
 
 def on_shares(
@@ -31,7 +34,23 @@ def on_shares(
     *,
     reads: bool,
     creates: bool = False,
-    without: Callable[[Config], None] | None = None,
+    without: Callable[[Config, DatabaseMissing], None] | None = None,
+) -> int:
+    """Run an operation on the shares of the database, as `on_database`."""
+    return on_database(
+        arguments, command, open_share_database, operation, reads=reads, creates=creates, without=without
+    )
+
+
+def on_database(
+    arguments: Namespace,
+    command: str,
+    open_it: Callable[..., D],
+    operation: Callable[[D, Config, AuditLog | None], None],
+    *,
+    reads: bool,
+    creates: bool = False,
+    without: Callable[[Config, DatabaseMissing], None] | None = None,
 ) -> int:
     """Run an operation on the database of a configuration, and print its errors.
 
@@ -41,15 +60,13 @@ def on_shares(
     config = load(arguments.config, needs_readers=False)
     audit = None if reads else open_audit(config)
     try:
-        opened = open_share_database(
-            config, actor(), now_ms=epoch_ms, audit=audit, create=creates, read_only=reads
-        )
+        opened = open_it(config, actor(), now_ms=epoch_ms, audit=audit, create=creates, read_only=reads)
         with closing(opened) as database:
             operation(database, config, audit)
     except DatabaseMissing as missing:
         if without is None:
             return failed(command, missing)
-        without(config)
+        without(config, missing)
     except DatabaseError as error:
         return failed(command, f"the database cannot be used: {error}")
     except (ShareError, RecipientError, OSError) as error:

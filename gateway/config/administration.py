@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 from gateway.config.checks import check_hash
 from gateway.config.errors import Invalid
-from gateway.config.federation import ALGORITHMS, DAY_SECONDS, Issuer
+from gateway.config.federation import ALGORITHMS, Issuer
 from gateway.config.fetched_urls import is_accepted_url
 from gateway.config.operation import Ssl, setting
 from gateway.config.secret import Secret
+from gateway.times import DAY_SECONDS
 
 CALLBACK_PATH = "/console/sign-in/callback"
 """The path to which an identity provider leads a browser back."""

@@ -10,8 +10,7 @@ from typing import ClassVar
 from gateway.config.errors import Invalid
 from gateway.config.operation import setting
 from gateway.config.secret import Secret
-
-DAY_SECONDS = 24 * 3600.0
+from gateway.times import DAY_SECONDS
 
 _SQLITE = "sqlite:///"
 _POSTGRESQL = re.compile(r"postgres(?:ql)?(?:\+psycopg)?://.")
@@ -54,7 +53,7 @@ class Database:
 
     url: Secret
     password: Secret | None = None
-    max_outage_seconds: float = setting(DAY_SECONDS, minimum=0)
+    max_outage_seconds: float = setting(float(DAY_SECONDS), minimum=0)
 
     def __post_init__(self) -> None:
         url = self.url.reveal()

@@ -13,10 +13,10 @@ from pathlib import Path
 from gateway.config.errors import Invalid
 from gateway.config.fetched_urls import is_accepted_url
 from gateway.config.operation import setting
+from gateway.times import DAY_SECONDS
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA")
 """Accepted signatures: none that a public key could forge."""
-DAY_SECONDS = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.config.operation import setting
+from gateway.times import DAY_SECONDS, HOUR_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,4 +18,4 @@ class OAuth:
 
     """
 
-    token_lifetime_seconds: int = setting(3600, minimum=60, maximum=24 * 3600)
+    token_lifetime_seconds: int = setting(HOUR_SECONDS, minimum=60, maximum=DAY_SECONDS)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gateway.config.administration import Admin
 from gateway.config.checks import check_networks, check_unique
-from gateway.config.database import DAY_SECONDS, Database, DatabasePlace
+from gateway.config.database import Database, DatabasePlace
 from gateway.config.discovery import Source
 from gateway.config.errors import Invalid, shown
 from gateway.config.federation import Oidc
@@ -34,10 +34,10 @@ from gateway.config.recipients import EVERY_SHARE, Authorization, RecipientEntry
 from gateway.config.secret import Secret
 from gateway.config.shares import ShareEntry, have_own_ids
 from gateway.config.storages import StorageEntry, check_url
+from gateway.times import DAY_SECONDS, HOUR_SECONDS
 
 CURRENT_VERSION = 1
 RECIPIENTS_DATABASE = "recipients.db"
-SEVEN_DAYS_SECONDS = 7 * 24 * 3600
 MIN_TOKEN_KEY_LENGTH = 16
 
 
@@ -241,7 +241,7 @@ class Config:
     host: str = "localhost"
     port: int = setting(80, minimum=0, maximum=65535)
     endpoint: str = "/delta-sharing"
-    pre_signed_url_timeout_seconds: int = setting(3600, minimum=1, maximum=SEVEN_DAYS_SECONDS)
+    pre_signed_url_timeout_seconds: int = setting(HOUR_SECONDS, minimum=1, maximum=7 * DAY_SECONDS)
     query_table_page_size_limit: int = setting(10_000, minimum=1)
     query_table_page_token_ttl_ms: int = setting(259_200_000, minimum=1)
     refresh_token_ttl_ms: int = setting(3_600_000, minimum=1)
@@ -251,7 +251,7 @@ class Config:
     evaluate_json_predicate_hints_v2: bool = True
     staleness_acceptable: bool = False
     delta_table_cache_size: int = setting(10, minimum=0)
-    temporary_credential_validity_seconds: int = setting(3600, minimum=900, maximum=43_200)
+    temporary_credential_validity_seconds: int = setting(HOUR_SECONDS, minimum=900, maximum=43_200)
     gateway: Gateway = dataclasses.field(default_factory=Gateway, metadata=PROTECTS)
     secret_files: tuple[Path, ...] = dataclasses.field(default=(), metadata={"found": True})
     """The files that secrets were read from. Not a key of the file."""

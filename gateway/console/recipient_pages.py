@@ -34,6 +34,7 @@ from gateway.database.errors import DatabaseMissing
 from gateway.database.schema import recipient_key
 from gateway.errors import InvalidParameter, NotFound, Unavailable
 from gateway.protocol.profile import Profile, profile_text
+from gateway.times import DAY_SECONDS, HOUR_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from gateway.config import RecipientEntry
     from gateway.console.site import Site
 
-DAY_SECONDS, HOUR_SECONDS = 86_400, 3600
 SHOWN_QUERIES = 20
 SHOWN_CHANGES = 100
 PLACE_FIELDS = ("share", "schema", "table", "condition")

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from gateway.times import HOUR_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 COOKIE = "delta_gateway_console"
 MAX_SESSIONS = 1000
 IDLE_SECONDS = 30 * 60
-LIFETIME_SECONDS = 8 * 3600
+LIFETIME_SECONDS = 8 * HOUR_SECONDS
 MAX_SENT_FORMS, MAX_FORM_LENGTH = 100, 64
 """Of a session. A form older than that cannot be sent a second time by accident."""
 _BYTES = 32

@@ -16,11 +16,11 @@ from gateway.storage.azure.identity import account_url
 from gateway.storage.credentials import Credentials
 from gateway.storage.gcs.credentials import GcsCredentials
 from gateway.storage.refreshing_credentials import RefreshingCredentials
+from gateway.times import MILLISECONDS
 
 if TYPE_CHECKING:
     from gateway.config import Location, StorageEntry
 
-MILLISECONDS = 1000
 DEFAULT_REMOTE_SIGNATURES = 1000
 GOOGLE = "https://storage.googleapis.com"
 

@@ -17,8 +17,7 @@ from gateway.protocol.queries import ChangesQuery, Hints, TableQuery, TimeTravel
 from gateway.protocol.response import ContentCoding
 from gateway.tables.native import AnswerOptions, Changes, NdjsonChunks, Snapshot, Stop
 from gateway.tables.open_table import OpenTable, metadata_id_of
-
-MILLISECONDS = 1000
+from gateway.times import MILLISECONDS
 
 
 class FilesQuery(Struct, frozen=True):

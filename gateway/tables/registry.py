@@ -31,11 +31,11 @@ from gateway.tables.open_table import CachedTable, LatestTable, NotCached, OpenT
 from gateway.tables.shared_refresh import STORAGE_IS_DOWN, Ended, SharedRefresh
 from gateway.tables.signers import TableSigners
 from gateway.tables.visible_errors import shared_error
+from gateway.times import MILLISECONDS
 
 P = ParamSpec("P")
 R = TypeVar("R")
 MAX_BLOCKING_CALLS = 32
-MILLISECONDS = 1000
 STALENESS_ACCEPTABLE_SECONDS = 3600.0
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from gateway.access.federation import TokenRefused
 from gateway.access.identity_token import IdentityToken, SigningKey, SigningKeys
-from gateway.config.federation import DAY_SECONDS, Issuer
+from gateway.config.federation import Issuer
+from gateway.times import DAY_SECONDS
 from gateway.web.provider_requests import FetchError, ProviderSession, provider_session, reason_of
 
 log = logging.getLogger("gateway.federation")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.access.authentication import Credential, token_hash
 from gateway.access.federation import TokenRefused
 from gateway.access.identity_token import LEEWAY_SECONDS, IdentityToken, SigningKey
+from gateway.times import MILLISECONDS
 from gateway.web.issuer_keys import IssuerKeys
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ log = logging.getLogger("gateway.federation")
 MAX_CACHED_BYTES = 16 * 1024 * 1024
 BYTES_PER_CHARACTER, BYTES_PER_TOKEN = 4, 1024
 """Estimated memory of kept claims, by the length of their token."""
-MILLISECONDS = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ LAYERS = (
     Layer("errors"),
     Layer("report"),
     Layer("client", native=True),
+    Layer("times"),
     Layer("__init__"),
 )
 ORDER = {layer.name: place for place, layer in enumerate(LAYERS)}

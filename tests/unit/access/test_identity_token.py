@@ -15,7 +15,8 @@ from support.identity_provider import private_key, public_jwk, signed, unsigned
 
 from gateway.access.federation import TokenRefused
 from gateway.access.identity_token import IdentityToken, SigningKeys
-from gateway.config.federation import ALGORITHMS, DAY_SECONDS
+from gateway.config.federation import ALGORITHMS
+from gateway.times import DAY_SECONDS
 
 NOW = 1_700_000_000.0
 CLAIMS = {"iss": "https://idp.example.com", "sub": "a", "aud": "b", "iat": NOW, "exp": NOW + 3600}

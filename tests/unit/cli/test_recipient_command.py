@@ -349,7 +349,7 @@ def test_a_locked_database_is_one_line(run, tmp_path, monkeypatch):
             code, out, err = run(operation, *arguments)
             assert (code, out) == (1, "")
             assert err == (
-                "delta-gateway recipient: the recipients' database cannot be used: "
+                "delta-gateway recipient: the database cannot be used: "
                 "it is locked by another program; try again\n"
             )
     (tmp_path / "recipients.db").write_bytes(b"no database" * 100)
