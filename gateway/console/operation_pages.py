@@ -14,10 +14,13 @@ from gateway.admin import handlers
 from gateway.admin.call import Call
 from gateway.console.questions import ReloadRecord, StorageStatus
 from gateway.console.recipient_pages import file_entries, file_row
-from gateway.console.rendering import MILLISECONDS, SOON_SECONDS, icon, respond, style_sheet
+from gateway.console.rendering import respond
 from gateway.console.site import SITE, session_of
 from gateway.database.errors import DatabaseMissing
+from gateway.pages.style import icon, style_sheet
+from gateway.pages.times import SOON_SECONDS
 from gateway.telemetry.metrics import PREFIX as METRICS
+from gateway.times import MILLISECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

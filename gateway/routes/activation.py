@@ -25,11 +25,11 @@ from gateway.access.recipient_records import (
     client_profile_of,
     profile_of,
 )
-from gateway.console.rendering import icon, style_sheet
 from gateway.database.errors import DatabaseMissing
 from gateway.errors import MalformedRequest, Unavailable
 from gateway.limits.admission import LimitExceeded
 from gateway.limits.attempts import network_of
+from gateway.pages.style import icon, style_sheet
 from gateway.protocol.profile import ACTIVATION, profile_text
 from gateway.protocol.snippets import labelled
 from gateway.report.templating import html_environment

@@ -15,8 +15,8 @@ from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Literal
 
 from gateway.config.networks import allowed
-from gateway.console.rendering import left, moment
 from gateway.errors import GatewayError
+from gateway.pages.times import left, moment
 from gateway.protocol.client_features import features_text
 from gateway.tables.native import LogError, Stop
 

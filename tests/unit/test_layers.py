@@ -43,6 +43,7 @@ LAYERS = (
     Layer("spark", native=True),
     Layer("config"),
     Layer("errors"),
+    Layer("pages"),
     Layer("report"),
     Layer("client", native=True),
     Layer("times"),

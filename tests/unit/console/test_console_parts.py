@@ -9,7 +9,7 @@ import pytest
 from gateway.console.inspection import facts_of, is_within
 from gateway.console.listing import PAGE_LENGTH, Wanted, listing
 from gateway.console.questions import SIZE_BOUNDS, TableFacts
-from gateway.console.rendering import ago, is_soon, left, moment
+from gateway.pages.times import ago, is_soon, left, moment
 from gateway.console.sessions import (
     IDLE_SECONDS,
     LIFETIME_SECONDS,

@@ -1,0 +1,1 @@
+"""Parts that every page of the server has: the style sheet, the icon, and times in words."""
