@@ -60,10 +60,10 @@ from gateway.admin.messages import (
 from gateway.admin.openapi import DOCUMENT
 from gateway.database.errors import DatabaseMissing
 from gateway.errors import InvalidParameter
+from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.protocol.profile import TOKEN_ENDPOINT, activation_url, oauth_profile
 from gateway.tables.rules import native_rule
 from gateway.telemetry.metrics import CONTENT_TYPE
-from gateway.web.error_response import JSON_CONTENT_TYPE
 
 
 async def alive(_call: Call) -> web.Response:

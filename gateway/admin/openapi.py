@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from gateway.admin.messages import Error, Name
 from gateway.admin.operation import Operation
+from gateway.protocol import openapi
+from gateway.protocol.openapi import Json
 
 DOCUMENT = web.AppKey("document", bytes)
 """The document of an application, as JSON."""
@@ -25,84 +24,35 @@ ERRORS: Mapping[int, str] = {
     503: "The database cannot be written",
 }
 
-Json = dict[str, Any]
-
 
 def document(operations: Iterable[Operation]) -> Json:
     """Return the OpenAPI document of operations."""
-    operations = tuple(operations)
-    bodies = [one.types[part] for one in operations for part in ("body", "return") if part in one.types]
-    kinds = [Error, *filter(is_schema, bodies)]
-    schemas, components = msgspec.json.schema_components(
-        [Name, *kinds], ref_template="#/components/schemas/{name}"
-    )
-    references = dict(zip(["name", *kinds], schemas, strict=True))
-    paths: dict[str, Json] = {}
-    for operation in operations:
-        item = paths.setdefault(operation.path, path_item(operation.path, references["name"]))
-        item[operation.method.lower()] = describe(operation, references)
-    return {
-        "openapi": "3.1.0",
+    described = {
         "info": {
             "title": "Delta Sharing gateway, administration",
             "version": "1",
             "description": "Recipients and shares at run time. Servers see changes within a second.",
         },
         "security": [{"admin": []}],
-        "paths": paths,
-        "components": {
-            "securitySchemes": {"admin": {"type": "http", "scheme": "bearer"}},
-            "schemas": components,
-        },
     }
+    schemes = {"admin": {"type": "http", "scheme": "bearer"}}
+    return openapi.document(map(_described, operations), Name, described, schemes, Error)
 
 
-def is_schema(kind: Any) -> bool:
-    """Return whether the document has a schema of a type: not of pages that are no JSON."""
-    return kind is not web.Response
-
-
-def path_item(path: str, name: Json) -> Json:
-    """Return the description of a path: its parameters, which are names."""
-    names = re.findall(r"{(\w+)}", path)
-    parameters = [{"name": one, "in": "path", "required": True, "schema": name} for one in names]
-    return {"parameters": parameters} if parameters else {}
-
-
-def describe(operation: Operation, references: Mapping[Any, Json]) -> Json:
-    """Return the description of an operation."""
+def _described(operation: Operation) -> openapi.Operation:
     body, query, answer = (operation.types.get(part) for part in ("body", "query", "return"))
-    summary, *_ = (inspect.getdoc(operation.handler) or "").splitlines()
-    described: Json = {"summary": summary}
-    if not operation.errors:
-        described["security"] = []
-    if query is not None:
-        described["parameters"] = query_parameters(query)
-    if body is not None:
-        required = any(field.required for field in msgspec.structs.fields(body))
-        described["requestBody"] = {"required": required, "content": json_of(references[body])}
-    done: Json = {"description": "Done"}
-    if is_schema(answer):
-        done["content"] = json_of(references[answer])
-    statuses = sorted({*operation.errors, *([413] if body else [])})
-    described["responses"] = {str(operation.status): done} | {
-        str(status): {"description": ERRORS[status], "content": json_of(references[Error])}
-        for status in statuses
-    }
-    return described
-
-
-def query_parameters(kind: type[msgspec.Struct]) -> list[Json]:
-    """Return the parameters of a query string."""
-    _, components = msgspec.json.schema_components([kind])
-    (component,) = components.values()
-    required = component.get("required", ())
-    return [
-        {"name": name, "in": "query", "required": name in required, "schema": schema}
-        for name, schema in component["properties"].items()
-    ]
-
-
-def json_of(schema: Json) -> Json:
-    """Return the content of a JSON body."""
-    return {"application/json": {"schema": schema}}
+    statuses = {*operation.errors, *([413] if body else [])}
+    return openapi.Operation(
+        method=operation.method,
+        path=operation.path,
+        handler=operation.handler,
+        errors={status: ERRORS[status] for status in statuses},
+        error=Error,
+        status=operation.status,
+        # Pages that are no JSON have no schema.
+        answer=None if answer is web.Response else answer,
+        query=query,
+        body=body,
+        is_body_required=body is not None and any(field.required for field in msgspec.structs.fields(body)),
+        security=None if operation.errors else [],
+    )

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from gateway.admin.call import Call
 from gateway.admin.codec import decode_body, decode_query, encode
-from gateway.web.error_response import JSON_CONTENT_TYPE
+from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.web.request_body import read_body
 
 MAX_BODY_BYTES = 64 * 1024

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Literal
 
 from gateway.errors import InvalidParameter, UnsupportedOperation
+from gateway.protocol.headers import CAPABILITIES_HEADER, FILE_ID_HEADER
 
 ResponseFormat = Literal["parquet", "delta"]
 FORMATS: tuple[ResponseFormat, ...] = ("parquet", "delta")
@@ -20,8 +21,6 @@ CACHED_HEADERS = 256
 CACHED_HEADER_LENGTH = 512
 MAX_HEADER_LENGTH = 8190
 """That of one header field: of a hundred of them, the words would take seconds and megabytes."""
-CAPABILITIES_HEADER = "delta-sharing-capabilities"
-FILE_ID_HEADER = "fileidhash"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gateway.protocol.headers import (
+    CAPABILITIES_HEADER,
+    FILE_ID_HEADER,
+    HINT_STATUS_HEADER,
+    PRUNING_HEADER,
+    STALE_HEADER,
+    VERSION_HEADER,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -18,20 +27,20 @@ MAX_AGE_SECONDS = 600
 REQUEST_HEADERS = (
     "Authorization",
     "Content-Type",
-    "delta-sharing-capabilities",
-    "fileidhash",
+    CAPABILITIES_HEADER,
+    FILE_ID_HEADER,
     "If-Match",
     "If-None-Match",
     "If-Range",
     "Range",
 )
 RESPONSE_HEADERS = (
-    "Delta-Table-Version",
-    "delta-sharing-capabilities",
-    "delta-sharing-hint-status",
-    "delta-sharing-pruning",
-    "delta-sharing-stale",
-    "fileidhash",
+    VERSION_HEADER,
+    CAPABILITIES_HEADER,
+    HINT_STATUS_HEADER,
+    PRUNING_HEADER,
+    STALE_HEADER,
+    FILE_ID_HEADER,
     "Accept-Ranges",
     "Content-Range",
     "ETag",

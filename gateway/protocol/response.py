@@ -1,4 +1,4 @@
-"""Names and fixed parts of responses: headers, content type, the endStreamAction."""
+"""Fixed parts of responses: content codings and the endStreamAction."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from typing import Any, Literal
 import orjson
 
 ContentCoding = Literal["identity", "gzip", "zstd"]
-
-VERSION_HEADER = "Delta-Table-Version"
-HINT_STATUS_HEADER = "delta-sharing-hint-status"
-NDJSON_CONTENT_TYPE = "application/x-ndjson; charset=utf-8"
 
 
 def end_stream_action(fields: Mapping[str, Any]) -> bytes:

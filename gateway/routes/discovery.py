@@ -12,9 +12,9 @@ from gateway.access import catalog as shared
 from gateway.access.catalog import Recipient, Schema, Share, SharedTable, SharedVolume
 from gateway.access.sealed_tokens import InvalidToken
 from gateway.protocol import messages
+from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.protocol.queries import ListQuery
 from gateway.web.context import RequestContext
-from gateway.web.error_response import JSON_CONTENT_TYPE
 from gateway.web.response import WholeResponse
 
 Granted = TypeVar("Granted", Share, Schema)

@@ -9,8 +9,9 @@ import msgspec
 from gateway.access.access_tokens import issue
 from gateway.access.oauth_clients import ClientRefused
 from gateway.errors import InvalidClient
+from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.protocol.messages import IssuedToken
-from gateway.web.error_response import JSON_CONTENT_TYPE, NOT_STORED
+from gateway.web.error_response import NOT_STORED
 from gateway.web.response import WholeResponse
 
 if TYPE_CHECKING:

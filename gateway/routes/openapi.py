@@ -6,27 +6,29 @@ its messages (`DESCRIPTIONS`) and by the first line of its handler's docstring.
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 import orjson
 
 from gateway.protocol import messages
-from gateway.protocol.capabilities import CAPABILITIES_HEADER, FILE_ID_HEADER
+from gateway.protocol import openapi as build
+from gateway.protocol.headers import (
+    CAPABILITIES_HEADER,
+    FILE_ID_HEADER,
+    HINT_STATUS_HEADER,
+    JSON_CONTENT_TYPE,
+    NDJSON_CONTENT_TYPE,
+    VERSION_HEADER,
+)
 from gateway.protocol.oauth import FORM_CONTENT_TYPE
-from gateway.protocol.response import HINT_STATUS_HEADER, NDJSON_CONTENT_TYPE, VERSION_HEADER
-from gateway.web.error_response import JSON_CONTENT_TYPE
+from gateway.protocol.openapi import Json
 from gateway.web.response import WholeResponse
 
 if TYPE_CHECKING:
     from gateway.web.context import Handler, RequestContext, Route
-
-Json = dict[str, Any]
 
 ERRORS: Mapping[int, str] = {
     400: "A parameter, the body or a capability is not accepted",
@@ -115,7 +117,6 @@ DESCRIPTIONS: Mapping[str, Description] = {
     "temporary_volume_credentials": Description(messages.VolumeCredentials, response_headers=(NOT_STORED,)),
 }
 """By the name of the route."""
-COMMON = (messages.Name, messages.Error, messages.TokenError)
 NEVER_ANSWERED = frozenset({"async_query"})
 """Routes that answer 404 at best."""
 
@@ -138,20 +139,7 @@ def handler(routes: Iterable[Route], prefix: str) -> Handler:
 
 def document(routes: Iterable[Route], prefix: str, url: str) -> Json:
     """Return the OpenAPI document of routes. `url` is that of the prefix for clients."""
-    routes = tuple(routes)
-    used = [DESCRIPTIONS[route.name] for route in routes]
-    kinds = list(dict.fromkeys(kind for one in used for kind in (one.answer, one.body) if kind))
-    schemas, components = msgspec.json.schema_components(
-        [*COMMON, *kinds], ref_template="#/components/schemas/{name}"
-    )
-    references: Mapping[Any, Json] = dict(zip([*COMMON, *kinds], schemas, strict=True))
-    paths: dict[str, Json] = {}
-    for route in routes:
-        path = route.path.removeprefix(prefix)
-        item = paths.setdefault(path, _path_item(path, references[messages.Name]))
-        item[route.method.lower()] = _operation(route, references)
-    return {
-        "openapi": "3.1.0",
+    described = {
         "info": {
             "title": "Delta Sharing",
             "version": "1",
@@ -159,83 +147,40 @@ def document(routes: Iterable[Route], prefix: str, url: str) -> Json:
         },
         "servers": [{"url": url}],
         "security": [{"recipient": []}],
-        "paths": paths,
-        "components": {
-            "securitySchemes": {
-                "recipient": {"type": "http", "scheme": "bearer"},
-                "client": {"type": "http", "scheme": "basic"},
-            },
-            "schemas": components,
-        },
     }
+    schemes = {
+        "recipient": {"type": "http", "scheme": "bearer"},
+        "client": {"type": "http", "scheme": "basic"},
+    }
+    operations = (_operation(route, prefix) for route in routes)
+    kinds = (messages.Error, messages.TokenError)
+    return build.document(operations, messages.Name, described, schemes, *kinds)
 
 
-def _path_item(path: str, name: Json) -> Json:
-    parameters = [
-        {"name": one, "in": "path", "required": True, "schema": name} for one in re.findall(r"{(\w+)}", path)
-    ]
-    return {"parameters": parameters} if parameters else {}
-
-
-def _operation(route: Route, references: Mapping[Any, Json]) -> Json:
+def _operation(route: Route, prefix: str) -> build.Operation:
     described = DESCRIPTIONS[route.name]
-    summary, *_ = (inspect.getdoc(route.handler) or "").splitlines()
-    suffix = "" if route.method != "HEAD" else "_by_head"
-    operation: Json = {"operationId": f"{route.name}{suffix}", "summary": summary}
-    parameters = [
-        *_query_parameters(described.query),
-        *(
-            {"name": name, "in": "header", "description": meaning, "schema": {"type": "string"}}
-            for name, meaning in described.request_headers
-        ),
-    ]
-    if parameters:
-        operation["parameters"] = parameters
-    if described.body is not None:
-        operation["requestBody"] = _content(references[described.body], described.body_type)
+    is_for_clients = route.is_for_clients
     statuses = {*OF_EVERY_ROUTE, *(OF_TABLES if "{share}" in route.path else ())}
-    error: type = messages.Error
-    if route.is_for_clients:
-        # Or by the fields of the form.
-        operation["security"] = [{"client": []}, {}]
-        operation["requestBody"]["required"] = True
+    if is_for_clients:
         statuses.remove(403)
-        error = messages.TokenError
     if described.body is not None:
         statuses.add(413)
-    operation["responses"] = {} if route.name in NEVER_ANSWERED else {"200": _answer(described, references)}
-    operation["responses"] |= {
-        str(status): {
-            "description": ERRORS[status],
-            **_content(references[error], JSON_CONTENT_TYPE),
-        }
-        for status in sorted(statuses)
-    }
-    return operation
-
-
-def _answer(described: Description, references: Mapping[Any, Json]) -> Json:
-    answer: Json = {"description": "Done"}
-    if described.response_headers:
-        answer["headers"] = {
-            name: {"description": meaning, "schema": {"type": "string"}}
-            for name, meaning in described.response_headers
-        }
-    if described.answer is not None:
-        kind = NDJSON_CONTENT_TYPE if described.is_stream else JSON_CONTENT_TYPE
-        answer |= _content(references[described.answer], kind)
-    return answer
-
-
-def _content(schema: Json, content_type: str) -> Json:
-    return {"content": {content_type.partition(";")[0]: {"schema": schema}}}
-
-
-def _query_parameters(kind: type | None) -> list[Json]:
-    if kind is None:
-        return []
-    _, components = msgspec.json.schema_components([kind])
-    (component,) = components.values()
-    return [
-        {"name": name, "in": "query", "schema": schema} for name, schema in component["properties"].items()
-    ]
+    return build.Operation(
+        method=route.method,
+        path=route.path.removeprefix(prefix),
+        handler=route.handler,
+        errors={status: ERRORS[status] for status in statuses},
+        error=messages.TokenError if is_for_clients else messages.Error,
+        id=f"{route.name}_by_head" if route.method == "HEAD" else route.name,
+        status=None if route.name in NEVER_ANSWERED else 200,
+        answer=described.answer,
+        answer_type=NDJSON_CONTENT_TYPE if described.is_stream else JSON_CONTENT_TYPE,
+        query=described.query,
+        body=described.body,
+        body_type=described.body_type,
+        is_body_required=is_for_clients,
+        request_headers=described.request_headers,
+        response_headers=described.response_headers,
+        # Or by the fields of the form.
+        security=[{"client": []}, {}] if is_for_clients else None,
+    )

@@ -8,9 +8,9 @@ from functools import partial
 from aiohttp import web
 
 from gateway.errors import NotFound
+from gateway.protocol.headers import NDJSON_CONTENT_TYPE, VERSION_HEADER
 from gateway.protocol.parsing import timestamp_parameter
 from gateway.protocol.queries import TimeTravel
-from gateway.protocol.response import NDJSON_CONTENT_TYPE, VERSION_HEADER
 from gateway.routes.table_request import TableRequest
 from gateway.tables.metadata import Metadata, read_metadata, read_version
 from gateway.tables.open_table import LatestTable, OpenTable

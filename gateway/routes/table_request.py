@@ -17,15 +17,20 @@ from gateway.access.catalog import SharedTable
 from gateway.access.sealed_tokens import InvalidToken, Page, Refresh, digest, token_owner
 from gateway.errors import PermissionDenied, UnsupportedOperation
 from gateway.protocol.capabilities import (
-    CAPABILITIES_HEADER,
-    FILE_ID_HEADER,
     Capabilities,
     ResponseFormat,
     capabilities_header,
     file_id_scheme,
 )
+from gateway.protocol.headers import (
+    CAPABILITIES_HEADER,
+    FILE_ID_HEADER,
+    HINT_STATUS_HEADER,
+    STALE_HEADER,
+    VERSION_HEADER,
+)
 from gateway.protocol.queries import ChangesQuery, Hints, Paging, TableQuery
-from gateway.protocol.response import HINT_STATUS_HEADER, VERSION_HEADER, ContentCoding
+from gateway.protocol.response import ContentCoding
 from gateway.state import GatewayState
 from gateway.tables.files import Files, FilesQuery, start
 from gateway.tables.native import Changes, Snapshot, Stop
@@ -42,8 +47,6 @@ if TYPE_CHECKING:
 NO_HINTS = Hints()
 NO_ACCESS = "the table offers directory access only, and your grant for a part of it gives none"
 MAX_HINT_STATUS_LENGTH = 1024
-STALE_HEADER = "delta-sharing-stale"
-"""Sent when the storage is down and the answer comes from a cached snapshot."""
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -23,13 +23,13 @@ from gateway.errors import (
     UnsupportedOperation,
 )
 from gateway.protocol import messages
+from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.protocol.parsing import json_object, string_field
 from gateway.routes.table_request import NO_ACCESS
 from gateway.storage.vending.credential import TemporaryCredential
 from gateway.storage.vending.vendor import Issued
 from gateway.telemetry.request_record import IssuedCredential
 from gateway.web.context import RequestContext
-from gateway.web.error_response import JSON_CONTENT_TYPE
 from gateway.web.response import WholeResponse
 
 if TYPE_CHECKING:

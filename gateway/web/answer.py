@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from gateway.protocol.response import NDJSON_CONTENT_TYPE, ContentCoding, end_stream_action
+from gateway.protocol.headers import NDJSON_CONTENT_TYPE, PRUNING_HEADER
+from gateway.protocol.response import ContentCoding, end_stream_action
 from gateway.telemetry.request_record import RequestRecord
 
 if TYPE_CHECKING:
     from gateway.tables.native import NdjsonChunks, PruneCounts, StreamSummary
 
-PRUNING_HEADER = "delta-sharing-pruning"
 COUNTED_LATER = "counted=while streaming"
 
 

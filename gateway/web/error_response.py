@@ -29,6 +29,7 @@ from gateway.errors import (
     UnsupportedGrant,
     UnsupportedOperation,
 )
+from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.tables.rules import InvalidRule
 from gateway.web.response import WholeResponse
 
@@ -49,7 +50,6 @@ ErrorCode = Literal[
     "INTERNAL_ERROR",
 ]
 
-JSON_CONTENT_TYPE = "application/json; charset=utf-8"
 CHALLENGE = 'Bearer realm="delta-sharing"'
 CLIENT_CHALLENGE = 'Basic realm="delta-sharing"'
 NOT_STORED: Mapping[str, str] = {"Cache-Control": "no-store", "Pragma": "no-cache"}

@@ -9,7 +9,6 @@ import pytest
 from gateway.console.inspection import facts_of, is_within
 from gateway.console.listing import PAGE_LENGTH, Wanted, listing
 from gateway.console.questions import SIZE_BOUNDS, TableFacts
-from gateway.pages.times import ago, is_soon, left, moment
 from gateway.console.sessions import (
     IDLE_SECONDS,
     LIFETIME_SECONDS,
@@ -20,6 +19,7 @@ from gateway.console.sessions import (
 )
 from gateway.console.share_pages import bars_of, readers_of
 from gateway.console.sign_in import target_of
+from gateway.pages.times import ago, is_soon, left, moment
 from gateway.tables.open_table import NotCached
 from gateway.telemetry.activity import (
     MAX_QUERIES,

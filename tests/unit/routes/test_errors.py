@@ -22,7 +22,7 @@ from tables.small_tables import (
 
 from gateway import _native
 from gateway.errors import GatewayError
-from gateway.protocol.capabilities import CAPABILITIES_HEADER
+from gateway.protocol.headers import CAPABILITIES_HEADER
 from gateway.web.error_response import STATUS_OF, error_answer
 
 Client = TestClient[Any, Any]
