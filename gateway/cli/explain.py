@@ -16,6 +16,7 @@ from gateway.cli.discovered_state import discovered_state
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
 from gateway.config.recipients import EVERY_SHARE
+from gateway.encoding import json_bytes
 from gateway.protocol.queries import Hints
 from gateway.tables.native import AnswerOptions, Explanation, Snapshot, StreamSummary
 from gateway.tables.open_table import OpenTable
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     for line in lines[:EXAMPLES]:
         add = line["file"]["deltaSingleAction"]["add"]
         kept = {"partitionValues": add["partitionValues"], "stats": add.get("stats")}
-        sys.stdout.write(f"kept, for example: {orjson.dumps(kept).decode()}\n")
+        sys.stdout.write(f"kept, for example: {json_bytes(kept).decode()}\n")
     state.tables.close()
     return 0
 

@@ -11,12 +11,11 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import orjson
-
 from gateway.access.authentication import token_hash
 from gateway.cli.durations import life
 from gateway.cli.profile_file import ProfileFile
 from gateway.config import load
+from gateway.encoding import json_bytes
 from gateway.protocol.profile import profile
 
 TOKEN_BYTES = 32
@@ -65,9 +64,9 @@ def entry(name: str, token: str, expires: datetime | None, shares: str) -> str:
     expiry = f", expires: {_iso(expires)}" if expires else ""
     granted = [share.strip() for share in shares.split(",") if share.strip()]
     return (
-        f"- name: {orjson.dumps(name).decode()}\n"
+        f"- name: {json_bytes(name).decode()}\n"
         f"  tokens: [{{sha256: {token_hash(token).hex()}{expiry}}}]\n"
-        f"  shares: {orjson.dumps(granted).decode()}\n"
+        f"  shares: {json_bytes(granted).decode()}\n"
     )
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from gateway.access.access_tokens import issue
 from gateway.access.oauth_clients import ClientRefused
+from gateway.encoding import json_bytes
 from gateway.errors import InvalidClient
 from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.protocol.messages import IssuedToken
@@ -32,5 +31,5 @@ async def issue_token(context: RequestContext) -> WholeResponse:
         # The secret has ended while the request waited.
         context.record.refusal = refused.reason
         raise InvalidClient from None
-    body = msgspec.json.encode(IssuedToken(issued.text, "Bearer", issued.lifetime_seconds))
+    body = json_bytes(IssuedToken(issued.text, "Bearer", issued.lifetime_seconds))
     return WholeResponse(body, {"Content-Type": JSON_CONTENT_TYPE, **NOT_STORED})

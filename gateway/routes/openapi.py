@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import orjson
-
+from gateway.encoding import json_bytes
 from gateway.protocol import messages
 from gateway.protocol import openapi as build
 from gateway.protocol.headers import (
@@ -127,7 +126,7 @@ def handler(routes: Iterable[Route], prefix: str) -> Handler:
 
     @lru_cache(1)
     def encoded(url: str) -> bytes:
-        return orjson.dumps(document(routes, prefix, url))
+        return json_bytes(document(routes, prefix, url))
 
     async def openapi(context: RequestContext) -> WholeResponse:
         """The OpenAPI document of the protocol."""

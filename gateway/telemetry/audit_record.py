@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-import orjson
+from gateway.encoding import json_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,4 +73,4 @@ class AuditRecord:
             "requestParams": dict(self.details),
             "response": None if self.status is None else response,
         }
-        return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+        return json_line(record)

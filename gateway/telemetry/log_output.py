@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import orjson
+from gateway.encoding import json_line
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -193,7 +193,7 @@ def line_of(record: logging.LogRecord) -> bytes:
     }
     if record.exc_info:
         fields["traceback"] = _readable(logging.Formatter().formatException(record.exc_info))
-    return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+    return json_line(fields)
 
 
 def log_counts() -> LogCounts | None:
@@ -281,7 +281,7 @@ def _lost_line(count: int) -> bytes:
         "logger": "gateway.log",
         "message": f"{count} log lines were lost: their reader was too slow",
     }
-    return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+    return json_line(fields)
 
 
 def _pieces(lines: bytes, most_bytes: int) -> Iterator[bytes]:

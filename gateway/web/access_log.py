@@ -12,8 +12,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-import orjson
-
+from gateway.encoding import json_bytes
 from gateway.telemetry.log_output import ACCESS_LOG
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST
 
@@ -73,4 +72,4 @@ def line(context: RequestContext, response: web.StreamResponse | None, seconds: 
     if sent_bytes := context.sent_bytes(response):
         fields["bytes"] = sent_bytes
     fields |= context.record.known()
-    return orjson.dumps(fields)
+    return json_bytes(fields)

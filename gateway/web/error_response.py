@@ -10,10 +10,10 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-import orjson
 from aiohttp import web
 
 from gateway import _native
+from gateway.encoding import json_bytes
 from gateway.errors import (
     DEFAULT_RETRY_AFTER_SECONDS,
     BodyTooLarge,
@@ -113,7 +113,7 @@ class ErrorAnswer:
 
     def response(self) -> WholeResponse:
         """The JSON response."""
-        body = orjson.dumps({"errorCode": self.error_code, "message": self.message})
+        body = json_bytes({"errorCode": self.error_code, "message": self.message})
         return WholeResponse(body, {"Content-Type": JSON_CONTENT_TYPE, **self.headers}, status=self.status)
 
     def oauth_response(self) -> WholeResponse:
@@ -125,7 +125,7 @@ class ErrorAnswer:
             "message": self.message,
         }
         headers = {"Content-Type": JSON_CONTENT_TYPE, **NOT_STORED, **self.headers}
-        return WholeResponse(orjson.dumps(fields), headers, status=self.status)
+        return WholeResponse(json_bytes(fields), headers, status=self.status)
 
 
 def error_answer(error: BaseException, request_id: str) -> ErrorAnswer:

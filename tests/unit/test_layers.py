@@ -47,6 +47,7 @@ LAYERS = (
     Layer("report"),
     Layer("client", native=True),
     Layer("times"),
+    Layer("encoding"),
     Layer("__init__"),
 )
 ORDER = {layer.name: place for place, layer in enumerate(LAYERS)}

@@ -1,0 +1,55 @@
+"""JSON that every reader takes as one line."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.gateway_app import PREFIX, bearer, recipients, serve
+
+from gateway.encoding import json_bytes, json_line
+from gateway.telemetry.audit_record import AuditRecord
+from gateway.web.error_response import ErrorAnswer
+
+BREAKS = "\x85\u2028\u2029"
+TEXTS = st.text(st.one_of(st.sampled_from(f'{BREAKS}"\\\r\n\x0b\x0c\x1c'), st.characters(codec="utf-8")))
+VALUES = st.recursive(
+    TEXTS | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner)
+)
+
+
+@given(VALUES)
+def test_a_value_is_one_line_for_python_and_the_same_when_it_is_read(value: Any) -> None:
+    text = json_bytes(value)
+    assert json.loads(text) == value
+    assert len(text.decode().splitlines()) <= 1
+    assert json_line(value) == text + b"\n"
+
+
+@pytest.mark.parametrize(
+    "path", ["/shares", "/shares/s", "/shares/s/schemas", "/shares/s/all-tables", "/openapi.json"]
+)
+async def test_bodies_have_no_line_break_of_python(path: str) -> None:
+    shares = [
+        {
+            "name": "s",
+            "comment": f"a{BREAKS}b",
+            "displayName": f"a{BREAKS}b",
+            "properties": {"key": f"a{BREAKS}b"},
+            "schemas": [{"name": "d", "tables": [{"name": "t", "location": "/t"}]}],
+        }
+    ]
+    client, _ = await serve(f"shares: {json.dumps(shares)}\n" + recipients(alice="s"))
+    response = await client.get(PREFIX + path, headers=bearer("alice"))
+    text = await response.text()
+    await client.close()
+    assert response.status == 200
+    assert len(text.splitlines()) == 1
+
+
+def test_errors_and_audit_records_have_no_line_break_of_python() -> None:
+    answer = ErrorAnswer(400, "INVALID_PARAMETER_VALUE", f"a{BREAKS}b")
+    record = AuditRecord(1, "a", "r", f"a{BREAKS}b", None, BREAKS, 200, None, {"x": BREAKS}, {})
+    for body in (answer.response().body, answer.oauth_response().body, record.line()):
+        assert len(bytes(body).decode().splitlines()) == 1
