@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.encoding import json_bytes
+from gateway.encoding import one_line
 from gateway.errors import GatewayError, InvalidParameter, MalformedRequest
 
 MAX_REASON_LENGTH = 300
@@ -51,7 +51,7 @@ def decode_form(fields: Mapping[str, Any], kind: type[T]) -> T:
 
 def encode(answer: Any) -> bytes:
     """Return an answer as JSON."""
-    return json_bytes(answer)
+    return one_line(msgspec.json.encode(answer))
 
 
 def _refusal(error: msgspec.ValidationError) -> GatewayError:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, json
 
 from gateway.config.checks import MAX_COMMENT_LENGTH, MAX_NAME_LENGTH
+from gateway.encoding import one_line
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 Version = Annotated[int, Meta(ge=0, description="version of a table")]
@@ -35,6 +36,11 @@ AccessModes = Annotated[
 
 class Message(Struct, frozen=True, rename="camel"):
     """Base of messages; a field that is unset is left out."""
+
+
+def encoded(message: Struct) -> bytes:
+    """Return a message as JSON on one line."""
+    return one_line(json.encode(message))
 
 
 class Share(Message, frozen=True):

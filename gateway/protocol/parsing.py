@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
-import orjson
+import msgspec
 
 from gateway.errors import InvalidParameter, MalformedRequest
 
@@ -32,6 +33,8 @@ _TIMESTAMPS = (
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?([eE][+-]?\d{1,40})?", re.ASCII)
+_LARGEST_DIGITS = 20
 _LARGEST_OFFSET = timedelta(hours=18)
 _MINUTES = 60
 
@@ -108,8 +111,10 @@ def json_object(body: bytes) -> dict[str, Any]:
     if _is_too_deep(body):
         raise MalformedRequest(f"the body is nested deeper than {MAX_JSON_DEPTH}")
     try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        value = _JSON.decode(body)
+    except msgspec.ValidationError:
+        raise MalformedRequest("the body has an integer of more digits than can be read") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise MalformedRequest("the body is not JSON") from None
     if not isinstance(value, dict):
         raise MalformedRequest("the body is not a JSON object")
@@ -142,9 +147,36 @@ def integer_field(fields: Mapping[str, Any], name: str, *, minimum: int = 0) -> 
     value = fields.get(name)
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool):
+    number = _whole(value)
+    if number is None:
         raise MalformedRequest(f"{name} is an integer")
-    return _within(value, name, minimum, MAX_INT64)
+    return _within(number, name, minimum, MAX_INT64)
+
+
+def _whole(value: Any) -> int | None:
+    """Return the whole number of a JSON value, also of `1e2`, `100.0` and `"5"`, as in the JSON of protobuf.
+
+    Numbers beyond 64 bits are `2**63` or its negative.
+    """
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = _exact(value)
+    if isinstance(value, Decimal):
+        if value.is_finite() and value and value.adjusted() >= _LARGEST_DIGITS:
+            return -(MAX_INT64 + 1) if value.is_signed() else MAX_INT64 + 1
+        return int(value) if value.is_finite() and value == value.to_integral_value() else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _exact(text: str) -> Decimal:
+    """Return the exact value of a number's text; NaN for an exponent beyond those of decimals."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return Decimal("NaN")
+
+
+_JSON = msgspec.json.Decoder(float_hook=_exact)
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 def string_field(fields: Mapping[str, Any], name: str) -> str | None:
@@ -177,5 +209,5 @@ def json_predicate_hint(fields: Mapping[str, Any], name: str) -> str | None:
     """Parse an optional predicate in JSON: a string that holds JSON, or the JSON object itself."""
     value = fields.get(name)
     if isinstance(value, dict):
-        return orjson.dumps(value).decode()
+        return _ENCODER.encode(value).decode()
     return string_field(fields, name) or None

@@ -11,7 +11,6 @@ from msgspec import UNSET, UnsetType
 from gateway.access import catalog as shared
 from gateway.access.catalog import Recipient, Schema, Share, SharedTable, SharedVolume
 from gateway.access.sealed_tokens import InvalidToken
-from gateway.encoding import json_bytes
 from gateway.protocol import messages
 from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.protocol.queries import ListQuery
@@ -167,4 +166,4 @@ def _volume(volume: SharedVolume) -> messages.Volume:
 
 
 def _json(body: messages.Message) -> WholeResponse:
-    return WholeResponse(json_bytes(body), {"Content-Type": JSON_CONTENT_TYPE})
+    return WholeResponse(messages.encoded(body), {"Content-Type": JSON_CONTENT_TYPE})

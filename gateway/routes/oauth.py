@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from gateway.access.access_tokens import issue
 from gateway.access.oauth_clients import ClientRefused
-from gateway.encoding import json_bytes
 from gateway.errors import InvalidClient
 from gateway.protocol.headers import JSON_CONTENT_TYPE
-from gateway.protocol.messages import IssuedToken
+from gateway.protocol.messages import IssuedToken, encoded
 from gateway.web.error_response import NOT_STORED
 from gateway.web.response import WholeResponse
 
@@ -31,5 +30,5 @@ async def issue_token(context: RequestContext) -> WholeResponse:
         # The secret has ended while the request waited.
         context.record.refusal = refused.reason
         raise InvalidClient from None
-    body = json_bytes(IssuedToken(issued.text, "Bearer", issued.lifetime_seconds))
+    body = encoded(IssuedToken(issued.text, "Bearer", issued.lifetime_seconds))
     return WholeResponse(body, {"Content-Type": JSON_CONTENT_TYPE, **NOT_STORED})

@@ -14,7 +14,6 @@ import msgspec
 
 from gateway.access.catalog import Recipient, SharedTable
 from gateway.config import Location
-from gateway.encoding import json_bytes
 from gateway.errors import (
     AccessRevoked,
     GatewayError,
@@ -60,7 +59,7 @@ async def temporary_table_credentials(context: RequestContext) -> WholeResponse:
 
     credential = await _issue(context, find)
     message = _message(messages.TemporaryCredentials, credential, location=credential.location.hadoop_url)
-    return WholeResponse(json_bytes(messages.CredentialsAnswer(message)), HEADERS)
+    return WholeResponse(messages.encoded(messages.CredentialsAnswer(message)), HEADERS)
 
 
 async def temporary_volume_credentials(context: RequestContext) -> WholeResponse:
@@ -73,7 +72,7 @@ async def temporary_volume_credentials(context: RequestContext) -> WholeResponse
         return volume.location, volume.id
 
     credential = await _issue(context, find)
-    return WholeResponse(json_bytes(_message(messages.VolumeCredentials, credential)), HEADERS)
+    return WholeResponse(messages.encoded(_message(messages.VolumeCredentials, credential)), HEADERS)
 
 
 async def _issue(context: RequestContext, find: Find) -> TemporaryCredential:

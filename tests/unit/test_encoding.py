@@ -15,7 +15,8 @@ from gateway.web.error_response import ErrorAnswer
 BREAKS = "\x85\u2028\u2029"
 TEXTS = st.text(st.one_of(st.sampled_from(f'{BREAKS}"\\\r\n\x0b\x0c\x1c'), st.characters(codec="utf-8")))
 VALUES = st.recursive(
-    TEXTS | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner)
+    TEXTS | st.integers(-(2**63), 2**63) | st.none(),
+    lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner),
 )
 
 

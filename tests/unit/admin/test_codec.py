@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gateway.admin.app import OPERATIONS
 from gateway.admin.codec import MAX_REASON_LENGTH, decode_body, decode_query, encode
 from gateway.admin.messages import Addition, GrantOptions, Issued, Recipient, Rotation, Token
+from gateway.encoding import json_bytes
 from gateway.errors import GatewayError, InvalidParameter, MalformedRequest
 from gateway.protocol.profile import profile
 
@@ -116,7 +117,7 @@ def test_an_answer_has_the_bytes_of_its_fields_as_json(text, time_ms, texts):
     recipient = Recipient(
         text, text, time_ms, (Token(time_ms, None),), tuple(texts), (), (), (), False, (), {}
     )
-    assert encode(recipient) == orjson.dumps(
+    assert encode(recipient) == json_bytes(
         {
             "name": text,
             "comment": text,

@@ -12,6 +12,52 @@ from gateway.protocol.capabilities import Capabilities
 from gateway.protocol.queries import ChangesQuery, Hints, ListQuery, TableQuery, TimeTravel
 
 
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (b"1e2", 100),
+        (b"100.0", 100),
+        (b'"100"', 100),
+        (b'"1e2"', 100),
+        (b'"100.00"', 100),
+        (b"0e99", 0),
+        (b"-0.0", 0),
+        # Not the nearest double.
+        (b"9007199254740993.0", 2**53 + 1),
+        (b"9.223372036854775807e18", 2**63 - 1),
+    ],
+)
+def test_a_whole_number_is_read_in_every_form_of_json(number: bytes, expected: int) -> None:
+    assert TableQuery.parse(b'{"version": %s}' % number).at.version == expected
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        b"1e400",
+        b"-1e400",
+        b"1e999999999",
+        b'"9223372036854775808"',
+        b"1e19",
+        b"2E+63",
+        b"18446744073709551616",
+    ],
+)
+def test_a_number_beyond_64_bits_is_out_of_range(number: bytes) -> None:
+    with pytest.raises(InvalidParameter, match="version is an integer of 0 or more"):
+        TableQuery.parse(b'{"version": %s}' % number)
+
+
+@pytest.mark.parametrize("number", [b"1e400", b"1e99999999999999999999", b"-1.5", b"2" * 40])
+def test_a_number_of_an_unknown_field_is_ignored(number: bytes) -> None:
+    assert TableQuery.parse(b'{"unknown": [%s], "version": 3}' % number).at.version == 3
+
+
+def test_numbers_of_a_predicate_are_handed_on_exactly() -> None:
+    query = TableQuery.parse(b'{"jsonPredicateHints": {"value": 0.10000000000000000001}}')
+    assert query.hints.json_predicate == '{"value":0.10000000000000000001}'
+
+
 @pytest.mark.parametrize("body", [b"", b"  ", b"{}", b'{"unknownField": [1], "limitHint": null}'])
 def test_an_empty_body_selects_all_files(body: bytes) -> None:
     query = TableQuery.parse(body)
@@ -59,10 +105,12 @@ def test_sparks_body_is_understood() -> None:
         b"1",
         b"{",
         b"\xff",
-        b'{"limitHint": "1"}',
+        b'{"limitHint": "1 "}',
+        b'{"limitHint": ""}',
+        b'{"limitHint": "0x1"}',
+        b'{"limitHint": 1e99999999999999999999}',
         b'{"limitHint": 1.5}',
         b'{"limitHint": true}',
-        b'{"version": 18446744073709551616}',
         b'{"predicateHints": "a"}',
         b'{"predicateHints": [1]}',
         b'{"jsonPredicateHints": 1}',
