@@ -47,6 +47,14 @@ class BodyTooLarge(MalformedRequest):
     """A body over the limit."""
 
 
+class UnsupportedHttpVersion(GatewayError):
+    """The request is in another version of HTTP than 1.1 and 1.0."""
+
+
+class UnsupportedTransferCoding(GatewayError):
+    """The body has another transfer coding than chunked."""
+
+
 class Unauthenticated(GatewayError):
     """No token, or an invalid one (`token_sent`)."""
 

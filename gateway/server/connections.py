@@ -13,10 +13,10 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from aiohttp import web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.http_exceptions import LineTooLong
 
-from gateway.errors import MalformedRequest
+from gateway.errors import GatewayError, MalformedRequest, UnsupportedHttpVersion, UnsupportedTransferCoding
 from gateway.web.context import next_id
 from gateway.web.error_response import SERVER_FAULT, error_answer
 
@@ -96,7 +96,7 @@ class AppRunner(web.AppRunner):
 
 class _Server(web.Server):
     def __init__(self, open_connections: OpenConnections, handler: Handler, **options: Any) -> None:
-        super().__init__(handler, **options)
+        super().__init__(_supported(handler), **options)
         self.open_connections = open_connections
         self.idle_seconds: float | None = None
 
@@ -145,6 +145,26 @@ class _Connection(web.RequestHandler):
         response = error_answer(error, next_id()).response()
         response.force_close()
         return response
+
+
+def _supported(handler: Handler) -> Handler:
+    """Return a handler that refuses requests in forms of HTTP that this server does not have (RFC 9112)."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        if request.version not in (HttpVersion10, HttpVersion11):
+            return _refused(request, UnsupportedHttpVersion("this server has HTTP/1.1 and HTTP/1.0"))
+        if request.headers.get("Transfer-Encoding", "chunked").lower() != "chunked":
+            return _refused(request, UnsupportedTransferCoding("the body has another coding than chunked"))
+        return await handler(request)
+
+    return handle
+
+
+def _refused(request: web.BaseRequest, error: GatewayError) -> web.StreamResponse:
+    log.info("request refused: %s from %s", type(error).__name__, request.remote)
+    response = error_answer(error, next_id()).response()
+    response.force_close()
+    return response
 
 
 def _fault(error: BaseException | None) -> str:

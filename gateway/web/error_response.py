@@ -27,7 +27,9 @@ from gateway.errors import (
     Unauthenticated,
     Unavailable,
     UnsupportedGrant,
+    UnsupportedHttpVersion,
     UnsupportedOperation,
+    UnsupportedTransferCoding,
 )
 from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.tables.rules import InvalidRule
@@ -64,6 +66,8 @@ STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
     NotFound: (404, "RESOURCE_DOES_NOT_EXIST"),
     UnsupportedOperation: (400, "UNSUPPORTED_OPERATION"),
     MethodNotAllowed: (405, "UNSUPPORTED_OPERATION"),
+    UnsupportedTransferCoding: (501, "UNSUPPORTED_OPERATION"),
+    UnsupportedHttpVersion: (505, "UNSUPPORTED_OPERATION"),
     TooManyRequests: (429, "RESOURCE_EXHAUSTED"),
     Unavailable: (503, "TEMPORARILY_UNAVAILABLE"),
     _native.TableNotFound: (404, "RESOURCE_DOES_NOT_EXIST"),

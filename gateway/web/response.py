@@ -78,8 +78,10 @@ class WholeResponse(web.StreamResponse):
             connection = "Connection: keep-alive\r\n"
         elif not self._keep_alive and version != HttpVersion10:
             connection = "Connection: close\r\n"
+        # An answer to another version is in this server's own (RFC 9110, section 2.5).
+        minor = 0 if version == HttpVersion10 else 1
         return (
-            f"HTTP/{version[0]}.{version[1]} {self.status} {self.reason}\r\n{self.field_lines}{connection}"
+            f"HTTP/1.{minor} {self.status} {self.reason}\r\n{self.field_lines}{connection}"
             f"Content-Length: {len(self.body)}\r\nDate: {_date()}\r\nServer: {SERVER}\r\n\r\n"
         ).encode()
 

@@ -51,6 +51,8 @@ HELD_BY = {
     "a body that is not": "test_a_body_that_cannot_be_read",
     "a body over": "test_a_body_over_a_mebibyte",
     "bytes that are not": NO_HTTP,
+    "a request line with": "test_other_versions_and_transfer_codings_are_refused_in_http_1_1",
+    "another transfer coding": "test_other_versions_and_transfer_codings_are_refused_in_http_1_1",
     "a body that does not": "test_a_stalled_client_is_disconnected_and_costs_others_nothing",
     "an unknown field": "test_unknown_fields_are_ignored",
     "more than one of": "test_query_values_outside_of_the_accepted_range_are_refused",

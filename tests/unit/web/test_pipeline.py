@@ -162,6 +162,26 @@ async def test_a_body_that_contradicts_its_headers_or_is_too_large_is_a_client_e
     assert said["message"].startswith("a body is at most 1048576 bytes" if status == b"413" else "the body")
 
 
+@pytest.mark.parametrize(
+    ("request_head", "status"),
+    [
+        (b"GET /healthz HTTP/2.0\r\nHost: x\r\n\r\n", 505),
+        (b"GET /healthz HTTP/0.9\r\nHost: x\r\n\r\n", 505),
+        (b"GET /healthz\r\n\r\n", 505),
+        (head(token=TOKEN, extra="Transfer-Encoding: gzip, chunked\r\n") + b"2\r\n{}\r\n0\r\n\r\n", 501),
+        (head(token=TOKEN, extra="Transfer-Encoding: Chunked\r\n") + b"2\r\n{}\r\n0\r\n\r\n", 404),
+    ],
+)
+async def test_other_versions_and_transfer_codings_are_refused_in_http_1_1(
+    client: Client, request_head: bytes, status: int
+) -> None:
+    answered = await raw(client, request_head)
+    assert answered.startswith(b"HTTP/1.1 %d " % status)
+    if status > 500:
+        assert b"\r\nConnection: close\r\n" in answered
+        assert orjson.loads(answered.split(b"\r\n\r\n")[1])["errorCode"] == "UNSUPPORTED_OPERATION"
+
+
 async def test_no_body_is_requested_without_a_valid_token(client: Client) -> None:
     answered = await raw(client, head(token="", extra=EXPECT))
     assert answered.startswith(b"HTTP/1.1 401 ")
