@@ -1,8 +1,9 @@
 """Creates the tables of a database, or brings them up to date, by Alembic.
 
 In: a connection. Out: the tables of `schema`, made in one transaction. A SQLite file with an earlier schema
-is first copied beside itself: `recipients.db.before-0001`. A new database takes over the rows of another
-SQLite file, once: an empty file beside it says so. Alembic is imported only where there is something to do.
+is first copied beside itself, such as `recipients.db.before-0002`. A new database takes over the rows of
+another SQLite file, once: an empty file beside it says so. Alembic is imported only where there is something
+to do.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from sqlalchemy import Connection, func, inspect, select, text
 from gateway.config.database import DatabasePlace
 from gateway.database.engine import Database
 from gateway.database.errors import DatabaseError, DatabaseMissing, DatabaseOutdated, DatabaseUnusable
-from gateway.database.migrations import recipients_file, triggers
-from gateway.database.schema import CHANGES, GRANTS, HEAD, HISTORY, METADATA, REPLICAS
+from gateway.database.migrations import triggers
+from gateway.database.schema import CHANGES, GRANTS, HEAD, HISTORY, METADATA, RECIPIENTS, REPLICAS
 
 log = logging.getLogger("gateway.recipients")
 
@@ -37,7 +38,7 @@ OUTDATED = "its schema is that of an earlier release: the next start of a server
 
 def check_schema(database: Database, connection: Connection) -> None:
     """Check that the schema is the present one. Raises DatabaseMissing and DatabaseOutdated."""
-    found = _revision(database, connection)
+    found = _revision(connection)
     if found is None:
         raise _without_tables(database)
     if found != HEAD:
@@ -54,10 +55,10 @@ def migrate(database: Database, *, create: bool = False, source: Path | None = N
     """
     # Reading the revision waits for no change.
     with database.reading() as connection:
-        if _revision(database, connection) == HEAD:
+        if _revision(connection) == HEAD:
             return
     with database.changing() as connection:
-        found = _revision(database, connection)
+        found = _revision(connection)
         if found == HEAD:
             return
         if found is None and not create:
@@ -103,7 +104,7 @@ def _is_present(database: Database) -> bool:
             check_schema(database, connection)
         except DatabaseOutdated:
             # Reading the revision raises again if it is newer.
-            if database.path is None or _revision(database, connection) is None:
+            if database.path is None or _revision(connection) is None:
                 raise
             return False
     return True
@@ -124,21 +125,18 @@ def _without_tables(database: Database) -> DatabaseError:
     return DatabaseUnusable("it is empty: it has no tables") if database.is_sqlite else DatabaseMissing()
 
 
-def _revision(database: Database, connection: Connection) -> str | None:
-    """Return the revision; None without tables. Raises DatabaseOutdated for one of a newer gateway.
-
-    That of a file of release 0.1 is `0000`.
-    """
-    if inspect(connection).has_table(VERSION_TABLE):
+def _revision(connection: Connection) -> str | None:
+    """Return the revision; None without tables. Raises DatabaseOutdated for one of another gateway."""
+    inspector, row = inspect(connection), None
+    if inspector.has_table(VERSION_TABLE):
         row = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").first()  # noqa: S608
-        if row is not None:
-            if row[0] > HEAD:
-                raise DatabaseOutdated(f"it has version {row[0]}, of a newer gateway")
-            return str(row[0])
-    version = recipients_file.version(connection) if database.is_sqlite else 0
-    if version not in (0, *recipients_file.VERSIONS):
-        raise DatabaseOutdated(f"it has version {version}, of a newer gateway")
-    return "0000" if version else None
+    if row is None:
+        if inspector.has_table(RECIPIENTS.name):
+            raise DatabaseOutdated("it has recipients without a version of their schema, of no release")
+        return None
+    if row[0] > HEAD:
+        raise DatabaseOutdated(f"it has version {row[0]}, of a newer gateway")
+    return str(row[0])
 
 
 def _tables_with_triggers(connection: Connection) -> set[str]:

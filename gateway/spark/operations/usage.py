@@ -22,7 +22,6 @@ AUDIT_SCHEMA = """
     _corrupt STRING
 """
 SERVICE = "deltaSharingGateway"
-_DIGEST = "^[0-9a-f]{64}$"
 _QUERIES = ("deltaSharingQueriedTable", "deltaSharingQueriedTableChanges")
 
 
@@ -93,8 +92,7 @@ def usage(audit: DataFrame, *, slow_ms: int = 5000) -> UsageTables:
 def upsert_usage(tables: UsageTables, location: str) -> None:
     """Write the three tables below a location, with a row per source file.
 
-    What was written before of the same day and the same source file is replaced, all else stays. Raises
-    ValueError where the tables there are of another form.
+    What was written before of the same day and the same source file is replaced, all else stays.
     """
     kept = {
         "daily": _daily(tables.answered, "source"),
@@ -105,31 +103,19 @@ def upsert_usage(tables: UsageTables, location: str) -> None:
     for name, frame in kept.items():
         place = f"{location.rstrip('/')}/{name}"
         writing = frame.write.format("delta")
-        columns = _columns_of(frame.sparkSession, place)
-        if columns is None:
+        if not _exists(frame.sparkSession, place):
             writing.mode("append").save(place)
-            continue
-        if "source" not in columns or _has_paths(frame.sparkSession, place):
-            raise ValueError(
-                f"{place} was written by an earlier version, which named source files in another way or not "
-                "at all: sum all logs up elsewhere"
-            )
-        if condition is not None:
+        elif condition is not None:
             writing.mode("overwrite").option("replaceWhere", condition).save(place)
 
 
-def _columns_of(spark: SparkSession, place: str) -> list[str] | None:
-    """Return the columns of a Delta table; None if the table does not exist."""
+def _exists(spark: SparkSession, place: str) -> bool:
+    """Return whether there is a Delta table."""
     try:
-        return spark.read.format("delta").load(place).columns
+        spark.read.format("delta").load(place)
     except AnalysisException:
-        return None
-
-
-def _has_paths(spark: SparkSession, place: str) -> bool:
-    """Return whether sources of a Delta table are paths, as in earlier releases."""
-    kept = spark.read.format("delta").load(place)
-    return not kept.where(~f.col("source").rlike(_DIGEST)).isEmpty()
+        return False
+    return True
 
 
 def _days_of_sources(answered: DataFrame) -> str | None:

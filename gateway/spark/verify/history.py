@@ -34,7 +34,7 @@ class Proof:
     table_id: str | None
     proved_at: dt.datetime
     commit_mark: str | None = None
-    """`commit_mark` of the version; None where an earlier release has proved it."""
+    """`commit_mark` of the version; None if its files were not in the log."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,10 @@ class History:
         rows = self._compared()
         if rows is None:
             return {}
-        # Tables of earlier releases do not have it.
-        mark = f.col("commit_mark") if "commit_mark" in rows.columns else f.lit(None).cast("string")
         runs = rows.groupBy("subject", "run_at").agg(
             f.max("version").alias("version"),
             f.max("table_id").alias("table_id"),
-            f.max(mark).alias("commit_mark"),
+            f.max("commit_mark").alias("commit_mark"),
             f.bool_and(f.col("outcome").isin("equal", "skipped")).alias("is_sound"),
             f.bool_or((f.col("check") == "rows") & (f.col("outcome") == "equal")).alias("has_rows"),
         )
@@ -131,10 +129,10 @@ class History:
         ]
 
     def _compared(self) -> DataFrame | None:
-        """Return the rows of comparisons. Tables of earlier releases do not name their subjects."""
-        if self._rows is None or "subject" not in self._rows.columns:
+        """Return the rows of comparisons; None without a table."""
+        if self._rows is None:
             return None
-        return self._rows.where(f.col("subject").isNotNull() & ~f.col("outcome").isin(*NOT_COMPARED))
+        return self._rows.where(~f.col("outcome").isin(*NOT_COMPARED))
 
 
 def _existing(spark: SparkSession, location: str) -> DataFrame | None:

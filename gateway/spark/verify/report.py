@@ -54,12 +54,9 @@ def result_rows(results: Sequence[TableResult], run_at: dt.datetime) -> list[tup
 def append_results(
     spark: SparkSession, results: Sequence[TableResult], location: str, run_at: dt.datetime
 ) -> None:
-    """Append a run to a Delta table, which is created if it does not exist.
-
-    A table of an earlier release gets the columns that it lacks.
-    """
+    """Append a run to a Delta table, which is created if it does not exist."""
     frame = spark.createDataFrame(result_rows(results, run_at), RESULT_SCHEMA)
-    frame.write.format("delta").mode("append").option("mergeSchema", "true").save(location)
+    frame.write.format("delta").mode("append").save(location)
 
 
 def junit(results: Sequence[TableResult]) -> str:

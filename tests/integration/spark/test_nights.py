@@ -185,14 +185,6 @@ def test_without_its_commit_a_version_is_marked_by_its_checkpoint(spark: Any, tm
     assert mark() == hashlib.sha256(b"[]").hexdigest() + "-2-1000"
 
 
-def test_a_proof_of_an_earlier_release_which_kept_no_mark_does_not_count(spark: Any, night: Any) -> None:
-    night()
-    spark.read.format("delta").load(night.results).drop("commit_mark").write.format("delta").mode(
-        "overwrite"
-    ).option("overwriteSchema", "true").save(night.results)
-    assert outcomes(night()) == {"one": "equal", "other": "equal"}
-
-
 def test_what_the_time_does_not_suffice_for_comes_first_the_next_night(night: Any, tmp_path: Path) -> None:
     one_at_a_time = replace(NIGHTLY, parallel=1, incremental=False, budget=dt.timedelta(seconds=60))
     # The time of the start, then of each table.

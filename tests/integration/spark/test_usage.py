@@ -166,27 +166,12 @@ def test_a_log_that_is_renamed_counts_its_days_once(kept: Kept) -> None:
     assert kept.days() == {"2024-10-04": 3, "2024-10-05": 4}
 
 
-def test_tables_that_identify_sources_by_path_are_rejected(kept: Kept) -> None:
-    (kept.logs / "one").write_bytes(record())
-    kept.read("one")
-    kept.spark.sql(f"UPDATE delta.`{kept.location}/daily` SET source = 'file:/logs/one'")
-    with pytest.raises(ValueError, match="earlier version"):
-        kept.read("one")
-
-
 def test_logs_without_requests_change_nothing(kept: Kept) -> None:
     (kept.logs / "one").write_bytes(record())
     (kept.logs / "none").write_bytes(b"torn {\n")
     kept.read("one")
     kept.read("none")
     assert kept.sum() == 1
-
-
-def test_tables_without_source_files_are_rejected(kept: Kept) -> None:
-    (kept.logs / "one").write_bytes(record())
-    kept.spark.sql(f"CREATE TABLE delta.`{kept.location}/daily` (day DATE, requests BIGINT) USING delta")
-    with pytest.raises(ValueError, match="earlier version"):
-        kept.read("one")
 
 
 def test_the_command_writes_a_page(spark: Any, log: str, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from run import ROOT
 
 from gateway.__main__ import main
 from gateway.access import share_edits
@@ -426,8 +424,8 @@ def test_recipients_of_a_file_are_those_of_their_names(
 
 
 def test_a_dry_run_changes_no_file(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed(config, capsys, "share", "add", "b")
     file = tmp_path / "recipients.db"
-    shutil.copy(ROOT / "tests/integration/compatibility/0.1.0/recipients.db", file)
     before = file.read_bytes()
     wanted = write(tmp_path / "1.yaml", {"name": "a"}, recipients=[{"name": "new"}])
     shown = printed(config, capsys, "apply", wanted, "--dry-run")

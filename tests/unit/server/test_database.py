@@ -1,4 +1,4 @@
-"""Servers whose recipients are in a database: replicas, outages, restarts, and files of the earlier key."""
+"""Servers whose recipients are in a database: replicas, outages, restarts, and a move to another place."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import http.client
 import json
 import os
 import secrets
-import shutil
 import signal
 import time
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
-from run import ROOT
 from support.gateway_directory import Gateway
 from support.postgresql_server import running as postgresql_running
 from support.postgresql_server import running_on_small_disk
@@ -26,7 +24,6 @@ from gateway.telemetry.clock import epoch_ms
 
 pytestmark = pytest.mark.processes
 
-RELEASED = ROOT / "tests/integration/compatibility/0.1.0/recipients.db"
 CHANGES = int(os.environ.get("DATABASE_CHANGES", "20"))
 CONNECTIONS = 8
 
@@ -216,11 +213,13 @@ def names(place):
 
 
 @pytest.mark.parametrize("name", ["earlier.db", "recipients.db"])
-def test_the_file_of_the_earlier_key_is_taken_over_once(postgresql, tmp_path, name):
+def test_a_file_is_taken_over_by_postgresql_once(postgresql, tmp_path, name):
     """Also the file of its default name, which needs no key."""
     place = postgresql.place(postgresql.new_database())
     file = tmp_path / name
-    shutil.copy(RELEASED, file)
+    with RecipientDatabase(DatabasePlace(file), now_ms=epoch_ms) as database:
+        database.add("alice")
+        database.add("bob")
     before = file.read_bytes()
     named = {} if name == "recipients.db" else {"recipientsDatabase": name}
     gateway = Gateway(tmp_path, database=at(place), **named)
@@ -245,19 +244,6 @@ def test_the_file_of_the_earlier_key_is_taken_over_once(postgresql, tmp_path, na
     (tmp_path / f"{name}.taken-over").unlink()
     with gateway.running():
         assert b'"alice"' in gateway.admin("GET", "/recipients")[1]
-
-
-def test_a_file_of_the_earlier_release_under_a_running_server_is_brought_up_to_date(tmp_path):
-    gateway = Gateway(tmp_path, recipientsDatabase="recipients.db")
-    with gateway.running(workers=2):
-        token = added(gateway, "carol")
-        gateway.until(everywhere(lambda: gateway.shares(token)[0], 200))
-        shutil.copy(RELEASED, tmp_path / "restored")
-        (tmp_path / "restored").rename(tmp_path / "recipients.db")
-        gateway.until(everywhere(lambda: gateway.shares(token)[0], 401))
-        gateway.until(lambda: readable(gateway))
-        assert "bob: shares sales" in gateway.command("list").stdout
-    assert (tmp_path / "recipients.db.before-0001").exists()
 
 
 def test_a_password_is_in_no_output(postgresql, tmp_path):

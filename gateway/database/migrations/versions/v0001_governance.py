@@ -1,4 +1,4 @@
-"""Creates the tables, and takes over the rows of a recipients' database of release 0.1.
+"""Creates the tables.
 
 Revision ID: 0001
 """
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-from gateway.database.migrations import recipients_file, triggers
+from gateway.database.migrations import triggers
 
 revision = "0001"
 down_revision = None
@@ -30,21 +30,16 @@ def _recipient(*, primary_key: bool = False) -> sa.Column[str]:
 def upgrade() -> None:
     """Create the tables."""
     connection = op.get_bind()
-    earlier = recipients_file.set_aside(connection)
     _create_recipients()
     _create_access()
     _create_shares()
     _create_records()
-    if earlier:
-        recipients_file.take_over(connection, earlier)
     triggers.create(connection)
     # Identifies the database from its first moment.
     stamp = secrets.token_hex(16)
     connection.execute(
         sa.text("INSERT INTO changes (stamp, kind, key) VALUES (:stamp, 'all', '')"), {"stamp": stamp}
     )
-    if connection.dialect.name == "sqlite":
-        recipients_file.refuse_earlier_releases(connection)
 
 
 def _create_recipients() -> None:
