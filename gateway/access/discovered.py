@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
+from gateway.access.conflicts import Conflicts, LeftOut
 from gateway.config import Config, Location, SchemaEntry, ShareEntry, Source, TableEntry
 from gateway.config.errors import Invalid
-from gateway.config.projection_directories import projection_directories
-from gateway.config.roots import NamedDirectories, ReadableRoots
-from gateway.config.shares import stable_id
 
 SourceKey = tuple[str, str, str, str]
+_Entries = tuple[SchemaEntry, TableEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,6 @@ class FoundTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """A directory, or a table of a catalog, that is not shared, and why."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Discovered:
     """The found tables of each place of the configuration."""
 
@@ -57,10 +49,10 @@ class Discovered:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredShares:
-    """All shares of a configuration with their discovered tables, and the tables that were left out."""
+    """All shares of a configuration with their discovered tables, and the tables that are left out."""
 
     shares: tuple[ShareEntry, ...]
-    refused: tuple[Refusal, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
 
 NOTHING_DISCOVERED = Discovered()
@@ -70,56 +62,20 @@ def with_discovered(config: Config, discovered: Discovered) -> DiscoveredShares:
     """Return the shares with their discovered tables. Slow for thousands of tables."""
     if not discovered.tables:
         return DiscoveredShares(config.shares)
-    others = _Others(ReadableRoots(config), projection_directories(config), _own_ids(config))
-    refused: list[Refusal] = []
-    shares = tuple(_with_tables(share, discovered, others, refused) for share in config.shares)
-    return DiscoveredShares(shares, tuple(refused))
-
-
-@dataclass(frozen=True, slots=True)
-class _Others:
-    """What of a configuration no found table may have files of.
-
-    Attributes:
-        readable: directories for which recipients get credentials.
-        projections: directories of projections, which have rows before their proof.
-        ids: the locations of tables with ids of their own.
-
-    """
-
-    readable: ReadableRoots
-    projections: NamedDirectories
-    ids: Mapping[str, Location]
-
-    def problem(self, share: str, schema: str, table: str, location: Location) -> str | None:
-        """Return why a table at a location is not shared by these names; None if it may be."""
-        if self.ids and self.ids.get(stable_id(share, schema, table), location) != location:
-            return "the id of its names belongs to a table of another location"
-        name = self.projections.containing(location)
-        if name is not None:
-            return f"it lies within the projection {name}, which has rows before their proof"
-        name = self.readable.overlapping(location)
-        if name is not None:
-            return f"it has files in common with {name}, for which recipients get credentials"
-        return None
-
-
-def _own_ids(config: Config) -> Mapping[str, Location]:
-    return {
-        table.id: table.location
-        for share in config.shares
-        for schema in share.schemas
-        for table in schema.tables
-        if table.id
-    }
+    conflicts = Conflicts(config)
+    extended = [_with_tables(share, discovered, conflicts) for share in config.shares]
+    left_out = chain.from_iterable(without for _, without in extended)
+    return DiscoveredShares(tuple(share for share, _ in extended), tuple(left_out))
 
 
 def _with_tables(
-    share: ShareEntry, discovered: Discovered, others: _Others, refused: list[Refusal]
-) -> ShareEntry:
+    share: ShareEntry, discovered: Discovered, conflicts: Conflicts
+) -> tuple[ShareEntry, list[LeftOut]]:
+    """Return a share with its discovered tables, and those that are left out."""
     sources = list(share.sources)
     if not sources:
-        return share
+        return share, []
+    left_out = list[LeftOut]()
     schemas = {schema.name.casefold(): schema for schema in share.schemas}
     listed = {table.location for schema in share.schemas for table in schema.tables}
     names = {key: {table.name.casefold() for table in schema.tables} for key, schema in schemas.items()}
@@ -127,38 +83,35 @@ def _with_tables(
     # The template of a schema is more exact than that of its share.
     for source in reversed(sources):
         for found in discovered.of(source):
-            schema = source.schema or found.schema
-            key = schema.casefold()
+            key = (source.schema or found.schema).casefold()
             taken = names.setdefault(key, set())
-            entry = _entry(source, replace(found, schema=schema), taken, listed, others)
-            if isinstance(entry, str):
-                refused.append(Refusal(found.location.url, entry))
+            if found.location in listed:
+                made: _Entries | str = "its directory is a table of the share already"
+            elif found.name.casefold() in taken:
+                made = "a table of its schema has its name"
+            else:
+                made = _entries(share, source, found, conflicts)
+            if isinstance(made, str):
+                left_out.append(LeftOut(found.location.url, made))
                 continue
-            schemas.setdefault(key, SchemaEntry(schema))
+            schemas.setdefault(key, made[0])
             taken.add(found.name.casefold())
             listed.add(found.location)
-            added.setdefault(key, []).append(entry)
+            added.setdefault(key, []).append(made[1])
     configured = [schema.name.casefold() for schema in share.schemas]
     ordered = (*configured, *sorted(added.keys() - {*configured}))
-    return replace(share, schemas=tuple(_extended(schemas[key], added.get(key, ())) for key in ordered))
+    whole = replace(share, schemas=tuple(_extended(schemas[key], added.get(key, ())) for key in ordered))
+    return whole, left_out
 
 
-def _entry(
-    source: Source, found: FoundTable, taken: set[str], listed: set[Location], others: _Others
-) -> TableEntry | str:
-    """Return the entry of a found table, or why it is not shared."""
-    if found.location in listed:
-        return "its directory is a table of the share already"
-    if found.name.casefold() in taken:
-        return "a table of its schema has its name"
-    problem = others.problem(source.share, found.schema, found.name, found.location)
-    if problem is not None:
-        return problem
+def _entries(share: ShareEntry, source: Source, found: FoundTable, conflicts: Conflicts) -> _Entries | str:
+    """Return the entries of a found table and its schema, or why it is not shared."""
     try:
-        SchemaEntry(found.schema)
-        return TableEntry(found.name, found.location, history_shared=source.discovery.history_shared)
+        schema = SchemaEntry(source.schema or found.schema)
+        table = TableEntry(found.name, found.location, history_shared=source.discovery.history_shared)
     except Invalid as invalid:
         return f"its name {invalid}"
+    return conflicts.problem(share, schema, table) or (schema, table)
 
 
 def _extended(schema: SchemaEntry, tables: Iterable[TableEntry]) -> SchemaEntry:

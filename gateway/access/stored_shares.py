@@ -7,19 +7,18 @@ configuration wins over a stored one of its name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from gateway.config import Config, ConfigError, Location, SchemaEntry, ShareEntry, Source
+from gateway.access.conflicts import Conflicts, LeftOut
+from gateway.config import Config, ConfigError, SchemaEntry, ShareEntry, Source
 from gateway.config.directory_access import directory_access_problems
 from gateway.config.entries import EntryReader
 from gateway.config.errors import Invalid
-from gateway.config.projection_directories import projection_directories
-from gateway.config.roots import DIRECTORY, Holder, ReadableRoots, Roots
+from gateway.config.roots import DIRECTORY, Holder, Roots
 from gateway.config.session_policies import session_policy_problems
-from gateway.config.shares import have_own_ids
 from gateway.config.volumes import volume_problems
 
 IN_CONFIGURATION = "the configuration has a share of this name, which is the one that is shared"
@@ -86,14 +85,6 @@ StoredShares = Mapping[str, StoredShare]
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A stored share, schema, table or volume that is not shared, and why."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class _MadeShare:
     """A stored share with its entry, None for an invalid share, and what is left out for itself."""
 
@@ -119,11 +110,6 @@ class WithStored:
     base: Config | None = field(default=None, repr=False)
     made: Mapping[str, _MadeShare] = field(default_factory=dict, repr=False)
 
-    def stored_sources(self, config: Config) -> tuple[Source, ...]:
-        """Return the places where tables of stored shares are discovered. `config`: without these shares."""
-        own = self.config.shares[len(config.shares) :]
-        return tuple(chain.from_iterable(share.sources for share in own))
-
 
 def with_stored(config: Config, stored: StoredShares, previous: WithStored | None = None) -> WithStored:
     """Return the configuration with the stored shares that are valid in it. Slow for thousands of tables.
@@ -141,9 +127,8 @@ def with_stored(config: Config, stored: StoredShares, previous: WithStored | Non
         else _made(reader, key, share)
         for key, share in sorted(stored.items())
     }
-    left_out: list[LeftOut] = []
     configured = {share.name.casefold() for share in config.shares}
-    entries = []
+    entries, left_out = [], list[LeftOut]()
     for key, share in made.items():
         if key in configured:
             left_out.append(LeftOut(share.stored.name, IN_CONFIGURATION))
@@ -151,18 +136,24 @@ def with_stored(config: Config, stored: StoredShares, previous: WithStored | Non
         left_out += share.left_out
         if share.entry is not None:
             entries.append(share.entry)
-    entries = list(_without_conflicts(config, entries, left_out))
-    whole = _without_problems(config, tuple(entries), left_out)
-    return WithStored(whole, tuple(left_out), config, made)
+    fitting, conflicting = _without_conflicts(config, entries)
+    whole, unreadable = _without_problems(config, fitting)
+    return WithStored(whole, (*left_out, *conflicting, *unreadable), config, made)
 
 
 def _made(reader: EntryReader, key: str, share: StoredShare) -> _MadeShare:
     if key != share.key:
         # Another share may have the name, and commands and grants mean that one by it.
         return _MadeShare(share, None, (LeftOut(key, OTHER_KEY),))
-    left_out: list[LeftOut] = []
-    entry = _share(reader, share, left_out)
-    return _MadeShare(share, entry, tuple(left_out))
+    schemas, left_out = [], list[LeftOut]()
+    for schema in share.schemas:
+        made, without = _schema(reader, share.name, schema)
+        schemas += [] if made is None else [made]
+        left_out += without
+    try:
+        return _MadeShare(share, reader.share(share.name, share.options, schemas), tuple(left_out))
+    except (ConfigError, Invalid) as error:
+        return _MadeShare(share, None, (*left_out, LeftOut(share.name, str(error))))
 
 
 def stored_sources(config: Config, stored: StoredShares) -> tuple[Source, ...]:
@@ -175,74 +166,46 @@ def stored_sources(config: Config, stored: StoredShares) -> tuple[Source, ...]:
     }
     if not searched:
         return ()
-    return with_stored(config, searched).stored_sources(config)
-
-
-def _share(reader: EntryReader, share: StoredShare, left_out: list[LeftOut]) -> ShareEntry | None:
-    schemas = (_schema(reader, share, schema, left_out) for schema in share.schemas)
-    try:
-        return reader.share(share.name, share.options, [one for one in schemas if one is not None])
-    except (ConfigError, Invalid) as error:
-        left_out.append(LeftOut(share.name, str(error)))
-        return None
+    own = with_stored(config, searched).config.shares[len(config.shares) :]
+    return tuple(chain.from_iterable(share.sources for share in own))
 
 
 def _schema(
-    reader: EntryReader, share: StoredShare, schema: StoredSchema, left_out: list[LeftOut]
-) -> SchemaEntry | None:
-    tables = []
+    reader: EntryReader, share: str, schema: StoredSchema
+) -> tuple[SchemaEntry | None, list[LeftOut]]:
+    """Return the entry of a schema, None for an invalid one, and what of it is left out."""
+    name, tables, left_out = f"{share}.{schema.name}", [], list[LeftOut]()
     for table in schema.tables:
         try:
             tables.append(reader.table(table.name, table.location, table.options))
         except ConfigError as error:
-            left_out.append(LeftOut(f"{share.name}.{schema.name}.{table.name}", str(error)))
+            left_out.append(LeftOut(f"{name}.{table.name}", str(error)))
     try:
-        return reader.schema(schema.name, schema.options, tables)
+        return reader.schema(schema.name, schema.options, tables), left_out
     except (ConfigError, Invalid) as error:
-        left_out.append(LeftOut(f"{share.name}.{schema.name}", str(error)))
-        return None
+        return None, [*left_out, LeftOut(name, str(error))]
 
 
 def _without_conflicts(
-    config: Config, shares: Sequence[ShareEntry], left_out: list[LeftOut]
-) -> Iterator[ShareEntry]:
-    """Iterate over shares without tables that take an id or files of the configuration's."""
-    readable, projections = ReadableRoots(config), projection_directories(config)
-    has_ids = have_own_ids(chain(config.shares, shares))
-    locations: dict[str, Location] = {
-        share.table_id(schema, table): table.location
-        for share in (config.shares if has_ids else ())
+    config: Config, shares: Sequence[ShareEntry]
+) -> tuple[tuple[ShareEntry, ...], list[LeftOut]]:
+    """Return shares without tables that take an id or files of others, and these tables."""
+    conflicts = Conflicts(config, shares)
+    if not conflicts:
+        return tuple(shares), []
+    left_out = {
+        (False, f"{share.name}.{schema.name}.{table.name}"): problem
+        for share in shares
         for schema in share.schemas
         for table in schema.tables
+        if (problem := conflicts.problem(share, schema, table)) is not None
     }
-    for share in shares:
-        if not (readable or projections or has_ids):
-            yield share
-            continue
-        refused: set[Holder] = set()
-        for schema in share.schemas:
-            for table in schema.tables:
-                name = f"{share.name}.{schema.name}.{table.name}"
-                identity = share.table_id(schema, table) if has_ids else ""
-                reader = readable.overlapping(table.location)
-                roots = (table.location, *table.auxiliary_locations)
-                inside = [one for root in roots if (one := projections.containing(root))]
-                reason = ""
-                if inside:
-                    reason = f"it lies within the projection {inside[0]}, which has rows before their proof"
-                elif has_ids and locations.setdefault(identity, table.location) != table.location:
-                    reason = f"the id '{identity}' belongs to a table of another location"
-                elif reader is not None:
-                    reason = f"it has files in common with {reader}, for which recipients get credentials"
-                if reason:
-                    refused.add((False, name))
-                    left_out.append(LeftOut(name, reason))
-        yield _without(share, refused)
+    return tuple(_without(share, left_out) for share in shares), _left_out(left_out)
 
 
-def _without_problems(config: Config, shares: tuple[ShareEntry, ...], left_out: list[LeftOut]) -> Config:
-    """Return the configuration with shares, without those directories that no credential may read."""
-    whole = replace(config, shares=(*config.shares, *shares))
+def _without_problems(config: Config, shares: tuple[ShareEntry, ...]) -> tuple[Config, list[LeftOut]]:
+    """Return the configuration with shares, without directories that no credential may read, and these."""
+    whole, left_out = replace(config, shares=(*config.shares, *shares)), list[LeftOut]()
     while any(_has_directories(share) for share in shares):
         roots = Roots(whole)
         problems: dict[Holder, str] = {}
@@ -254,9 +217,10 @@ def _without_problems(config: Config, shares: tuple[ShareEntry, ...], left_out: 
         for holder, reason in found:
             problems.setdefault(holder, reason)
         if not problems:
-            return whole
-        own = {holder: reason for holder, reason in problems.items() if holder in set(_holders(shares))}
-        left_out += (LeftOut(name, reason) for (_, name), reason in own.items())
+            break
+        holders = set(_holders(shares))
+        own = {holder: reason for holder, reason in problems.items() if holder in holders}
+        left_out += _left_out(own)
         if own:
             shares = tuple(_without(share, own) for share in shares)
         else:
@@ -266,7 +230,11 @@ def _without_problems(config: Config, shares: tuple[ShareEntry, ...], left_out: 
             )
             shares = tuple(share for share in shares if not _has_directories(share))
         whole = replace(config, shares=(*config.shares, *shares))
-    return whole
+    return whole, left_out
+
+
+def _left_out(problems: Mapping[Holder, str]) -> list[LeftOut]:
+    return [LeftOut(name, reason) for (_, name), reason in problems.items()]
 
 
 def _has_directories(share: ShareEntry) -> bool:
@@ -283,9 +251,8 @@ def _holders(shares: Iterable[ShareEntry]) -> Iterator[Holder]:
             yield from ((True, f"{share.name}.{schema.name}.{volume.name}") for volume in schema.volumes)
 
 
-def _without(share: ShareEntry, refused: Iterable[Holder]) -> ShareEntry:
+def _without(share: ShareEntry, refused: Collection[Holder]) -> ShareEntry:
     """Return a share without some tables and volumes."""
-    refused = set(refused)
     if not refused:
         return share
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gateway.access.catalog import Catalog
-from gateway.access.discovered import Refusal, with_discovered
-from gateway.access.stored_shares import LeftOut, StoredShares, with_stored
+from gateway.access.conflicts import LeftOut
+from gateway.access.discovered import with_discovered
+from gateway.access.stored_shares import StoredShares, with_stored
 from gateway.config import Config, Source
 from gateway.discovery.known_tables import KnownTables, discovered
 from gateway.discovery.searches import search_once
@@ -34,7 +35,7 @@ class DiscoveredState:
 
     state: GatewayState
     searches: dict[Source, KnownTables]
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 
     @property
@@ -69,7 +70,7 @@ def discovered_state(config: Config) -> DiscoveredState:
     searches = search_once(config, state.tables.storages)
     shares = with_discovered(config, discovered(searches.items()))
     found = GatewayState.of(config, previous=state, catalog=Catalog.of(shares.shares))
-    return DiscoveredState(found, searches, shares.refused, whole.left_out)
+    return DiscoveredState(found, searches, shares.left_out, whole.left_out)
 
 
 def stored_shares(config: Config) -> StoredShares:
@@ -86,7 +87,7 @@ def stored_shares(config: Config) -> StoredShares:
         return {}
 
 
-def _refusals(name: str, refused: tuple[Refusal, ...]) -> Iterator[str]:
+def _refusals(name: str, refused: tuple[LeftOut, ...]) -> Iterator[str]:
     for one in refused[:SHOWN_REFUSALS]:
         # A name may have characters that a terminal obeys.
         yield f"{name}: {one.name!a} is not shared: {one.reason}"

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gateway import _native
-from gateway.access.discovered import FoundTable, Refusal
+from gateway.access.conflicts import LeftOut
+from gateway.access.discovered import FoundTable
 from gateway.config.checks import MAX_NAME_LENGTH
 from gateway.config.location_template import SCHEMA
 from gateway.discovery.known_tables import KnownTables, SearchResult, within_limit
@@ -80,7 +81,7 @@ class _Search:
         self._limit: Limit | None = None
         self._is_failing = False
         self._tables: list[FoundTable] = []
-        self._refused: list[Refusal] = []
+        self._refused: list[LeftOut] = []
         self._unknown: set[Location] = set()
         root = source.discovery.template.root
         # Of a local directory, links may lead anywhere.
@@ -127,7 +128,7 @@ class _Search:
         named = unicodedata.normalize("NFC", named)
         reason = name_problem(named)
         if reason is not None:
-            self._refused.append(Refusal(location.url, reason))
+            self._refused.append(LeftOut(location.url, reason))
             return None
         if self._is_link_out(location):
             return None
@@ -142,7 +143,7 @@ class _Search:
         real = os.path.realpath(location.key)
         if real.startswith(self._real_root.rstrip("/") + "/"):
             return False
-        self._refused.append(Refusal(location.url, "it is a link out of the searched location"))
+        self._refused.append(LeftOut(location.url, "it is a link out of the searched location"))
         return True
 
     def _take_tables(self, directories: list[_Directory], *, goes_deeper: bool) -> list[_Directory]:
@@ -196,7 +197,7 @@ class _Search:
     def _add(self, directory: _Directory) -> None:
         name = "_".join(directory.names)
         if len(name) > MAX_NAME_LENGTH:
-            self._refused.append(Refusal(directory.location.url, TOO_LONG))
+            self._refused.append(LeftOut(directory.location.url, TOO_LONG))
             return
         self._tables.append(FoundTable(directory.schema, name, directory.location))
 

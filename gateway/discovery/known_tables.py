@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from gateway.access.discovered import Discovered, FoundTable, Refusal
+from gateway.access.conflicts import LeftOut
+from gateway.access.discovered import Discovered, FoundTable
 
 if TYPE_CHECKING:
     from gateway.config import Location, Source
@@ -37,7 +38,7 @@ class SearchResult:
     """
 
     tables: tuple[FoundTable, ...] = ()
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[LeftOut, ...] = ()
     unknown: frozenset[Location] = frozenset()
     unknown_tables: frozenset[FoundTable] = frozenset()
     calls: int = 0
@@ -80,7 +81,7 @@ class KnownTables:
         """Return the result of a search that says nothing about any table."""
         return SearchResult(unknown_tables=frozenset(self.seen), problem=problem)
 
-    def distinct(self) -> tuple[tuple[FoundTable, ...], tuple[Refusal, ...]]:
+    def distinct(self) -> tuple[tuple[FoundTable, ...], tuple[LeftOut, ...]]:
         """Return the tables whose names are theirs alone, by name, and those that are refused."""
         return _distinct(self.seen)
 
@@ -98,7 +99,7 @@ def within_limit(
     return tuple(ordered[:limit])
 
 
-def _distinct(tables: Collection[FoundTable]) -> tuple[tuple[FoundTable, ...], tuple[Refusal, ...]]:
+def _distinct(tables: Collection[FoundTable]) -> tuple[tuple[FoundTable, ...], tuple[LeftOut, ...]]:
     """Return the tables whose names and locations are theirs alone, and those that are refused.
 
     None of two tables gets a common name: another one could take its place by a new directory or entry.
@@ -119,7 +120,7 @@ def _distinct(tables: Collection[FoundTable]) -> tuple[tuple[FoundTable, ...], t
         elif locations[table.location] > 1:
             reason = "another table has its location"
         if reason:
-            refused.append(Refusal(table.location.url, reason))
+            refused.append(LeftOut(table.location.url, reason))
         else:
             kept.append(table)
     return (

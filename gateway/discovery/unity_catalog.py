@@ -12,7 +12,8 @@ import os
 import unicodedata
 from typing import TYPE_CHECKING
 
-from gateway.access.discovered import FoundTable, Refusal
+from gateway.access.conflicts import LeftOut
+from gateway.access.discovered import FoundTable
 from gateway.config.checks import MAX_NAME_LENGTH
 from gateway.config.locations import Location
 from gateway.discovery.catalog_client import CallsSpent, CatalogError, CatalogTable, catalog_client
@@ -76,7 +77,7 @@ class _CatalogSearch:
         self._tables: dict[FoundTable, None] = {}
         self._more = 0
         """Number of tables beyond the limit that are not known."""
-        self._refused: list[Refusal] = []
+        self._refused: list[LeftOut] = []
         self._protected: set[Location] = set()
         """Locations of tables that the catalog protects by other means than files."""
         self._named: set[tuple[str, str, str]] = set()
@@ -157,7 +158,7 @@ class _CatalogSearch:
         if len(self._refused) < MAX_REFUSALS:
             shown = f"{self._catalog.catalog}.{name}"
             is_long = len(shown) > MAX_SHOWN_LENGTH
-            self._refused.append(Refusal(f"{shown[:MAX_SHOWN_LENGTH]}..." if is_long else shown, reason))
+            self._refused.append(LeftOut(f"{shown[:MAX_SHOWN_LENGTH]}..." if is_long else shown, reason))
 
     def _most(self, found: FoundTable) -> int:
         """Return the number of tables up to which one is kept: those at known locations go before others."""

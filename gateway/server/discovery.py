@@ -27,10 +27,10 @@ from gateway.discovery.searches import search_of
 from gateway.server.reload import Reloader
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from pathlib import Path
 
-    from gateway.access.discovered import Refusal
+    from gateway.access.conflicts import LeftOut
     from gateway.config import Config, Source
     from gateway.discovery.known_tables import SearchResult
     from gateway.storage.registry import Storages
@@ -62,18 +62,17 @@ class Discoverer:
     def __init__(
         self,
         config: Callable[[], Config],
+        sources: Callable[[], Iterable[Source]],
         storages: Callable[[], Storages],
         take: Callable[[Discovered], Awaitable[None]],
         metrics: DiscoveryMetrics,
-        *,
-        stored: Callable[[], tuple[Source, ...]] = lambda: (),
     ) -> None:
-        """`take` is called on the event loop with what is found, whenever that changes.
+        """`sources` returns the places of the configuration and of shares in the database.
 
-        `stored` returns the places of shares in the database.
+        `take` is called on the event loop with what is found, whenever that changes.
         """
         self._config = config
-        self._stored = stored
+        self._sources = sources
         self._storages = storages
         self._take = take
         self._metrics = metrics
@@ -115,7 +114,7 @@ class Discoverer:
     async def _look(self) -> None:
         """Start the searches that are due, and forget places that the configuration does not have."""
         config = self._config()
-        sources = {source.key: source for source in (*config.sources, *self._stored())}
+        sources = {source.key: source for source in self._sources()}
         gone = [key for key in self._places if key not in sources]
         for key in gone:
             self._metrics.forget(self._places.pop(key).source.shown)
@@ -210,7 +209,7 @@ class _Place:
         self.due_seconds = 0.0
         self.known = KnownTables()
         self.tables: tuple[FoundTable, ...] = ()
-        self.refused: frozenset[Refusal] = frozenset()
+        self.refused: frozenset[LeftOut] = frozenset()
         self.abandoned: asyncio.Future[SearchResult] | None = None
         """A search that was given up because it hangs."""
 
@@ -226,8 +225,8 @@ class _Found:
 
     known: KnownTables
     tables: tuple[FoundTable, ...]
-    refused: frozenset[Refusal]
-    new_refusals: tuple[Refusal, ...]
+    refused: frozenset[LeftOut]
+    new_refusals: tuple[LeftOut, ...]
     is_changed: bool
 
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from gateway.access.authentication import changed_recipients
 from gateway.access.catalog import Catalog
+from gateway.access.conflicts import LeftOut
 from gateway.access.credential_store import CredentialStore
 from gateway.access.discovered import NOTHING_DISCOVERED, Discovered, with_discovered
-from gateway.access.stored_shares import LeftOut, StoredShares, WithStored, with_stored
+from gateway.access.stored_shares import StoredShares, WithStored, with_stored
 from gateway.app import create_app
 from gateway.config import Config
 from gateway.config.file_stamps import stamp
@@ -47,7 +48,7 @@ from gateway.web.recorder import audit_counter, events_counter, log_counter
 from gateway.web.request_limits import RequestLimits
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from gateway.access.authentication import CredentialTable
@@ -95,7 +96,6 @@ class ServerProcess:
         )
         self.audit = open_audit(config)
         self._left_out: tuple[LeftOut, ...] = ()
-        self._stored_sources: tuple[Source, ...] = ()
         self._streams_at_return = self._resident_after_return_bytes = 0
         self._returning: asyncio.Future[None] | None = None
         caches = config.gateway.cache
@@ -140,9 +140,10 @@ class ServerProcess:
         self.reloader = Reloader(self.files, self._load, self._apply, outcome=self._record_reload)
 
     @property
-    def stored_sources(self) -> tuple[Source, ...]:
-        """The places where tables of the database's shares are discovered."""
-        return self._stored_sources
+    def sources(self) -> Iterator[Source]:
+        """The places where tables are discovered, of the configuration and of the database's shares."""
+        whole = self.config if self._served is None else self._served.whole.config
+        return whole.sources
 
     @property
     def config(self) -> Config:
@@ -266,7 +267,6 @@ class ServerProcess:
     def _serve(self, served: _Served) -> None:
         self._served = served
         self._report_left_out(served.whole.left_out)
-        self._stored_sources = served.stored_sources
         self._replace_state(self.pipeline.state.with_catalog(served.catalog, served.tables))
 
     def _report_left_out(self, left_out: tuple[LeftOut, ...]) -> None:
@@ -294,7 +294,6 @@ class ServerProcess:
         # From here on nothing can fail or suspend: the new state takes effect as a whole.
         self._replace_state(replace(state, credentials=credentials))
         self._apply_share(self.credential_store.replica_share)
-        self._stored_sources = served.stored_sources
         self.on_reload(loaded)
         self._served = served
         self._report_left_out(served.whole.left_out)
@@ -316,14 +315,12 @@ class _Served:
         whole: the shares of the file and the database, and what is stored and left out.
         catalog: the catalog.
         tables: what its tables are found by.
-        stored_sources: the places where tables of stored shares are discovered.
 
     """
 
     whole: WithStored
     catalog: Catalog
     tables: ServedTables
-    stored_sources: tuple[Source, ...]
 
 
 def _served(
@@ -336,7 +333,7 @@ def _served(
     whole = with_stored(config, stored, None if previous is None else previous.whole)
     shares = with_discovered(whole.config, discovered).shares
     catalog = Catalog.of(shares, None if previous is None else previous.catalog)
-    return _Served(whole, catalog, ServedTables.of(config, catalog), whole.stored_sources(config))
+    return _Served(whole, catalog, ServedTables.of(config, catalog))
 
 
 def _tracing(config: Config) -> Middleware | None:

@@ -154,10 +154,10 @@ async def _serve_alone(start: Start) -> None:
     )
     discoverer = Discoverer(
         lambda: process.config,
+        lambda: process.sources,
         lambda: process.pipeline.state.tables.storages,
         process.take_discovered,
         DiscoveryMetrics(process.metrics.registry),
-        stored=lambda: process.stored_sources,
     )
     async with process.lifespan(), discoverer.following(), _hang_up(process.reloader.ask), administration:
         runner = await _listen(process, listener)
@@ -220,10 +220,10 @@ async def _supervise(start: Start) -> None:
         stored = StoredSources(lambda: latest[0])
         discoverer = Discoverer(
             lambda: latest[0],
+            lambda: (*latest[0].sources, *stored.sources),
             lambda: storages[0],
             discovered.write,
             metrics.discovery,
-            stored=lambda: stored.sources,
         )
         secrets = replace(
             WorkerSecrets.made(config), discovered_file=str(discovered.path), metrics_directory=directory

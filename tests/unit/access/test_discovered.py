@@ -35,7 +35,7 @@ def shared(config: Config, *tables: FoundTable) -> tuple[list[str], list[str]]:
     (source, *_) = config.sources
     merged = with_discovered(config, Discovered({source.key: tables}))
     catalog = Catalog.of(merged.shares)
-    return [table.full_name for table in catalog.tables()], [one.reason for one in merged.refused]
+    return [table.full_name for table in catalog.tables()], [one.reason for one in merged.left_out]
 
 
 def test_found_tables_follow_the_listed_ones_by_name() -> None:
@@ -89,7 +89,7 @@ def test_a_found_table_takes_no_id_that_a_listed_one_has() -> None:
     tables = [{"name": "old", "location": "s3://lake/old", "id": stable_id("s", "d", "t")}]
     names, refused = shared(configured({"schemas": [{"name": "D", "tables": tables}]}), *found("d/T", "d/u"))
     assert names == ["s.D.old", "s.D.u"]
-    assert refused == ["the id of its names belongs to a table of another location"]
+    assert refused == [f"the id '{stable_id('s', 'd', 't')}' belongs to a table of another location"]
 
 
 def test_without_a_search_the_shares_are_those_of_the_file() -> None:

@@ -167,8 +167,8 @@ def test_no_catalog_names_a_table_within_a_projection() -> None:
     merged = with_discovered(config, Discovered({source.key: tuple(found)}))
     names = [table.full_name for table in Catalog.of(merged.shares).tables()]
     assert names == ["s.d.t", "o.d.other", "o.d.outer"]
-    assert [one.name for one in merged.refused] == [f"file://{places[name]}" for name in ("own", "data")]
-    assert all("the projection s.d.t" in one.reason for one in merged.refused)
+    assert [one.name for one in merged.left_out] == [f"file://{places[name]}" for name in ("own", "data")]
+    assert all("the projection s.d.t" in one.reason for one in merged.left_out)
 
 
 def test_no_directory_with_a_projection_is_readable() -> None:

@@ -88,6 +88,7 @@ async def searching(file: Path, root: Path, **keys: Any) -> AsyncIterator[Search
         metrics = DiscoveryMetrics(process.metrics.registry)
         discoverer = Discoverer(
             lambda: process.config,
+            lambda: process.sources,
             lambda: process.pipeline.state.tables.storages,
             process.take_discovered,
             metrics,
@@ -213,6 +214,7 @@ async def test_what_is_found_is_published_again_after_an_error(
 
         discoverer = Discoverer(
             lambda: process.config,
+            lambda: process.sources,
             lambda: process.pipeline.state.tables.storages,
             take,
             DiscoveryMetrics(process.metrics.registry),
@@ -238,6 +240,7 @@ async def test_a_search_that_hangs_delays_neither_the_start_nor_other_searches(
         process = live.process
         discoverer = Discoverer(
             lambda: process.config,
+            lambda: process.sources,
             lambda: process.pipeline.state.tables.storages,
             process.take_discovered,
             DiscoveryMetrics(process.metrics.registry),
@@ -276,7 +279,9 @@ async def test_searches_that_hang_end_and_stop_no_other(
         process = live.process
         metrics = DiscoveryMetrics(process.metrics.registry)
         storages = lambda: process.pipeline.state.tables.storages  # noqa: E731 - as the server gives it
-        discoverer = Discoverer(lambda: process.config, storages, process.take_discovered, metrics)
+        discoverer = Discoverer(
+            lambda: process.config, lambda: process.sources, storages, process.take_discovered, metrics
+        )
         async with discoverer.following():
             searched = Searched(live, discoverer, metrics)
             assert len(await live.items("/shares/h0/all-tables")) == 3
@@ -329,6 +334,7 @@ async def test_few_searches_run_at_once_also_where_all_are_slow(
         process = live.process
         discoverer = Discoverer(
             lambda: process.config,
+            lambda: process.sources,
             lambda: process.pipeline.state.tables.storages,
             process.take_discovered,
             DiscoveryMetrics(process.metrics.registry),
@@ -405,10 +411,10 @@ async def test_tables_of_stored_shares_come_and_go_with_their_shares(tmp_path: P
         metrics = DiscoveryMetrics(process.metrics.registry)
         discoverer = Discoverer(
             lambda: process.config,
+            lambda: process.sources,
             lambda: process.pipeline.state.tables.storages,
             process.take_discovered,
             metrics,
-            stored=lambda: process.stored_sources,
         )
 
         async def shown() -> list[str]:
