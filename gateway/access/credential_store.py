@@ -11,9 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,25 +23,21 @@ from gateway.access.authentication import (
     configured_policies,
 )
 from gateway.access.expiries import Expiries
-from gateway.database.errors import DatabaseMissing
+from gateway.access.follow import Failures, following
+from gateway.access.reading_thread import POLL_SECONDS, ReadingThread
 from gateway.limits.replica_share import ALONE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from gateway.access.stored_recipients import RecipientReader, StoredRecipients
+    from gateway.access.stored_recipients import DatabaseReader, StoredRecipients
     from gateway.access.stored_shares import StoredShares
     from gateway.config import Config
-    from gateway.config.database import DatabasePlace
     from gateway.limits.replica_share import ReplicaShare
     from gateway.telemetry.metrics import Metrics
 
 log = logging.getLogger("gateway.recipients")
 
-POLL_SECONDS = 0.4
-"""Between two looks at the database. PostgreSQL notifies of changes before."""
-FILE_POLL_SECONDS = 0.2
-"""The same for a file, which notifies of nothing. A look takes 0.1 ms of CPU."""
 PAUSE_SECONDS = 0.1
 """Minimum time between two looks."""
 MOST_CHANGED = 1000
@@ -51,15 +45,12 @@ MOST_CHANGED = 1000
 PATIENCE_SECONDS = 10.0
 """A database that does not answer within this time counts as unreadable."""
 THREAD = "recipients"
+UNREADABLE = "the recipients' database cannot be read, the last state stays in force: %s"
 
 
 def configured_names(config: Config) -> frozenset[str]:
     """Return the names that the database may not use."""
     return frozenset(recipient.name.lower() for recipient in config.gateway.recipients)
-
-
-_NO_SHARES: StoredShares = {}
-"""One value: another one would be a change of the shares."""
 
 
 async def _unused(_shares: StoredShares) -> None:
@@ -89,7 +80,7 @@ class CredentialStore:
         take_shares: Callable[[StoredShares], Awaitable[None]] = _unused,
         replica_id: str = "",
         share_changed: Callable[[ReplicaShare], None] = lambda _share: None,
-        reader: RecipientReader | None = None,
+        reader: DatabaseReader | None = None,
     ) -> None:
         """`changed` is called on the event loop with each new table.
 
@@ -101,26 +92,24 @@ class CredentialStore:
         Unless `must_exist`, the database may be created later, with the first recipient. Raises
         DatabaseError, OSError or ValueError for a database that cannot be read.
         """
-        self._config = config
+        self._config: Callable[[], Config] = lambda: config
         self._changed = changed
         self._take_shares = take_shares
         self._metrics = metrics
-        self._reader = None if reader is None else reader.handed_over(self._place, replica_id)
-        self._replica_id = replica_id
         self._share_changed = share_changed
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
-        self._stored: StoredRecipients | None = None
+        self._thread = ReadingThread(
+            self._in_effect, THREAD, must_exist=must_exist, replica_id=replica_id, reader=reader
+        )
         self._read_at_seconds = time.monotonic()
         self._has_ended = False
         self._is_due = False
         """Whether the table in force is older than the last reading. The caller makes the first table."""
-        self._has_existed = must_exist
-        self._readable = True
+        self._failures = Failures(
+            log, logging.ERROR, UNREADABLE, "the recipients' database can be read again"
+        )
         self._expiries = Expiries(metrics.token_expiry, now_ms)
-        self._reports: deque[Callable[[], None]] = deque()
-        """What the thread of the database does next: the server starts, and changes take effect, before."""
         self._made: _Made | None = None
-        self._stored = self._thread.submit(self._read).result()
+        self._stored = self._thread.first()
         self.replica_share = ALONE
         """The part of the recipients' limits for this server."""
         self._take_share(lambda _share: None)
@@ -130,12 +119,12 @@ class CredentialStore:
     @property
     def shares(self) -> StoredShares:
         """Return the shares of the database, as of the last reading."""
-        return _NO_SHARES if self._reader is None else self._reader.shares
+        return self._thread.shares
 
     @property
     def had_database(self) -> bool:
         """Return whether the database has ever existed."""
-        return self._has_existed
+        return self._thread.has_existed
 
     def table(self, config: Config) -> CredentialTable:
         """Return the table of a configuration and the known database. Slow for many recipients."""
@@ -153,139 +142,79 @@ class CredentialStore:
     def _in_force(self) -> StoredRecipients | None:
         return None if self._has_ended else self._stored
 
+    def _in_effect(self) -> Config:
+        return self._config()
+
     @asynccontextmanager
     async def watching(self, config: Callable[[], Config]) -> AsyncIterator[None]:
         """Follow the database within the context."""
-        task = asyncio.ensure_future(self._recorder(config))
+        self._config = config
         try:
-            yield
+            async with following(
+                self._next,
+                self._take,
+                self._report,
+                retry_seconds=POLL_SECONDS,
+                patience_seconds=PATIENCE_SECONDS,
+            ):
+                yield
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-            self._thread.submit(self._close)
-            self._thread.shutdown(wait=False)
+            self._thread.close()
 
-    async def _recorder(self, config: Callable[[], Config]) -> None:
-        while True:
-            await asyncio.sleep(PAUSE_SECONDS)
-            try:
-                self._config = config()
-                stored = await self._read_patiently(config)
-                self._read_at_seconds = time.monotonic()
-                if stored is not self._stored or self._has_ended:
-                    self._stored, self._has_ended, self._is_due = stored, False, True
-                if self._is_due:
-                    await self._change(config)
-                # A revocation does not wait for the shares, which may be many.
-                await self._take_shares(self.shares)
-                self._take_share(self._share_changed)
-                self._count_left_out()
-                self._report(None)
-            except Exception as error:  # noqa: BLE001 - without this loop no revocation would take effect
-                self._report(error)
-                # Where this fails, too, it is due again at the next look.
-                with suppress(Exception):
-                    await self._end_state(config)
-                await asyncio.sleep(POLL_SECONDS)
+    async def _next(self) -> StoredRecipients | None:
+        await asyncio.sleep(PAUSE_SECONDS)
+        return await self._thread.next()
+
+    async def _take(self, stored: StoredRecipients | None) -> None:
+        self._read_at_seconds = time.monotonic()
+        if stored is not self._stored or self._has_ended:
+            self._stored, self._has_ended, self._is_due = stored, False, True
+        if self._is_due:
+            await self._change()
+        # A revocation does not wait for the shares, which may be many.
+        await self._take_shares(self.shares)
+        self._take_share(self._share_changed)
+        self._count_left_out()
 
     def _count_left_out(self) -> None:
         self._metrics.recipients_left_out.set(0 if self._stored is None else len(self._stored.unreadable))
 
     def _take_share(self, changed: Callable[[ReplicaShare], None]) -> None:
-        share = ALONE if self._reader is None else self._reader.replica_share
+        share = self._thread.replica_share
         if share != self.replica_share:
             self.replica_share = share
             log.info("the limits of recipients are divided by %d replicas", share.count)
             changed(share)
 
-    async def _read_patiently(self, config: Callable[[], Config]) -> StoredRecipients | None:
-        """Wait for a change and read the database on its thread, however long that takes."""
-        reading = asyncio.get_running_loop().run_in_executor(self._thread, self._wait_and_read)
-        while True:
-            try:
-                async with asyncio.timeout(PATIENCE_SECONDS):
-                    return await asyncio.shield(reading)
-            except TimeoutError:
-                if reading.done():
-                    return await reading
-                self._report(TimeoutError(f"no answer within {PATIENCE_SECONDS:g} s"))
-                await self._end_state(config)
+    async def _report(self, error: Exception | None) -> None:
+        """Log when the database becomes unreadable or readable again, and set the metric."""
+        self._failures.report(error)
+        self._metrics.recipients_readable.set(1 if error is None else 0)
+        if error is not None:
+            # Where this fails, too, it is due again at the next look.
+            await self._end_state()
 
-    async def _end_state(self, config: Callable[[], Config]) -> None:
+    async def _end_state(self) -> None:
         """Take the last state out of force when the database could not be read for too long."""
-        kept_seconds = config().max_outage_seconds
+        kept_seconds = self._config().max_outage_seconds
         is_done = self._has_ended and not self._is_due
         if is_done or time.monotonic() - self._read_at_seconds < kept_seconds:
             return
         self._has_ended = self._is_due = True
-        await self._change(config)
+        await self._change()
         log.error("the recipients' database cannot be read for %g s: its recipients get 503", kept_seconds)
 
-    async def _change(self, config: Callable[[], Config]) -> None:
+    async def _change(self) -> None:
         while True:
-            current = config()
+            current = self._config()
             table = await self.latest_table(current)
             # The configuration may have changed while the table was made.
-            if current is config():
+            if current is self._config():
                 break
         self._changed(table)
         self._is_due = False
         if not self._has_ended:
             log.info("the recipients' database has changed")
-
-    def _wait_and_read(self) -> StoredRecipients | None:
-        # Another thread may empty it at any time.
-        with suppress(IndexError):
-            while True:
-                self._reports.popleft()()
-        if self._reader is None:
-            time.sleep(POLL_SECONDS)
-        else:
-            self._reader.wait(FILE_POLL_SECONDS if self._reader.is_file else POLL_SECONDS)
-        return self._read()
-
-    def _read(self) -> StoredRecipients | None:
-        """Return the recipients of the database; None as long as there is no database. On the thread."""
-        try:
-            stored = self._opened_reader().read()
-        except DatabaseMissing:
-            if self._has_existed:
-                raise
-            return None
-        self._has_existed = True
-        return stored
-
-    def _opened_reader(self) -> RecipientReader:
-        """Return the reader. Raises DatabaseMissing as long as there is no file."""
-        if self._reader is None:
-            path = self._place().path
-            if path is not None and not path.exists():
-                raise DatabaseMissing
-            # A server without a database starts sooner.
-            from gateway.access.stored_recipients import RecipientReader  # noqa: PLC0415
-
-            self._reader = RecipientReader(self._place, self._replica_id)
-        return self._reader
-
-    def _place(self) -> DatabasePlace:
-        return self._config.database_place
-
-    def _close(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-
-    def _report(self, error: Exception | None) -> None:
-        """Log when the database becomes unreadable or readable again, and set the metric."""
-        if error is not None and self._readable:
-            log.error(
-                "the recipients' database cannot be read, the last state stays in force: %s",
-                str(error) or type(error).__name__,
-            )
-        elif error is None and not self._readable:
-            log.info("the recipients' database can be read again")
-        self._readable = error is None
-        self._metrics.recipients_readable.set(1 if self._readable else 0)
 
     def _table(self, config: Config, stored: StoredRecipients | None) -> CredentialTable:
         made, has_ended = self._made, self._has_ended
@@ -316,7 +245,7 @@ class CredentialStore:
             names = [own.recipient.name for own in (*gone, *new)]
             credentials = [one for own in new for one in own.credentials]
             clients = [one for own in new for one in own.clients]
-            self._reports.append(lambda: self._expiries.report_some(names, credentials, clients))
+            self._thread.work.append(lambda: self._expiries.report_some(names, credentials, clients))
         return table
 
     def _whole_table(
@@ -332,8 +261,8 @@ class CredentialStore:
                 policies += ((policy, own.recipient) for policy in own.policies)
                 clients += own.clients
         # It is about everything: earlier ones are out of date, and would wait for a database that hangs.
-        self._reports.clear()
-        self._reports.append(lambda: self._expiries.report_all(credentials, clients))
+        self._thread.work.clear()
+        self._thread.work.append(lambda: self._expiries.report_all(credentials, clients))
         return CredentialTable(
             credentials,
             anonymous=ANONYMOUS if config.gateway.anonymous else None,

@@ -18,6 +18,7 @@ from gateway.database.schema import SCHEMAS, SHARES, TABLES, name_key
 
 BATCH = 500
 _NO_OPTIONS = "{}"
+_WITH_TABLES = '%"tables"%'
 
 
 def read(connection: Connection, keys: Collection[str] | None) -> dict[str, StoredShare]:
@@ -29,6 +30,15 @@ def read(connection: Connection, keys: Collection[str] | None) -> dict[str, Stor
     for start in range(0, len(ordered), BATCH):
         found |= _read(connection, ordered[start : start + BATCH])
     return found
+
+
+def discovering(connection: Connection) -> set[str]:
+    """Return the keys of shares whose tables may be discovered: those with the word in their options."""
+    queries = (
+        select(SHARES.c.key).where(SHARES.c.options.like(_WITH_TABLES)),
+        select(SCHEMAS.c.share).where(SCHEMAS.c.options.like(_WITH_TABLES)),
+    )
+    return {key for query in queries for (key,) in all_rows(connection, query) if is_text(key)}
 
 
 def write(connection: Connection, before: StoredShare | None, after: StoredShare, now_ms: int) -> None:

@@ -1,7 +1,7 @@
-"""The recipients of a running server: read from the database as a whole once, then those that have changed.
+"""What of the database a running server holds: read as a whole once, then what has changed.
 
-In: where the database is. Out: `StoredRecipients`, a new value only when anything differs. A reader can be
-handed over: the next one, such as that of a forked worker, reads what has changed since.
+In: where the database is. Out: `StoredRecipients` and `StoredShares`, new values only when anything differs.
+A reader can be handed over: the next one, such as that of a forked worker, reads what has changed since.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from gateway.access import recipient_rows, share_rows
 from gateway.access.authentication import Credential
 from gateway.access.catalog import Recipient
 from gateway.access.federation import FederationPolicy
+from gateway.access.follow import Failures
 from gateway.access.oauth_clients import ClientSecret, OAuthClient
 from gateway.access.recipient_records import RecipientRecord
 from gateway.access.replicas import Replicas
@@ -30,12 +31,15 @@ from gateway.database.schema import recipient_key
 from gateway.limits.replica_share import ALONE, ReplicaShare
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from gateway.access.stored_shares import StoredShares
     from gateway.config.database import DatabasePlace
 
 
 log = logging.getLogger("gateway.recipients")
 
+REPLICAS_UNKNOWN = "the replicas are not known, the limits stay divided as they are: %s"
 LOGGED_RECIPIENTS = 20
 """Maximum number of log lines about unreadable recipients for each change of the database."""
 
@@ -97,29 +101,35 @@ class _Reading:
     file: FileIdentity | None = None
 
 
-class RecipientReader:
+class DatabaseReader:
     """Reads the database whenever it has changed. Not thread-safe."""
 
-    def __init__(self, place: Callable[[], DatabasePlace], replica_id: str = "") -> None:
+    def __init__(
+        self, place: Callable[[], DatabasePlace], replica_id: str = "", *, is_searching: bool = False
+    ) -> None:
         """`place` is called for each look at the database.
 
         `replica_id`: of the server that the reader is for; without one, replicas are not read.
+        `is_searching`: only the shares whose tables are discovered are read, for a process that serves none.
         """
         self._place = place
+        self._is_searching = is_searching
         self._replicas = Replicas(replica_id) if replica_id else None
-        self._replicas_readable = True
+        self._replica_failures = Failures(
+            log, logging.WARNING, REPLICAS_UNKNOWN, "the replicas are known again"
+        )
         self._followed = FollowedDatabase(place)
         self._database: Database | None = None
         self._data_version: int | None = None
         self._reading = _Reading()
 
-    def handed_over(self, place: Callable[[], DatabasePlace], replica_id: str = "") -> RecipientReader:
+    def handed_over(self, place: Callable[[], DatabasePlace], replica_id: str = "") -> DatabaseReader:
         """Return a reader with a connection of its own that continues after what this one has read.
 
         Keeps nothing here: the values live as long as the next reader has them.
         """
         self.close()
-        reader = RecipientReader(place, replica_id)
+        reader = DatabaseReader(place, replica_id)
         reader._reading, self._reading = self._reading, _Reading()
         return reader
 
@@ -154,11 +164,9 @@ class RecipientReader:
         try:
             self._replicas.read(self._database)
         except DatabaseError as error:
-            if self._replicas_readable:
-                log.warning("the replicas are not known, the limits stay divided as they are: %s", error)
-            self._replicas_readable = False
+            self._replica_failures.report(error)
         else:
-            self._replicas_readable = True
+            self._replica_failures.report(None)
 
     @property
     def is_file(self) -> bool:
@@ -197,9 +205,11 @@ class RecipientReader:
             check_schema(database, connection)
             changed = changed_since(connection, before.position)
             keys = None if changed.keys is None else changed.keys.get("recipient", frozenset())
+            if self._is_searching:
+                keys = frozenset()
             found = recipient_rows.read(connection, keys)
             share_keys = None if changed.keys is None else changed.keys.get("share", frozenset())
-            shares = None if share_keys == frozenset() else share_rows.read(connection, share_keys)
+            shares = None if share_keys == frozenset() else self._shares(connection, share_keys)
         unreadable = {} if keys is None else dict(before.stored.unreadable)
         for key in keys or ():
             unreadable.pop(key, None)
@@ -213,6 +223,13 @@ class RecipientReader:
         )
         self._data_version = data_version
         return stored
+
+    def _shares(self, connection: Connection, keys: Collection[str] | None) -> StoredShares:
+        if not self._is_searching:
+            return share_rows.read(connection, keys)
+        keys = share_rows.discovering(connection) if keys is None else keys
+        # A text of an option may have the word, too.
+        return {key: share for key, share in share_rows.read(connection, keys).items() if share.discovers}
 
     def _open(self) -> Database:
         """Return a connection to the database of the place. Raises DatabaseMissing where there is none."""

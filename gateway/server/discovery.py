@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import msgspec
 
 from gateway.access.discovered import NOTHING_DISCOVERED, Discovered, FoundTable, SourceKey
+from gateway.access.follow import following
 from gateway.config.file_stamps import stamp
 from gateway.discovery.directories import SEARCH_SECONDS, THREAD
 from gateway.discovery.known_tables import LIMITS, KnownTables
@@ -88,28 +89,19 @@ class Discoverer:
     @asynccontextmanager
     async def following(self, *, start_seconds: float = START_SECONDS) -> AsyncIterator[None]:
         """Search within the context, which begins after the first searches or `start_seconds`."""
-        task: asyncio.Task[None] | None = None
         try:
             await self._look()
             if self._running:
                 _, late = await asyncio.wait([*self._running.values()], timeout=start_seconds)
                 if late:
                     log.warning("the first searches for tables last longer; the server starts before them")
-            task = asyncio.ensure_future(self._follow())
-            yield
+            async with following(_pause, lambda _: self._look(), _report, retry_seconds=POLL_SECONDS):
+                yield
         finally:
-            for one in (*([] if task is None else [task]), *self._running.values()):
+            for one in [*self._running.values()]:
                 one.cancel()
                 with suppress(asyncio.CancelledError):
                     await one
-
-    async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            try:
-                await self._look()
-            except Exception:
-                log.exception("the discovery of tables failed; it is tried again")
 
     async def _look(self) -> None:
         """Start the searches that are due, and forget places that the configuration does not have."""
@@ -199,6 +191,15 @@ class Discoverer:
         if len(found.new_refusals) > LOGGED_REFUSALS:
             log.warning("%d more are not shared by %s", len(found.new_refusals) - LOGGED_REFUSALS, name)
         place.refused = found.refused
+
+
+async def _pause() -> None:
+    await asyncio.sleep(POLL_SECONDS)
+
+
+async def _report(error: Exception | None) -> None:
+    if error is not None:
+        log.error("the discovery of tables failed; it is tried again", exc_info=error)
 
 
 class _Place:

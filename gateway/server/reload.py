@@ -13,6 +13,7 @@ import logging
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from gateway.access.follow import Failures, following
 from gateway.config.file_stamps import Stamp, stamp
 
 if TYPE_CHECKING:
@@ -52,6 +53,13 @@ class Reloader(Generic[T]):
         self._poll_seconds = poll_seconds
         self.within: Callable[[], AbstractContextManager[None]] = nullcontext
         """Makes the context of each reload."""
+        self._failures = Failures(
+            log,
+            logging.ERROR,
+            f"the {what} was not looked at, and will be: %s",
+            f"the {what} can be looked at again",
+        )
+        self._seen: Stamp = ()
         self._requested = asyncio.Event()
         self._lock = asyncio.Lock()
 
@@ -66,30 +74,30 @@ class Reloader(Generic[T]):
         `read`: the stamp of the first files, from before they were read. The other files count as read in
         their state at the beginning.
         """
-        task = asyncio.ensure_future(self._recorder(read + stamp(self._paths())[len(read) :]))
-        try:
+        self._seen = read + stamp(self._paths())[len(read) :]
+        async with following(self._look, self._take, self._report, retry_seconds=self._poll_seconds):
             yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
-    async def _recorder(self, seen: Stamp) -> None:
-        while True:
-            requested = await self._requested_within(self._poll_seconds)
-            try:
-                # On a thread: the files may be on a mount that hangs.
-                current = await asyncio.to_thread(stamp, self._paths())
-            except Exception as error:  # noqa: BLE001 - without this loop no change would take effect
-                log.error("the %s was not looked at, and will be: %s", self._what, error)  # noqa: TRY400
-                await asyncio.sleep(self._poll_seconds)
-                if requested:
-                    self._requested.set()
-                continue
-            if requested or current != seen:
-                # The stamp is older than the reading, so a change during the reading is read again.
-                seen = current
-                await self.reload()
+    async def _look(self) -> tuple[bool, Stamp]:
+        """Return whether a reload is requested, and the state of the files, after a request or a time."""
+        requested = await self._requested_within(self._poll_seconds)
+        try:
+            # On a thread: the files may be on a mount that hangs.
+            return requested, await asyncio.to_thread(stamp, self._paths())
+        except Exception:
+            if requested:
+                self._requested.set()
+            raise
+
+    async def _take(self, look: tuple[bool, Stamp]) -> None:
+        requested, current = look
+        if requested or current != self._seen:
+            # The stamp is older than the reading, so a change during the reading is read again.
+            self._seen = current
+            await self.reload()
+
+    async def _report(self, error: Exception | None) -> None:
+        self._failures.report(error)
 
     async def _requested_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):

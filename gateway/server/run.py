@@ -38,7 +38,7 @@ from gateway.server.discovery import DiscoveredFile, Discoverer
 from gateway.server.process import ServerProcess
 from gateway.server.reload import POLL_SECONDS, Reloader
 from gateway.server.service_manager import ServiceManager, without_service_manager
-from gateway.server.stored_sources import StoredSources
+from gateway.server.sources import Sources
 from gateway.server.supervisor import Supervisor, allow_restart
 from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
@@ -217,10 +217,10 @@ async def _supervise(start: Start) -> None:
             forget_worker(shared, process_id)
 
         discovered = DiscoveredFile(shared / "discovered.json")
-        stored = StoredSources(lambda: latest[0])
+        sources = Sources(lambda: latest[0])
         discoverer = Discoverer(
             lambda: latest[0],
-            lambda: (*latest[0].sources, *stored.sources),
+            sources.all,
             lambda: storages[0],
             discovered.write,
             metrics.discovery,
@@ -264,7 +264,7 @@ async def _supervise(start: Start) -> None:
             # A configuration that this process rejects is not sent to the workers.
             return ReloadResult(refused) if refused else ReloadResult(None, await supervisor.reload())
 
-        async with stored.following(), discoverer.following(), manager.watched():
+        async with sources.following(), discoverer.following(), manager.watched():
             await supervisor.start()
             try:
                 async with _hang_up(hang_up), reloader.watching(read), AsyncExitStack() as stack:

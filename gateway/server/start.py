@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from gateway.access.stored_recipients import RecipientReader
+    from gateway.access.stored_recipients import DatabaseReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Start:
     listeners: Sequence[socket.socket] = ()
     admin_listener: socket.socket | None = None
     slot: Slot | None = None
-    reader: RecipientReader | None = None
+    reader: DatabaseReader | None = None
     forked: ForkedWorkers | None = None
 
 
@@ -104,14 +104,14 @@ def _forked(start: Start) -> Start:
     return Start(start.path, start.config, start.read, slot=slot, reader=reader)
 
 
-def _reader(config: Config) -> RecipientReader | None:
+def _reader(config: Config) -> DatabaseReader | None:
     """Return a reader that has read the database; None where there is none, or where it cannot be read."""
     if not config.has_database:
         return None
     # A server without a database starts sooner.
-    from gateway.access.stored_recipients import RecipientReader  # noqa: PLC0415
+    from gateway.access.stored_recipients import DatabaseReader  # noqa: PLC0415
 
-    reader = RecipientReader(lambda: config.database_place)
+    reader = DatabaseReader(lambda: config.database_place)
     try:
         reader.read()
     except (DatabaseError, OSError, ValueError):

@@ -11,8 +11,13 @@ from gateway.access.recipient_store import RecipientDatabase
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch):
     """A server that follows a database sees its changes soon, so that no test waits for the next look."""
-    for name in ("POLL_SECONDS", "FILE_POLL_SECONDS", "PAUSE_SECONDS"):
-        monkeypatch.setattr(f"gateway.access.credential_store.{name}", 0.02)
+    for name in (
+        "credential_store.PAUSE_SECONDS",
+        "credential_store.POLL_SECONDS",
+        "reading_thread.FILE_POLL_SECONDS",
+        "reading_thread.POLL_SECONDS",
+    ):
+        monkeypatch.setattr(f"gateway.access.{name}", 0.02)
 
 
 @pytest.fixture

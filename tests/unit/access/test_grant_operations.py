@@ -13,7 +13,7 @@ from gateway.access.grant_operations import (
 )
 from gateway.access.grants import Grant, Rule, place_text
 from gateway.access.recipient_records import RecipientError, RecipientNotFound
-from gateway.access.stored_recipients import RecipientReader
+from gateway.access.stored_recipients import DatabaseReader
 from gateway.tables.rules import native_rule
 
 EU = Grant("sales", "public", "orders", "region = 'eu'")
@@ -31,7 +31,7 @@ def test_a_grant_with_a_condition_reaches_the_reader_and_the_history(alice, plac
     record = grant_parts(alice, "ALICE", [EU, Grant("logs", "d")], native_rule)
     assert record.grants == (Grant("logs", "d"), EU)
     assert record.shares == ()
-    reader = RecipientReader(lambda: place)
+    reader = DatabaseReader(lambda: place)
     (read,) = reader.read()
     assert (set(read.recipient.grants), read.recipient.properties) == ({*record.grants}, (("region", "eu"),))
     grant_parts(alice, "alice", [OWN], native_rule)

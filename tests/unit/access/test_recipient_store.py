@@ -28,9 +28,9 @@ from gateway.access.recipient_records import (
     RecipientNotFound,
 )
 from gateway.access.recipient_store import RecipientDatabase
-from gateway.access.stored_recipients import RecipientReader
+from gateway.access.stored_recipients import DatabaseReader
 from gateway.config.database import DatabasePlace
-from gateway.database.errors import DatabaseBusy, DatabaseMissing, DatabaseOutdated, DatabaseUnusable
+from gateway.database.errors import DatabaseBusy, DatabaseMissing, DatabaseUnusable
 from gateway.database.schema import METADATA
 
 
@@ -177,7 +177,7 @@ def test_a_share_of_any_case_is_one_share_and_taken_back_it_is_closed(database, 
     )
     record = database.revoke("alice", shares=["\u00e4rzte", "\u00c4rzte", "Stra\u00dfe"])
     assert record.shares == ("logs",)
-    with closing(RecipientReader(lambda: place)) as reader:
+    with closing(DatabaseReader(lambda: place)) as reader:
         [stored] = reader.read()
     assert stored.recipient.shares == {"logs"}
     with pytest.raises(RecipientError, match="not granted"):
@@ -426,7 +426,7 @@ def test_a_change_that_is_refused_before_its_commit_leaves_nothing_behind(place,
 
 @pytest.mark.processes
 def test_polling_detects_changes_of_other_processes_and_not_reads(database, place):
-    with closing(RecipientReader(lambda: place)) as reader:
+    with closing(DatabaseReader(lambda: place)) as reader:
         before = reader.read()
         assert reader.read() is before
         code = (
@@ -460,16 +460,6 @@ def test_changes_at_the_same_time_leave_two_live_tokens_at_most(database, place,
     assert len(live) == 2
     assert live < {token_hash(token).hex() for token in tokens}
     assert [change.action for change in database.history("alice")][1:] == ["rotateRecipientToken"] * 24
-
-
-@pytest.mark.parametrize("version", [4, 99])
-def test_a_file_of_a_newer_gateway_is_refused(tmp_path, clock, version):
-    path = tmp_path / "recipients.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version = {version}")
-    for options in ({}, {"read_only": True}):
-        with pytest.raises(DatabaseOutdated, match=f"version {version}"):
-            RecipientDatabase(DatabasePlace(path), now_ms=clock, **options)
 
 
 def test_a_link_of_a_kind_of_a_later_release_gives_nothing(database):

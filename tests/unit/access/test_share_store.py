@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,14 @@ from support.gateway_app import Clock
 
 from gateway.access import share_edits
 from gateway.access.catalog import Catalog
-from gateway.access.discovering_shares import DiscoveringSharesReader
 from gateway.access.recipient_records import Change
 from gateway.access.share_records import ShareError, ShareExists, ShareNotFound
 from gateway.access.share_store import ShareDatabase
-from gateway.access.stored_recipients import RecipientReader
+from gateway.access.stored_recipients import DatabaseReader
 from gateway.access.stored_shares import (
     StoredSchema,
     StoredShare,
+    StoredShares,
     StoredTable,
     stored_sources,
     with_stored,
@@ -388,7 +388,7 @@ def test_no_name_or_location_breaks_what_is_read_beside_it(
     tmp_path: Path, statement: str, left_out: str | None
 ) -> None:
     place = DatabasePlace(tmp_path / "recipients.db")
-    reader, searched = RecipientReader(lambda: place), DiscoveringSharesReader(lambda: place)
+    reader, searched = DatabaseReader(lambda: place), DatabaseReader(lambda: place, is_searching=True)
     with ShareDatabase(configured(place), now_ms=Clock(0)) as database:
         for name in ("bad", "good"):
             database.add(StoredShare(name))
@@ -397,7 +397,8 @@ def test_no_name_or_location_breaks_what_is_read_beside_it(
         with database.database.changing() as connection:
             connection.exec_driver_sql(statement)
         reader.read()
-        assert searched.read() == {}
+        assert not searched.read()
+        assert searched.shares == {}
         for stored in (database.all(), reader.shares):
             found = with_stored(configured(place), stored)
             assert [one.name for one in found.left_out] == ([] if left_out is None else [left_out])
@@ -422,7 +423,7 @@ def test_a_share_with_something_left_out_can_be_changed(
 
 
 def test_a_reader_reads_the_shares_that_have_changed(place: DatabasePlace, database: ShareDatabase) -> None:
-    reader = RecipientReader(lambda: place)
+    reader = DatabaseReader(lambda: place)
     try:
         reader.read()
         assert reader.shares == {}
@@ -487,7 +488,7 @@ def test_tables_of_stored_shares_may_be_discovered(database: ShareDatabase, plac
     database.edit("lake", lambda found: share_edits.with_discovery(found, "sales", DISCOVER))
     whole = with_stored(configured(place, OF_FILE), database.all())
     assert whole.left_out == ()
-    sources = whole.stored_sources(configured(place, OF_FILE))
+    sources = list(whole.config.sources)
     assert [source.shown for source in sources] == ["lake", "lake.sales"]
     assert sources[0].discovery.template.root.account == "acct", "the account is that of the storage"
     assert sources[1].discovery.every_seconds == 5
@@ -509,28 +510,39 @@ def test_tables_of_stored_shares_may_be_discovered(database: ShareDatabase, plac
             database.edit("lake", lambda found, of=schema: share_edits.without_discovery(found, of))
 
 
+def followed(reader: DatabaseReader) -> Callable[[], StoredShares]:
+    """Return the shares of a reader after a reading."""
+
+    def shares() -> StoredShares:
+        assert not reader.read()
+        return reader.shares
+
+    return shares
+
+
 def test_only_shares_with_discovery_are_read_for_the_searches(
     database: ShareDatabase, place: DatabasePlace
 ) -> None:
     database.add(StoredShare("listed", {"comment": 'with the word "tables"'}))
     add_table(database, "listed", "d", table())
-    reader = DiscoveringSharesReader(lambda: place)
+    reader = DatabaseReader(lambda: place, is_searching=True)
     try:
-        assert reader.read() == {}
-        assert reader.read() is reader.read()
+        shares = followed(reader)
+        assert shares() == {}
+        assert shares() is shares()
         database.add(StoredShare("lake"))
         database.edit("lake", lambda found: share_edits.with_discovery(found, "sales", DISCOVER))
         add_table(database, "lake", "d", table())
-        found = reader.read()
+        found = shares()
         assert list(found) == ["lake"]
-        assert reader.read() is found
+        assert shares() is found
         config = configured(place, OF_FILE)
         assert [source.shown for source in stored_sources(config, found)] == ["lake.sales"]
         # A share of the configuration takes the place of a stored one.
         taken = configured(place, OF_FILE, {"name": "LAKE"})
         assert stored_sources(taken, found) == ()
         database.remove("lake")
-        assert reader.read() == {}
+        assert shares() == {}
     finally:
         reader.close()
 

@@ -18,7 +18,7 @@ from support.waiting import everywhere
 
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.access.share_store import ShareDatabase
-from gateway.access.stored_recipients import RecipientReader
+from gateway.access.stored_recipients import DatabaseReader
 from gateway.access.stored_shares import StoredShare
 from gateway.config import loads
 from gateway.config.database import DatabasePlace
@@ -134,7 +134,7 @@ def test_a_reader_continues_after_the_reading_that_it_takes_over(place):
         config = loads(f"version: 1\nshares: []\ngateway: {{anonymous: true, database: '{url(place)}'}}\n")
         with ShareDatabase(config, now_ms=epoch_ms) as shares:
             shares.add(StoredShare("first"))
-            first = RecipientReader(lambda: place)
+            first = DatabaseReader(lambda: place)
             known, known_shares = first.read(), first.shares
             # While the worker that takes it over is being made.
             database.grant("bob", ["logs"])
@@ -154,7 +154,7 @@ def test_a_reader_that_takes_over_notices_a_restored_file(tmp_path):
     for one, name in ((place, "alice"), (other, "bob")):
         with RecipientDatabase(one, now_ms=epoch_ms) as database:
             database.add(name, shares=["sales"])
-    first = RecipientReader(lambda: place)
+    first = DatabaseReader(lambda: place)
     assert [*first.read().by_key] == ["alice"]
     # It has a change of the same number.
     other.path.replace(place.path)
