@@ -1,6 +1,7 @@
 """Units of time, and times as texts."""
 
 from datetime import UTC, datetime
+from typing import Literal
 
 MILLISECONDS = 1000
 """Of a second."""
@@ -9,9 +10,9 @@ LAST_TIME_MS = 253_402_300_799_999
 """The end of the year 9999."""
 
 
-def utc_text(at_ms: int) -> str:
-    """Return a time to the second, in ISO 8601, from milliseconds since 1970."""
+def utc_text(at_ms: int, *, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:
+    """Return a time in ISO 8601, from milliseconds since 1970."""
     if not 0 <= at_ms <= LAST_TIME_MS:
         return "after the year 9999" if at_ms > 0 else "before 1970"
     at = datetime.fromtimestamp(at_ms / MILLISECONDS, UTC)
-    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return at.isoformat(timespec=timespec).replace("+00:00", "Z")

@@ -121,8 +121,8 @@ class Gateway:
             shallow clones.
         endpoint_aliases: further paths before `/shares`, beside `endpoint`, such as `/api/2.1/opensharing`.
             Profiles and URLs of local files have `endpoint`.
-        public_url: scheme and host by which clients reach the server, for profiles and URLs of local files.
-            Without it `host` and `port`.
+        public_url: scheme, host and path, if any, by which clients reach the server, for profiles and URLs
+            of local files. Without it `host` and `port`.
         max_staleness_seconds: time for which the latest version of a table is used before the storage is
             asked for a newer one.
         drain_seconds: time that running streams have to end at a shutdown.

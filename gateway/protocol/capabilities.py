@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Literal
 
 from gateway.errors import InvalidParameter, UnsupportedOperation
+from gateway.protocol.client_features import reading_advice
 from gateway.protocol.headers import CAPABILITIES_HEADER, FILE_ID_HEADER
 
 ResponseFormat = Literal["parquet", "delta"]
@@ -51,20 +52,20 @@ class Capabilities:
         formats = self.formats or ("parquet",)
         if not needs_delta_format:
             return formats[0]
-        features = ",".join(feature.lower() for feature in client_reader_features)
-        if "delta" not in formats:
-            also = f";readerfeatures={features}" if features else ""
-            raise UnsupportedOperation(
-                "the table can only be read in the delta response format; send the header "
-                f"{CAPABILITIES_HEADER}: responseformat=delta{also}"
-            )
         missing = [f for f in client_reader_features if f.lower() not in self.reader_features]
-        if missing:
-            raise UnsupportedOperation(
-                f"the table needs reader features that were not announced: {', '.join(missing)}; send the "
-                f"header {CAPABILITIES_HEADER}: responseformat=delta;readerfeatures={features}"
-            )
-        return "delta"
+        if "delta" in formats and not missing:
+            return "delta"
+        features = ",".join(feature.lower() for feature in client_reader_features)
+        also = f";readerfeatures={features}" if features else ""
+        needs = (
+            f"needs reader features that were not announced: {', '.join(missing)}"
+            if "delta" in formats
+            else "can only be read in the delta response format"
+        )
+        raise UnsupportedOperation(
+            f"the table {needs}; read it by {reading_advice(client_reader_features)}, or by a client that "
+            f"sends {CAPABILITIES_HEADER}: responseformat=delta{also}"
+        )
 
 
 @lru_cache(CACHED_HEADERS)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
-PYTHON_FEATURES = frozenset({"deletionvectors", "columnmapping", "timestampntz"})
+FIRST_PYTHON: Mapping[str, str] = {"deletionvectors": "1.1", "columnmapping": "1.1", "timestampntz": "1.3"}
+"""The first version of the Python client that knows a feature."""
+PYTHON_OF_CHANGES = "1.3"
+"""The first version of the Python client that reads changes in the delta format."""
+PYTHON_FEATURES = frozenset(FIRST_PYTHON)
 SPARK_FEATURES = PYTHON_FEATURES | {
     "typewidening",
     "typewidening-preview",
@@ -23,6 +27,19 @@ LOG_FEATURES = frozenset({"v2checkpoint", "vacuumprotocolcheck", "incommittimest
 def readers(features: AbstractSet[str]) -> list[str]:
     """Return the clients that know all of these features."""
     return [name for name, known in CLIENTS.items() if features <= known]
+
+
+def reading_advice(features: Iterable[str]) -> str:
+    """Return how users of clients read a table that needs the delta format."""
+    needed = {feature.lower() for feature in features} - LOG_FEATURES
+    python = ""
+    if needed <= PYTHON_FEATURES:
+        first = max((FIRST_PYTHON[feature] for feature in needed), default="1.1")
+        python = (
+            f"delta-sharing for Python from version {first} (its changes with use_delta_format=True from "
+            f"version {max(first, PYTHON_OF_CHANGES)}), by "
+        )
+    return f'{python}Spark with .option("responseFormat", "delta")'
 
 
 def features_text(features: Iterable[str]) -> tuple[bool, str]:

@@ -19,7 +19,7 @@ from gateway.errors import InvalidParameter, MalformedRequest
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
 MAX_JSON_DEPTH = 100
-_OFFSET = r"(Z|z|[+-]\d{2}(?::?\d{2})?)?"
+_OFFSET = r"(Z|z|[ +-]\d{2}(?::?\d{2})?)?"
 _TIMESTAMPS = (
     re.compile(
         r"(\d{4})-(\d{1,2})-(\d{1,2})"
@@ -39,17 +39,19 @@ _LARGEST_OFFSET = timedelta(hours=18)
 _MINUTES = 60
 
 
-def parse_timestamp(text: str, *, round_up: bool = False) -> int:
+def parse_timestamp(text: str, *, round_up: bool = False, is_query: bool = False) -> int:
     """Read a timestamp as milliseconds since the epoch, rounded down or up.
 
     Accepts ISO-8601 (`2022-01-01T00:00:00Z`, with fraction or offset; seconds or the time may be absent;
     the basic form `20220101T000000Z`) and the older `yyyy-[m]m-[d]d hh:mm:ss[.f...]`. Without an offset
-    each is UTC. Raises ValueError.
+    each is UTC. In a query string a blank before an offset is a `+` that was not encoded. Raises ValueError.
     """
     match = next((found for form in _TIMESTAMPS if (found := form.fullmatch(text.strip()))), None)
     if match is None:
         raise ValueError(text)
     *numbers, fraction, offset = match.groups()
+    if offset and offset[0] == " " and not is_query:
+        raise ValueError(text)
     year, month, day, hour, minute, second = (int(number or 0) for number in numbers)
     moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC) - _offset(offset)
     nanoseconds = int((fraction or "").ljust(9, "0"))
@@ -59,7 +61,7 @@ def parse_timestamp(text: str, *, round_up: bool = False) -> int:
 
 def timestamp_parameter(parameters: Mapping[str, str], name: str, *, round_up: bool = False) -> int | None:
     """Read a query parameter that holds a timestamp."""
-    return timestamp_field(parameters.get(name), name, round_up=round_up)
+    return timestamp_field(parameters.get(name), name, round_up=round_up, is_query=True)
 
 
 def _offset(text: str | None) -> timedelta:
@@ -72,14 +74,18 @@ def _offset(text: str | None) -> timedelta:
     return -offset if text[0] == "-" else offset
 
 
-def timestamp_field(text: str | None, name: str, *, round_up: bool = False) -> int | None:
+def timestamp_field(
+    text: str | None, name: str, *, round_up: bool = False, is_query: bool = False
+) -> int | None:
     """Parse an optional timestamp. Raises InvalidParameter."""
     if text is None:
         return None
     try:
-        return parse_timestamp(text, round_up=round_up)
+        return parse_timestamp(text, round_up=round_up, is_query=is_query)
     except (ValueError, OverflowError):
-        raise InvalidParameter(f"{name} is a timestamp in UTC such as 2022-01-01T00:00:00Z") from None
+        raise InvalidParameter(
+            f"{name} is a time in ISO 8601, such as 2022-01-01T00:00:00Z or 2022-01-01T01:00:00+01:00"
+        ) from None
 
 
 def integer_parameter(

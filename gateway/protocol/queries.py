@@ -63,7 +63,7 @@ class TimeTravel(Struct, frozen=True):
     def parse(parameters: Mapping[str, str]) -> TimeTravel:
         """Read `version` or `timestamp` of /metadata."""
         version = integer_parameter(parameters, "version")
-        timestamp_ms = timestamp_field(parameters.get("timestamp"), "timestamp")
+        timestamp_ms = timestamp_parameter(parameters, "timestamp")
         if version is not None and timestamp_ms is not None:
             raise InvalidParameter("version and timestamp exclude each other; give one of them")
         return TimeTravel(version, timestamp_ms)
@@ -206,7 +206,7 @@ class ChangesQuery(Struct, frozen=True):
             starting_version=integer_parameter(parameters, "startingVersion"),
             starting_timestamp_ms=timestamp_parameter(parameters, "startingTimestamp", round_up=True),
             ending_version=integer_parameter(parameters, "endingVersion"),
-            ending_timestamp_ms=timestamp_field(parameters.get("endingTimestamp"), "endingTimestamp"),
+            ending_timestamp_ms=timestamp_parameter(parameters, "endingTimestamp"),
             include_historical_metadata=boolean_parameter(parameters, "includeHistoricalMetadata"),
             include_historical_protocol=boolean_parameter(parameters, "includeHistoricalProtocol"),
             paging=Paging(

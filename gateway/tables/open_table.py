@@ -21,7 +21,7 @@ from gateway.errors import InvalidParameter
 from gateway.protocol.queries import TimeTravel
 from gateway.tables.rules import rule_of
 from gateway.tables.signers import TableSigners
-from gateway.tables.visible_errors import too_early
+from gateway.tables.visible_errors import naming, too_early
 
 log = logging.getLogger("gateway.tables")
 
@@ -63,11 +63,13 @@ class OpenTable:
             return latest
         self.require_history()
         if version is not None:
-            self._require_shared(version)
-            return self.native.snapshot(version=version)
-        snapshot = self.native.snapshot(timestamp_ms=timestamp_ms)
+            self._require_shared(version, "version")
+            with naming(self.shared, "version"):
+                return self.native.snapshot(version=version)
+        with naming(self.shared, "timestamp"):
+            snapshot = self.native.snapshot(timestamp_ms=timestamp_ms)
         if snapshot.version < self.shared.start_version:
-            raise too_early(self.shared)
+            raise too_early(self.shared, "timestamp")
         return snapshot
 
     def pinned(self, *, identity: str) -> _native.Snapshot:
@@ -92,7 +94,9 @@ class OpenTable:
     def version_at_or_after(self, timestamp_ms: int) -> int:
         """Return the earliest shared version that was committed at or after a timestamp."""
         self.require_history()
-        return max(self.native.version_at_or_after(timestamp_ms), self.shared.start_version)
+        with naming(self.shared, "startingTimestamp"):
+            found = self.native.version_at_or_after(timestamp_ms)
+        return max(found, self.shared.start_version)
 
     def changes(
         self,
@@ -109,27 +113,50 @@ class OpenTable:
         """
         self.require_history()
         if start.version is not None:
-            self._require_shared(start.version)
+            self._require_shared(start.version, "startingVersion")
         first = start.version
         if first is None and start.timestamp_ms is not None:
             first = self.version_at_or_after(start.timestamp_ms)
         last = end.version
         if last is None and end.timestamp_ms is not None:
-            last = self.native.version_at_or_before(end.timestamp_ms)
+            with naming(self.shared, "endingTimestamp"):
+                last = self.native.version_at_or_before(end.timestamp_ms)
             if last < self.shared.start_version:
-                raise too_early(self.shared)
+                raise too_early(self.shared, "endingTimestamp")
         if first is None:
             raise InvalidParameter("give exactly one of startingVersion and startingTimestamp")
         if last is not None and last < first:
             raise InvalidParameter(f"the range ends at version {last}, before its start at version {first}")
-        return self.native.changes(
-            starting_version=first,
-            ending_version=last,
-            change_data_feed=change_data_feed,
-            heading=heading,
-            max_staleness_ms=self.max_staleness_ms,
-            stop=stop,
-        )
+        with naming(self.shared, "startingVersion"):
+            try:
+                return self.native.changes(
+                    starting_version=first,
+                    ending_version=last,
+                    change_data_feed=change_data_feed,
+                    heading=heading,
+                    max_staleness_ms=self.max_staleness_ms,
+                    stop=stop,
+                )
+            except _native.ChangeDataFeedDisabled as disabled:
+                raise InvalidParameter(f"{disabled}; {self._feed_advice(disabled.version)}") from None
+
+    def _feed_advice(self, disabled: int) -> str:
+        """Return what helps against a change data feed that is off at a version. Blocks. Raises LogError."""
+        latest = self.native.snapshot(max_staleness_ms=self.max_staleness_ms)
+        if not latest.change_data_feed:
+            return "the provider enables it by the table property delta.enableChangeDataFeed"
+        off, on = disabled, latest.version
+        while on - off > 1:
+            middle = (off + on) // 2
+            if self.native.snapshot(version=middle).change_data_feed:
+                on = middle
+            else:
+                off = middle
+        try:
+            self.native.changes(starting_version=on, ending_version=None, change_data_feed=True)
+        except _native.ChangeDataFeedDisabled as again:
+            return f"it is enabled from version {on} to version {again.version - 1}"
+        return f"it is enabled from version {on}"
 
     def require_totals(self, snapshot: _native.Snapshot) -> None:
         """Raise for a snapshot whose first lines cannot be written. Here everything can be read."""
@@ -153,10 +180,11 @@ class OpenTable:
                 "version, timestamp, startingVersion and startingTimestamp, and without changes"
             )
 
-    def _require_shared(self, version: int) -> None:
+    def _require_shared(self, version: int, parameter: str) -> None:
         if version < self.shared.start_version:
             raise InvalidParameter(
-                f"version {version} is not shared; the first shared version is {self.shared.start_version}"
+                f"{parameter} {version} is not shared; "
+                f"the first shared version is {self.shared.start_version}"
             )
 
 
@@ -215,7 +243,7 @@ class CachedTable(OpenTable):
         if version is None:
             return self._readable(self.cached)
         self.require_history()
-        self._require_shared(version)
+        self._require_shared(version, "version")
         return self.refreshed(version)
 
     def pinned(self, *, identity: str) -> _native.Snapshot:

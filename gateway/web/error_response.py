@@ -160,7 +160,9 @@ def _message(error: BaseException) -> str:
     if isinstance(error, web.HTTPNotFound):
         return "no such path"
     if isinstance(error, web.HTTPMethodNotAllowed):
-        return f"method {error.method} is not allowed here, {', '.join(sorted(error.allowed_methods))} is"
+        return (
+            f"method {error.method} is not allowed here; allowed: {', '.join(sorted(error.allowed_methods))}"
+        )
     if isinstance(error, web.HTTPException):
         return error.reason
     return str(error)

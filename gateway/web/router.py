@@ -118,6 +118,6 @@ def _not_allowed(method: str, methods: Iterable[str]) -> Route:
     allow = ", ".join(methods)
 
     async def not_allowed(_context: RequestContext) -> web.StreamResponse:
-        raise MethodNotAllowed(f"method {method} is not allowed here, {allow} is", allow=allow)
+        raise MethodNotAllowed(f"method {method} is not allowed here; allowed: {allow}", allow=allow)
 
     return Route(method, "", not_allowed, is_public=True, name=UNKNOWN)

@@ -33,6 +33,7 @@ from gateway.admin.app import OPERATIONS
 from gateway.app import routes
 from gateway.cli.command_line import parser
 from gateway.config import Admin, Config, Gateway, Limits, Location, StorageEntry, load, reference
+from gateway.protocol.client_features import FIRST_PYTHON
 from gateway.telemetry.metrics import Metrics, SupervisorMetrics
 from gateway.telemetry.request_record import FACTS
 from gateway.web.error_response import STATUS_OF
@@ -90,6 +91,14 @@ def test_the_protocol_page_lists_every_route() -> None:
     table = table.replace("{volumes}", TABLES.replace("/tables", "/volumes"))
     listed = {route for row in rows(table) for route in codes(row[0])}
     assert listed == {f"{route.method} {route.path.replace(':.+', '')}" for route in routes(PREFIX)}
+
+
+def test_the_errors_page_lists_the_first_client_of_each_feature() -> None:
+    listed = {
+        codes(row[0])[0].lower(): row[1].removeprefix("from ")
+        for row in rows(section(page("errors"), "Which client reads a table"))
+    }
+    assert listed == FIRST_PYTHON
 
 
 def test_the_protocol_page_lists_every_error() -> None:

@@ -55,6 +55,26 @@ def test_features_that_the_client_lacks_are_named(header: str | None, words: str
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [
+        (
+            ["deletionVectors"],
+            (
+                "delta-sharing for Python from version 1.1 (its changes with use_delta_format=True from "
+                'version 1.3), by Spark with .option("responseFormat", "delta"), or by a client that sends '
+            ),
+        ),
+        (["deletionVectors", "timestampNtz", "v2Checkpoint"], "Python from version 1.3 (its changes"),
+        (["variantType"], 'read it by Spark with .option("responseFormat", "delta")'),
+    ],
+)
+def test_the_message_says_which_client_reads_the_table(features: list[str], words: str) -> None:
+    with pytest.raises(UnsupportedOperation) as caught:
+        Capabilities.parse(None).negotiate(needs_delta_format=True, client_reader_features=features)
+    assert words in str(caught.value)
+
+
 def test_an_unknown_format_alone_is_refused() -> None:
     with pytest.raises(InvalidParameter, match="parquet, delta"):
         Capabilities.parse("responseformat=avro")

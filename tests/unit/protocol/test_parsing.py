@@ -63,8 +63,16 @@ def test_timestamps_are_read_as_utc(text: str, same_as: str) -> None:
 def test_an_invalid_timestamp_is_refused(text: str) -> None:
     with pytest.raises((ValueError, OverflowError)):
         parse_timestamp(text)
-    with pytest.raises(InvalidParameter, match="timestamp is a timestamp in UTC"):
+    with pytest.raises(InvalidParameter, match="timestamp is a time in ISO 8601"):
         TimeTravel.parse({"timestamp": text})
+
+
+@pytest.mark.parametrize("offset", ["01:00", "0100", "01"])
+def test_a_blank_before_an_offset_is_the_plus_of_a_query_string(offset: str) -> None:
+    expected = TimeTravel(None, parse_timestamp("2024-01-02T00:00:00+01:00"))
+    assert TimeTravel.parse({"timestamp": f"2024-01-02T00:00:00 {offset}"}) == expected
+    with pytest.raises(ValueError, match="2024"):
+        parse_timestamp(f"2024-01-02T00:00:00 {offset}")
 
 
 @given(

@@ -1,6 +1,7 @@
 """Bad input and its answer: the rows of the protocol's error table, on every route that they apply to."""
 
 import io
+import json
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ from tables.small_tables import (
     TABLE,
     configuration,
     lay_out,
+    metadata,
 )
 
 from gateway import _native
@@ -125,7 +127,7 @@ async def test_a_wrong_method(client: Client, method: str, route: str, allow: st
     assert refused.headers["Allow"] == allow
 
 
-@pytest.mark.parametrize("body", [b"no json", b"[]", b'{"version": "1"}', b'{"a":' * 200 + b"1" + b"}" * 200])
+@pytest.mark.parametrize("body", [b"no json", b"[]", b'{"version": "x"}', b'{"a":' * 200 + b"1" + b"}" * 200])
 async def test_a_body_that_cannot_be_read(client: Client, body: bytes) -> None:
     await expect(await ask(client, QUERY, body=body), MALFORMED)
 
@@ -263,14 +265,20 @@ UNSHARED = [FIRST_MS, FIRST_MS + 1000]
 
 async def test_errors_tell_no_version_and_no_time_of_history_that_is_not_shared(client: Client) -> None:
     # Before the log, at its first commit, at its second, and just before the first shared one.
-    for ask_at in (
-        lambda at: ask(client, QUERY, "late", body={"timestamp": at}),
-        lambda at: ask(client, f"{METADATA}?timestamp={at}", "late"),
-        lambda at: ask(client, f"{CHANGES}?startingVersion=2&endingTimestamp={at}", "late"),
-        lambda at: ask(client, f"{CHANGES}?startingTimestamp=2001-01-01&endingTimestamp={at}", "late"),
+    for name, ask_at in (
+        ("timestamp", lambda at: ask(client, QUERY, "late", body={"timestamp": at})),
+        ("timestamp", lambda at: ask(client, f"{METADATA}?timestamp={at}", "late")),
+        (
+            "endingTimestamp",
+            lambda at: ask(client, f"{CHANGES}?startingVersion=2&endingTimestamp={at}", "late"),
+        ),
+        (
+            "endingTimestamp",
+            lambda at: ask(client, f"{CHANGES}?startingTimestamp=2001-01-01&endingTimestamp={at}", "late"),
+        ),
     ):
         messages = {await expect(await ask_at(at), INVALID) for at in EARLY_TIMES}
-        assert messages == {"the timestamp is before the first shared version, 2"}
+        assert messages == {f"{name} is before the first shared version, 2"}
     beyond = [
         await expect(await ask(client, QUERY, "late", body={"version": 99}), INVALID),
         await expect(await ask(client, QUERY, "late", body={"timestamp": AFTER}), INVALID),
@@ -341,7 +349,51 @@ async def test_the_error_of_a_missing_version_names_the_available_ones(client: C
 
 async def test_the_change_data_feed_must_be_enabled(client: Client) -> None:
     message = await expect(await ask(client, f"{CHANGES}?startingVersion=0", "no_feed"), INVALID)
-    assert "version 0" in message
+    assert message == (
+        "the change data feed is not enabled at version 0; the provider enables it by the table property "
+        "delta.enableChangeDataFeed"
+    )
+
+
+async def test_the_error_of_a_change_data_feed_says_from_which_version_it_is(
+    tmp_path: Path, clock: Clock
+) -> None:
+    lay_out(tmp_path)
+    with (tmp_path / "no_feed/_delta_log" / f"{2:020}.json").open("a") as commit:
+        commit.write(json.dumps(metadata("whole")) + "\n")
+    client, _ = await serve(configuration(tmp_path, unused_port()), clock=clock)
+    messages = {
+        await expect(await ask(client, f"{CHANGES}?startingVersion={start}", "no_feed"), INVALID)
+        for start in (0, 1)
+    }
+    assert (await ask(client, f"{CHANGES}?startingVersion=2", "no_feed")).status == 200
+    await client.close()
+    assert messages == {
+        f"the change data feed is not enabled at version {start}; it is enabled from version 2"
+        for start in (0, 1)
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (
+            f"{METADATA}?timestamp={BEFORE}",
+            f"timestamp {BEFORE[:-1]}.000Z is before the first commit, the table has",
+        ),
+        (
+            f"{CHANGES}?startingTimestamp={AFTER}",
+            f"startingTimestamp {AFTER[:-1]}.000Z is after the last commit",
+        ),
+        (f"{VERSION}?startingTimestamp={AFTER}", "from 2023-11-14T22:13:20.000Z to 2023-11-14T22:13:23.000Z"),
+        (f"{CHANGES}?startingVersion=0&endingTimestamp={BEFORE}", "endingTimestamp 2023-11-14"),
+        (f"{CHANGES}?startingVersion=9", "startingVersion 9 is not available, the table has versions 0 to 3"),
+    ],
+)
+async def test_errors_about_versions_and_times_name_the_parameter_and_the_range(
+    client: Client, path: str, words: str
+) -> None:
+    assert words in await expect(await ask(client, path), INVALID)
 
 
 @pytest.mark.parametrize("route", [QUERY, f"{CHANGES}?startingVersion=0"])
