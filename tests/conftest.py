@@ -49,6 +49,8 @@ ALONE = (
 EMULATORS = {"azurite_program", "minio", "openid_provider"}
 # Their tests are of the parts `spark` and `writers`, which need Java.
 JVM = {"spark", "oauth_server"}
+# Compiling it takes longer than most parts: tests with this fixture are of the part `nightly`.
+KERNEL = "kernel_program"
 # Servers that tests share. A unit test on one of them has the mark `processes` without being written so.
 SHARED_SERVERS = {"postgresql", "versitygw"}
 # Audit events of a process that starts.
@@ -65,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line("markers", "clone: needs a clone of the project (set for all of tests/clone)")
     config.addinivalue_line("markers", "deploy: needs the tools of deployments (set for all of tests/deploy)")
+    config.addinivalue_line("markers", "nightly: needs delta_kernel's program (set for tests with KERNEL)")
     config.addinivalue_line("markers", "alone: runs beside no other test (set for what ALONE lists, too)")
     config.addinivalue_line(
         "markers", "processes: a unit test that starts a process (set for those with SHARED_SERVERS, too)"
@@ -85,6 +88,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
         if EMULATORS & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.stores)
+        if KERNEL in used_names(item):
+            item.add_marker(pytest.mark.nightly)
         if "tests/clone/" in item.path.as_posix():
             item.add_marker(pytest.mark.clone)
         if "tests/deploy/" in item.path.as_posix():

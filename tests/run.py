@@ -111,7 +111,7 @@ QUICK_RUST_TESTS = ["commit", "deletion_vector"]
 # Of the part `deploy`: reasons that begin so are no missing toolchain.
 OTHER_MACHINE = "needs another machine:"
 # What pytest runs beside other parts and without further toolchains.
-PLAIN = "not spark and not stores and not clone and not deploy"
+PLAIN = "not spark and not stores and not clone and not deploy and not nightly"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER_ABSENT = f"there is no browser on PATH ({', '.join(BROWSERS)}); Debian: apt-get install chromium"
 GOLDEN_ABSENT = "DELTA_GATEWAY_GOLDEN names no directory with ANSWERS.json"
@@ -502,11 +502,11 @@ def coverage(arguments: list[str]) -> None:
     if which("npm"):
         azurite()
         openid_provider()
-    for need in (client_environment, build_kernel_program, made_tables, install_gateway):
+    for need in (client_environment, made_tables, install_gateway):
         need()
     variables = {"COVERAGE_FILE": str(directory / "python")}
     # Measured code is slower: what measures time is left out.
-    marks = ["-m", "not spark and not clone and not deploy and not alone"]
+    marks = ["-m", "not spark and not clone and not deploy and not alone and not nightly"]
     settings = f"--rcfile={ROOT / 'pyproject.toml'}"
     measured = [python / "coverage", "run", settings, python / "pytest", "-q", "-n", "2", *marks, *arguments]
     failed = None
@@ -636,7 +636,7 @@ def python(pytest_arguments: list[str]) -> None:
 
     With pytest's arguments also the tests of `alone`, of which each is then beside no other one.
     """
-    needs = (versitygw, client_environment, build_kernel_program, made_tables, browser)
+    needs = (versitygw, client_environment, made_tables, browser)
     if pytest_arguments:
         pytest(PLAIN, pytest_arguments, needs=needs)
         return
@@ -645,7 +645,7 @@ def python(pytest_arguments: list[str]) -> None:
 
 def alone(pytest_arguments: list[str]) -> None:
     """The tests of pytest that measure time, one at a time."""
-    needs = (versitygw, client_environment, build_kernel_program, made_tables)
+    needs = (versitygw, client_environment, made_tables)
     pytest(f"{PLAIN} and alone", pytest_arguments, needs=needs)
 
 
@@ -661,10 +661,11 @@ def stores(pytest_arguments: list[str]) -> None:
         versitygw,
         client_environment,
         engines_environment,
-        build_kernel_program,
     )
     # The tests of one file share its tables.
-    pytest("stores", pytest_arguments or ["-n", "2", "--dist", "loadfile", STORES], needs=needs)
+    pytest(
+        "stores and not nightly", pytest_arguments or ["-n", "2", "--dist", "loadfile", STORES], needs=needs
+    )
 
 
 def spark(pytest_arguments: list[str]) -> None:
@@ -673,14 +674,20 @@ def spark(pytest_arguments: list[str]) -> None:
     With pytest's arguments all tests that need a Spark session.
     """
     others = [f"--ignore={SPARK_PIPELINE}/{name}" for name in JVM_STARTERS]
-    pytest("spark", pytest_arguments or [SPARK_PIPELINE, *others], needs=SPARK_NEEDS)
+    pytest("spark and not nightly", pytest_arguments or [SPARK_PIPELINE, *others], needs=SPARK_NEEDS)
 
 
 def writers(pytest_arguments: list[str]) -> None:
     """The tests of tables that delta-spark writes, in a Spark session of their own, and others with a JVM."""
     files = sorted((ROOT / SPARK_PIPELINE).glob("test_*.py"))
     others = [f"--ignore={path}" for path in files if path.name not in JVM_STARTERS]
-    pytest("spark", [*others, *pytest_arguments], needs=SPARK_NEEDS)
+    pytest("spark and not nightly", [*others, *pytest_arguments], needs=SPARK_NEEDS)
+
+
+def nightly(pytest_arguments: list[str]) -> None:
+    """The comparisons with delta_kernel, which takes long to compile; other parts compare with deltalake."""
+    needs = (*SPARK_NEEDS, partial(go_program, "minio"), engines_environment, build_kernel_program)
+    pytest("nightly", pytest_arguments, needs=needs)
 
 
 def deploy(pytest_arguments: list[str]) -> None:
@@ -743,6 +750,7 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "audit": audit,
     "deny": deny,
     "coverage": coverage,
+    "nightly": nightly,
 }
 # No part of these measures time. They start in this order: first what compiles beside what does not, last the
 # part that runs three processes itself.
@@ -1168,7 +1176,6 @@ SPARK_NEEDS = (
     versitygw,
     client_environment,
     connect_environment,
-    build_kernel_program,
     made_tables,
 )
 

@@ -31,6 +31,15 @@ def versitygw(versitygw_binary: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="session")
+def kernel_program() -> Path:
+    """The program that lists files with delta_kernel."""
+    program = run.kernel_program()
+    if not program.exists():
+        pytest.skip("the program of bench/kernel is not built: the part `nightly` of tests/run.py does it")
+    return program
+
+
+@pytest.fixture(scope="session")
 def azurite_program() -> Path:
     """The installed Azure Blob server."""
     program = run.azurite_program()

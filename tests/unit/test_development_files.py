@@ -235,7 +235,7 @@ def test_failing_tests_fail_the_coverage_before_rust_is_measured(
 
     monkeypatch.setattr(run, "run", fails)
     monkeypatch.setattr(run, "rust_coverage", measured)
-    for name in ("llvm_tools", "client_environment", "build_kernel_program", "made_tables"):
+    for name in ("llvm_tools", "client_environment", "made_tables"):
         monkeypatch.setattr(run, name, lambda: None)
     with pytest.raises(run.Failed, match="pytest"):
         run.coverage([])

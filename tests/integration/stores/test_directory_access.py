@@ -147,7 +147,7 @@ def expected_rows(table: str) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize(
     ("engine", "table"),
     [
-        (engine, table)
+        pytest.param(engine, table, marks=[pytest.mark.nightly] if engine == "delta_kernel" else [])
         for engine in ENGINES
         for table in ("orders", "cities", "readings")
         # It reads no deletion vectors.

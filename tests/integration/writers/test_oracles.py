@@ -1,9 +1,9 @@
 """Every version of the known tables equals the listings of delta_kernel and deltalake, except as listed."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-import run
 from support.native import native
 from support.other_readers import Files, Listed, Version, listed_by_deltalake, listed_by_kernel, listed_by_us
 from tables.golden import location, readable
@@ -27,13 +27,10 @@ DELTALAKE_LOSES_STATISTICS = {"delta-rs/delta-1.2.1-only-struct-stats"}
 
 
 @pytest.fixture(scope="module")
-def kernel() -> dict[Version, Files | str]:
+def kernel(kernel_program: Path) -> dict[Version, Files | str]:
     """Every version of every readable table, listed by delta_kernel."""
-    program = run.kernel_program()
-    if not program.exists():
-        pytest.skip("the program of bench/kernel is not built: tests/run.py does it")
     versions = [version for name in NAMES for version in versions_of(name)]
-    return dict(zip(versions, listed_by_kernel(program, versions), strict=True))
+    return dict(zip(versions, listed_by_kernel(kernel_program, versions), strict=True))
 
 
 def versions_of(name: str) -> list[Version]:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import run
 from support import replay_check
 from support.gateway_process import RunningGateway, table_path
 from support.native import native
@@ -75,13 +74,12 @@ def test_every_version_holds_the_files_of_the_independent_replay(
 
 
 @pytest.mark.parametrize("name", [name for name in IN_PLACE if WRITINGS[name].kernel])
-def test_delta_kernel_lists_the_same_files(written_tables: WrittenTables, name: str) -> None:
-    program = run.kernel_program()
-    if not program.exists():
-        pytest.skip("the program of bench/kernel is not built: tests/run.py does it")
+def test_delta_kernel_lists_the_same_files(
+    kernel_program: Path, written_tables: WrittenTables, name: str
+) -> None:
     root = written_tables(name)
     versions = [Version(root, number) for number in range(last_version(root) + 1)]
-    for version, found in zip(versions, listed_by_kernel(program, versions), strict=True):
+    for version, found in zip(versions, listed_by_kernel(kernel_program, versions), strict=True):
         if isinstance(found, str):
             with pytest.raises(native().LogError):
                 listed_by_us(version)
