@@ -79,7 +79,7 @@ class GatewayState:
                 previous=previous.vendor if previous else None,
             ),
             trusted_proxies=parse_networks(config.gateway.trusted_proxies),
-            cors=Cors.of(config.gateway.cors.origins),
+            cors=Cors.of(config.gateway.cors.origins, config.gateway.cors.request_headers),
             now_ms=now_ms,
         )
 

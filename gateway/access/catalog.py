@@ -96,6 +96,10 @@ class Recipient:
         return replace(table, rule=rule, access_modes=modes, auxiliary_locations=(), access_members="")
 
 
+PROVIDER = Recipient("provider", frozenset({EVERY_SHARE}))
+"""A recipient of all shares, for commands and the console."""
+
+
 @dataclass(frozen=True, slots=True)
 class SharedTable:
     """A table of a schema, with the part of its history that is shared."""

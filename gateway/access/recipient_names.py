@@ -6,6 +6,7 @@ import re
 
 from gateway.access.federation import FederationPolicy
 from gateway.access.recipient_records import RecipientError
+from gateway.config.checks import DOTS
 from gateway.config.networks import Network, parse_network
 
 MAX_NAME_LENGTH = 255
@@ -22,9 +23,9 @@ _COMMENT = re.compile(rf"[^{_NO_TEXT}]*")
 
 def check_name(name: str, what: str = "recipient name") -> str:
     """Return a valid name. Raises RecipientError for blanks, `/`, control characters or a wrong length."""
-    if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
+    if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name) or name in DOTS:
         expected = f"1 to {MAX_NAME_LENGTH} characters without blanks, '/' and control characters"
-        raise RecipientError(f"{what}: expected {expected}")
+        raise RecipientError(f"{what}: expected {expected}, not . and ..")
     return name
 
 
@@ -49,7 +50,7 @@ def check_policy(name: str, policy: FederationPolicy) -> None:
 
 def check_share(share: str) -> str:
     """Return a valid share name. Raises RecipientError for `/`, control characters or a wrong length."""
-    if len(share) > MAX_NAME_LENGTH or not _SHARE.fullmatch(share):
+    if len(share) > MAX_NAME_LENGTH or not _SHARE.fullmatch(share) or share in DOTS:
         message = f"share name: expected 1 to {MAX_NAME_LENGTH} characters without '/' and control characters"
         raise RecipientError(message)
     return share

@@ -23,6 +23,7 @@ from gateway.access.stored_shares import StoredShare
 from gateway.cli.apply_recipients import RecipientStep, plan_recipients
 from gateway.cli.federation_policies import printable
 from gateway.cli.stored import actor, on_shares
+from gateway.config.errors import shown_key
 from gateway.telemetry.clock import epoch_ms
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def read(file: Path) -> tuple[list[StoredShare], list[Any]]:
         raise ShareError(f"{file}: expected a map with the keys `shares` and `recipients`, lists")
     unknown = sorted(str(key) for key in document.keys() - KEYS)
     if unknown:
-        raise ShareError(f"{file}: unknown key {unknown[0]!r}; accepted: {', '.join(sorted(KEYS))}")
+        raise ShareError(f"{file}: unknown key {shown_key(unknown[0])}; accepted: {', '.join(sorted(KEYS))}")
     shares = [of_document(_map(file, one)) for one in document.get("shares", [])]
     names = [share.key for share in shares]
     if len({*names}) < len(names):

@@ -14,6 +14,7 @@ from gateway.access.federation import FederationPolicy
 from gateway.access.grant_operations import apply_grants, checked
 from gateway.access.grants import Grant, grant_text, place_text
 from gateway.access.share_records import ShareError
+from gateway.config.errors import shown_key
 from gateway.database.schema import recipient_key
 from gateway.tables.rules import native_rule
 
@@ -78,7 +79,7 @@ class _Wanted:
         name = document["name"]
         unknown = sorted(str(key) for key in document.keys() - KEYS)
         if unknown:
-            raise ShareError(f"recipient {name!r}: unknown key {unknown[0]!r}")
+            raise ShareError(f"recipient {name!r}: unknown key {shown_key(unknown[0])}")
         grants = [_grant(name, one) for one in _list(document, "shares")]
         if len({*map(_place, grants)}) < len(grants):
             raise ShareError(f"recipient {name!r}: shares has one place twice")
@@ -105,7 +106,7 @@ def _grant(recipient: str, document: Any) -> Grant:
         raise ShareError(f"recipient {recipient!r}: a grant is a share's name, or a map with `share`")
     unknown = sorted(str(key) for key in document.keys() - GRANT_KEYS)
     if unknown:
-        raise ShareError(f"recipient {recipient!r}: unknown key {unknown[0]!r} of a grant")
+        raise ShareError(f"recipient {recipient!r}: unknown key {shown_key(unknown[0])} of a grant")
     texts = [document.get(key) for key in ("schema", "table", "condition")]
     if not all(text is None or isinstance(text, str) for text in texts):
         raise ShareError(f"recipient {recipient!r}: schema, table and condition of a grant are texts")

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gateway.access.catalog import Catalog
+from gateway.access.catalog import PROVIDER, Catalog
 from gateway.access.conflicts import LeftOut
 from gateway.access.discovered import with_discovered
 from gateway.access.stored_shares import StoredShares, with_stored
 from gateway.config import Config, Source
+from gateway.config.checks import dotted_names
 from gateway.discovery.known_tables import KnownTables, discovered
 from gateway.discovery.searches import search_once
 from gateway.state import GatewayState
@@ -58,6 +59,13 @@ class DiscoveredState:
                 yield f"{source.shown}: the search is not complete: {known.last.problem}"
             yield from _refusals(source.shown, (*known.last.refused, *refused))
         yield from _refusals("discovery", self.refused)
+        yield from self._unaddressable()
+
+    def _unaddressable(self) -> Iterator[str]:
+        """Iterate over names of stored and discovered tables that no official client can address."""
+        for share in self.state.catalog.shares_of(PROVIDER):
+            for schema in share.schemas:
+                yield from dotted_names(schema.name, (table.name for table in schema.tables))
 
 
 def discovered_state(config: Config) -> DiscoveredState:

@@ -10,12 +10,11 @@ from typing import Any
 
 import orjson
 
-from gateway.access.catalog import Recipient
+from gateway.access.catalog import PROVIDER, Recipient
 from gateway.access.named_recipient import UnknownRecipient, named_recipient
 from gateway.cli.discovered_state import discovered_state
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
-from gateway.config.recipients import EVERY_SHARE
 from gateway.encoding import json_bytes
 from gateway.protocol.queries import Hints
 from gateway.tables.native import AnswerOptions, Explanation, Snapshot, StreamSummary
@@ -24,7 +23,6 @@ from gateway.tables.runtime import read_whole
 from gateway.telemetry.clock import epoch_ms
 
 EXAMPLES = 3
-PROVIDER = Recipient("provider", frozenset({EVERY_SHARE}))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

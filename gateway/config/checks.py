@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from gateway.config.errors import Invalid
 from gateway.config.networks import parse_networks
 
 MAX_NAME_LENGTH = 255
 MAX_COMMENT_LENGTH = 65_536
+DOTS = frozenset({".", ".."})
+"""Names that clients remove from paths."""
 MAX_PROPERTIES, MAX_PROPERTY_LENGTH = 50, 1000
 
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
@@ -23,6 +25,15 @@ def check_name(name: str) -> None:
         raise Invalid("name", f"is longer than {MAX_NAME_LENGTH} characters")
     if _UNSPEAKABLE.search(name):
         raise Invalid("name", "may not contain '/' or control characters")
+    if name in DOTS:
+        raise Invalid("name", "may not be '.' or '..', which clients remove from paths")
+
+
+def dotted_names(schema: str, names: Iterable[str]) -> Iterator[str]:
+    """Iterate over the names of a schema and its tables that no official client can address."""
+    for name in (schema, *names):
+        if "." in name:
+            yield f"{name!a} contains a dot, so no official client can address it"
 
 
 def check_hash(field: str, sha256: str) -> None:

@@ -10,7 +10,7 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from gateway.config.reader import camel_case
+from gateway.config.known_keys import camel_case
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,9 +14,10 @@ from typing import Any
 import yaml
 
 from gateway.config.discovery import Discovery
-from gateway.config.errors import ConfigError, Invalid
+from gateway.config.errors import ConfigError, Invalid, shown_key
+from gateway.config.known_keys import known_keys
 from gateway.config.locations import Location
-from gateway.config.reader import Reader, known_keys
+from gateway.config.reader import Reader
 from gateway.config.sections import Config
 from gateway.config.shares import SchemaEntry, ShareEntry, TableEntry, VolumeEntry
 
@@ -37,7 +38,7 @@ class EntryReader:
     """Makes entries in the place of a configuration, whose storages complete locations of Azure."""
 
     def __init__(self, config: Config) -> None:
-        self._reader = Reader(FILE, config.directory, {})
+        self._reader = Reader(FILE, config.directory, {}, Config)
         for entry in config.gateway.storages:
             if entry.prefix.kind == "azure":
                 without = replace(entry.prefix, account="", domain="")
@@ -117,7 +118,7 @@ def _check_discovery(options: Mapping[str, Any]) -> None:
 def _check_keys(values: Mapping[str, Any], keys: frozenset[str]) -> None:
     unknown = sorted(values.keys() - keys)
     if unknown:
-        raise ConfigError(FILE, unknown[0], f"unknown key; accepted: {', '.join(sorted(keys))}")
+        raise ConfigError(FILE, shown_key(unknown[0]), f"unknown key; accepted: {', '.join(sorted(keys))}")
 
 
 def _node(value: Any) -> yaml.Node:

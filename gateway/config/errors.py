@@ -12,6 +12,16 @@ def shown(text: str) -> str:
     return f"'{text}'" if _PLAIN.fullmatch(text) else "the value"
 
 
+_KEY = re.compile(r"[A-Za-z]+(?:[_-][A-Za-z]+){0,7}")
+MAX_SHOWN_KEY_LENGTH = 40
+
+
+def shown_key(name: str) -> str:
+    """Return an unknown key for a message: a secret may stand in its place, so only words are shown."""
+    is_plain = len(name) <= MAX_SHOWN_KEY_LENGTH and _KEY.fullmatch(name) is not None
+    return name if is_plain else "(a key that is not shown)"
+
+
 class ConfigError(ValueError):
     """Raised for a configuration that cannot be served.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import yaml
 
+from gateway.config.checks import dotted_names
 from gateway.config.directory_access import directory_access_problem
 from gateway.config.errors import ConfigError
 from gateway.config.projection_directories import projection_problem
@@ -58,7 +59,7 @@ def loads(
     needs_readers: bool = True,
 ) -> Config:
     """Read and validate the text of a file. Raises ConfigError."""
-    reader = Reader(file, directory, environment)
+    reader = Reader(file, directory, environment, Config)
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as reason:
@@ -118,11 +119,7 @@ def _warn(config: Config, file: str) -> None:
         log.warning(
             "%s: gateway.admin.ssl is missing: the admin's token passes '%s' in the clear", file, admin.host
         )
-    for share in config.shares:
-        names = [share.name, *(name for schema in share.schemas for name in (schema.name, *_tables(schema)))]
-        for name in names:
-            if " " in name:
-                log.warning("%s: '%s' contains a blank, which not all clients support", file, name)
+    _warn_of_names(config, file)
     roots = [t.location for s in config.shares for c in s.schemas for t in c.tables]
     roots += (root for source in config.sources for root in source.discovery.roots)
     local = any(root.kind == "file" for root in roots)
@@ -132,6 +129,17 @@ def _warn(config: Config, file: str) -> None:
             file,
             config.host,
         )
+
+
+def _warn_of_names(config: Config, file: str) -> None:
+    for share in config.shares:
+        names = [share.name, *(name for schema in share.schemas for name in (schema.name, *_tables(schema)))]
+        for name in names:
+            if " " in name:
+                log.warning("%s: '%s' contains a blank, which not all clients support", file, name)
+        for schema in share.schemas:
+            for warning in dotted_names(schema.name, _tables(schema)):
+                log.warning("%s: %s", file, warning)
 
 
 def _shared_credentials(config: Config) -> str | None:

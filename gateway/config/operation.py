@@ -16,6 +16,7 @@ from gateway.config.errors import Invalid, shown
 CLIENT_PATIENCE_SECONDS = 6.0
 """Maximum wait: Spark's client fails a request after about 7 s of refusals."""
 
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _ORIGIN = re.compile(r"https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?")
 
 
@@ -161,12 +162,17 @@ class Cors:
     Attributes:
         origins: origins such as `https://app.example` whose pages may read answers in a browser; `'*'` for
             every origin.
+        request_headers: headers that these pages may send beside those of the protocol; `'*'` for all.
 
     """
 
     origins: tuple[str, ...] = ()
+    request_headers: tuple[str, ...] = ("*",)
 
     def __post_init__(self) -> None:
+        for name in self.request_headers:
+            if not _TOKEN.fullmatch(name):
+                raise Invalid("request_headers", f"{shown(name)} is not the name of a header")
         for origin in self.origins:
             if origin != "*" and not _ORIGIN.fullmatch(origin):
                 raise Invalid(

@@ -15,7 +15,6 @@ import collections.abc
 import contextlib
 import dataclasses
 import difflib
-import functools
 import logging
 import re
 import types
@@ -28,8 +27,10 @@ from typing import Any
 
 import yaml
 
-from gateway.config.errors import ConfigError, Invalid, shown
+from gateway.config.errors import ConfigError, Invalid, shown, shown_key
 from gateway.config.file_stamps import FileStamp, file_stamp
+from gateway.config.key_paths import nearest_paths, right_paths
+from gateway.config.known_keys import camel_case, known_keys, types_of
 from gateway.config.location_template import LocationTemplate
 from gateway.config.locations import AZURE_DOMAIN, AZURE_DOMAINS, Location, check_account
 from gateway.config.secret import Secret
@@ -58,23 +59,6 @@ LARGEST = {int: 2**53, float: 1e9}
 """The maximum of numbers without their own: beyond it, native code and timers overflow."""
 
 
-def camel_case(field: str) -> str:
-    """Return the YAML key of a field: `page_size_limit` is `pageSizeLimit`."""
-    head, *rest = field.split("_")
-    return head + "".join(word.capitalize() for word in rest)
-
-
-types_of = functools.cache(typing.get_type_hints)
-"""The types of a section's fields, evaluated once: a file may have thousands of tables."""
-
-
-@functools.cache
-def known_keys(section: type) -> Mapping[str, dataclasses.Field[Any]]:
-    """Map the YAML keys of a section to its fields."""
-    fields = dataclasses.fields(section)
-    return {camel_case(field.name): field for field in fields if not field.metadata.get("found")}
-
-
 @dataclass(frozen=True, slots=True)
 class Reader:
     """Reads the nodes of one file.
@@ -83,6 +67,7 @@ class Reader:
         file: the name of the file, for messages.
         directory: relative file names are relative to it.
         environment: the variables that `${NAME}` may name.
+        top: the section of a whole file, among whose keys misplaced ones are looked for.
         secret_files: the files that were read, with their state before that.
         accounts: the accounts of prefixes whose form names none, such as `az://container/`.
         private_clouds: the prefixes in unknown domains of Azure, with whether their entries describe how they
@@ -93,6 +78,7 @@ class Reader:
     file: str
     directory: Path
     environment: Mapping[str, str]
+    top: type
     secret_files: dict[Path, FileStamp | None] = dataclasses.field(default_factory=dict)
     accounts: dict[Location, str] = dataclasses.field(default_factory=dict)
     private_clouds: dict[Location, bool] = dataclasses.field(default_factory=dict)
@@ -275,7 +261,7 @@ class Reader:
             if not _is_utf_8(key_node.value):
                 raise self.error(key_node, key, NO_UTF_8)
             if key_node.value in seen:
-                raise self.error(key_node, _join(key, key_node.value), "given twice")
+                raise self.error(key_node, _join(key, shown_key(key_node.value)), "given twice")
             seen.add(key_node.value)
             yield key_node.value, key_node, value_node
 
@@ -293,15 +279,27 @@ class Reader:
     def _unknown(
         self, kind: type, node: yaml.Node, key: str, known: Mapping[str, dataclasses.Field[Any]]
     ) -> None:
-        """Warn of an unknown key. Raises ConfigError if the nearest known one or the section protects."""
+        """Warn of an unknown key.
+
+        Raises ConfigError if the section refuses it, or if it resembles a key that protects, or is one of
+        another level.
+        """
+        above, _, name = key.rpartition(".")
+        key = _join(above, shown_key(name))
         if getattr(kind, "REFUSES_UNKNOWN_KEYS", False):
             raise self.error(node, key, f"unknown key; accepted: {', '.join(known)}")
         spellings = {name.lower(): name for name in known}
-        near = difflib.get_close_matches(key.rpartition(".")[2].lower(), spellings, n=1)
-        nearest = spellings[near[0]] if near else None
+        near = difflib.get_close_matches(name.lower(), spellings, n=1)
+        nearest = spellings[near[0]] if near else ""
+        if nearest and known[nearest].metadata.get("protects"):
+            reason = f"unknown key; did you mean {nearest}?; without {nearest} the server would be more open"
+            raise self.error(node, key, reason)
+        elsewhere, protects = right_paths(self.top, name)
+        if protects:
+            reason = f"the key belongs to {elsewhere}; without it there the server would be more open"
+            raise self.error(node, key, reason)
+        nearest = elsewhere or nearest or nearest_paths(self.top, name)
         hint = f"; did you mean {nearest}?" if nearest else ""
-        if nearest is not None and known[nearest].metadata.get("protects"):
-            raise self.error(node, key, f"unknown key{hint}; without {nearest} the server would be more open")
         log.warning("%s: unknown key %s is ignored%s", self._place(node), key, hint)
 
     def _place(self, node: yaml.Node | None) -> str:

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config.effects import EFFECTS, Effect
+from gateway.config.known_keys import known_keys
 from gateway.config.location_template import LocationTemplate
 from gateway.config.locations import Location
 from gateway.config.operation import RecipientLimits
-from gateway.config.reader import known_keys
 from gateway.config.recipients import RecipientEntry
 from gateway.config.secret import Secret
 from gateway.config.sections import Config

@@ -16,9 +16,9 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from gateway.config.errors import Invalid, shown
+from gateway.config.known_keys import camel_case
 from gateway.config.locations import Location, check_account
 from gateway.config.operation import setting
-from gateway.config.reader import camel_case
 from gateway.config.secret import Secret
 
 _EVERY_KIND = {"prefix", "endpoint", "public_endpoint", "timeout_seconds", "retry_seconds"}

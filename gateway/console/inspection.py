@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from gateway.access.catalog import Recipient, Share, SharedTable
-from gateway.config.recipients import EVERY_SHARE
+from gateway.access.catalog import PROVIDER, Share, SharedTable
 from gateway.console.listing import cut
 from gateway.console.questions import (
     SIZE_BOUNDS,
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from gateway.state import GatewayState
     from gateway.tables.open_table import OpenTable
 
-PROVIDER = Recipient("provider", frozenset({EVERY_SHARE}))
 TABLES_AT_ONCE = 2
 TABLE_SECONDS = 20.0
 """Of the reading of a table; an inventory has its own, in which it stops."""

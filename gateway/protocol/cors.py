@@ -7,6 +7,7 @@ cookies, so no answer allows credentials.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,11 @@ from gateway.protocol.headers import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-ANY_ORIGIN = "*"
+EVERY = "*"
 MAX_AGE_SECONDS = 600
+MAX_REQUESTED, MAX_REQUESTED_LENGTH = 64, 4096
+"""Of the headers that one preflight asks for."""
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]{1,128}")
 REQUEST_HEADERS = (
     "Authorization",
     "Content-Type",
@@ -53,35 +57,47 @@ FieldLines = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Cors:
-    """The origins whose pages may read answers."""
+    """The origins whose pages may read answers, and the further headers that they may send."""
 
     origins: frozenset[str]
+    request_headers: tuple[str, ...] = (EVERY,)
 
     @staticmethod
-    def of(origins: Sequence[str]) -> Cors | None:
+    def of(origins: Sequence[str], request_headers: Sequence[str] = (EVERY,)) -> Cors | None:
         """Make it of configured origins; None where there are none."""
-        return Cors(frozenset(origin.lower() for origin in origins)) if origins else None
+        if not origins:
+            return None
+        return Cors(frozenset(origin.lower() for origin in origins), tuple(request_headers))
 
     def allows(self, origin: str | None) -> bool:
         """Return whether pages of an origin may read answers."""
-        return origin is not None and (ANY_ORIGIN in self.origins or origin.lower() in self.origins)
+        return origin is not None and (EVERY in self.origins or origin.lower() in self.origins)
 
     def headers(self, origin: str | None) -> FieldLines:
         """Return the headers of an answer. It varies by origin, also for origins that are not allowed."""
         exposed = ("Access-Control-Expose-Headers", ", ".join(RESPONSE_HEADERS))
-        if ANY_ORIGIN in self.origins:
-            return () if origin is None else (("Access-Control-Allow-Origin", ANY_ORIGIN), exposed)
+        if EVERY in self.origins:
+            return () if origin is None else (("Access-Control-Allow-Origin", EVERY), exposed)
         varies = ("Vary", "Origin")
         if origin is None or not self.allows(origin):
             return (varies,)
         return (varies, ("Access-Control-Allow-Origin", origin), exposed)
 
+    def preflight_headers(self, methods: Iterable[str], requested: str | None) -> dict[str, str]:
+        """Return the headers of the answer to a preflight, beside those of every answer.
 
-def preflight_headers(methods: Iterable[str]) -> dict[str, str]:
-    """Return the headers of the answer to a preflight, beside those of every answer."""
-    return {
-        "Access-Control-Allow-Methods": ", ".join(methods),
-        "Access-Control-Allow-Headers": ", ".join(REQUEST_HEADERS),
-        "Access-Control-Max-Age": str(MAX_AGE_SECONDS),
-        "Vary": "Access-Control-Request-Method, Access-Control-Request-Headers",
-    }
+        `requested`: its `Access-Control-Request-Headers`. Allowed are the headers of the protocol, and of the
+        others all, or those that are configured.
+        """
+        own = (*REQUEST_HEADERS, *self.request_headers)
+        allowed = {name.lower(): name for name in own if name != EVERY}
+        if EVERY in self.request_headers:
+            names = (requested or "")[:MAX_REQUESTED_LENGTH].split(",")[:MAX_REQUESTED]
+            words = (name.strip().lower() for name in names)
+            allowed = {word: word for word in words if _TOKEN.fullmatch(word)} | allowed
+        return {
+            "Access-Control-Allow-Methods": ", ".join(methods),
+            "Access-Control-Allow-Headers": ", ".join(allowed.values()),
+            "Access-Control-Max-Age": str(MAX_AGE_SECONDS),
+            "Vary": "Access-Control-Request-Method, Access-Control-Request-Headers",
+        }

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from functools import cache
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -30,7 +29,6 @@ from gateway.errors import (
 )
 from gateway.limits.admission import LimitExceeded
 from gateway.limits.memory import MemoryGate
-from gateway.protocol.cors import preflight_headers
 from gateway.web.access_log import AccessLog
 from gateway.web.client_authentication import ClientAuthentication
 from gateway.web.context import RequestContext, Route, next_id, no_access, nothing_revoked
@@ -91,7 +89,7 @@ class RequestPipeline:
         route, names, methods = self._router.find(request.method, request.rel_url.path_safe)
         cors = self.state.cors
         if cors is not None and request.method == "OPTIONS" and _is_preflight(request, cors):
-            route = _preflight(methods) if methods else route
+            route = _preflight(cors, methods) if methods else route
         context = RequestContext(
             next_id(), request, route, names, self.state, time.monotonic(), draining=self.draining
         )
@@ -329,13 +327,12 @@ def _is_preflight(request: web.BaseRequest, cors: Cors) -> bool:
     return "Access-Control-Request-Method" in headers and cors.allows(headers.get("Origin"))
 
 
-@cache
-def _preflight(methods: tuple[str, ...]) -> Route:
+def _preflight(cors: Cors, methods: tuple[str, ...]) -> Route:
     """Return the route for a browser's preflight request. It reveals no share."""
-    headers = preflight_headers(methods)
 
-    async def preflight(_context: RequestContext) -> web.StreamResponse:
-        return WholeResponse(headers=headers)
+    async def preflight(context: RequestContext) -> web.StreamResponse:
+        requested = ",".join(context.request.headers.getall("Access-Control-Request-Headers", []))
+        return WholeResponse(headers=cors.preflight_headers(methods, requested))
 
     return Route("OPTIONS", "", preflight, is_public=True)
 

@@ -254,6 +254,75 @@ def test_a_misspelt_key_that_protects_stops_the_start(text: str, nearest: str) -
         loads(MINIMAL + text)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "gateway: {networks: [10.0.0.0/8]}",
+            "gateway.networks: the key belongs to gateway.recipients[].networks; without it there the server",
+        ),
+        ("gateway: {failClosed: true}", "gateway.failClosed: the key belongs to gateway.audit.failClosed; "),
+        ("failclosed: true", "failclosed: the key belongs to gateway.audit.failClosed; "),
+        (
+            "limits: {memoryBytes: 67108864}",
+            "limits: the key belongs to gateway.limits, gateway.recipients[].limits; ",
+        ),
+        (
+            "shares: [{name: a, startVersion: 3}]",
+            "shares[0].startVersion: the key belongs to shares[].schemas[].tables[].startVersion",
+        ),
+    ],
+)
+def test_a_key_that_protects_on_another_level_stops_the_start(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loads(MINIMAL + text)
+    assert message in str(caught.value)
+
+
+def test_a_key_of_another_level_is_named_by_its_path(caplog: pytest.LogCaptureFixture) -> None:
+    loads(MINIMAL + "publicUrl: https://share.example.com\n")
+    assert "unknown key publicUrl is ignored; did you mean gateway.publicUrl?" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "secret", ["AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "x" * 64]
+)
+@pytest.mark.parametrize("section", ["", "gateway: "])
+def test_a_secret_in_the_place_of_a_key_is_not_repeated(
+    secret: str, section: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    loads(MINIMAL + f"{section}{{{secret}: x}}".replace("{", "", not section).replace("}", "", not section))
+    assert secret not in caplog.text
+    assert "(a key that is not shown) is ignored" in caplog.text
+    with pytest.raises(ConfigError) as caught:
+        loads(MINIMAL + f"gateway: {{{secret}: x, {secret}: y}}")
+    assert secret not in str(caught.value)
+
+
+def test_a_dot_in_the_name_of_a_schema_or_table_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    tables = "tables: [{name: t.u, location: /t}, {name: v, location: /v}]"
+    loads(MINIMAL + f"shares: [{{name: a.b, schemas: [{{name: c.d, {tables}}}]}}]")
+    warned = [record.getMessage() for record in caplog.records if "dot" in record.getMessage()]
+    assert warned == [
+        f"configuration: '{name}' contains a dot, so no official client can address it"
+        for name in ("c.d", "t.u")
+    ]
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "shares: [{name: '{}'}]",
+        "shares: [{name: s, schemas: [{name: '{}'}]}]",
+        "shares: [{name: s, schemas: [{name: d, tables: [{name: '{}', location: /t}]}]}]",
+    ],
+)
+def test_names_that_clients_remove_from_paths_are_refused(name: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"may not be '[.]' or '[.][.]'"):
+        loads(MINIMAL + text.replace("{}", name))
+
+
 @pytest.mark.parametrize("key", ["networks", "limits"])
 def test_a_key_that_protects_has_a_value_unless_it_is_a_section(key: str) -> None:
     text = MINIMAL + f"gateway:\n  recipients:\n  - name: a\n    {key}:\n"

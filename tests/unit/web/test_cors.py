@@ -106,6 +106,35 @@ async def test_a_preflight_needs_no_token_and_reveals_no_share(
     }
 
 
+ASKED = "Traceparent, x-requested-with,X-Engine, bad name, é, x" + ", y" * 100
+
+
+async def allowed_headers(client: Client) -> list[str]:
+    headers = {
+        "Origin": PAGE,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": ASKED,
+    }
+    answer = await client.options(QUERY, headers=headers)
+    assert answer.status == 200
+    return answer.headers["Access-Control-Allow-Headers"].lower().split(", ")
+
+
+async def test_a_page_may_send_what_headers_it_asks_for(client: Client) -> None:
+    allowed = await allowed_headers(client)
+    assert {"traceparent", "x-requested-with", "x-engine", "authorization", "fileidhash"} <= {*allowed}
+    assert not {"bad name", "é"} & {*allowed}
+    assert len(allowed) == len({*allowed}) < 64
+
+
+async def test_a_key_restricts_the_headers_of_pages(text: str) -> None:
+    client, _ = await serve(f"{text}  cors: {{origins: [{PAGE}], requestHeaders: [X-Engine]}}\n")
+    allowed = await allowed_headers(client)
+    await client.close()
+    assert {"x-engine", "authorization"} <= {*allowed}
+    assert not {"traceparent", "x-requested-with"} & {*allowed}
+
+
 @pytest.mark.parametrize(
     ("path", "headers", "status"),
     [
