@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
 
 PREFIX = "/console"
-SIGN_IN = f"{PREFIX}/sign-in"
+SIGN_IN, SIGN_OUT = f"{PREFIX}/sign-in", f"{PREFIX}/sign-out"
 PROVIDER_SIGN_IN = f"{SIGN_IN}/provider"
 PUBLIC = frozenset({SIGN_IN, PROVIDER_SIGN_IN, CALLBACK_PATH, f"{PREFIX}/style.css", f"{PREFIX}/icon.svg"})
 HEADERS = {
@@ -108,9 +108,17 @@ async def require_session(request: web.Request, handler: Handler) -> web.StreamR
     if session is None:
         target = request.path_qs if request.method in SAFE_METHODS else f"{PREFIX}/"
         return redirect(sign_in_url(target))
-    if request.method not in SAFE_METHODS:
-        await _require_form(request, session)
-    return await handler(request)
+    if request.method in SAFE_METHODS:
+        return await handler(request)
+    number = await _require_form(request, session)
+    if request.path == SIGN_OUT:
+        return await handler(request)
+    key = f"{request.path} {number}".encode("utf-8", "replace")
+    if not session.pages.has(key) and not session.send_once(number):
+        raise Refused(409, "The form was sent before, and is not carried out twice. Open its page again.")
+    page = await session.pages.page(key, lambda: handler(request))
+    # Each request has a response of its own.
+    return web.Response(status=page.status, body=page.body, headers=page.headers)
 
 
 def find_session(request: web.Request) -> Session | None:
@@ -123,18 +131,15 @@ def find_session(request: web.Request) -> Session | None:
     return session
 
 
-async def _require_form(request: web.Request, session: Session) -> None:
-    """Raise Refused unless the form is of this session, for the first time, by a user who may send it."""
+async def _require_form(request: web.Request, session: Session) -> str:
+    """Return the number of a form. Raises Refused unless it is of this session, by a user who may send it."""
     form = await form_of(request)
     token, number = form.get("token", ""), form.get("form", "")
     if not hmac.compare_digest(token.encode("utf-8", "replace"), session.form_token.encode()):
         raise Refused(403, "The form is not of this session. Open its page again.")
-    if request.path == f"{PREFIX}/sign-out":
-        return
-    if not session.may_change:
+    if request.path != SIGN_OUT and not session.may_change:
         raise Refused(403, "You are signed in to look. Changes need the role of an operator.")
-    if not session.send_once(number):
-        raise Refused(409, "The form was sent before, and is not carried out twice. Open its page again.")
+    return number
 
 
 def is_of_this_site(request: web.Request) -> bool:

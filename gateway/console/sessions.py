@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gateway.pages.sent_forms import SentForms
 from gateway.times import HOUR_SECONDS
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ class Session:
     user: ProviderUser | None = None
     form_token: str = field(default_factory=lambda: secrets.token_urlsafe(_BYTES), repr=False)
     """Every form of the session has it, and no other site can read it."""
+    pages: SentForms[Any] = field(default_factory=lambda: SentForms(time.monotonic), repr=False)
+    """Of the forms that were sent within a minute."""
     _sent: OrderedDict[str, None] = field(default_factory=OrderedDict, repr=False)
 
     @property

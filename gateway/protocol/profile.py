@@ -69,6 +69,12 @@ def activation_url(endpoint: str, code: str) -> str:
     return f"{endpoint}{ACTIVATION}#{code}"
 
 
+def without_code(path: str) -> str:
+    """Return a decoded path without the code of an activation link whose `#` was sent as `%23`."""
+    before, separator, _ = path.partition(f"{ACTIVATION}#")
+    return before + separator
+
+
 def profile_text(content: Profile) -> str:
     """Return the text of a profile file."""
     return json.dumps(content, indent=2) + "\n"

@@ -10,6 +10,8 @@ import asyncio
 import base64
 import hashlib
 import logging
+import secrets
+import time
 from contextlib import closing
 from functools import cache
 from typing import TYPE_CHECKING
@@ -29,6 +31,7 @@ from gateway.database.errors import DatabaseMissing
 from gateway.errors import MalformedRequest, Unavailable
 from gateway.limits.admission import LimitExceeded
 from gateway.limits.attempts import network_of
+from gateway.pages.sent_forms import SentForms
 from gateway.pages.style import icon, style_sheet
 from gateway.protocol.profile import ACTIVATION, profile_text
 from gateway.protocol.snippets import labelled
@@ -55,10 +58,17 @@ ATTEMPT = "activation"
 ACTOR = "activation"
 """Who makes the change, in the history and in the audit log."""
 MAX_FORM_BYTES, FORM_SECONDS = 4096, 10.0
+FORM_BYTES = 12
+"""Random bytes of a form's number."""
 ACTIVATIONS_AT_ONCE, WAITING_ACTIVATIONS = 4, 64
 NO_TABLE = ("<share>", "<share>.<schema>.<table>")
 INVALID = "This link does not exist, was used already, or has ended. Ask the provider for another one."
 TOO_MANY = "Too many attempts have failed. Wait a while and try again."
+CHANGED = (
+    "A program has changed the link on its way: its # became %23, so the code was sent with the address. "
+    "It is not used up. Get the profile now, or ask the provider for another link if somebody else may have "
+    "seen the address."
+)
 BUSY = "The server cannot give the profile at the moment. The link is not used up: try again later."
 HEADERS = {
     "Cache-Control": "no-store",
@@ -86,6 +96,7 @@ class Activation:
         self._attempts = attempts
         self._working = asyncio.Semaphore(ACTIVATIONS_AT_ONCE)
         self._waiting = 0
+        self._pages: SentForms[WholeResponse] = SentForms(time.monotonic)
 
     def routes(self) -> list[Route]:
         """Return the route table."""
@@ -93,6 +104,7 @@ class Activation:
         return [
             Route("GET", address, self.activation_page, is_public=True),
             Route("POST", address, self.activate, is_public=True),
+            Route("GET", f"{address}#", self.changed_link_page, is_public=True),
             Route("GET", f"{address}.css", activation_style, is_public=True),
             Route("GET", f"{address}.js", activation_script, is_public=True),
             Route("GET", f"{address}.svg", activation_icon, is_public=True),
@@ -102,10 +114,24 @@ class Activation:
         """Answer the page with the form, which needs no valid link."""
         return await self._page()
 
+    async def changed_link_page(self, _context: RequestContext) -> WholeResponse:
+        """Answer the page for a link whose `#` was sent as `%23`, with its code behind it."""
+        return await self._page(CHANGED)
+
     async def activate(self, context: RequestContext) -> WholeResponse:
         """Give the profile of a link, once."""
         body = await read_body(context.request, FORM_SECONDS, MAX_FORM_BYTES)
-        code, address = _code_of(body), network_of(context.address)
+        code, form = _fields_of(body)
+        if not form:
+            # Of a program, which sends it once.
+            return await self._activated(context, code)
+        key = hashlib.sha256(f"{form} {context.address} {code}".encode()).digest()
+        page = await self._pages.page(key, lambda: self._activated(context, code))
+        # Each request has a response of its own.
+        return WholeResponse(page.body, page.field_lines, status=page.status)
+
+    async def _activated(self, context: RequestContext, code: str) -> WholeResponse:
+        address = network_of(context.address)
         digest = hashlib.sha256(code.encode()).digest()
         try:
             self._attempts.check(address, ATTEMPT, digest)
@@ -160,7 +186,9 @@ class Activation:
         return issued, recipient_of(record)
 
     async def _page(self, problem: str = "", *, status: int = 200) -> WholeResponse:
-        text = await asyncio.to_thread(_render, address=self._address, profile=None, problem=problem)
+        form = secrets.token_urlsafe(FORM_BYTES)
+        values = {"address": self._address, "profile": None, "problem": problem, "form": form}
+        text = await asyncio.to_thread(lambda: _render(**values))
         return _html(text, status)
 
     def _profile_page(
@@ -216,16 +244,17 @@ async def activation_icon(_context: RequestContext) -> WholeResponse:
     return _kept(await asyncio.to_thread(icon), "image/svg+xml")
 
 
-def _code_of(body: bytes) -> str:
-    """Return the code of a form. Raises MalformedRequest."""
+def _fields_of(body: bytes) -> tuple[str, str]:
+    """Return the code of a form, and the number of the form. Raises MalformedRequest."""
     try:
         fields = parse_qs(body.decode("ascii"), max_num_fields=4)
         code = fields.get("code", [""])[0].strip()
-        code.encode()
+        form = fields.get("form", [""])[0]
+        (code + form).encode()
     except (UnicodeError, ValueError):
         raise MalformedRequest("the body is no form") from None
     # As copied from the link, with all of it or with its sign.
-    return code.rpartition("#")[2]
+    return code.rpartition("#")[2], form
 
 
 def _html(text: str, status: int) -> WholeResponse:

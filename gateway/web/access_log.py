@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from gateway.encoding import json_bytes
+from gateway.protocol.profile import without_code
 from gateway.telemetry.log_output import ACCESS_LOG
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST
 
@@ -55,7 +56,7 @@ def line(context: RequestContext, response: web.StreamResponse | None, seconds: 
         "time_ms": time.time_ns() // 1_000_000,
         "request": context.id,
         "method": request.method,
-        "path": request.path,
+        "path": without_code(request.path),
         "status": CLIENT_CLOSED_REQUEST if response is None else response.status,
     }
     if context.recipient is not None:

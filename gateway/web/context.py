@@ -35,7 +35,8 @@ class Route:
 
     Attributes:
         method: the HTTP method; a route for GET also answers HEAD.
-        path: literal segments and `{names}` of one segment each; `{name:.+}` at the end takes the rest.
+        path: literal segments and `{names}` of one segment each; `{name:.+}` at the end takes the rest. A
+            literal segment that ends with `#` takes whatever follows it in the segment.
         handler: answers the request.
         is_public: answered without a token.
         is_for_clients: answered to OAuth clients, which send their secret.

@@ -89,6 +89,8 @@ class Router:
             segment = segments.pop(0)
             if segment in node.words:
                 node = node.words[segment]
+            elif "#" in segment and (word := segment[: segment.index("#") + 1]) in node.words:
+                node = node.words[word]
             elif node.name is not None and segment:
                 names[node.name[0]] = _decoded(segment)
                 node = node.name[1]

@@ -1,0 +1,52 @@
+"""Activation links over a real socket: a changed link, and a form that is sent twice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.gateway_app import PREFIX, serve
+
+from gateway.access.audited_database import open_database
+from gateway.telemetry.clock import epoch_ms
+
+ADDRESS = f"{PREFIX}/activate"
+CODE = "a-code-that-nobody-may-see"
+
+
+async def test_a_link_whose_sign_was_encoded_gets_the_page_and_its_code_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client, _ = await serve("gateway: {anonymous: true}\n")
+    with caplog.at_level(logging.INFO):
+        answer = await client.get(f"{ADDRESS}%23{CODE}")
+        text = await answer.text()
+        await client.close()
+    assert (answer.status, answer.content_type) == (200, "text/html")
+    assert "its # became %23" in text
+    assert CODE not in text + caplog.text
+    assert f'"path":"{ADDRESS}#"' in caplog.text
+
+
+async def test_a_form_that_is_sent_twice_gets_one_profile_twice(tmp_path: Path) -> None:
+    client, config = await serve(
+        f"shares: [{{name: s}}]\ngateway: {{recipientsDatabase: '{tmp_path}/recipients.db'}}\n"
+    )
+    with closing(open_database(config, "test", now_ms=epoch_ms)) as database:
+        link = database.add_with_link("alice", shares=["s"], valid_for_seconds=60)
+    page = await (await client.get(ADDRESS)).text()
+    form = re.search(r'name="form" value="([^"]+)"', page)
+    assert form is not None
+    fields = {"code": link.code, "form": form[1]}
+    answers = await asyncio.gather(*(client.post(ADDRESS, data=fields) for _ in range(2)))
+    texts = [await answer.text() for answer in answers]
+    other = await client.post(ADDRESS, data={**fields, "form": "another"})
+    bare = await client.post(ADDRESS, data={"code": link.code})
+    await client.close()
+    assert [answer.status for answer in (*answers, other, bare)] == [200, 200, 404, 404]
+    assert texts[0] == texts[1]
+    assert "bearerToken" in texts[0]
