@@ -17,7 +17,6 @@ import pyarrow.parquet
 Action = dict[str, Any]
 
 COMMIT = re.compile(r"(\d{20})\.json")
-COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.([0-9a-f-]{36})|\.(\d{10})\.(\d{10}))?\.(parquet|json)")
 
 

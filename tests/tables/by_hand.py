@@ -144,12 +144,14 @@ def checkpoints_of_every_form(root: Path) -> Table:
 
 @made
 def compacted_commits(root: Path) -> Table:
-    """Log compaction files over commits after a checkpoint."""
+    """Log compaction files after a checkpoint: an empty one, and one without the removes of its commits."""
     table = history(root, before=lambda table: table.checkpoint("single"))
-    for number in range(4):
-        table.commit(table.add(word_rows(50 + number), partition={"part": "c"}))
-    table.compact(4, 7)
-    table.compact(8, 9)
+    adds = [table.add(word_rows(50 + number), partition={"part": "c"}) for number in range(3)]
+    for add in adds:
+        table.commit(add)
+    table.compact_badly(4, 7)
+    table.commit(table.remove(adds[0]))
+    table.compact_badly(6, table.next_version - 1, adds[1:])
     return table
 
 

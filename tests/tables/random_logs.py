@@ -240,16 +240,6 @@ class Log:
         name = f"{self.next_version - 1:020}.checkpoint.{1:010}.{2:010}.parquet"
         self.write(name, [{"protocol": self.protocol}, {"metaData": self.metadata}])
 
-    def compact(self, first: int) -> None:
-        """Writes a log compaction file of the versions from `first` to the latest."""
-        last = self.next_version - 1
-        rows = compacted(self.directory, first, last)
-        path = self.directory / f"{first:020}.{last:020}.compacted.json"
-        # Files of a log are never written again: with another time they would be of another log.
-        if path.exists():
-            return
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
     def clean_up(self, checkpoint_version: int) -> None:
         """Deletes the commits that a checkpoint has made dispensable."""
         for version in range(checkpoint_version + 1):
@@ -335,7 +325,6 @@ steps = st.lists(
             st.sampled_from(["right", "gone", "broken", "absent", "stale"]),
         ),
         st.tuples(st.just("half a checkpoint")),
-        st.tuples(st.just("compact"), st.integers(0, 3)),
         st.tuples(st.just("clean up")),
     ),
     max_size=12,
@@ -361,11 +350,9 @@ def carry_out(log: Log, step: tuple) -> None:
             log.checkpointed = latest
         case ("half a checkpoint",) if log.checkpointed < latest:
             log.half_a_checkpoint()
-        case ("compact", back) if 0 < back < latest - log.checkpointed:
-            log.compact(latest - back)
         case ("clean up",) if log.checkpointed >= 0:
             log.clean_up(log.checkpointed)
-        case ("checkpoint", _, _) | ("half a checkpoint",) | ("compact", _) | ("clean up",):
+        case ("checkpoint", _, _) | ("half a checkpoint",) | ("clean up",):
             pass
         case _:
             raise ValueError(f"no such step: {step}")
@@ -418,18 +405,3 @@ def addition(log: Log, draw: dict, data_change: bool) -> Action:
     add |= {"stats": draw["stats"]} if draw["stats"] else {}
     add |= {"tags": draw["tags"]} if draw["tags"] is not None else {}
     return add | ({"deletionVector": draw["vector"]} if draw["vector"] else {})
-
-
-def compacted(log: Path, first: int, last: int) -> list[Action]:
-    """Returns the actions of a range of commits that a log compaction file has."""
-    newest: dict[tuple[str, str], Action] = {}
-    others: list[Action] = []
-    for version in range(first, last + 1):
-        for line in (log / f"{version:020}.json").read_text().splitlines():
-            action = json.loads(line)
-            (kind,) = action
-            if kind in {"add", "remove"}:
-                newest[key(action[kind])] = action
-            elif kind != "commitInfo":
-                others.append(action)
-    return [*others, *newest.values()]

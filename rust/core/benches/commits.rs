@@ -14,7 +14,7 @@ use bytes::Bytes;
 use deltalog::actions::SourceId;
 use deltalog::commit::CommitFile;
 use deltalog::partition::PartitionInterner;
-use deltalog::replay::{Order, ReplaySet};
+use deltalog::replay::ReplaySet;
 
 const FILES: usize = 20_000;
 const RUNS: usize = 41;
@@ -93,13 +93,13 @@ fn main() {
 
     let seconds = median_seconds(|| {
         let mut set = ReplaySet::default();
-        let live = set.take_commit(&parsed.adds, &parsed.removes, Order::LastCounts);
+        let live = set.take_commit(&parsed.adds, &parsed.removes);
         assert_eq!(black_box(live).len(), FILES);
     });
     println!("fill the replay set: {:.0} ns a file", per_file(seconds));
 
     let mut full = ReplaySet::default();
-    full.take_commit(&parsed.adds, &parsed.removes, Order::LastCounts);
+    full.take_commit(&parsed.adds, &parsed.removes);
     let mut one = ReplaySet::default();
     one.insert("elsewhere", None);
     for (name, set, live) in

@@ -1,4 +1,4 @@
-//! One JSON file of the log: a commit, a log compaction file, or the top file of a JSON checkpoint.
+//! One JSON file of the log: a commit, or the top file of a JSON checkpoint.
 //!
 //! Takes its bytes. Returns the protocol, the metadata, the in-commit timestamp, and the file actions as [`Columns`]
 //! whose strings are views into the file. Each byte is parsed once. Unknown actions and fields are skipped; malformed

@@ -22,13 +22,6 @@ const PART_DIGITS: usize = 10;
 pub enum LogFileName {
     /// `<version>.json`
     Commit(i64),
-    /// `<start>.<end>.compacted.json`, the actions of the commits `start..=end`.
-    Compaction {
-        /// The first commit that it covers.
-        start: i64,
-        /// The last commit that it covers.
-        end: i64,
-    },
     /// `<version>.crc`
     Checksum(i64),
     /// `<version>.checkpoint.parquet`
@@ -64,11 +57,7 @@ impl LogFileName {
             "checkpoint.parquet" => return Some(Self::ClassicCheckpoint(version)),
             _ => {}
         }
-        if let Some(checkpoint) = rest.strip_prefix("checkpoint.") {
-            return parse_checkpoint(version, checkpoint);
-        }
-        let (end, rest) = split_number(rest, VERSION_DIGITS)?;
-        (rest == "compacted.json" && version < end).then_some(Self::Compaction { start: version, end })
+        parse_checkpoint(version, rest.strip_prefix("checkpoint.")?)
     }
 }
 
@@ -258,11 +247,7 @@ mod tests {
                 format!("{version}.checkpoint.{uuid}.parquet"),
                 Some(LogFileName::UuidCheckpoint { version: 10, uuid: uuid.to_owned(), json: false }),
             ),
-            (
-                format!("00000000000000000004.{version}.compacted.json"),
-                Some(LogFileName::Compaction { start: 4, end: 10 }),
-            ),
-            (format!("{version}.{version}.compacted.json"), None),
+            (format!("00000000000000000004.{version}.compacted.json"), None),
             (format!("{version}.checkpoint.0000000004.0000000003.parquet"), None),
             (format!("{version}.checkpoint.0000000000.0000000003.parquet"), None),
             (format!("{version}.checkpoint.nonsense.parquet"), None),

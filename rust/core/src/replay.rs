@@ -191,11 +191,11 @@ impl ReplaySet {
     /// Inserts the keys of one commit, and returns the indices of its live adds.
     ///
     /// PROTOCOL allows one action per kind and file in a commit. In a log that violates this the last line wins, as
-    /// in Spark; [`Order::FirstCounts`] is for compaction files.
-    pub fn take_commit(&mut self, adds: &Columns, removes: &Columns, order: Order) -> RowIndices {
+    /// in Spark.
+    pub fn take_commit(&mut self, adds: &Columns, removes: &Columns) -> RowIndices {
         let mut live = Vec::with_capacity(adds.len());
         self.reserve(adds.len() + removes.len());
-        for (is_add, index) in in_order(adds, removes, order) {
+        for (is_add, index) in last_first(adds, removes) {
             let file = if is_add { adds } else { removes };
             let size = file.size(index).filter(|size| *size >= 0).unwrap_or(UNKNOWN_SIZE);
             let facts = Facts { size, is_remove: !is_add };
@@ -250,44 +250,17 @@ impl ReplaySet {
     }
 }
 
-/// The order of precedence of several actions of one file in one JSON file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// The earlier line: compaction files.
-    FirstCounts,
-    /// The later line: commits.
-    LastCounts,
-}
-
-/// (is an add, index in its columns), the counting references first.
-fn in_order<'a>(
-    adds: &'a Columns,
-    removes: &'a Columns,
-    order: Order,
-) -> impl Iterator<Item = (bool, usize)> + use<'a> {
-    let (mut add, mut remove) = (0, 0);
-    let total = adds.len() + removes.len();
-    (0..total).map(move |_| {
-        let at = |done: usize, columns: &Columns| match order {
-            Order::FirstCounts => done,
-            Order::LastCounts => columns.len().wrapping_sub(1 + done),
+/// (is an add, index in its columns) of all actions, from the last line to the first.
+fn last_first<'a>(adds: &'a Columns, removes: &'a Columns) -> impl Iterator<Item = (bool, usize)> + use<'a> {
+    let (mut adds_left, mut removes_left) = (adds.len(), removes.len());
+    std::iter::from_fn(move || {
+        let is_add = match (adds_left.checked_sub(1), removes_left.checked_sub(1)) {
+            (Some(add), Some(remove)) => adds.row(add) > removes.row(remove),
+            (add, _) => add.is_some(),
         };
-        let (add_index, remove_index) = (at(add, adds), at(remove, removes));
-        let is_add = if add == adds.len() {
-            false
-        } else if remove == removes.len() {
-            true
-        } else {
-            let add_is_earlier = adds.row(add_index) < removes.row(remove_index);
-            add_is_earlier == (order == Order::FirstCounts)
-        };
-        if is_add {
-            add += 1;
-            (true, add_index)
-        } else {
-            remove += 1;
-            (false, remove_index)
-        }
+        let left = if is_add { &mut adds_left } else { &mut removes_left };
+        *left = left.checked_sub(1)?;
+        Some((is_add, *left))
     })
 }
 
@@ -315,9 +288,9 @@ mod tests {
         CommitFile::parse("c.json", &Bytes::from(lines.join("\n"))).unwrap()
     }
 
-    fn live_paths(set: &mut ReplaySet, lines: &[&str], order: Order) -> RowIndices {
+    fn live_paths(set: &mut ReplaySet, lines: &[&str]) -> RowIndices {
         let file = commit(lines);
-        set.take_commit(&file.adds, &file.removes, order)
+        set.take_commit(&file.adds, &file.removes)
     }
 
     const ADD: &str = r#"{"add":{"path":"a","size":1}}"#;
@@ -328,7 +301,7 @@ mod tests {
     fn a_removed_file_with_a_new_deletion_vector_is_live() {
         for lines in [[REMOVE, ADD_VECTOR], [ADD_VECTOR, REMOVE]] {
             let mut set = ReplaySet::default();
-            assert_eq!(live_paths(&mut set, &lines, Order::LastCounts), [0]);
+            assert_eq!(live_paths(&mut set, &lines), [0]);
             assert!(set.contains("a", None), "the file without its vector is dead");
             assert!(set.contains("a", Some(&vector(1, None))));
             assert!(!set.contains("a", Some(&vector(2, None))));
@@ -338,20 +311,17 @@ mod tests {
     #[test]
     fn a_file_removed_and_added_again_is_live_by_its_newest_add() {
         let mut set = ReplaySet::default();
-        assert_eq!(live_paths(&mut set, &[ADD], Order::LastCounts), [0]);
-        assert_eq!(live_paths(&mut set, &[REMOVE], Order::LastCounts), RowIndices::new());
-        assert_eq!(live_paths(&mut set, &[ADD], Order::LastCounts), RowIndices::new());
+        assert_eq!(live_paths(&mut set, &[ADD]), [0]);
+        assert_eq!(live_paths(&mut set, &[REMOVE]), RowIndices::new());
+        assert_eq!(live_paths(&mut set, &[ADD]), RowIndices::new());
     }
 
     #[test]
-    fn of_contradictions_in_a_commit_the_later_line_counts_and_in_a_compaction_the_earlier() {
-        let live = |lines: &[&str], order| live_paths(&mut ReplaySet::default(), lines, order);
-        assert_eq!(live(&[REMOVE, ADD], Order::LastCounts), [0]);
-        assert_eq!(live(&[ADD, REMOVE], Order::LastCounts), RowIndices::new());
-        assert_eq!(live(&[ADD, ADD], Order::LastCounts), [1]);
-        assert_eq!(live(&[REMOVE, ADD], Order::FirstCounts), RowIndices::new());
-        assert_eq!(live(&[ADD, REMOVE], Order::FirstCounts), [0]);
-        assert_eq!(live(&[ADD, ADD], Order::FirstCounts), [0]);
+    fn of_contradictions_in_a_commit_the_later_line_counts() {
+        let live = |lines: &[&str]| live_paths(&mut ReplaySet::default(), lines);
+        assert_eq!(live(&[REMOVE, ADD]), [0]);
+        assert_eq!(live(&[ADD, REMOVE]), RowIndices::new());
+        assert_eq!(live(&[ADD, ADD]), [1]);
     }
 
     #[test]
@@ -359,7 +329,7 @@ mod tests {
         let take = |lines: &[&str]| {
             let mut set = ReplaySet::default();
             for line in lines {
-                live_paths(&mut set, &[line], Order::LastCounts);
+                live_paths(&mut set, &[line]);
             }
             set
         };
@@ -382,7 +352,7 @@ mod tests {
         let older = |newest_first: &[&str]| {
             let mut set = ReplaySet::default();
             for line in newest_first {
-                live_paths(&mut set, &[line], Order::LastCounts);
+                live_paths(&mut set, &[line]);
             }
             set.older_files().count()
         };
@@ -392,8 +362,8 @@ mod tests {
         );
         for (older, newer, expected) in [(ADD, REMOVE, 0), (REMOVE, ADD, 1), (ADD_VECTOR, REMOVE, 1)] {
             let (mut set, mut newer_set) = (ReplaySet::default(), ReplaySet::default());
-            live_paths(&mut set, &[older], Order::LastCounts);
-            live_paths(&mut newer_set, &[newer], Order::LastCounts);
+            live_paths(&mut set, &[older]);
+            live_paths(&mut newer_set, &[newer]);
             set.extend(&newer_set);
             assert_eq!(set.older_files().count(), expected, "{older} {newer}");
         }
@@ -450,7 +420,7 @@ mod tests {
             }
             let mut expected: Vec<_> = twin.into_values().flatten().collect();
             expected.sort_unstable();
-            let live = ReplaySet::default().take_commit(&file.adds, &file.removes, Order::LastCounts);
+            let live = ReplaySet::default().take_commit(&file.adds, &file.removes);
             let rows: Vec<_> = live.iter().map(|index| file.adds.row(*index as usize)).collect();
             prop_assert_eq!(rows, expected);
         }

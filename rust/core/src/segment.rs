@@ -1,9 +1,12 @@
 //! The files of a log that rebuild a version.
 //!
 //! Takes a table's root and a version, or a known segment. Returns the newest complete checkpoint up to the version and
-//! the later commits, newest first. A compaction file replaces the commits that it covers completely. `_last_checkpoint`
-//! only sets the start of the listing; an invalid one costs a longer listing. A missing commit is [`Error::CorruptLog`],
-//! a version that the log no longer holds is [`Error::VersionNotFound`].
+//! the later commits, newest first. `_last_checkpoint` only sets the start of the listing; an invalid one costs a longer
+//! listing. A missing commit is [`Error::CorruptLog`], a version that the log no longer holds is
+//! [`Error::VersionNotFound`].
+//!
+//! Compaction files are not read. They are optional, commits are there as long as they are, and some writers leave out
+//! removes that the commits have.
 
 mod identity;
 mod listing;
@@ -40,23 +43,13 @@ pub enum CheckpointKind {
     UuidJson,
 }
 
-/// A commit, or a compaction file that replaces several.
+/// A commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitEntry {
-    /// The first commit.
-    pub start: i64,
-    /// The last commit; `start` unless this is a compaction file.
-    pub end: i64,
+    /// The version.
+    pub version: i64,
     /// The file in `_delta_log/`.
     pub file: LogFileEntry,
-}
-
-impl CommitEntry {
-    /// Returns whether this is a compaction file.
-    #[must_use]
-    pub fn is_compaction(&self) -> bool {
-        self.start < self.end
-    }
 }
 
 /// The files that rebuild one version.
@@ -118,9 +111,9 @@ impl LogSegment {
         }
     }
 
-    /// Finds the files of an identity, which have the same order on every replica and after every later commit,
-    /// checkpoint or compaction. If log cleanup deleted one, returns [`Error::VersionNotFound`], or
-    /// [`Error::InvalidCursor`] if other files rebuild the version in another order.
+    /// Finds the files of an identity, which have the same order on every replica and after every later commit
+    /// or checkpoint. If log cleanup deleted one, returns [`Error::VersionNotFound`], or [`Error::InvalidCursor`] if
+    /// other files rebuild the version in another order.
     pub fn find_identity(storage: &Storage, root: &str, identity: &LogIdentity) -> Result<Self> {
         let from = identity.checkpoint_version().unwrap_or(0);
         if let Some(found) = Listing::read(storage, root, from)?.segment_of(identity) {
@@ -163,14 +156,11 @@ impl LogSegment {
             return version == self.version
                 && self.version_commit.as_ref().is_none_or(|found| found == commit);
         }
-        let older = self.commits.partition_point(|entry| entry.start > version);
-        if let Some(entry) = self.commits.get(older)
-            && entry.start == version
-            && !entry.is_compaction()
-        {
+        let older = self.commits.partition_point(|entry| entry.version > version);
+        if let Some(entry) = self.commits.get(older).filter(|entry| entry.version == version) {
             return entry.file == *commit;
         }
-        // The time of a commit before the checkpoint or in a compaction file.
+        // The time of a commit before the checkpoint.
         let listed = self.modified_ms.iter().find(|(listed, _)| *listed == version);
         listed.is_none_or(|(_, modified_ms)| *modified_ms == commit.modified_ms)
     }

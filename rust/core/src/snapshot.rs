@@ -146,10 +146,10 @@ impl Snapshot {
         parts
     }
 
-    /// The adds of a commit or a compaction file, if the version was loaded from it.
+    /// The adds of a commit, if the version was loaded from it.
     fn batch_of(&self, entry: &CommitEntry) -> Option<&Arc<FileBatch>> {
         self.segment.commits.iter().find(|known| *known == entry)?;
-        let source = source_of(entry.end, self.segment.base_version());
+        let source = source_of(entry.version, self.segment.base_version());
         self.commit_batches.iter().map(|(batch, _)| batch).find(|batch| batch.source == source)
     }
 

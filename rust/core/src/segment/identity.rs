@@ -9,30 +9,27 @@ use super::{CheckpointFiles, CheckpointKind, LogSegment};
 use crate::error::Error;
 use crate::storage::LogFileEntry;
 
-/// A version, with the checkpoint and the compaction files that it is rebuilt from.
+/// A version, with the checkpoint that it is rebuilt from.
 ///
-/// Commits are implied by the others and never change. Without a checkpoint the newest commit distinguishes the
-/// table from a later one in the same location. As text: `12~0f8a3b1c5d7e9f02`, `12@10c4096.0f8a3b1c5d7e9f02`,
-/// `12@10u80a083e8-7026-4e79-81be-64bd76c43a11`, `12@5m2.8192.0f8a3b1c5d7e9f02+6-9`. Identities of earlier releases
-/// lack the digest of the store's properties; they can be parsed and match no files.
+/// Commits are implied by it and never change. Without a checkpoint the newest commit distinguishes the table from a
+/// later one in the same location. As text: `12~0f8a3b1c5d7e9f02`, `12@10c4096.0f8a3b1c5d7e9f02`,
+/// `12@10u80a083e8-7026-4e79-81be-64bd76c43a11`, `12@5m2.8192.0f8a3b1c5d7e9f02`. Identities of earlier releases lack
+/// the digest of the store's properties; they can be parsed and match no files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogIdentity {
     version: i64,
     checkpoint: Option<(i64, String)>,
     /// The digest of the newest commit, if there is no checkpoint.
     commit: Option<String>,
-    compactions: Vec<(i64, i64)>,
 }
 
 impl LogIdentity {
     pub(super) fn of(segment: &LogSegment) -> Self {
-        let compactions = segment.commits.iter().filter(|commit| commit.is_compaction());
         let newest = segment.commits.first().filter(|_| segment.checkpoint.is_none());
         Self {
             version: segment.version,
             commit: newest.map(|commit| digest_of([&commit.file])),
             checkpoint: segment.checkpoint.as_ref().map(|checkpoint| (checkpoint.version, mark(checkpoint))),
-            compactions: compactions.map(|compaction| (compaction.start, compaction.end)).collect(),
         }
     }
 
@@ -50,10 +47,6 @@ impl LogIdentity {
 
     pub(super) fn is_checkpoint(&self, checkpoint: &CheckpointFiles) -> bool {
         self.checkpoint.as_ref().is_some_and(|(_, wanted)| *wanted == mark(checkpoint))
-    }
-
-    pub(super) fn has_compaction(&self, start: i64, end: i64) -> bool {
-        self.compactions.contains(&(start, end))
     }
 }
 
@@ -92,10 +85,10 @@ impl fmt::Display for LogIdentity {
         if let Some((version, mark)) = &self.checkpoint {
             write!(formatter, "@{version}{mark}")?;
         }
-        if let Some(commit) = &self.commit {
-            write!(formatter, "~{commit}")?;
+        match &self.commit {
+            Some(commit) => write!(formatter, "~{commit}"),
+            None => Ok(()),
         }
-        self.compactions.iter().try_for_each(|(start, end)| write!(formatter, "+{start}-{end}"))
     }
 }
 
@@ -108,10 +101,8 @@ impl FromStr for LogIdentity {
 }
 
 fn parse(text: &str) -> Option<LogIdentity> {
-    let mut pieces = text.split('+');
-    let head = pieces.next()?;
-    let (head, commit) = match head.split_once('~') {
-        None => (head, None),
+    let (head, commit) = match text.split_once('~') {
+        None => (text, None),
         Some((head, commit)) => (head, Some(commit.to_owned())),
     };
     let (version, checkpoint) = match head.split_once('@') {
@@ -122,15 +113,6 @@ fn parse(text: &str) -> Option<LogIdentity> {
             (version, Some((number.parse().ok()?, mark.to_owned())))
         }
     };
-    let compactions = pieces.map(|piece| {
-        let (start, end) = piece.split_once('-')?;
-        Some((start.parse().ok()?, end.parse().ok()?))
-    });
-    let identity = LogIdentity {
-        version: version.parse().ok()?,
-        checkpoint,
-        commit,
-        compactions: compactions.collect::<Option<_>>()?,
-    };
+    let identity = LogIdentity { version: version.parse().ok()?, checkpoint, commit };
     (identity.version >= 0 && identity.to_string() == text).then_some(identity)
 }

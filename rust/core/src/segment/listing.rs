@@ -15,8 +15,6 @@ pub(crate) struct Listing {
     /// The version that the listing began at.
     from: i64,
     pub(crate) commits: BTreeMap<i64, LogFileEntry>,
-    /// The compactions by (end, start).
-    compactions: BTreeMap<(i64, i64), LogFileEntry>,
     checksums: BTreeMap<i64, LogFileEntry>,
     /// Complete ones only, the preferred first.
     checkpoints: BTreeMap<i64, Vec<CheckpointFiles>>,
@@ -42,7 +40,6 @@ impl Listing {
             match name {
                 LogFileName::Commit(version) => _ = listing.commits.insert(version, entry),
                 LogFileName::Checksum(version) => _ = listing.checksums.insert(version, entry),
-                LogFileName::Compaction { start, end } => _ = listing.compactions.insert((end, start), entry),
                 LogFileName::ClassicCheckpoint(version) => {
                     listing.add_checkpoint(version, CheckpointKind::Classic, vec![entry]);
                 }
@@ -96,7 +93,7 @@ impl Listing {
         }
         let checkpoint = self.checkpoints.range(..=target).next_back().and_then(|(_, found)| found.first());
         let base = checkpoint.map_or(-1, |checkpoint| checkpoint.version);
-        let commits = self.commits_between(base, target, |_, _| true)?;
+        let commits = self.commits_between(base, target)?;
         Ok(self.assemble(target, checkpoint.cloned(), commits))
     }
 
@@ -117,9 +114,7 @@ impl Listing {
             }
         };
         let base = checkpoint.as_ref().map_or(-1, |checkpoint| checkpoint.version);
-        let commits = self
-            .commits_between(base, identity.version(), |start, end| identity.has_compaction(start, end))
-            .ok()?;
+        let commits = self.commits_between(base, identity.version()).ok()?;
         let segment = self.assemble(identity.version(), checkpoint, commits);
         (segment.identity() == *identity).then_some(segment)
     }
@@ -138,7 +133,7 @@ impl Listing {
             same.has_newer_checkpoint |= self.has_checkpoint_after(known.base_version(), target);
             return Some(same);
         }
-        let mut commits = self.commits_between(known.version, target, |_, _| false).ok()?;
+        let mut commits = self.commits_between(known.version, target).ok()?;
         commits.extend(known.commits.iter().cloned());
         let mut advanced = self.assemble(target, known.checkpoint.clone(), commits);
         advanced.has_newer_checkpoint |= known.has_newer_checkpoint;
@@ -181,32 +176,13 @@ impl Listing {
         written.map(|(version, entry)| (*version, entry.modified_ms)).collect()
     }
 
-    /// The commits after `base` up to `target`, newest first. Of compactions that end at the same commit the
-    /// longest is taken.
-    fn commits_between(
-        &self,
-        base: i64,
-        target: i64,
-        may_use: impl Fn(i64, i64) -> bool,
-    ) -> Result<Vec<CommitEntry>> {
-        let mut commits = Vec::new();
-        let mut end = target;
-        while end > base {
-            let compaction = self
-                .compactions
-                .range((end, base)..(end, end))
-                .find(|((end, start), _)| *start > base && may_use(*start, *end));
-            let (start, file) = match compaction {
-                Some(((_, start), file)) => (*start, file),
-                None => match self.commits.get(&end) {
-                    Some(file) => (end, file),
-                    None => return Err(missing(end)),
-                },
-            };
-            commits.push(CommitEntry { start, end, file: file.clone() });
-            end = start - 1;
-        }
-        Ok(commits)
+    /// The commits after `base` up to `target`, newest first.
+    fn commits_between(&self, base: i64, target: i64) -> Result<Vec<CommitEntry>> {
+        let commit = |version: i64| match self.commits.get(&version) {
+            Some(file) => Ok(CommitEntry { version, file: file.clone() }),
+            None => Err(missing(version)),
+        };
+        (base..=target).rev().take_while(|version| *version > base).map(commit).collect()
     }
 }
 

@@ -47,17 +47,7 @@ fn full_name(name: &str) -> String {
 }
 
 fn describe(segment: &LogSegment) -> String {
-    let commits: Vec<_> = segment
-        .commits
-        .iter()
-        .map(|commit| {
-            if commit.is_compaction() {
-                format!("{}-{}", commit.start, commit.end)
-            } else {
-                commit.end.to_string()
-            }
-        })
-        .collect();
+    let commits: Vec<_> = segment.commits.iter().map(|commit| commit.version.to_string()).collect();
     let checkpoint = segment.checkpoint.as_ref().map_or("-".to_owned(), |checkpoint| {
         format!("{}{:?}x{}", checkpoint.version, checkpoint.kind, checkpoint.files.len())
     });
@@ -196,47 +186,30 @@ fn a_log_with_nothing_but_a_hint_is_no_table() {
 }
 
 #[test]
-fn compactions_stand_for_the_commits_that_they_cover_whole() {
-    let log = Log::new(&[
-        "0.json",
-        "1.json",
-        "2.json",
-        "3.json",
-        "4.json",
-        "1.2.compacted.json",
-        "0.2.compacted.json",
-    ]);
-    assert_eq!(log.described(None), "4 of [4 3 0-2] on -");
-    assert_eq!(log.described(Some(2)), "2 of [0-2] on -");
-    assert_eq!(log.described(Some(1)), "1 of [1 0] on -");
-    log.write("0.checkpoint.parquet", "x");
-    assert_eq!(log.described(None), "4 of [4 3 1-2] on 0Classicx1");
-    log.write("1.checkpoint.parquet", "x");
-    assert_eq!(log.described(None), "4 of [4 3 2] on 1Classicx1");
+fn compaction_files_are_not_listed() {
+    let log = Log::new(&["0.json", "1.json", "2.json", "1.2.compacted.json", "0.2.compacted.json"]);
+    assert_eq!(log.described(None), "2 of [2 1 0] on -");
+    log.remove("1.json");
+    assert!(matches!(log.find(None), Err(Error::CorruptLog { .. })));
 }
 
 #[test]
 fn an_identity_finds_the_same_files_after_later_writes() {
-    let log =
-        Log::new(&["0.json", "1.json", "2.json", "3.json", "1.checkpoint.parquet", "2.3.compacted.json"]);
+    let log = Log::new(&["0.json", "1.json", "2.json", "3.json", "1.checkpoint.parquet"]);
     let before = log.find(None).unwrap();
-    assert_eq!(describe(&before), "3 of [2-3] on 1Classicx1");
+    assert_eq!(describe(&before), "3 of [3 2] on 1Classicx1");
     let text = before.identity().to_string();
-    assert!(text.starts_with("3@1c1.") && text.ends_with("+2-3"), "{text}");
-    for name in
-        ["4.json", "3.checkpoint.parquet", "2.checkpoint.parquet", "1.4.compacted.json", "1.3.compacted.json"]
-    {
+    assert!(text.starts_with("3@1c1."), "{text}");
+    for name in ["4.json", "3.checkpoint.parquet", "2.checkpoint.parquet"] {
         log.write(name, "x");
     }
     log.write(&format!("1.checkpoint.{UUID}.parquet"), "x");
     let identity = before.identity().to_string().parse().unwrap();
     let again = LogSegment::find_identity(&Storage::local(), log.root(), &identity).unwrap();
     assert_eq!(LogSegment { has_newer_checkpoint: false, ..again }, before);
-    for gone in ["2.3.compacted.json", "1.checkpoint.parquet"] {
-        log.remove(gone);
-        let found = LogSegment::find_identity(&Storage::local(), log.root(), &identity);
-        assert!(matches!(found, Err(Error::InvalidCursor)), "{gone}");
-    }
+    log.remove("1.checkpoint.parquet");
+    let found = LogSegment::find_identity(&Storage::local(), log.root(), &identity);
+    assert!(matches!(found, Err(Error::InvalidCursor)));
     for gone in
         ["0.json", "1.json", "2.json", "3.json", "1.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet"]
     {
@@ -291,13 +264,13 @@ fn an_identity_of_an_earlier_release_is_an_invalid_cursor() {
 #[test]
 fn identities_survive_their_text_and_other_texts_are_refused() {
     // Earlier releases wrote identities without a digest.
-    let (uuid, json) = (format!("12@10u{UUID}"), format!("1@0j{UUID}+1-9+10-11"));
+    let (uuid, json) = (format!("12@10u{UUID}"), format!("1@0j{UUID}"));
     for text in
         ["0", "0~0123456789abcdef", "12@10c4096", "12@10c4096.0123456789abcdef", &uuid, &json, "12@5m2.8192"]
     {
         assert_eq!(text.parse::<LogIdentity>().unwrap().to_string(), text);
     }
-    for text in ["", "-1", "x", "1@", "1@c3", "01", "1+", "1+2", "1+2-", "1 ", "99999999999999999999"] {
+    for text in ["", "-1", "x", "1@", "1@c3", "01", "1+2-3", "1 ", "99999999999999999999"] {
         assert!(matches!(text.parse::<LogIdentity>(), Err(Error::InvalidCursor)), "{text}");
     }
 }
@@ -308,7 +281,7 @@ fn a_known_segment_is_continued_and_keeps_its_checkpoint() {
     let known = log.find(None).unwrap();
     let next = |known| LogSegment::find(&Storage::local(), log.root(), None, Some(known));
     assert_eq!(next(&known).unwrap(), known);
-    for name in ["3.json", "4.json", "3.checkpoint.parquet", "4.crc", "3.4.compacted.json"] {
+    for name in ["3.json", "4.json", "3.checkpoint.parquet", "4.crc"] {
         log.write(name, "x");
     }
     let advanced = next(&known).unwrap();

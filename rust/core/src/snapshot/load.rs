@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::history::{History, InCommitTimestamps, monotonic};
 use crate::log_path::commit_name;
 use crate::partition::PartitionInterner;
-use crate::replay::{Order, ReplaySet};
+use crate::replay::ReplaySet;
 use crate::schema::partition_names;
 use crate::segment::{CommitEntry, LogIdentity, LogSegment, log_file_path};
 use crate::storage::Storage;
@@ -140,7 +140,8 @@ impl Loader<'_> {
         let known = previous.map_or(0, |previous| previous.segment.commits.len());
         let (commits, checksum) = self.read(self.segment.commits.len() - known)?;
         let mut seen = ReplaySet::default();
-        let live: Vec<RowIndices> = commits.iter().map(|commit| take(&mut seen, commit)).collect();
+        let live: Vec<RowIndices> =
+            commits.iter().map(|(_, commit)| seen.take_commit(&commit.adds, &commit.removes)).collect();
 
         let checkpoint = previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.checkpoint));
         let (protocol, metadata) = self.heads(&commits, previous, checksum.as_ref(), &checkpoint)?;
@@ -261,7 +262,7 @@ impl Loader<'_> {
                 if let Some(known) = known.iter().find_map(|known| known.batch_of(entry)) {
                     return Ok((Arc::clone(known), rows));
                 }
-                let source = source_of(entry.end, base_version);
+                let source = source_of(entry.version, base_version);
                 Ok((Arc::new(commit.adds.batch(source, &commit.name, &mut interner)?), rows))
             })
             .collect()
@@ -286,7 +287,7 @@ impl Loader<'_> {
         let has_own = in_commit.is_some_and(|in_commit| in_commit.covers(version));
         let timestamp_ms = match &self.segment.version_commit {
             Some(_) if has_own => {
-                let newest = commits.first().filter(|(entry, _)| entry.start == version);
+                let newest = commits.first().filter(|(entry, _)| entry.version == version);
                 let known = newest.and_then(|(_, commit)| commit.in_commit_timestamp_ms);
                 let known = known.or(checksum.and_then(|checksum| checksum.in_commit_timestamp_ms));
                 match (known, newest) {
@@ -307,11 +308,6 @@ impl Loader<'_> {
         };
         OnceLock::from(timestamp_ms)
     }
-}
-
-fn take(seen: &mut ReplaySet, (entry, commit): &Commit<'_>) -> RowIndices {
-    let order = if entry.is_compaction() { Order::FirstCounts } else { Order::LastCounts };
-    seen.take_commit(&commit.adds, &commit.removes, order)
 }
 
 impl Snapshot {

@@ -18,15 +18,12 @@ type Key = (u8, u8);
 struct Step {
     actions: Vec<Action>,
     has_checkpoint: bool,
-    /// A compaction of this commit and of this number of earlier ones.
-    compacts: Option<u8>,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let action = (any::<bool>(), 0u8..6, 0u8..3);
-    let compacts = proptest::option::weighted(0.3, 1u8..5);
-    let step = (proptest::collection::vec(action, 0..5), proptest::bool::weighted(0.25), compacts)
-        .prop_map(|(actions, has_checkpoint, compacts)| Step { actions, has_checkpoint, compacts });
+    let step = (proptest::collection::vec(action, 0..5), proptest::bool::weighted(0.25))
+        .prop_map(|(actions, has_checkpoint)| Step { actions, has_checkpoint });
     proptest::collection::vec(step, 1..12)
 }
 
@@ -67,14 +64,6 @@ fn write(table: &Table, steps: &[Step], states: &[State]) {
             let top = [r#"{"checkpointMetadata":{"version":1}}"#.to_owned()].into_iter().chain(heads.clone());
             let name = format!("{version:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json");
             table.write(&name, &top.chain(rows).collect::<Vec<_>>().join("\n"));
-        }
-        if let Some(start) = step.compacts.and_then(|count| version.checked_sub(count as usize)) {
-            let range = &steps[start..=version];
-            let state = self::states(range).pop().unwrap_or_default();
-            let head = if start == 0 { &heads[..] } else { &[] };
-            let rows = state.iter().map(|(key, is_add)| line(*is_add, *key));
-            let lines: Vec<_> = head.iter().cloned().chain(rows).collect();
-            table.write(&format!("{start:020}.{version:020}.compacted.json"), &lines.join("\n"));
         }
     }
 }
