@@ -46,6 +46,8 @@ class Totals:
     signed: float
     unauthenticated: float
     limited: float
+    missing: Mapping[str, float]
+    """Known tables that the last search has not found, by its source."""
 
 
 async def overview(request: web.Request) -> web.Response:
@@ -187,4 +189,9 @@ def _totals(site: Site) -> Totals:
         signed=total("files_total", lambda labels: labels["outcome"] == "signed"),
         unauthenticated=total("auth_failures_total"),
         limited=total("limited_requests_total"),
+        missing={
+            labels["source"]: value
+            for name, labels, value in samples
+            if name == "discovery_missing_tables" and value
+        },
     )

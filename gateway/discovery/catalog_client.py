@@ -76,14 +76,14 @@ class _Schema(msgspec.Struct):
     name: str
 
 
-class _Page(msgspec.Struct):
-    schemas: list[_Schema] | None = None
-    tables: list[CatalogTable] | None = None
-    next_page_token: str | None = None
-
-
 class _Refused(msgspec.Struct):
     error_code: str | None = None
+
+
+class _Page(_Refused):
+    schemas: list[_Schema] = []
+    tables: list[CatalogTable] = []
+    next_page_token: str | None = None
 
 
 class CatalogClient:
@@ -99,9 +99,14 @@ class CatalogClient:
         """Iterate over the names of the schemas. Raises CatalogError, CallsSpent."""
         # The server chooses the size of a page.
         query = {"catalog_name": self._settings.catalog}
+        is_empty = True
         async for page in self._pages("schemas", query, sizes=(0,)):
-            for schema in page.schemas or ():
+            for schema in page.schemas:
+                is_empty = False
                 yield schema.name
+        if is_empty:
+            # Each catalog has one. Without the right to see any, the answer is the same.
+            raise CatalogError("the catalog lists no schema")
 
     async def tables(self, schema: str) -> AsyncIterator[CatalogTable]:
         """Iterate over the tables of a schema. Raises CatalogError, CallsSpent."""
@@ -112,7 +117,7 @@ class CatalogClient:
             "include_manifest_capabilities": "true",
         }
         async for page in self._pages("tables", query, sizes=PAGE_TABLES):
-            for table in page.tables or ():
+            for table in page.tables:
                 yield table
 
     async def _pages(
@@ -157,7 +162,10 @@ class CatalogClient:
             async with self._session.get(url, params=query, allow_redirects=False, **proxy) as response:
                 if response.status != 200:  # noqa: PLR2004 - OK
                     raise await _error_of(response)
-                return msgspec.json.decode(await _body(response, MAX_ANSWER_BYTES), type=_Page)
+                page = msgspec.json.decode(await _body(response, MAX_ANSWER_BYTES), type=_Page)
+                if page.error_code is not None:
+                    raise CatalogError(f"the catalog answers 200{_code(page)}", is_of_schema=True)
+                return page
         except (aiohttp.ClientError, OSError) as error:
             raise CatalogError(f"the catalog cannot be reached: {client_error_text(error)}") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -197,14 +205,16 @@ async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 async def _error_of(response: aiohttp.ClientResponse) -> CatalogError:
     """Return the error of a refused request, by its status and the code of its body."""
-    code = ""
     try:
         refused = msgspec.json.decode(await _body(response, _MAX_ERROR_BYTES), type=_Refused)
     except (CatalogError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    else:
-        if refused.error_code and _CODE.fullmatch(refused.error_code):
-            code = f" ({refused.error_code})"
+        refused = _Refused()
     return CatalogError(
-        f"the catalog answers {response.status}{code}", is_of_schema=response.status in _NO_RIGHT
+        f"the catalog answers {response.status}{_code(refused)}", is_of_schema=response.status in _NO_RIGHT
     )
+
+
+def _code(refused: _Refused) -> str:
+    """Return the error code of an answer for messages; nothing where it is none."""
+    code = refused.error_code or ""
+    return f" ({code})" if _CODE.fullmatch(code) else ""

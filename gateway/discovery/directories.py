@@ -51,8 +51,17 @@ def search(store: Store, source: Source, known: KnownTables) -> SearchResult:
     if root.kind == "file" and not os.path.isdir(root.key):  # noqa: PTH112 - as the native reader
         # A mount that is gone is no proof that its tables are.
         return SearchResult(unknown=frozenset({root}), problem="there is no such directory")
+    device = _device(root.key) if root.kind == "file" else None
     with ThreadPoolExecutor(CONCURRENT_LISTINGS, thread_name_prefix=THREAD) as threads:
-        return _Search(store.native, source, known, threads).run()
+        return replace(_Search(store.native, source, known, threads).run(), device=device)
+
+
+def _device(path: str) -> int | None:
+    """Return the device of a directory; None without one."""
+    try:
+        return os.stat(path).st_dev  # noqa: PTH116 - as above
+    except OSError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

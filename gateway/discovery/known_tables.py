@@ -1,7 +1,9 @@
 """What searches find, and what is known after them.
 
 In: the result of each search of one place of the configuration. Out: the tables that are shared, and those
-that are refused because of each other. A table that a search neither finds nor misses stays for a time.
+that are refused because of each other. A table that a search neither finds nor misses stays for a time. A
+listing that succeeds with too little is no proof that tables are gone: where many are missing at once, they
+stay until a second search agrees.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 Limit = Literal["calls", "tables", "time"]
 LIMITS: tuple[Limit, ...] = get_args(Limit)
+FEW_TABLES = 10
+"""A search may miss so many known tables, or a tenth of them, without another one that agrees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class SearchResult:
         refused: what cannot be shared, with the reasons.
         unknown: directories that were not listed, or not to their end.
         unknown_tables: known tables of a catalog about which it says nothing.
+        named: known tables that a catalog lists, and that cannot be shared any more.
+        device: the device of a local root; None for others.
         calls: number of listed directories or of requests.
         problem: why the search is not complete, for the operator; empty for a complete one.
         limit: which limit has ended it; None for none.
@@ -41,6 +47,8 @@ class SearchResult:
     refused: tuple[LeftOut, ...] = ()
     unknown: frozenset[Location] = frozenset()
     unknown_tables: frozenset[FoundTable] = frozenset()
+    named: frozenset[FoundTable] = frozenset()
+    device: int | None = None
     calls: int = 0
     problem: str = ""
     limit: Limit | None = None
@@ -60,22 +68,60 @@ class KnownTables:
         seen: the tables with the monotonic time of the last search that found them, in seconds.
         searches: number of searches.
         last: the result of the last search.
+        missing: tables that a search has not found and that stay nevertheless, with the time of that search.
+        device: the device of a local root, as of the last search that found it.
 
     """
 
     seen: dict[FoundTable, float] = field(default_factory=dict)
     searches: int = 0
     last: SearchResult = field(default_factory=SearchResult)
+    missing: dict[FoundTable, float] = field(default_factory=dict)
+    device: int | None = None
 
-    def after(self, result: SearchResult, *, now_seconds: float, keep_seconds: float) -> KnownTables:
-        """Return the tables after a search: those that it found or that it can say nothing about."""
+    def after(
+        self, result: SearchResult, *, now_seconds: float, keep_seconds: float, every_seconds: float = 0.0
+    ) -> KnownTables:
+        """Return the tables after a search that began at a time.
+
+        Those are the tables that it found, those that it can say nothing about, and those that it misses
+        while that may be a fault: until a search that began `every_seconds` later misses them, too.
+        """
         found = dict.fromkeys(result.tables, now_seconds)
-        kept = {
+        known = {
             table: seconds
             for table, seconds in self.seen.items()
-            if table not in found and now_seconds - seconds <= keep_seconds and result.is_unknown(table)
+            if table not in found and now_seconds - seconds <= keep_seconds
         }
-        return KnownTables(kept | found, self.searches + 1, result)
+        kept = {table: seconds for table, seconds in known.items() if result.is_unknown(table)}
+        lost = known.keys() - kept.keys() - result.named
+        missing = {
+            table: seconds
+            for table, seconds in self.missing.items()
+            if table in kept or (table in lost and now_seconds - seconds < every_seconds)
+        }
+        fresh = lost - self.missing.keys()
+        if self._may_be_a_fault(result, fresh):
+            missing |= dict.fromkeys(fresh, now_seconds)
+        if not lost.isdisjoint(missing):
+            kept |= {table: known[table] for table in missing if table in lost}
+            problem = (
+                f"{len(missing)} of {len(self.seen)} known tables are missing; they are withdrawn when the "
+                "next search misses them, too"
+            )
+            result = replace(result, problem=result.problem or problem)
+        device = self.device if result.device is None else result.device
+        return KnownTables(kept | found, self.searches + 1, result, missing, device)
+
+    def _may_be_a_fault(self, result: SearchResult, lost: frozenset[FoundTable] | set[FoundTable]) -> bool:
+        """Return whether so much is missing as after a lost mount, a lost right or a short answer."""
+        if not lost:
+            return False
+        is_other_device = None not in (self.device, result.device) and self.device != result.device
+        is_much = len(lost) > max(FEW_TABLES, len(self.seen) // 10)
+        left = {table.schema.casefold() for table in self.seen if table not in lost}
+        has_lost_schema = any(table.schema.casefold() not in left for table in lost)
+        return not result.tables or is_other_device or is_much or has_lost_schema
 
     def failed(self, problem: str) -> SearchResult:
         """Return the result of a search that says nothing about any table."""

@@ -237,14 +237,19 @@ class _CatalogSearch:
             within_limit(tables, self._locations, limit),
             tuple(self._refused),
             unknown_tables=frozenset(filter(self._is_unknown, self._known.seen)),
+            named=frozenset(filter(self._is_named, self._known.seen)),
             calls=self._client.calls,
             problem=self.problem,
             limit=self._limit,
         )
 
+    def _is_named(self, table: FoundTable) -> bool:
+        """Return whether the catalog lists a known table, in this or another form."""
+        return table.location in self._protected or _names_of(table) in self._named
+
     def _is_unknown(self, table: FoundTable) -> bool:
         """Return whether the search cannot say that a known table is gone."""
-        if table.location in self._protected or _names_of(table) in self._named:
+        if self._is_named(table):
             return False
         if table.listed_in in self._complete:
             return False

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 import threading
 import time
 from contextlib import asynccontextmanager, suppress
@@ -52,6 +53,8 @@ PATIENCE_SECONDS = SEARCH_SECONDS + 30.0
 HANGS = f"a storage has not answered for {PATIENCE_SECONDS:g} s"
 RETRY_SECONDS = 5.0
 LOGGED_REFUSALS = 20
+_NUMBER = re.compile(r"[0-9][0-9.]*")
+"""Durations and counts, which make no other problem of one."""
 
 _Content = list[tuple[SourceKey, tuple[FoundTable, ...]]]
 T = TypeVar("T")
@@ -122,7 +125,8 @@ class Discoverer:
             if is_changed:
                 place.due_seconds = 0.0
             if key not in self._running and time.monotonic() >= place.due_seconds:
-                place.due_seconds = time.monotonic() + source.discovery.every_seconds
+                place.began_seconds = time.monotonic()
+                place.due_seconds = place.began_seconds + source.discovery.every_seconds
                 self._running[key] = asyncio.ensure_future(self._search(key, place))
 
     async def _search(self, key: SourceKey, place: _Place) -> None:
@@ -177,13 +181,17 @@ class Discoverer:
         self._metrics.tables.labels(name).set(len(found.tables))
         self._metrics.refused.labels(name).set(len(found.refused))
         self._metrics.incomplete.labels(name).set(1 if result.problem else 0)
+        self._metrics.missing.labels(name).set(len(found.known.missing))
         self._metrics.calls.labels(name).set(result.calls)
         for limit in LIMITS:
             self._metrics.limited.labels(name, limit).set(1 if result.limit == limit else 0)
-        if result.problem and result.problem != place.known.last.problem:
+        if _NUMBER.sub("", result.problem) != _NUMBER.sub("", place.known.last.problem) and result.problem:
             log.warning("the search of %s is not complete, known tables stay: %s", name, result.problem)
         elif not result.problem and place.known.last.problem:
             log.info("the search of %s is complete again", name)
+        withdrawn = sum(table not in found.known.seen for table in place.known.missing)
+        if withdrawn:
+            log.warning("%d tables of %s are withdrawn: two searches have not found them", withdrawn, name)
         if len(found.tables) != len(place.tables):
             log.info("%d tables are discovered in %s", len(found.tables), name)
         for one in found.new_refusals[:LOGGED_REFUSALS]:
@@ -207,7 +215,7 @@ class _Place:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.due_seconds = 0.0
+        self.due_seconds = self.began_seconds = 0.0
         self.known = KnownTables()
         self.tables: tuple[FoundTable, ...] = ()
         self.refused: frozenset[LeftOut] = frozenset()
@@ -236,8 +244,9 @@ def _compared(place: _Place, result: SearchResult | str) -> _Found:
     known = place.known
     after = known.after(
         known.failed(result) if isinstance(result, str) else result,
-        now_seconds=time.monotonic(),
+        now_seconds=place.began_seconds,
         keep_seconds=place.source.discovery.keep_seconds,
+        every_seconds=place.source.discovery.every_seconds,
     )
     tables, clashing = after.distinct()
     refused = (*after.last.refused, *clashing)
@@ -283,17 +292,22 @@ class DiscoveredFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._has_existed = False
 
     async def write(self, discovered: Discovered) -> None:
         """Replace the file as a whole."""
         await asyncio.to_thread(self._write, discovered)
 
     def read(self) -> Discovered:
-        """Read the file; nothing is discovered without one. Blocks."""
+        """Read the file; nothing is discovered before there is one. Blocks, raises OSError if it is gone."""
         try:
-            return Discovered(dict(msgspec.json.decode(self.path.read_bytes(), type=_Content)))
+            content = self.path.read_bytes()
         except FileNotFoundError:
+            if self._has_existed:
+                raise
             return NOTHING_DISCOVERED
+        self._has_existed = True
+        return Discovered(dict(msgspec.json.decode(content, type=_Content)))
 
     @asynccontextmanager
     async def following(self, take: Callable[[Discovered], Awaitable[None]]) -> AsyncIterator[None]:

@@ -323,6 +323,11 @@ class DiscoveryMetrics:
         self.incomplete = self._gauge(
             "discovery_incomplete", "1 while the last search was not complete.", registry
         )
+        self.missing = self._gauge(
+            "discovery_missing_tables",
+            "Known tables that the last search has not found, and that stay until the next one agrees.",
+            registry,
+        )
         self.calls = self._gauge(
             "discovery_calls",
             "Listings of directories or requests to a catalog of the last search.",
@@ -339,7 +344,7 @@ class DiscoveryMetrics:
 
     def forget(self, source: str) -> None:
         """Remove the values of a source that is not searched."""
-        for gauge in (self.tables, self.refused, self.incomplete, self.calls):
+        for gauge in (self.tables, self.refused, self.incomplete, self.missing, self.calls):
             with suppress(KeyError):
                 gauge.remove(source)
         self.limited.remove_by_labels({"source": source})

@@ -232,7 +232,10 @@ def test_a_table_that_the_catalog_drops_or_moves_is_withdrawn_at_once(catalog: C
     catalog.add("hr", "people", "s3://elsewhere/people")
     known = searched(catalog, known)
     assert names_of(known) == ["sales.items"]
+    # Of a whole schema, a second search has to agree.
     del catalog.tables["main", "sales"]
+    known = searched(catalog, known)
+    assert names_of(known) == ["sales.items"]
     assert names_of(searched(catalog, known)) == []
 
 
@@ -248,6 +251,10 @@ def test_a_table_that_the_catalog_drops_or_moves_is_withdrawn_at_once(catalog: C
         (("schemas", ""), json_response({"error_code": "a secret\n"}, 500), "answers 500"),
         (("schemas", ""), Response(200, b"{}", {"Content-Encoding": "gzip"}), "compressed"),
         (("schemas", ""), json_response({"schemas": [], "next_page_token": "x"}), "names a page twice"),
+        (("schemas", ""), json_response({}), "lists no schema"),
+        (("schemas", ""), json_response({"schemas": []}), "lists no schema"),
+        (("schemas", ""), json_response({"schemas": None}), "documented form"),
+        (("schemas", ""), json_response({"error_code": "PERMISSION_DENIED"}), "200 (PERMISSION_DENIED)"),
     ],
 )
 def test_a_catalog_that_fails_keeps_what_was_known_for_a_time(
@@ -275,7 +282,8 @@ def test_a_schema_that_cannot_be_listed_keeps_its_tables_alone(catalog: Catalog)
     # A schema that is gone keeps nothing, even if another one fails.
     del catalog.tables["main", "hr"]
     catalog.failing = {("tables", "sales"): Response(500)}
-    assert names_of(searched(catalog, known)) == ["sales.items", "sales.new"]
+    known = searched(catalog, searched(catalog, known))
+    assert names_of(known) == ["sales.items", "sales.new"]
 
 
 def test_a_catalog_that_is_down_is_not_asked_for_each_schema(catalog: Catalog) -> None:
@@ -502,6 +510,8 @@ def test_as_many_schemas_are_kept_as_requests_are_allowed(catalog: Catalog) -> N
     few = searched(catalog, known, {"maxCalls": 4})
     assert (few.last.calls, few.last.limit) == (4, "calls")
     assert names_of(few) == names_of(known)
+    known = searched(catalog, known)
+    assert len(known.missing) == 3
     assert names_of(searched(catalog, known)) == []
 
 

@@ -379,6 +379,10 @@ def test_the_file_of_a_supervisor_has_all_tables_of_all_kinds(tmp_path: Path) ->
     asyncio.run(file.write(Discovered(tables)))
     assert file.read() == Discovered(tables)
     assert [one.name for one in tmp_path.iterdir()] == ["discovered.json"]
+    # A file that was there and is gone says nothing about tables.
+    file.path.unlink()
+    with pytest.raises(FileNotFoundError):
+        file.read()
 
 
 @pytest.mark.processes
