@@ -11,7 +11,6 @@ import argparse
 import logging
 import os
 import secrets
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from gateway.cli.serve import serve_file
 from gateway.cli.share_files import KEY_BYTES, InitError, ShareFiles
 from gateway.cli.storage_errors import explain_error
 from gateway.config import Location, loads
-from gateway.protocol.snippets import snippets
+from gateway.protocol.snippets import file_word, snippets
 from gateway.state import GatewayState
 from gateway.storage.aws.credentials import default_region
 from gateway.storage.credentials import CredentialsUnavailable
@@ -134,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         f"{snippets(profile, config.endpoint_url, answers.share, table)}"
     )
     if not answers.serve:
-        sys.stdout.write(f"\nServe: delta-gateway serve -c {shlex.quote(str(files.configuration))}\n")
+        sys.stdout.write(f"\nServe: delta-gateway serve -c {file_word(str(files.configuration))}\n")
         return 0
     sys.stdout.write(f"\nServing {config.endpoint_url} until Ctrl-C.\n")
     sys.stdout.flush()

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import re
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from aiohttp import web
 from yarl import URL
 
+from gateway.config.checks import DOTS
 from gateway.config.networks import parse_address
 from gateway.console.forms import form_of
 from gateway.console.protection import PREFIX, PROVIDER_SIGN_IN, SIGN_IN, Refused, find_session
@@ -137,7 +139,10 @@ def role_of(site: Site, token_sha256: str) -> Role | None:
 
 def target_of(text: str) -> str:
     """Return the page after the sign-in: only one of the console."""
-    is_inside = text.startswith(f"{PREFIX}/") and "\\" not in text and text.isprintable()
+    path = re.split("[?#]", text, maxsplit=1)[0]
+    # Browsers read `%2e%2e` as `..`.
+    has_dots = any(unquote(segment) in DOTS for segment in path.split("/"))
+    is_inside = text.startswith(f"{PREFIX}/") and "\\" not in text and text.isprintable() and not has_dots
     is_page = (
         not text.startswith(f"{PREFIX}/sign-") and len(text.encode("utf-8", "replace")) <= MAX_TARGET_BYTES
     )

@@ -67,8 +67,13 @@ Bearer token: bearerToken of the profile"""
     return list(texts.items())
 
 
+def file_word(name: str) -> str:
+    """Return the name of a file as a word of a command line: quoted, and never an option."""
+    return shlex.quote(f"./{name}" if name.startswith("-") else name)
+
+
 def curl(profile: Path, url: str) -> str:
     """Return the command that fetches a URL with the token of a profile."""
     expression = r"""'s/.*"bearerToken": "\([^"]*\)".*/\1/p'"""
-    token = f"$(sed -n {expression} {shlex.quote(str(profile))})"
+    token = f"$(sed -n {expression} {file_word(str(profile))})"
     return f'curl -s -H "Authorization: Bearer {token}" {shlex.quote(url)}'

@@ -34,7 +34,7 @@ from gateway.limits.attempts import network_of
 from gateway.pages.sent_forms import SentForms
 from gateway.pages.style import icon, style_sheet
 from gateway.protocol.profile import ACTIVATION, profile_text
-from gateway.protocol.snippets import labelled
+from gateway.protocol.snippets import file_word, labelled
 from gateway.report.templating import html_environment
 from gateway.routes.activation_check import NO_TIME, READ_SECONDS, CheckStep, Credentials, check_profile
 from gateway.web.context import Route
@@ -212,6 +212,7 @@ class Activation:
             profile=text,
             data=base64.b64encode(text.encode()).decode(),
             file=file,
+            word=file_word(file),
             steps=steps,
             snippets=labelled(file, endpoint, share, table, has_token=has_token),
         )
