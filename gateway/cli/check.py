@@ -337,5 +337,5 @@ def _fetch_local(tables: Tables, config: Config, url: str) -> None:
     found = inside(root, key) if root is not None else None
     if found is None:
         raise NotReadable("a data file is missing, or lies outside of the table's directory")
-    with found.open("rb") as file:
+    with found.open() as file:
         file.read(1)

@@ -1,16 +1,22 @@
 """`{prefix}/files/{root}/{key}`: data files of local tables, by signed URL.
 
 The signature is checked over the path as it was sent, before the path is used. It covers the root, so a URL
-of one table gives access to no other. The file must lie inside of the root after symbolic links are resolved.
+of one table gives access to no other. The file must lie inside of the root after symbolic links are resolved,
+and is opened beneath it without following any.
 """
 
 from __future__ import annotations
 
+import io
 import logging
+import math
+import os
+import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from pathlib import Path
+from dataclasses import dataclass
+from email.utils import formatdate
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,37 +26,40 @@ from aiohttp.web_request import BaseRequest
 
 from gateway.errors import NotFound, PermissionDenied, Unavailable
 from gateway.storage.calls import DATA_FILE_THREADS
-from gateway.tables.local_files import inside, spelling, split
+from gateway.tables.local_files import LocalFile, inside, spelling, split
 from gateway.web.context import RequestContext
 from gateway.web.response import SERVER
 
 log = logging.getLogger("gateway.storages")
 
+_RANGE = re.compile(r"bytes=(?:(\d{1,19})-(\d{0,19})|-(\d{1,19}))", re.ASCII | re.IGNORECASE)
+
 
 class DataFile(web.FileResponse):
     """A file response with ranges, conditional requests and sendfile, without content coding.
 
-    aiohttp would send `name.gz` for `name` to a client that accepts gzip, which is another file.
+    aiohttp would open the file by its path, in which a link may have come meanwhile, and send `name.gz` for
+    `name` to a client that accepts gzip, which is another file.
     """
 
-    def __init__(self, path: Path, threads: Executor | None, headers: Mapping[str, str]) -> None:
+    def __init__(self, found: LocalFile, threads: Executor | None, headers: Mapping[str, str]) -> None:
         """`threads` open and read the file: aiohttp would use the default ones, which all share."""
-        super().__init__(path, headers=headers)
+        super().__init__(os.fsdecode(found.segments[-1]), headers=headers)
+        self._found = found
         self._threads = threads
+        self._file: io.BufferedReader | None = None
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
         """Send the file itself, never a compressed sibling. Does nothing when it is sent already."""
         if self.prepared:
             return None
         DATA_FILE_THREADS.set(self._threads)
-        headers = request.headers.copy()
-        headers.popall("Accept-Encoding", None)
-        return await super().prepare(request.clone(headers=headers))
+        return await super().prepare(request)
 
     def _make_response(self, request: BaseRequest, accept_encoding: str) -> Any:
         """Open the file, on a thread. aiohttp answers each failure by 404 or 403, without a body."""
         try:
-            return super()._make_response(request, accept_encoding)
+            self._file = self._found.open()
         except PermissionError:
             raise PermissionDenied("the server may not read the file; the provider must act") from None
         except (FileNotFoundError, NotADirectoryError):
@@ -58,6 +67,63 @@ class DataFile(web.FileResponse):
         except OSError as error:
             log.warning("a data file cannot be opened: %s", error.strerror)
             raise Unavailable("the file cannot be read at the moment") from None
+        sent = None
+        try:
+            result, sent, status, coding = super()._make_response(request, accept_encoding)
+            return result, sent, status, coding
+        finally:
+            if sent is None:
+                self._file.close()
+
+    def _get_file_path_stat_encoding(self, _accept_encoding: str) -> Any:
+        """Return what `_make_response` opens, and its state."""
+        file = self._file
+        if file is None:
+            raise FileNotFoundError
+        return _Opened(file), os.fstat(file.fileno()), None
+
+    async def _prepare_open_file(
+        self, request: BaseRequest, fobj: Any, st: os.stat_result, file_encoding: str | None
+    ) -> AbstractStreamWriter | None:
+        """Send the file or its range: aiohttp takes no tag in `If-Range`, and refuses what is no range."""
+        headers = request.headers.copy()
+        asked = headers.popall("Range", [])
+        if_range = headers.popall("If-Range", [])
+        found = _range(asked[0], st.st_size) if len(asked) == 1 else None
+        if found is not None and all(_is_same(validator, st) for validator in if_range):
+            headers["Range"] = found
+        return await super()._prepare_open_file(request.clone(headers=headers), fobj, st, file_encoding)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """An open file in the place of a path."""
+
+    file: io.BufferedReader
+
+    def open(self, _mode: str) -> io.BufferedReader:
+        return self.file
+
+
+def _range(text: str, size: int) -> str | None:
+    """Return a range as aiohttp reads it; None for another unit, several ranges and what is none."""
+    match = _RANGE.fullmatch(text.strip())
+    if match is None:
+        return None
+    first, last, suffix = match.groups()
+    if suffix is not None:
+        # The last no bytes cannot be satisfied.
+        return f"bytes=-{suffix}" if int(suffix) else f"bytes={size}-"
+    if last and int(last) < int(first):
+        return None
+    return f"bytes={first}-{last}"
+
+
+def _is_same(validator: str, status: os.stat_result) -> bool:
+    """Return whether a file is still that of a validator: its strong tag, or the time of its last change."""
+    if validator.startswith('"'):
+        return validator == f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
+    return validator == formatdate(math.ceil(status.st_mtime), usegmt=True)
 
 
 async def file(context: RequestContext) -> web.StreamResponse:
@@ -72,11 +138,11 @@ async def file(context: RequestContext) -> web.StreamResponse:
     )
     if not signed:
         raise PermissionDenied("the URL is not valid, or no longer")
-    path = await state.tables.in_local_root(identity, inside, key)
-    if path is None:
+    local = await state.tables.in_local_root(identity, inside, key)
+    if local is None:
         raise NotFound("no such file")
     headers = {"Content-Type": "application/octet-stream", "Server": SERVER}
-    found = DataFile(path, state.tables.file_threads(identity), headers)
+    found = DataFile(local, state.tables.file_threads(identity), headers)
     found.headers.extend(context.added_headers)
     context.first_byte_seconds = time.monotonic()
     # Sent here and not by the server afterwards, so that logs and metrics count the sent bytes.

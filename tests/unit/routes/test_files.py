@@ -20,7 +20,7 @@ from yarl import URL
 from gateway import _native
 from gateway.access.sealed_tokens import Sealer
 from gateway.config import Config, Secret, TokenKey
-from gateway.tables.local_files import spelling
+from gateway.tables.local_files import inside, spelling
 
 Client = TestClient[Any, Any]
 NOW_MS = 1_700_000_000_000
@@ -108,11 +108,47 @@ async def test_a_range_is_answered_by_206(
         assert answered.headers["Content-Range"] == f"bytes {start}-{stop - 1}/2048"
 
 
-@pytest.mark.parametrize("requested", ["bytes=2048-", "bytes=9-5", "bytes=x-y", "bytes=0-1,4-5"])
+@pytest.mark.parametrize("requested", ["bytes=2048-", "bytes=-0"])
 async def test_a_range_that_cannot_be_satisfied(served: tuple[Client, Config], requested: str) -> None:
     client, config = served
     async with client.session.get(signed(config, "plain.parquet"), headers={"Range": requested}) as answered:
         assert (answered.status, answered.headers["Content-Range"]) == (416, "bytes */2048")
+
+
+@pytest.mark.parametrize(
+    "requested",
+    ["bytes=9-5", "bytes=x-y", "bytes=0-1,4-5", "rows=0-1", "bytes 0-1", "bytes=-", f"bytes={'9' * 99}-"],
+)
+async def test_what_is_no_single_range_of_bytes_is_ignored(
+    served: tuple[Client, Config], requested: str
+) -> None:
+    client, config = served
+    async with client.session.get(signed(config, "plain.parquet"), headers={"Range": requested}) as answered:
+        assert (answered.status, await answered.read()) == (200, CONTENT)
+
+
+async def test_a_range_is_of_the_file_that_its_condition_names(
+    served: tuple[Client, Config], root: Path
+) -> None:
+    client, config = served
+    url = signed(config, "plain.parquet")
+    async with client.session.get(url) as answered:
+        etag, changed = answered.headers["ETag"], answered.headers["Last-Modified"]
+    statuses = {}
+    for condition in (
+        etag,
+        changed,
+        '"another"',
+        f"W/{etag}",
+        "Mon, 01 Jan 2001 00:00:00 GMT",
+        "Fri, 01 Jan 2100 00:00:00 GMT",
+    ):
+        headers = {"Range": "bytes=0-3", "If-Range": condition}
+        async with client.session.get(url, headers=headers) as answered:
+            body = await answered.read()
+            statuses[condition] = answered.status
+            assert body == (CONTENT[:4] if answered.status == 206 else CONTENT)
+    assert [*statuses.values()] == [206, 206, 200, 200, 200, 200]
 
 
 async def test_head_has_the_size_and_no_body(served: tuple[Client, Config]) -> None:
@@ -238,6 +274,28 @@ async def test_there_is_no_way_out_even_with_a_signature(
     status, body = await raw_get(config.port, f"{path}?{query}")
     assert status == 404, (raw_key, body)
     assert b"other" not in body.partition(b"\r\n\r\n")[2]
+
+
+def test_a_link_that_comes_after_the_path_was_resolved_is_not_followed(root: Path, tmp_path: Path) -> None:
+    (root / "d").mkdir()
+    (root / "d" / "other.parquet").write_bytes(CONTENT)
+    found = inside(str(root), b"d/other.parquet")
+    file = inside(str(root), b"plain.parquet")
+    assert found is not None
+    assert file is not None
+    with found.open() as opened:
+        assert opened.read() == CONTENT
+    (root / "d").rename(root / "e")
+    (root / "d").symlink_to(tmp_path / "tables" / "two")
+    (root / "plain.parquet").unlink()
+    (root / "plain.parquet").symlink_to(tmp_path / "outside")
+    for swapped in (found, file):
+        with pytest.raises((FileNotFoundError, NotADirectoryError)):
+            swapped.open()
+    (root / "plain.parquet").unlink()
+    os.mkfifo(root / "plain.parquet")
+    with pytest.raises(FileNotFoundError):
+        file.open()
 
 
 async def test_a_url_of_a_table_that_is_not_shared(served: tuple[Client, Config]) -> None:
