@@ -74,14 +74,19 @@ def stored_policy(issuer: str, claim: str, subject: str, audiences: str, claims:
 def claim_values(claims: Mapping[str, Any], name: str) -> frozenset[str]:
     """Return the values of a claim. A claim of another type has none, and so has an address not verified."""
     value = claims.get(name)
-    if name == EMAIL and claims.get(VERIFIED, True) not in (True, "true"):
-        # At some providers users write what they like.
+    if name == EMAIL and not is_verified_email(claims):
         return frozenset()
     if name in SCOPES and isinstance(value, str):
         return frozenset(value.split(" "))
     if name in SINGLE_CLAIMS and not isinstance(value, str):
         return frozenset()
     return texts_of(value)
+
+
+def is_verified_email(claims: Mapping[str, Any]) -> bool:
+    """Return whether the provider has verified the address: at some, users write what they like."""
+    value = claims.get(VERIFIED)
+    return value is True or value == "true"
 
 
 def texts_of(value: Any) -> frozenset[str]:

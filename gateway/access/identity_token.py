@@ -23,7 +23,7 @@ LEEWAY_SECONDS = 60
 TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/jwt"})
 PARTS = 3
 ENCRYPTED_PARTS = 5
-MAX_KEYS_WITHOUT_ID = 4
+MAX_KEYS_OF_A_TOKEN = 4
 MIN_RSA_BITS = 2048
 FAMILIES: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("RSA", ""): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -133,11 +133,12 @@ class SigningKeys:
         return SigningKeys(known.get(key, key) for key in keys._keys)
 
     def find(self, key_id: str | None, algorithm: str) -> list[SigningKey]:
-        """Return the keys that may have signed a token: one, or the few of an issuer without key ids."""
+        """Return the few keys that may have signed a token: those of its key id, or all without."""
         fitting = [key for key in self._keys if algorithm in key.algorithms]
-        if key_id is None:
-            return fitting if len(fitting) <= MAX_KEYS_WITHOUT_ID else []
-        return [key for key in fitting if key.key_id == key_id]
+        if key_id is not None:
+            fitting = [key for key in fitting if key.key_id == key_id]
+        # Each costs a verification on the event loop.
+        return fitting if len(fitting) <= MAX_KEYS_OF_A_TOKEN else []
 
 
 def _signing_key(described: Any) -> SigningKey | None:

@@ -29,6 +29,8 @@ class Issuer:
         jwks_file: file with its public keys, instead of a URL. It is read again every minute.
         algorithms: accepted signature algorithms.
         max_lifetime_seconds: maximum lifetime of a token, from `iat` to `exp`.
+        emails_are_verified: counts its claim `email` also without `email_verified`, which some providers
+            never send. Only for a provider whose users cannot choose their address.
         allow_private_addresses: lets its URLs have private addresses, and `http` on this machine. A proxy of
             the environment resolves names itself: addresses of names are then not checked.
 
@@ -39,6 +41,7 @@ class Issuer:
     jwks_file: Path | None = None
     algorithms: tuple[str, ...] = setting(ALGORITHMS, protects=True)
     max_lifetime_seconds: int = setting(DAY_SECONDS, minimum=1, protects=True)
+    emails_are_verified: bool = False
     allow_private_addresses: bool = False
 
     def __post_init__(self) -> None:

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gateway.access.federation import claim_values
+from gateway.access.federation import EMAIL, claim_values, is_verified_email
 from gateway.console.sessions import Role
 
 if TYPE_CHECKING:
     from gateway.config import ConsoleOidc
 
-EMAIL = "email"
 MAX_NAME_LENGTH = 255
 NO_ROLE = (
     "The identity provider knows you, but your account has no role in this console. Ask those who operate "
@@ -73,11 +72,8 @@ def identity_of(settings: ConsoleOidc, claims: Mapping[str, Any]) -> Identity:
 def role_values(claims: Mapping[str, Any], name: str) -> frozenset[str]:
     """Return the values of the claim that decides on the role.
 
-    A name with dots that is no claim leads into objects. An address that is not verified has no value: at
-    some providers users write what they like.
+    A name with dots that is no claim leads into objects.
     """
-    if name == EMAIL and claims.get("email_verified") is not True:
-        return frozenset()
     *path, last = [name] if name in claims else name.split(".")
     found: Any = claims
     for word in path:
@@ -89,7 +85,7 @@ def _why_without_role(name: str, claims: Mapping[str, Any], subject: str) -> str
     absent = claims.get("_claim_names")
     if isinstance(absent, Mapping) and name in absent:
         return f"the provider left {name} out, because {subject} has too many of them; use roles instead"
-    if name == EMAIL and EMAIL in claims and claims.get("email_verified") is not True:
+    if name == EMAIL and EMAIL in claims and not is_verified_email(claims):
         return f"the provider has not verified the address of {subject}"
     if not role_values(claims, name):
         return f"the ID token of {subject} has no values in {name}"

@@ -1,8 +1,8 @@
 """Token requests of OAuth 2.0 with the grant `client_credentials` (RFC 6749, section 4.4).
 
 In: the headers and the body of a request. Out: a `TokenRequest`. A client sends its id and secret by HTTP
-Basic or as fields of the form, not both. Ids and secrets of this server have the same characters with and
-without the form encoding that the RFC requires within Basic, so they are taken as they are sent.
+Basic or as fields of the form, not both. Within Basic both are form-encoded (section 2.3.1), and by some
+clients sent as they are.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import re
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_plus
 
 from gateway.errors import InvalidClient, MalformedRequest, UnsupportedGrant
 
 FORM_CONTENT_TYPE = "application/x-www-form-urlencoded"
 GRANT = "client_credentials"
 MAX_FIELDS = 32
+REPEATABLE = frozenset({"resource", "audience"})
 
 _BASIC = re.compile(r"basic[ \t]+([A-Za-z0-9+/]+={0,2})[ \t]*", re.IGNORECASE)
 
@@ -29,6 +30,8 @@ class TokenRequest:
 
     client_id: str
     secret: str = field(repr=False)
+    as_sent: TokenRequest | None = field(default=None, repr=False)
+    """The id and secret without decoding, where that differs."""
 
     @staticmethod
     def parse(content_type: str | None, authorization: Sequence[str], body: bytes) -> TokenRequest:
@@ -51,7 +54,8 @@ def _request(authorization: Sequence[str], client_id: str | None, secret: str | 
     if secret is not None or len(authorization) > 1:
         raise MalformedRequest("a client is authenticated by one method: HTTP Basic or client_secret")
     request = _basic(authorization[0])
-    if client_id not in (None, request.client_id):
+    sent = request.as_sent or request
+    if client_id not in (None, request.client_id, sent.client_id):
         raise MalformedRequest("client_id differs from that of the header")
     return request
 
@@ -66,6 +70,8 @@ def _fields(content_type: str | None, body: bytes) -> Mapping[str, str]:
         pairs = parse_qsl(body.decode(), errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError:
         raise MalformedRequest(f"the body is no form of UTF-8 text and at most {MAX_FIELDS} fields") from None
+    # RFC 8707 allows several of these, which are ignored.
+    pairs = [(name, text) for name, text in pairs if name not in REPEATABLE]
     if len({name for name, _ in pairs}) < len(pairs):
         raise MalformedRequest("a field is there twice")
     return dict(pairs)
@@ -79,4 +85,15 @@ def _basic(authorization: str) -> TokenRequest:
         raise InvalidClient from None
     if not colon:
         raise InvalidClient
-    return TokenRequest(client_id, secret)
+    sent = TokenRequest(client_id, secret)
+    try:
+        decoded = TokenRequest(_decoded(client_id), _decoded(secret), sent)
+    except UnicodeDecodeError:
+        return sent
+    is_same = (decoded.client_id, decoded.secret) == (client_id, secret)
+    return sent if is_same else decoded
+
+
+def _decoded(text: str) -> str:
+    """Return a form-encoded text. Raises UnicodeDecodeError."""
+    return unquote_plus(text, errors="strict")

@@ -40,7 +40,7 @@ class ClientAuthentication:
         site, secret_sha256 = network_of(address), token_hash(request.secret)
         self._attempts.check(site, request.client_id, secret_sha256)
         try:
-            found = self._authenticate(context, request.client_id, secret_sha256, address)
+            found = self._found(context, request, address)
         except ClientRefused as refused:
             if context.state.credentials.is_incomplete and refused.reason == "client":
                 raise Unavailable(UNREADABLE_RECIPIENTS) from None
@@ -50,6 +50,17 @@ class ClientAuthentication:
             raise InvalidClient from None
         self._attempts.succeeded(site, request.client_id, secret_sha256)
         return found
+
+    def _found(
+        self, context: RequestContext, request: TokenRequest, address: Address | None
+    ) -> AuthenticatedClient:
+        """Return the client by its decoded secret, or by the one that was sent. Raises ClientRefused."""
+        try:
+            return self._authenticate(context, request.client_id, token_hash(request.secret), address)
+        except ClientRefused:
+            if (sent := request.as_sent) is None:
+                raise
+        return self._authenticate(context, sent.client_id, token_hash(sent.secret), address)
 
     def _authenticate(
         self, context: RequestContext, client_id: str, secret_sha256: bytes, address: Address | None

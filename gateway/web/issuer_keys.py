@@ -1,9 +1,10 @@
 """The public keys of one identity provider, fetched when a token needs them.
 
 In: an `Issuer` of the configuration. Out: `SigningKeys` that fit a token. Keys are fetched by one task at a
-time, in the background when half of their life is over, and at once for a key id that is not known, but not
-more often than every 30 seconds: tokens of strangers cannot make the server send requests. While the provider
-does not answer, the last keys stay valid for a day.
+time: in the background when half of their life is over, and at once after a reload, for a key id that is not
+known and for a signature that fails, because the issuer may have replaced a key under its id. Tokens of
+strangers cannot make the server send requests more often than every 30 seconds. While the provider does not
+answer, the last keys stay valid for a day.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class IssuerKeys:
         self._tried_seconds: float | None = None
         self._task: asyncio.Task[None] | None = None
         self._has_failed = False
+        self._is_stale = False
 
     @property
     def age_seconds(self) -> float | None:
@@ -53,17 +55,27 @@ class IssuerKeys:
         """Return whether a key that verified a token is still a key of the issuer."""
         return key in self._valid()
 
+    @property
+    def is_stale(self) -> bool:
+        """Return whether the keys are fetched anew before the next token is verified."""
+        return self._is_stale
+
+    def fetch_anew(self) -> None:
+        """Fetch the keys before the next token is verified, as after a reload. The last ones stay valid."""
+        self._is_stale = True
+
     async def find(self, key_id: str | None, algorithm: str) -> Sequence[SigningKey]:
         """Return the keys that may have signed a token. Raises TokenRefused if there are none."""
+        if self._is_stale:
+            await self._fetched()
+            self._is_stale = False
         keys = self._valid()
         if found := keys.find(key_id, algorithm):
             if self._now_seconds() >= self._refresh_seconds and self._may_fetch():
                 self._start_fetch()
             return found
         if self._task is not None or self._may_fetch():
-            # The task goes on if this request is cancelled.
-            self._start_fetch()
-            await asyncio.shield(self._task or asyncio.sleep(0))
+            await self._fetched()
             keys = self._valid()
         if found := keys.find(key_id, algorithm):
             return found
@@ -74,8 +86,24 @@ class IssuerKeys:
         """Return the claims of a token of this issuer, and the key that signed it. Raises TokenRefused."""
         if token.algorithm not in self.issuer.algorithms:
             raise TokenRefused("header", "the token's algorithm is not accepted")
+        keys = await self.find(token.key_id, token.algorithm)
+        try:
+            return self._verified(token, keys, now_seconds)
+        except TokenRefused as refused:
+            # The issuer may have replaced a key under its id.
+            if refused.reason != "signature" or not (self._task is not None or self._may_fetch()):
+                raise
+            await self._fetched()
+            newer = self._valid().find(token.key_id, token.algorithm)
+            if newer == keys:
+                raise
+        return self._verified(token, newer, now_seconds)
+
+    def _verified(
+        self, token: IdentityToken, keys: Sequence[SigningKey], now_seconds: float
+    ) -> tuple[Mapping[str, Any], SigningKey]:
         refused: TokenRefused | None = None
-        for key in await self.find(token.key_id, token.algorithm):
+        for key in keys:
             try:
                 claims = token.claims(
                     key, now_seconds=now_seconds, max_lifetime_seconds=self.issuer.max_lifetime_seconds
@@ -96,6 +124,11 @@ class IssuerKeys:
         pause_seconds = RETRY_SECONDS if len(self._keys) else FIRST_RETRY_SECONDS
         return self._tried_seconds is None or self._now_seconds() - self._tried_seconds >= pause_seconds
 
+    async def _fetched(self) -> None:
+        """Wait for a fetch: a running one, or a new one. It goes on if this request is cancelled."""
+        self._start_fetch()
+        await asyncio.shield(self._task or asyncio.sleep(0))
+
     def _start_fetch(self) -> None:
         """Start a fetch unless one is running."""
         if self._task is None:
@@ -111,7 +144,8 @@ class IssuerKeys:
     async def _fetch(self) -> None:
         try:
             document, life_seconds = await self._document()
-            keys = SigningKeys.parse(document)
+            # A provider may list thousands.
+            keys = await asyncio.to_thread(SigningKeys.parse, document)
         except Exception as error:  # noqa: BLE001 - no document of a provider may end its known keys
             if not self._has_failed:
                 log.warning("the keys of %s cannot be fetched: %s", self.issuer.issuer, reason_of(error))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gateway.access.authentication import Credential, token_hash
-from gateway.access.federation import TokenRefused
+from gateway.access.federation import VERIFIED, TokenRefused
 from gateway.access.identity_token import LEEWAY_SECONDS, IdentityToken, SigningKey
 from gateway.times import MILLISECONDS
 from gateway.web.issuer_keys import IssuerKeys
@@ -64,6 +64,7 @@ class TokenVerifier:
         self._keys: dict[Issuer, IssuerKeys] = {}
         self._verified: OrderedDict[bytes, VerifiedToken] = OrderedDict()
         self._bytes = 0
+        self._issuers: tuple[Issuer, ...] = ()
 
     async def credential(self, text: str, state: GatewayState) -> Credential | None:
         """Return the credential of a token; None for a text that is no token of an identity provider.
@@ -72,6 +73,7 @@ class TokenVerifier:
         """
         issuers = state.config.gateway.oidc.issuers
         now_ms, sha256 = state.now_ms(), token_hash(text)
+        self._notice_reload(issuers)
         verified = self._kept(sha256, issuers, now_ms)
         if verified is None:
             token = IdentityToken.parse(text)
@@ -102,6 +104,13 @@ class TokenVerifier:
             name: age for name, keys in kept if keys is not None and (age := keys.age_seconds) is not None
         }
 
+    def _notice_reload(self, issuers: tuple[Issuer, ...]) -> None:
+        """Fetch the keys of all issuers anew when the configuration was read again."""
+        if issuers is not self._issuers:
+            self._issuers = issuers
+            for keys in self._keys.values():
+                keys.fetch_anew()
+
     def _kept(self, sha256: bytes, issuers: tuple[Issuer, ...], now_ms: int) -> VerifiedToken | None:
         verified = self._verified.get(sha256)
         if verified is None:
@@ -111,7 +120,8 @@ class TokenVerifier:
             self._bytes -= verified.estimated_bytes
             return None
         self._verified.move_to_end(sha256)
-        return verified
+        issuer = _issuer(issuers, verified.claims["iss"])
+        return None if issuer is not None and self._keys[issuer].is_stale else verified
 
     def _is_valid(self, verified: VerifiedToken, issuers: tuple[Issuer, ...], now_ms: int) -> bool:
         issuer = _issuer(issuers, verified.claims["iss"])
@@ -132,6 +142,8 @@ class TokenVerifier:
         if issuer is None:
             raise TokenRefused("issuer", "the token's issuer is not configured")
         claims, key = await self._keys_of(issuer, issuers).verify(token, now_ms / MILLISECONDS)
+        if issuer.emails_are_verified:
+            claims = {VERIFIED: True, **claims}
         return VerifiedToken(claims, key, len(token.text) * BYTES_PER_CHARACTER + BYTES_PER_TOKEN)
 
     def _keys_of(self, issuer: Issuer, issuers: tuple[Issuer, ...]) -> IssuerKeys:

@@ -641,7 +641,7 @@ SETTINGS = ConsoleOidc(
         ("a.b", {"a.b": ["v"], "a": {"b": ["o"]}}, Role.VIEWER),
         ("email", {"email": "o", "email_verified": True}, Role.OPERATOR),
         ("email", {"email": "o", "email_verified": False}, None),
-        ("email", {"email": "o", "email_verified": "true"}, None),
+        ("email", {"email": "o", "email_verified": "true"}, Role.OPERATOR),
         ("email", {"email": "o"}, None),
         ("sub", {}, None),
     ],

@@ -36,6 +36,23 @@ def test_a_client_is_named_by_the_header_or_the_form(
     assert TokenRequest.parse(content_type, authorization, body) == FOUND
 
 
+@pytest.mark.parametrize("encoded", ["c%2D1:s%5F2%7E", "c-1:s_2%7e", "%63-1:s_2~"])
+def test_an_encoded_id_and_secret_are_decoded(encoded: str) -> None:
+    request = TokenRequest.parse(FORM_CONTENT_TYPE, basic(encoded), GRANT)
+    assert (request.client_id, request.secret) == (FOUND.client_id, FOUND.secret)
+    assert request.as_sent == TokenRequest(*encoded.split(":"))
+
+
+@pytest.mark.parametrize("sent", ["c-1:%ff", "c-1:100%", "c-1:s_2~"])
+def test_what_is_not_encoded_is_taken_as_it_is_sent(sent: str) -> None:
+    assert TokenRequest.parse(FORM_CONTENT_TYPE, basic(sent), GRANT) == TokenRequest(*sent.split(":"))
+
+
+def test_several_resources_and_audiences_are_ignored() -> None:
+    body = GRANT + b"&resource=https://a&resource=https://b&audience=a&audience=b"
+    assert TokenRequest.parse(FORM_CONTENT_TYPE, basic(), body) == FOUND
+
+
 @pytest.mark.parametrize(
     ("content_type", "authorization", "body", "error"),
     [

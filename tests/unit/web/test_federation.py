@@ -103,6 +103,25 @@ async def test_a_token_of_the_provider_is_its_recipients(client: Client, provide
     assert await shares(client, "a.b.c") == ["other"]
 
 
+@pytest.mark.parametrize(
+    ("trusted", "verified", "accepted"), [(False, None, False), (True, None, True), (True, False, False)]
+)
+async def test_an_address_without_verification_counts_only_where_the_issuer_is_trusted_for_it(
+    provider: IdentityProvider, clock: Clock, trusted: bool, verified: bool | None, accepted: bool
+) -> None:
+    policy = {"issuer": provider.issuer, "subjectClaim": "email", "subject": "a@b", "audiences": [AUDIENCE]}
+    text = configuration(provider, policies=[policy], emailsAreVerified=trusted)
+    client, _ = await serve(text, clock=clock)
+    try:
+        token = signed(provider.claims(NOW, email="a@b", email_verified=verified))
+        if accepted:
+            assert await shares(client, token) == ["sales"]
+        else:
+            await refused(client, token)
+    finally:
+        await client.close()
+
+
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"iss": "https://attacker.example.com"}, {}, "issuer"),
     ({"iss": "http://127.0.0.1"}, {}, "issuer"),

@@ -10,9 +10,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from support.gateway_app import Clock, serve
-from support.identity_provider import IdentityProvider, public_jwk
+from support.identity_provider import IdentityProvider, public_jwk, signed
 
 from gateway.access.federation import TokenRefused
+from gateway.access.identity_token import IdentityToken
 from gateway.config import Issuer
 from gateway.web import provider_requests
 from gateway.web.federation import MAX_TOKEN_LENGTH, Federation
@@ -20,6 +21,7 @@ from gateway.web.issuer_keys import IssuerKeys
 from gateway.web.provider_requests import FetchError, provider_session
 from gateway.web.public_addresses import PublicResolver
 
+NOW = 1_700_000_000.0
 PRIVATE = (
     "https://127.0.0.1/keys",
     "https://10.0.0.1/keys",
@@ -114,6 +116,59 @@ async def test_an_unknown_key_is_looked_for_once_in_thirty_seconds(provider: Ide
             await keys.find("unknown", "RS256")
         assert len(provider.requests) == requests
     assert await keys.find("k2", "RS256")
+
+
+def token(provider: IdentityProvider, name: str) -> IdentityToken:
+    """A token of the key with a name, whose header has the id k1."""
+    parsed = IdentityToken.parse(signed(provider.claims(NOW), name=name, header={"kid": "k1"}))
+    assert parsed is not None
+    return parsed
+
+
+async def test_a_key_that_was_replaced_under_its_id_is_fetched(provider: IdentityProvider) -> None:
+    now = 1000.0
+    keys = IssuerKeys(issuer_of(provider), lambda: now)
+    old, new, stranger = (token(provider, name) for name in ("k1", "k2", "k3"))
+    _, withdrawn = await keys.verify(old, NOW)
+    provider.keys = [public_jwk("RS256", "k2", kid="k1")]
+    now += 29
+    with pytest.raises(TokenRefused, match="signature"):
+        await keys.verify(new, NOW)
+    now += 1
+    _, key = await keys.verify(new, NOW)
+    assert keys.is_current(key)
+    assert not keys.is_current(withdrawn)
+    requests = len(provider.requests)
+    for seconds in (0, 29, 0):
+        now += seconds
+        for refused in (old, stranger):
+            with pytest.raises(TokenRefused, match="signature"):
+                await keys.verify(refused, NOW)
+    assert len(provider.requests) == requests
+
+
+async def test_a_reload_fetches_keys_before_the_next_token(provider: IdentityProvider) -> None:
+    keys = IssuerKeys(issuer_of(provider), lambda: 1000.0)
+    old = token(provider, "k1")
+    await keys.verify(old, NOW)
+    provider.keys = [public_jwk("RS256", "k2", kid="k1")]
+    assert await keys.verify(old, NOW)
+    keys.fetch_anew()
+    assert keys.is_stale
+    with pytest.raises(TokenRefused, match="signature"):
+        await keys.verify(old, NOW)
+    assert not keys.is_stale
+    assert await keys.verify(token(provider, "k2"), NOW)
+    # While the provider does not answer, the last keys stay valid.
+    provider.status = 500
+    keys.fetch_anew()
+    assert await keys.verify(token(provider, "k2"), NOW)
+
+
+async def test_many_keys_of_one_id_verify_nothing(provider: IdentityProvider) -> None:
+    provider.keys *= 5
+    with pytest.raises(TokenRefused, match="no such key"):
+        await IssuerKeys(issuer_of(provider)).verify(token(provider, "k1"), NOW)
 
 
 async def test_a_provider_that_does_not_answer_is_left_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
