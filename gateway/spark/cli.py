@@ -155,7 +155,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     from gateway.client.profile import Profile  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
     from gateway.spark.targets import load_targets  # noqa: PLC0415
-    from gateway.spark.verify import page, report, textfile  # noqa: PLC0415
+    from gateway.spark.verify import page, report  # noqa: PLC0415
     from gateway.spark.verify.history import History  # noqa: PLC0415
     from gateway.spark.verify.results import VerifyOptions  # noqa: PLC0415
     from gateway.spark.verify.tables import verify  # noqa: PLC0415
@@ -189,7 +189,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         arguments.junit.write_text(report.junit(results), encoding="utf-8")
     if arguments.prometheus:
         unnamed = {one.table for one in shared} - {one.table for one in targets}
-        textfile.write(arguments.prometheus, results, run_at, seconds, proofs, others=unnamed)
+        report.write_metrics(arguments.prometheus, results, run_at, seconds, proofs, others=unnamed)
     if arguments.results:
         report.append_results(spark, results, arguments.results, run_at)
     if arguments.html:

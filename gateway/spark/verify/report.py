@@ -1,21 +1,32 @@
-"""The results of verify as JUnit XML and as rows of a Delta table.
+"""The results of verify as JUnit XML, as metrics and as rows of a Delta table.
 
-In: the `TableResult` of each table. Out: text, or rows appended to a table. Nothing is decided here.
+In: the `TableResult` of each table. Out: text, a file, or rows appended to a table. Nothing is decided here.
 """
 
 import datetime as dt
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from gateway.spark.verify.history import NOT_COMPARED
-from gateway.spark.verify.results import Check, TableResult
+from gateway.spark.run_reports import Case, RunMetrics, Subject, suite, xml
+from gateway.spark.verify.history import NOT_COMPARED, Proof
+from gateway.spark.verify.results import OUTCOMES, Check, TableResult
 
 RESULT_SCHEMA = (
     "run_at TIMESTAMP, table STRING, version BIGINT, check STRING, outcome STRING, seconds DOUBLE, "
     "rows BIGINT, bytes BIGINT, files BIGINT, differences ARRAY<STRING>, subject STRING, table_id STRING, "
     "commit_mark STRING"
+)
+
+_METRICS = RunMetrics(
+    "delta_gateway_verify_",
+    "table",
+    OUTCOMES,
+    ("tables", "Tables of the last run by outcome."),
+    ("table_wrong", "1 if the table differed or could not be compared, else 0."),
+    ("table_proof_timestamp_seconds", "Last run that proved the table, as Unix time."),
 )
 
 
@@ -63,44 +74,52 @@ def junit(results: Sequence[TableResult]) -> str:
     """Render a test suite per table and a case per check, as CI systems read them."""
     suites = ET.Element("testsuites", name="delta-gateway verify")
     for result in results:
-        suite = ET.SubElement(suites, "testsuite", name=result.table, time=f"{result.seconds:.3f}")
-        for check in result.checks:
-            case = ET.SubElement(
-                suite,
-                "testcase",
-                classname=result.table,
-                name=xml_text(check.name),
-                time=f"{check.seconds:.3f}",
-            )
-            if check.skipped is not None:
-                ET.SubElement(case, "skipped", message=xml_text(check.skipped))
-            elif check.differences:
-                message = xml_text(check.differences[0])
-                ET.SubElement(case, "failure", message=message).text = xml_text("\n".join(check.differences))
-            if check.remark is not None:
-                ET.SubElement(case, "system-out").text = xml_text(check.remark)
-        if result.outcome in NOT_COMPARED:
-            case = ET.SubElement(suite, "testcase", classname=result.table, name="table")
-            ET.SubElement(case, "skipped", message=not_compared(result))
-        if result.error is not None:
-            case = ET.SubElement(suite, "testcase", classname=result.table, name="read")
-            ET.SubElement(case, "error", message=xml_text(result.error))
-        suite.set("tests", str(len(suite)))
-        suite.set("failures", str(len(suite.findall("testcase/failure"))))
-        suite.set("errors", str(len(suite.findall("testcase/error"))))
-        suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
-    return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+        made = suite(result.table, _cases(result))
+        made.set("time", f"{result.seconds:.3f}")
+        suites.append(made)
+    return xml(suites)
 
 
-def xml_text(text: str) -> str:
-    """Replace the characters that XML 1.0 does not allow: rows may contain any."""
-    return (
-        "".join(
-            character
-            if character in "\t\n" or " " <= character < "\ud800" or character > "\udfff"
-            else "\ufffd"
-            for character in text
+def _cases(result: TableResult) -> Iterator[Case]:
+    for check in result.checks:
+        yield Case(
+            result.table,
+            check.name,
+            check.seconds,
+            skipped=check.skipped,
+            failures=check.differences if check.skipped is None else (),
+            remark=check.remark,
         )
-        .replace("\ufffe", "\ufffd")
-        .replace("\uffff", "\ufffd")
-    )
+    if result.outcome in NOT_COMPARED:
+        yield Case(result.table, "table", skipped=not_compared(result))
+    if result.error is not None:
+        yield Case(result.table, "read", error=result.error)
+
+
+def write_metrics(
+    path: Path,
+    results: Sequence[TableResult],
+    run_at: dt.datetime,
+    seconds: float,
+    proofs: Mapping[str, Proof],
+    *,
+    others: Collection[str] = (),
+) -> None:
+    """Write the metrics. Raises OSError.
+
+    `proofs` are of earlier runs, by subject. `others`: shared tables that the run was not about, of which the
+    file keeps what it says.
+    """
+
+    def subject(result: TableResult) -> Subject:
+        earlier = proofs.get(result.subject)
+        proved_at = None if earlier is None or result.is_wrong else earlier.proved_at
+        return Subject(
+            result.table,
+            result.outcome,
+            None if result.outcome == "postponed" else result.is_wrong,
+            run_at if result.outcome == "equal" else proved_at,
+            is_good_before=result.outcome == "postponed",
+        )
+
+    _METRICS.write(path, list(map(subject, results)), run_at, seconds, others=others)

@@ -17,10 +17,9 @@ from support.rewriting_proxy import RewritingProxy
 from gateway.spark import java
 from gateway.spark.opened_logs import OpenedLogs
 from gateway.spark.targets import Target
-from gateway.spark.verify import textfile
 from gateway.spark.verify.commit_mark import commit_mark
 from gateway.spark.verify.history import History
-from gateway.spark.verify.report import append_results
+from gateway.spark.verify.report import append_results, write_metrics
 from gateway.spark.verify.results import TableResult, VerifyOptions
 from gateway.spark.verify.tables import verify
 
@@ -193,7 +192,7 @@ def test_what_the_time_does_not_suffice_for_comes_first_the_next_night(night: An
     second = night(one_at_a_time, clock=iter([0.0, 59.9, 60.0]).__next__)
     assert outcomes(second) == {"one": "postponed", "other": "equal"}
     file = tmp_path / "verify.prom"
-    textfile.write(file, list(second.values()), RUN_AT, 12.5, {})
+    write_metrics(file, list(second.values()), RUN_AT, 12.5, {})
     samples = {
         (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(file.read_text())

@@ -14,11 +14,11 @@ from gateway.spark.operations.fleet import TableHealth, advise
 from gateway.spark.operations.fleet_history import Survey
 from gateway.spark.operations.fleet_page import html as fleet_html
 from gateway.spark.targets import Target
-from gateway.spark.verify import history, textfile
+from gateway.spark.verify import history
 from gateway.spark.verify.errors import described
 from gateway.spark.verify.history import Proof, Run, subject_of
 from gateway.spark.verify.page import html
-from gateway.spark.verify.report import junit, result_rows
+from gateway.spark.verify.report import junit, result_rows, write_metrics
 from gateway.spark.verify.results import OUTCOMES, Check, TableResult, VerifyOptions
 
 MIB = 1 << 20
@@ -143,7 +143,7 @@ def test_metrics_tell_wrong_tables_and_the_age_of_proofs(tmp_path: Path) -> None
     file = tmp_path / "verify.prom"
     named = replace(EQUAL, table='s.d."quoted\\"', subject="e")
     earlier = {"c": Proof(7, "i", RUN_AT - dt.timedelta(days=3)), "l": Proof(1, "i", RUN_AT)}
-    textfile.write(file, [named, DIFFERENT, FAILED, UNCHANGED, POSTPONED], RUN_AT, 12.5, earlier)
+    write_metrics(file, [named, DIFFERENT, FAILED, UNCHANGED, POSTPONED], RUN_AT, 12.5, earlier)
     samples = samples_of(file)
     at = RUN_AT.timestamp()
     assert samples == {
@@ -160,14 +160,14 @@ def test_metrics_tell_wrong_tables_and_the_age_of_proofs(tmp_path: Path) -> None
     }
     # A run of some tables, or one that was too short, takes nothing back.
     broken = replace(POSTPONED, table=FAILED.table)
-    textfile.write(file, [broken], RUN_AT, 1, {}, others={"s.d.calm", "s.d.wrong"})
+    write_metrics(file, [broken], RUN_AT, 1, {}, others={"s.d.calm", "s.d.wrong"})
     later = samples_of(file)
     wrong = {key[1]: value for key, value in later.items() if key[0] == "table_wrong"}
     assert wrong == {"s.d.broken": 1, "s.d.wrong": 1, "s.d.calm": 0}
     proof = ("table_proof_timestamp_seconds", "s.d.calm")
     assert later[proof] == samples[proof]
     # Also where no table of results has the proof.
-    textfile.write(file, [replace(POSTPONED, table="s.d.calm")], RUN_AT, 1, {})
+    write_metrics(file, [replace(POSTPONED, table="s.d.calm")], RUN_AT, 1, {})
     assert samples_of(file)[proof] == samples[proof]
     # Nothing else is left beside the file, which a collector may read at any time.
     assert list(tmp_path.iterdir()) == [file]
