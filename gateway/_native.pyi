@@ -30,7 +30,8 @@ class LogError(Exception):
     ├── StorageUnavailable       unreachable, throttled, timed out
     ├── Cancelled
     ├── DeadlineExceeded
-    └── InvalidArgument          an invalid configuration value
+    ├── InvalidArgument          an invalid configuration value
+    └── NativePanic              a defect of the native code; `detail` has its file and line
     """
 
     detail: str | None
@@ -68,6 +69,7 @@ class TooManySignatures(LogError): ...
 class Cancelled(LogError): ...
 class DeadlineExceeded(LogError): ...
 class InvalidArgument(LogError): ...
+class NativePanic(LogError): ...
 
 @final
 class SharedLimits:

@@ -225,7 +225,8 @@ class Reader:
         # The state before the file is read, so that a change during the read is noticed.
         self.secret_files[path] = file_stamp(path)
         try:
-            secret = Secret(path.read_text(encoding="utf-8").rstrip("\r\n"))
+            # An editor may have put a byte order mark before it.
+            secret = Secret(path.read_text(encoding="utf-8-sig").rstrip("\r\n"))
         except (OSError, UnicodeDecodeError):
             raise self.error(node, key, "expected a readable text file with the secret") from None
         if not secret.reveal():

@@ -361,7 +361,7 @@ class StorageEntry:
 def google_credentials(file: Path) -> dict[str, object]:
     """Read a file with credentials of Google. Raises ValueError, whose text has nothing of the file."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as reason:
         raise ValueError(f"{file} cannot be read: {reason.strerror}") from None
     except (ValueError, RecursionError):

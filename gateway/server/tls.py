@@ -82,7 +82,7 @@ def _load(context: ssl.SSLContext, settings: Ssl) -> None:
 def _password(settings: Ssl) -> str:
     file = settings.certificate_password_file
     # Without a password OpenSSL would ask on the terminal.
-    return file.read_text(encoding="utf-8").rstrip("\r\n") if file else ""
+    return file.read_text(encoding="utf-8-sig").rstrip("\r\n") if file else ""
 
 
 def _load_pair(context: ssl.SSLContext, pair: bytes) -> None:

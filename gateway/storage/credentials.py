@@ -20,6 +20,15 @@ class CredentialsUnavailable(Exception):
         self.lasting = lasting
 
 
+def check_header(text: str, name: str) -> str:
+    """Return a text that a header can have. Raises CredentialsUnavailable, with its name, for another."""
+    if not (text.isascii() and text.isprintable() and " " not in text):
+        raise CredentialsUnavailable(
+            f"{name} has a line break, a blank or another character that no header can have", lasting=True
+        )
+    return text
+
+
 class CredentialsFailed(_native.StorageUnavailable):
     """Raised where credentials cannot be renewed. The store itself was not called."""
 

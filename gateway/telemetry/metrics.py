@@ -128,6 +128,9 @@ class Metrics:
         self.broken_streams = self._counter(
             "broken_streams", "Streams that did not reach their end.", "reason"
         )
+        self.native_panics = self._counter(
+            "native_panics", "Requests that a defect of the native code has ended."
+        )
         self.files = self._counter("files", "Files: considered, pruned, signed.", "outcome")
         self.listings = self._counter(
             "listings", "Answers with files of a version, from memory or from the log.", "source"

@@ -86,6 +86,7 @@ STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
     _native.Cancelled: (503, "TEMPORARILY_UNAVAILABLE"),
     _native.DeadlineExceeded: (503, "TEMPORARILY_UNAVAILABLE"),
     _native.InvalidArgument: (500, "INTERNAL_ERROR"),
+    _native.NativePanic: (500, "INTERNAL_ERROR"),
     # Of aiohttp: the admin API's router, and bodies.
     web.HTTPNotFound: (404, "RESOURCE_DOES_NOT_EXIST"),
     web.HTTPMethodNotAllowed: (405, "UNSUPPORTED_OPERATION"),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from gateway import _native
 from gateway.access.access_tokens import access_credential
 from gateway.access.authentication import UNREADABLE_RECIPIENTS, bearer_token, identify, token_hash
 from gateway.access.federation import TokenRefused
@@ -234,6 +235,8 @@ class RequestPipeline:
         if isinstance(error, LimitExceeded):
             self._recorder.limited(error.limit)
             error = limit_error(error)
+        if isinstance(error, _native.NativePanic) or not isinstance(error, Exception):
+            self._recorder.native_panicked()
         answer = error_answer(error, context.id)
         context.record.error_code = answer.error_code
         context.record.rule_refused = is_rule_refusal(error) or None

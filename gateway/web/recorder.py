@@ -121,6 +121,10 @@ class RequestRecorder:
         """Count a recipient whose address is not allowed."""
         self._metrics.auth_failures.labels("address").inc()
 
+    def native_panicked(self) -> None:
+        """Count a request that a panic of native code has ended."""
+        self._metrics.native_panics.inc()
+
     def refused_token(self, reason: str) -> None:
         """Count a token of an identity provider that is refused."""
         self._metrics.refused_tokens.labels(reason).inc()

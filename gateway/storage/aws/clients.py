@@ -25,7 +25,7 @@ from gateway.storage.aws.credentials import (
     configuration_file,
     credentials_file,
 )
-from gateway.storage.credentials import CredentialsUnavailable
+from gateway.storage.credentials import CredentialsUnavailable, check_header
 
 T = TypeVar("T")
 CONNECT_SECONDS = 5.0
@@ -144,6 +144,8 @@ def keys_of(found: Mapping[str, Any], source: str) -> S3Credentials:
     access_key_id, secret_access_key = found["AccessKeyId"], found["SecretAccessKey"]
     if not all(isinstance(text, str) and text for text in (access_key_id, secret_access_key)):
         raise ValueError("an answer without keys")
+    for text, name in ((access_key_id, "AccessKeyId"), (str(token or ""), "SessionToken")):
+        check_header(text, f"{name} of {source}")
     return S3Credentials(
         Secret(access_key_id),
         Secret(secret_access_key),

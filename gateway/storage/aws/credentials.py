@@ -7,13 +7,16 @@ configuration file (`AWS_CONFIG_FILE`, else `~/.aws/config`). Other keys of a pr
 
 from __future__ import annotations
 
+import codecs
 import configparser
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from gateway.config.secret import Secret
+from gateway.storage.credentials import CredentialsUnavailable, check_header
 
 DEFAULT_REGION = "us-east-1"
 SUPPORTED = (
@@ -39,14 +42,17 @@ class S3Credentials:
 
 
 def default_credentials(environment: Mapping[str, str], profile: str | None = None) -> S3Credentials | None:
-    """Return the keys of variables or of a profile, if there are any. A `profile` excludes variables."""
+    """Return the keys of variables or of a profile, if there are any. A `profile` excludes variables.
+
+    Raises CredentialsUnavailable for keys that no header can have, and for files that do not parse.
+    """
     if profile is None:
         found = _from(
             environment,
             "AWS_ACCESS_KEY_ID",
             "AWS_SECRET_ACCESS_KEY",
             "AWS_SESSION_TOKEN",
-            source="the variable AWS_ACCESS_KEY_ID",
+            place="the variable {}",
         )
         if found is not None:
             return found
@@ -59,6 +65,7 @@ def default_credentials(environment: Mapping[str, str], profile: str | None = No
             "aws_access_key_id",
             "aws_secret_access_key",
             "aws_session_token",
+            place=f"{{}} of the profile {name} of {path}",
             source=f"the profile {name} of {path}",
             file=path,
         )
@@ -90,12 +97,25 @@ def configuration_file(environment: Mapping[str, str]) -> str:
 
 
 def default_region(environment: Mapping[str, str], profile: str | None = None) -> str:
-    """Return the region: of variables, else of the profile, else us-east-1."""
+    """Return the region: of variables, else of the profile, else us-east-1.
+
+    A file that does not parse names none: `checked_region` has its error.
+    """
+    try:
+        return checked_region(environment, profile)
+    except CredentialsUnavailable:
+        return DEFAULT_REGION
+
+
+def checked_region(environment: Mapping[str, str], profile: str | None = None) -> str:
+    """Return the same. Raises CredentialsUnavailable for one that no header can have, and for a bad file."""
     named = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
-    if named and profile is None:
-        return named
-    section = _section(configuration_file(environment), _in_config(profile or profile_name(environment)))
-    return section.get("region") or named or DEFAULT_REGION
+    if not named or profile is not None:
+        path = configuration_file(environment)
+        section = _section(path, _in_config(profile or profile_name(environment)))
+        if section.get("region"):
+            return check_header(section["region"], f"region of {path}")
+    return check_header(named or DEFAULT_REGION, "the variable AWS_REGION or AWS_DEFAULT_REGION")
 
 
 def _sections(environment: Mapping[str, str], name: str) -> list[tuple[Path, Mapping[str, str]]]:
@@ -108,17 +128,27 @@ def _in_config(profile: str) -> str:
 
 
 def _from(
-    values: Mapping[str, str], key: str, secret: str, session: str, *, source: str, file: Path | None = None
+    values: Mapping[str, str],
+    key: str,
+    secret: str,
+    session: str,
+    *,
+    place: str,
+    source: str = "",
+    file: Path | None = None,
 ) -> S3Credentials | None:
+    """Return the keys of three names, of which `place` makes a text for the operator."""
     if not (values.get(key) and values.get(secret)):
         return None
-    token = values.get(session)
+    found = {
+        name: check_header(values.get(name) or "", place.format(name)) for name in (key, secret, session)
+    }
     return S3Credentials(
-        Secret(values[key]),
-        Secret(values[secret]),
-        Secret(token) if token else None,
+        Secret(found[key]),
+        Secret(found[secret]),
+        Secret(found[session]) if found[session] else None,
         file=file,
-        source=source,
+        source=source or place.format(key),
     )
 
 
@@ -126,10 +156,28 @@ def _home(environment: Mapping[str, str], name: str) -> str:
     return str(Path(environment.get("HOME", "/nonexistent"), ".aws", name))
 
 
-def _section(path: str, section: str) -> Mapping[str, str]:
+def _section(path: str, name: str) -> Mapping[str, str]:
+    """Return a section of a file; nothing of a file or a section that is not there.
+
+    Raises CredentialsUnavailable, with the path, for a file that cannot be read or does not parse.
+    """
     parser = configparser.ConfigParser(interpolation=None)
     try:
-        parser.read(path, encoding="utf-8")
-        return dict(parser[section])
-    except (OSError, UnicodeDecodeError, configparser.Error, KeyError):
+        content = Path(path).read_bytes()
+        if content.startswith(codecs.BOM_UTF8):
+            raise CredentialsUnavailable(
+                f"{path} begins with a byte order mark; save it as UTF-8 without one"
+            )
+        parser.read_string(content.decode())
+        # Names may have quotes, as AWS's own programs read them: [profile "a name"].
+        named = [one for one in parser.sections() if " ".join(shlex.split(one)) == name or one == name]
+    except (FileNotFoundError, NotADirectoryError):
         return {}
+    except OSError as error:
+        raise CredentialsUnavailable(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, configparser.Error) as error:
+        # The text of an error may quote a secret.
+        line = getattr(error, "lineno", None) or next((one for one, _ in getattr(error, "errors", ())), None)
+        place = f"line {line} of {path}" if line else path
+        raise CredentialsUnavailable(f"{place} does not parse ({type(error).__name__})") from None
+    return dict(parser[named[0]]) if named else {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gateway.storage.aws.credentials import (
     SUPPORTED,
     S3Credentials,
+    checked_region,
     default_credentials,
     needs_requests,
     profile_name,
@@ -31,8 +32,10 @@ class AwsIdentity:
 
     def request(self) -> S3Credentials:
         """Return credentials. Blocks. Raises CredentialsUnavailable."""
-        base = self._base()
         entry = self._entry
+        if entry is None or entry.region is None:
+            checked_region(self._environment, entry.profile if entry else None)
+        base = self._base()
         if entry is None or entry.role_arn is None:
             return base
         return assumed_role(base, self._environment, self._region, entry)

@@ -24,7 +24,7 @@ from gateway.config.secret import Secret
 from gateway.storage.aws.clients import PROCESS_SECONDS, Session
 from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.aws.metadata import container_fetcher, instance_fetcher
-from gateway.storage.credentials import CredentialsUnavailable
+from gateway.storage.credentials import CredentialsUnavailable, check_header
 
 
 class _Process(subprocess.Popen[bytes]):
@@ -80,6 +80,8 @@ def request_credentials(session: Session, environment: Mapping[str, str], profil
     if found is None:
         raise CredentialsUnavailable(f"the profile {profile} has no credentials", lasting=True)
     frozen = found.get_frozen_credentials()
+    for text, name in ((frozen.access_key, "the access key"), (frozen.token or "", "the session token")):
+        check_header(text, f"{name} of the profile {profile}")
     expires: datetime | None = getattr(found, "_expiry_time", None)
     return S3Credentials(
         Secret(frozen.access_key),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.storage.aws.credentials import S3Credentials
-from gateway.storage.credentials import CredentialsUnavailable
+from gateway.storage.credentials import CredentialsUnavailable, check_header
 
 if TYPE_CHECKING:
     from gateway.config import StorageEntry
@@ -148,6 +148,8 @@ def _container(environment: Mapping[str, str]) -> S3Credentials:
     token = environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
     if token_file:
         token = _file(token_file, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
+    elif token:
+        check_header(token.replace(" ", ""), "the variable AWS_CONTAINER_AUTHORIZATION_TOKEN")
     return container_credentials(environment, token)
 
 
@@ -227,6 +229,6 @@ def _session(
 
 def _file(path: str, variable: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8").strip()
+        return Path(path).read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError):
         raise CredentialsUnavailable(f"the file that {variable} names cannot be read") from None

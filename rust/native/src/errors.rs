@@ -1,5 +1,9 @@
 //! Maps errors of deltalog to Python exceptions with their values as attributes.
 
+use std::cell::Cell;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use deltalog::Error;
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
@@ -22,10 +26,17 @@ create_exception!(gateway._native, TooManySignatures, LogError);
 create_exception!(gateway._native, Cancelled, LogError);
 create_exception!(gateway._native, DeadlineExceeded, LogError);
 create_exception!(gateway._native, InvalidArgument, LogError);
+create_exception!(gateway._native, NativePanic, LogError);
+
+thread_local! {
+    /// The file and line of this thread's last panic.
+    static PANICKED_AT: Cell<Option<String>> = const { Cell::new(None) };
+}
 
 /// Puts the exception classes into the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
+    hide_payloads();
     let base = py.get_type::<LogError>();
     // Instances set it only if there are details.
     base.setattr("detail", py.None())?;
@@ -47,6 +58,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         py.get_type::<Cancelled>(),
         py.get_type::<DeadlineExceeded>(),
         py.get_type::<InvalidArgument>(),
+        py.get_type::<NativePanic>(),
     ] {
         module.add(class.name()?.to_str()?, class)?;
     }
@@ -111,5 +123,25 @@ fn with_text(py: Python<'_>, error: PyErr, name: &str, value: &str) -> PyErr {
 
 /// Runs native work without the GIL and maps its error: the one way from Python into deltalog.
 pub(crate) fn run<T: Send>(py: Python<'_>, work: impl FnOnce() -> deltalog::Result<T> + Send) -> PyResult<T> {
-    py.detach(work).map_err(|error| to_python(py, &error))
+    match py.detach(|| catch_unwind(AssertUnwindSafe(work))) {
+        Ok(result) => result.map_err(|error| to_python(py, &error)),
+        Err(_) => Err(panicked(py)),
+    }
+}
+
+/// Makes panics write their place and nothing else: their text may quote keys and paths.
+fn hide_payloads() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+        drop(writeln!(std::io::stderr(), "native code panicked at {place}"));
+        PANICKED_AT.set(Some(place));
+    }));
+}
+
+fn panicked(py: Python<'_>) -> PyErr {
+    let error = NativePanic::new_err("a defect of the native code ended this call; report it to the project");
+    match PANICKED_AT.take() {
+        Some(place) => with_text(py, error, "detail", &place),
+        None => error,
+    }
 }

@@ -15,6 +15,10 @@ def test_a_secret_comes_from_a_file_relative_to_the_configuration(tmp_path: Path
     config = load(tmp_path / "share.yaml", {})
     assert config.authorization is not None
     assert config.authorization.bearer_token.reveal() == "from-a-file"
+    (tmp_path / "token").write_text("from-an-editor\n", encoding="utf-8-sig")
+    config = load(tmp_path / "share.yaml", {})
+    assert config.authorization is not None
+    assert config.authorization.bearer_token.reveal() == "from-an-editor"
 
 
 def test_a_secret_given_twice_or_in_a_missing_file_is_refused(tmp_path: Path) -> None:

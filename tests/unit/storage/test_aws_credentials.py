@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from gateway.config import Secret
-from gateway.storage.aws.credentials import default_credentials, default_region
+from gateway.storage.aws.credentials import checked_region, default_credentials, default_region
+from gateway.storage.aws.identity import AwsIdentity
+from gateway.storage.credentials import CredentialsUnavailable
 
 
 def test_the_default_chain_reads_variables_then_the_shared_file(tmp_path: Path) -> None:
@@ -27,3 +31,62 @@ def test_the_default_chain_reads_variables_then_the_shared_file(tmp_path: Path) 
     assert default_region(home | {"AWS_PROFILE": "other"}) == "eu-2"
     assert default_region({"AWS_DEFAULT_REGION": "x"}) == "x"
     assert default_credentials({"HOME": "/nonexistent"}) is None
+
+
+KEYS = {"AWS_ACCESS_KEY_ID": "v", "AWS_SECRET_ACCESS_KEY": "w", "HOME": "/nonexistent"}
+
+
+@pytest.mark.parametrize(
+    "name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION"]
+)
+def test_a_line_break_in_a_variable_is_an_error_with_its_name(name: str) -> None:
+    environment = KEYS | {name: "hidden\n"}
+    with pytest.raises(CredentialsUnavailable, match=f"the variable {name}.* has a line break") as refused:
+        AwsIdentity(None, environment, default_region(environment)).request()
+    assert refused.value.lasting
+    assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (
+            b"[default]\naws_access_key_id = hidden\naws_access_key_id = hidden\n",
+            "line 3 of {} does not parse",
+        ),
+        (b"[default]\nhidden\n", "line 2 of {} does not parse"),
+        (b"aws_access_key_id = hidden\n", "line 1 of {} does not parse"),
+        (b"\xef\xbb\xbf[default]\naws_access_key_id = hidden\n", "{} begins with a byte order mark"),
+        (b"[default]\nx = \xff\n", "{} does not parse"),
+        (b"[default]\naws_access_key_id = a\x01\naws_secret_access_key = hidden", "aws_access_key_id of the"),
+    ],
+)
+def test_a_file_that_does_not_parse_is_an_error_with_its_path(
+    tmp_path: Path, content: bytes, reason: str
+) -> None:
+    file = tmp_path / "credentials"
+    file.write_bytes(content)
+    environment = {"HOME": str(tmp_path), "AWS_SHARED_CREDENTIALS_FILE": str(file)}
+    with pytest.raises(CredentialsUnavailable) as refused:
+        default_credentials(environment)
+    assert reason.format(file) in str(refused.value)
+    assert str(file) in str(refused.value)
+    assert "hidden" not in str(refused.value)
+    # Keys of variables need no file.
+    assert default_credentials(KEYS | environment) is not None
+
+
+def test_a_region_of_a_file_that_does_not_parse_is_an_error_and_not_the_default_one(tmp_path: Path) -> None:
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws/config").write_text("[default\nregion = eu-1\n")
+    environment = KEYS | {"HOME": str(tmp_path)}
+    with pytest.raises(CredentialsUnavailable, match="config does not parse"):
+        AwsIdentity(None, environment, default_region(environment)).request()
+    assert AwsIdentity(None, environment | {"AWS_REGION": "eu-1"}, "eu-1").request()
+
+
+def test_names_of_profiles_may_have_quotes(tmp_path: Path) -> None:
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws/config").write_text('[profile "x"]\nregion = eu-1\n[profile "a b"]\nregion = eu-2\n')
+    assert checked_region({"HOME": str(tmp_path)}, "x") == "eu-1"
+    assert checked_region({"HOME": str(tmp_path)}, "a b") == "eu-2"

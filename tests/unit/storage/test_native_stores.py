@@ -196,3 +196,27 @@ def test_an_answer_above_the_number_of_remote_signatures_is_refused(tmp_path: Pa
     assert Iam.requests == 3
     server.shutdown()
     server.server_close()
+
+
+def test_a_panic_of_native_code_is_an_error_with_its_place_and_without_its_text(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with listening() as answers:
+        storage = native().Storage.s3(
+            "bucket",
+            region="us-east-1",
+            endpoint=answers.url,
+            path_style=True,
+            # No header can have it: the client of the store panics.
+            access_key_id="hidden\n",
+            secret_access_key="secret",
+        )
+        with pytest.raises(native().NativePanic) as raised:
+            storage.list_directories("t")
+    assert raised.value.detail is not None
+    assert ".rs:" in raised.value.detail
+    shown = f"{raised.value} {raised.value.detail} {capfd.readouterr().err}"
+    assert "native code panicked at" in shown
+    assert "Invalid" not in shown
+    assert "hidden" not in shown
+    assert "report it" in explain_error("s3", raised.value)
