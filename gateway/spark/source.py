@@ -119,7 +119,8 @@ def read_where(spark: SparkSession, table: str, condition: str, **options: Any) 
     `options` are those of the format, `profile` among them.
     """
     # A DataFrameReader keeps its options, so the caller's reader would send the hint with later loads.
-    reading = spark.read.format(FORMAT).options(**options).option("predicateHints", condition)
+    zoned = _with_zone(spark, options)
+    reading = spark.read.format(FORMAT).options(**zoned).option("predicateHints", condition)
     return reading.load(table).where(condition)
 
 
@@ -129,6 +130,7 @@ def count_rows(spark: SparkSession, table: str, **options: Any) -> int:
     `options` are those of the format. `count` of a DataFrame reads every column, since PySpark tells a source
     neither the columns nor the aggregate. Raises ValueError for hints, which leave rows out.
     """
+    options = _with_zone(spark, options)
     frame = spark.read.format(FORMAT).options(**options)
     parsed = _parsed(table, options)
     parsed.check_batch()
@@ -147,7 +149,7 @@ def read_directory(spark: SparkSession, table: str, **options: Any) -> DataFrame
 
     Raises NoDirectoryAccess, ValueError for other options and unknown columns, and HttpError.
     """
-    parsed = _parsed(table, options)
+    parsed = _parsed(table, _with_zone(spark, options))
     directory = table_directory(parsed)
     frame = spark.read.format("delta").options(**directory.options).load(directory.location)
     chosen = _pruned(frame.schema.fields, parsed.columns)
@@ -167,6 +169,7 @@ def run_available_now(
 
     Raises ValueError for a query that ends after one batch, and Spark's StreamingQueryException.
     """
+    options = _with_zone(spark, options)
     parsed = _parsed(table, options)
     parsed.check_stream()
     if parsed.ending_version is None:
@@ -183,6 +186,12 @@ def run_available_now(
             "the query ended by itself, perhaps with unread files: start it without a trigger that ends it"
         )
     return query
+
+
+def _with_zone(spark: SparkSession, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with the session's time zone for times without one, which Spark gives no data source."""
+    is_given = any(name.lower() == "timezone" for name in options)
+    return {**options} if is_given else {**options, "timeZone": spark.conf.get("spark.sql.session.timeZone")}
 
 
 def _parsed(table: str, options: Mapping[str, Any]) -> ReadOptions:

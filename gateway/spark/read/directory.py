@@ -14,7 +14,7 @@ from gateway.spark.read.options import ReadOptions
 _MODE = "dir"
 _S3_FORMS = ("awsTempCredentials", "r2Credentials")
 _S3_SCHEMES = ("s3", "s3a", "s3n")
-_OPTIONS = ("profile", "path", "versionAsOf", "timestampAsOf", "columns", "expectedVersion")
+_OPTIONS = ("profile", "path", "versionAsOf", "timestampAsOf", "columns", "expectedVersion", "timeZone")
 _SESSION_KEYS = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 # Hadoop keeps one client for a bucket, whatever its keys are, and here the keys are those of one table. This
 # file system, of a dependency of delta-spark, keeps a bounded number of clients by an id of their keys.

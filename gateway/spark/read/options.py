@@ -12,6 +12,7 @@ from typing import Any
 from gateway.client.pages import ShareClient
 from gateway.client.profile import Profile
 from gateway.client.table_name import TableName
+from gateway.spark.read.times import utc_time
 
 _NAMES = (
     "profile",
@@ -34,6 +35,7 @@ _NAMES = (
     "partitionBytes",
     "expectedVersion",
     "withFileName",
+    "timeZone",
 )
 _BY_LOWER_NAME = {name.lower(): name for name in _NAMES}
 _STREAM_ONLY = ("skipChangeCommits", "ignoreDeletes", "maxFilesPerTrigger", "maxVersionsPerTrigger")
@@ -47,7 +49,8 @@ class ReadOptions:
 
     profile               path of the profile file, or its JSON text
     path                  `share.schema.table` (what `load` takes), or `profile#share.schema.table`
-    versionAsOf           a version            timestampAsOf    ISO-8601, UTC
+    versionAsOf           a version            timestampAsOf    as Delta takes it
+    timeZone              the zone of times without one, such as the session's
     columns               comma-separated; the rest is neither fetched nor decoded
     predicateHints        a condition, in SQL or as the protocol's JSON: files and row groups without matching
                           rows are left out. Rows are not filtered: `where` with the same condition does that
@@ -98,21 +101,22 @@ class ReadOptions:
         if before and given.get("profile", before) != before:
             raise ValueError("profile is given twice: as an option and before the # of the path")
         profile = before or given.get("profile", "")
+        zone = _text(given, "timeZone")
         if not profile or not table:
             raise ValueError('say .option("profile", path) and .load("share.schema.table")')
         parsed = cls(
             profile=Profile.load(profile),
             table=TableName.parse(table),
             version_as_of=_whole(given, "versionAsOf"),
-            timestamp_as_of=_text(given, "timestampAsOf"),
+            timestamp_as_of=_time(given, "timestampAsOf", zone),
             columns=_columns(given.get("columns")),
             predicate_hints=_text(given, "predicateHints"),
             limit_hint=_positive(given, "limitHint"),
             read_change_feed=_flag(given, "readChangeFeed"),
             starting_version=_whole(given, "startingVersion"),
-            starting_timestamp=_text(given, "startingTimestamp"),
+            starting_timestamp=_time(given, "startingTimestamp", zone),
             ending_version=_whole(given, "endingVersion"),
-            ending_timestamp=_text(given, "endingTimestamp"),
+            ending_timestamp=_time(given, "endingTimestamp", zone),
             skip_change_commits=_flag(given, "skipChangeCommits"),
             ignore_deletes=_flag(given, "ignoreDeletes"),
             max_files_per_trigger=_positive(given, "maxFilesPerTrigger"),
@@ -213,6 +217,11 @@ def _text(given: Mapping[str, str], name: str) -> str | None:
     if not text.strip():
         raise ValueError(f"{name} is empty")
     return text.strip()
+
+
+def _time(given: Mapping[str, str], name: str, zone: str | None) -> str | None:
+    text = _text(given, name)
+    return None if text is None else utc_time(name, text, zone)
 
 
 def _whole(given: Mapping[str, str], name: str) -> int | None:

@@ -80,6 +80,47 @@ class TestOptions:
             with pytest.raises(ValueError, match=said):
                 check()
 
+    @pytest.mark.parametrize(
+        ("text", "zone", "utc"),
+        [
+            ("2024-01-31T12:30:00Z", None, "2024-01-31T12:30:00Z"),
+            ("2024-01-31T12:30:00.5+05:30", "UTC", "2024-01-31T07:00:00.500000Z"),
+            ("2024-01-31 12:30:00 Europe/Rome", None, "2024-01-31T11:30:00Z"),
+            ("2024-01-31 12:30:00", "Asia/Kolkata", "2024-01-31T07:00:00Z"),
+            ("2024-1-3 1:02", "America/New_York", "2024-01-03T06:02:00Z"),
+            ("2024-01-31", "+05:30", "2024-01-30T18:30:00Z"),
+            ("2024-02", "UTC", "2024-02-01T00:00:00Z"),
+            ("2024", "Asia/Kolkata", "2023-12-31T18:30:00Z"),
+            # Java's choices in the hour that is left out, and in the one that comes twice.
+            ("2024-03-31 02:30:00", "Europe/Rome", "2024-03-31T01:30:00Z"),
+            ("2024-10-27 02:30:00", "Europe/Rome", "2024-10-27T00:30:00Z"),
+        ],
+    )
+    def test_a_time_without_a_zone_is_in_the_zone_of_the_option(
+        self, text: str, zone: str | None, utc: str
+    ) -> None:
+        given = {"profile": self.PROFILE, "path": "a.b.c", "timestampAsOf": text}
+        options = ReadOptions.parse(given | ({} if zone is None else {"timeZone": zone}))
+        assert options.timestamp_as_of == utc
+
+    @pytest.mark.parametrize(
+        ("text", "zone", "said"),
+        [
+            ("2024-01-31 12:30:00", None, "has no time zone"),
+            ("2024-01-31", None, "has no time zone"),
+            ("yesterday", "UTC", "is no time"),
+            ("12:30", "UTC", "is no time"),
+            ("2024-02-30", "UTC", "is no time"),
+            ("2024-01-31", "Atlantis/City", "Atlantis/City is unknown"),
+        ],
+    )
+    def test_a_time_that_could_be_another_one_is_refused(
+        self, text: str, zone: str | None, said: str
+    ) -> None:
+        given = {"profile": self.PROFILE, "path": "a.b.c", "startingTimestamp": text}
+        with pytest.raises(ValueError, match=said):
+            ReadOptions.parse(given | ({} if zone is None else {"timeZone": zone}))
+
     def test_a_profile_without_a_token_is_named(self) -> None:
         with pytest.raises(ProfileError, match="bearerToken"):
             Profile.load('{"endpoint": "x"}')
