@@ -39,6 +39,7 @@ READER_FEATURES = (
 # Features of the log, which a recipient does not read.
 _LOG_FEATURES = frozenset({"v2checkpoint", "vacuumprotocolcheck", "inCommitTimestamp".lower()})
 _KNOWN_FEATURES = _LOG_FEATURES | {feature.lower() for feature in READER_FEATURES}
+UNKNOWN_SIZE = -1
 _LEADING_NUM_RECORDS = re.compile(r'{"numRecords":(\d+)[,}]')
 
 
@@ -89,7 +90,9 @@ class DataFile:
     id: str
     url: str = field(repr=False)
     size_bytes: int
-    partition_values: Mapping[str, str | None]
+    """`UNKNOWN_SIZE` of a removed file whose log does not say it, as old writers leave it out."""
+    partition_values: Mapping[str, str | None] | None
+    """None if the log does not say them, as of some removed files."""
     deletion_vector: DeletionVector | None = None
     version: int | None = None
     timestamp_ms: int | None = None
@@ -165,7 +168,7 @@ def _parquet_file(wrapped: Mapping[str, Any], kind: FileKind) -> DataFile:
         id=wrapped["id"],
         url=wrapped["url"],
         size_bytes=wrapped["size"],
-        partition_values=dict(wrapped.get("partitionValues") or {}),
+        partition_values=_partition_values(wrapped),
         version=wrapped.get("version"),
         timestamp_ms=wrapped.get("timestamp"),
         expires_ms=wrapped.get("expirationTimestamp"),
@@ -175,16 +178,13 @@ def _parquet_file(wrapped: Mapping[str, Any], kind: FileKind) -> DataFile:
 
 def _delta_file(wrapped: Mapping[str, Any]) -> DataFile:
     ((name, action),) = ((key, value) for key, value in wrapped["deltaSingleAction"].items() if value)
-    if "size" not in action:
-        # The delta format has the fields of the log, and old writers log only the path of a removed file.
-        raise UnsupportedTable(f"the table's log does not say the size of a file to {name}")
     vector = action.get("deletionVector")
     return DataFile(
         kind=FileKind(name),
         id=wrapped["id"],
         url=action["path"],
-        size_bytes=action["size"],
-        partition_values=dict(action.get("partitionValues") or {}),
+        size_bytes=UNKNOWN_SIZE if action.get("size") is None else action["size"],
+        partition_values=_partition_values(action),
         deletion_vector=_deletion_vector(vector, wrapped.get("deletionVectorFileId")) if vector else None,
         version=wrapped.get("version"),
         timestamp_ms=wrapped.get("timestamp"),
@@ -192,6 +192,11 @@ def _delta_file(wrapped: Mapping[str, Any]) -> DataFile:
         data_change=action.get("dataChange", True),
         num_records=_num_records(action.get("stats")),
     )
+
+
+def _partition_values(fields: Mapping[str, Any]) -> dict[str, str | None] | None:
+    values = fields.get("partitionValues")
+    return None if values is None else dict(values)
 
 
 def _num_records(stats: Any) -> int | None:

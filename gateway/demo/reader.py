@@ -62,7 +62,7 @@ def _read_table(profile: Profile, table: TableName, transport: Transport) -> Sha
     files = (
         DataFile(
             fetcher.whole(file),
-            file.partition_values,
+            file.partition_values or {},
             file.num_records or 0,
             frozenset(fetcher.vector_rows(file)),
         )

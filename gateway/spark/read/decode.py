@@ -97,7 +97,7 @@ class FileDecoder:
     def batches(
         self,
         source: Any,
-        partition_values: Mapping[str, str | None],
+        partition_values: Mapping[str, str | None] | None,
         *,
         constants: Mapping[str, pa.Scalar] | None = None,
         rows_deleted: Sequence[int] = (),
@@ -146,7 +146,7 @@ class FileDecoder:
         return found
 
     def constant_batches(
-        self, rows: int, partition_values: Mapping[str, str | None], constants: Mapping[str, pa.Scalar]
+        self, rows: int, partition_values: Mapping[str, str | None] | None, constants: Mapping[str, pa.Scalar]
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows of which no column is in a data file, without opening the file."""
         plan = self._plan(pa.schema([]), partition_values, constants)
@@ -156,7 +156,10 @@ class FileDecoder:
             yield pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
     def _plan(
-        self, file: pa.Schema, partition_values: Mapping[str, str | None], constants: Mapping[str, pa.Scalar]
+        self,
+        file: pa.Schema,
+        partition_values: Mapping[str, str | None] | None,
+        constants: Mapping[str, pa.Scalar],
     ) -> "list[_FromFile | _Constant]":
         return [self._column(file, field, partition_values, constants) for field in self._columns.fields]
 
@@ -164,13 +167,15 @@ class FileDecoder:
         self,
         file: pa.Schema,
         wanted: t.StructField,
-        partition_values: Mapping[str, str | None],
+        partition_values: Mapping[str, str | None] | None,
         constants: Mapping[str, pa.Scalar],
     ) -> "_FromFile | _Constant":
         field = self._shape.field(wanted.name)
         if field is None:
             return self._change_column(file, wanted, constants)
         if field.name in self._shape.partition_columns:
+            if partition_values is None:
+                raise UnsupportedTable("the table's log does not say the partition values of a removed file")
             text = partition_values.get(physical_name(field))
             return _Constant(partition_scalar(text, wanted.dataType, self._zone))
         found = find_field(list(file), field, by_field_id=self._shape.by_field_id)

@@ -29,9 +29,15 @@ def check_dataframe(loaded: TableHead, now: TableHead) -> None:
         )
 
 
-def check_change_data(loaded: TableHead, other: TableHead) -> None:
-    """Raise SchemaChanged if change data of `other` cannot be read in the columns of `loaded`."""
-    reason = _another_table(loaded, other) or lost_column(delta_schema(other), delta_schema(loaded), loaded)
+def check_change_data(loaded: TableHead, other: TableHead, *, is_end: bool = False) -> None:
+    """Raise SchemaChanged if change data of `other` cannot be read in the columns of `loaded`.
+
+    `is_end`: both are of one version, and so of one table. Before it a log may have other ids: deltalake
+    before 0.25.3 wrote a new one with each new schema.
+    """
+    reason = (_another_table(loaded, other) if is_end else None) or lost_column(
+        delta_schema(other), delta_schema(loaded), loaded
+    )
     if reason is not None:
         raise SchemaChanged(
             "[DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA] The change data of version "

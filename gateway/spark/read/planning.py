@@ -81,8 +81,9 @@ def plan_changes(options: ReadOptions, loaded: TableHead) -> list[InputPartition
     if not {"endingVersion", "endingTimestamp"} & versions.keys() and loaded.version is not None:
         versions["endingVersion"] = loaded.version
     listing = list_changes(options, versions)
+    is_loaded = versions.get("endingVersion") == loaded.version
     for head in listing.heads:
-        check_change_data(loaded, head)
+        check_change_data(loaded, head, is_end=is_loaded and head is listing.heads[-1])
     return partitions_of(options, listing, TableShape.of(loaded), list(change_tasks(listing.files)))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from gateway.client.actions import DataFile, FileKind, UnsupportedTable
+from gateway.client.actions import UNKNOWN_SIZE, DataFile, FileKind, UnsupportedTable
 
 OPEN_COST_BYTES = 4 << 20
 
@@ -22,6 +22,13 @@ class ReadTask:
     without: DataFile | None = None
     only: DataFile | None = None
     change_type: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise UnsupportedTable for a file whose rows are needed and whose size the log leaves out."""
+        if self.file.size_bytes == UNKNOWN_SIZE:
+            raise UnsupportedTable(
+                f"the table's log does not say the size of a file to {self.file.kind.value}"
+            )
 
     @property
     def owners(self) -> tuple[DataFile, ...]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,8 @@ ANOTHER = head(("id", "long"), ("name", "string"), version=6, table_id="u")
         (check_dataframe, REPLACED, "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"),
         (check_dataframe, ANOTHER, "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"),
         (check_change_data, NARROW, None),
+        (check_change_data, ANOTHER, None),
+        (partial(check_change_data, is_end=True), ANOTHER, "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA"),
         (check_change_data, RENAMED, "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA"),
         (check_change_data, RETYPED, "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA"),
         (check_stream, NARROW, None),

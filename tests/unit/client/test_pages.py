@@ -12,6 +12,7 @@ from gateway.client.actions import (
 )
 from gateway.client.pages import Query
 from gateway.client.transport import HttpError, Transport
+from gateway.spark.read.tasks import append_tasks, change_tasks
 
 
 @pytest.fixture
@@ -77,7 +78,25 @@ class TestClient:
         assert "secret" not in str(caught.value)
 
 
-def test_a_removed_file_of_unknown_size_is_refused_with_its_reason() -> None:
-    line = {"file": {"id": "f", "deltaSingleAction": {"remove": {"path": "http://h/f", "dataChange": True}}}}
+@pytest.mark.parametrize("fields", [{}, {"size": None, "partitionValues": None}])
+def test_a_removed_file_of_unknown_size_is_refused_where_its_rows_are_needed(fields: dict[str, None]) -> None:
+    remove = {"path": "http://h/f", "dataChange": True, **fields}
+    removed = parse_file({"file": {"id": "f", "version": 1, "deltaSingleAction": {"remove": remove}}})
+    added = parse_file(
+        {
+            "file": {
+                "id": "g",
+                "version": 2,
+                "deltaSingleAction": {"add": {"path": "http://h/g", "size": 1, "partitionValues": {}}},
+            }
+        }
+    )
+    assert removed is not None
+    assert added is not None
+    # A stream that leaves such versions out goes on behind them.
+    assert [
+        one.file for one in append_tasks([removed, added], ignore_deletes=False, skip_change_commits=True)
+    ] == [added]
     with pytest.raises(UnsupportedTable, match="does not say the size"):
-        parse_file(line)
+        list(change_tasks([removed, added]))
+    assert removed.partition_values is None
