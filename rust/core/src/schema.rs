@@ -185,6 +185,8 @@ pub struct Column {
     pub widened_from_float: bool,
 }
 
+    /// Whether a struct around it may be null.
+    pub in_nullable_struct: bool,
 /// The reason why a name resolves to no column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unresolved {
@@ -247,6 +249,7 @@ fn find_path<'a>(
         widened_from_float: last.widened_from_float,
     })
 }
+        in_nullable_struct: path.iter().rev().skip(1).any(|field| field.nullable),
 
 /// As [`StructType::resolve_dotted`], by a function that resolves a path.
 fn resolve_dotted(

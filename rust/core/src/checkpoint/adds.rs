@@ -12,6 +12,7 @@ use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_select::filter::{FilterBuilder, FilterPredicate};
 
 use super::kept_rows::Taken;
+use super::parquet::calendar::Calendar;
 use super::parquet::typed_column::TypedColumn;
 use super::parquet::typed_stats;
 use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, SourceId, Stats};
@@ -25,9 +26,10 @@ pub(super) fn file_batch(
     source: SourceId,
     taken: Taken,
     batch: &RecordBatch,
+    calendar: Calendar,
     interner: &mut PartitionInterner,
 ) -> Result<FileBatch> {
-    let adds = Adds::kept(name, batch, taken.kept)?;
+    let adds = Adds::kept(name, batch, taken.kept)?.in_calendar(calendar);
     let mut rows = taken.rows;
     adds.retain(&mut rows);
     Ok(FileBatch {
@@ -54,6 +56,8 @@ pub(super) struct Adds<'a> {
     columns: &'a StructArray,
     /// `None` if all rows are selected.
     filter: Option<(BooleanBuffer, FilterPredicate)>,
+    /// The calendar of the typed columns.
+    calendar: Calendar,
 }
 
 impl<'a> Adds<'a> {
@@ -76,7 +80,12 @@ impl<'a> Adds<'a> {
             let predicate = FilterBuilder::new(&BooleanArray::new(wanted.clone(), None)).optimize().build();
             (wanted, predicate)
         });
-        Ok(Self { name, columns, filter })
+        Ok(Self { name, columns, filter, calendar: Calendar::default() })
+    }
+
+    /// Reads the typed columns in another calendar than the Gregorian one.
+    pub(super) fn in_calendar(self, calendar: Calendar) -> Self {
+        Self { calendar, ..self }
     }
 
     /// Drops the numbers of the rows that are not selected.
@@ -208,9 +217,8 @@ impl<'a> Adds<'a> {
         for name in names.iter() {
             columns.push(match typed.column_by_name(name) {
                 Some(column) => {
-                    let values =
-                        TypedColumn::of(column).ok_or_else(|| self.mistyped("partitionValues_parsed"))?;
-                    Some((column, values))
+                    let values = TypedColumn::of(column, self.calendar);
+                    Some((column, values.ok_or_else(|| self.mistyped("partitionValues_parsed"))?))
                 }
                 None => None,
             });
@@ -222,8 +230,9 @@ impl<'a> Adds<'a> {
                 text.clear();
                 if let Some((column, values)) = column
                     && column.is_valid(row)
+                    && !values.push_partition_value(text, row)
                 {
-                    values.push_partition_value(text, row);
+                    return Err(self.uncertain());
                 }
             }
             // The text of a null value is empty, and an empty partition value is null.
@@ -236,8 +245,8 @@ impl<'a> Adds<'a> {
     fn stats(&self) -> Result<Option<StringViewArray>> {
         let text = self.strings("stats")?;
         let Some(typed) = self.column("stats_parsed")?.filter(has_values) else { return Ok(text) };
-        let stats = typed_stats::stats(text.as_ref(), &typed).ok_or_else(|| self.mistyped("stats_parsed"))?;
-        Ok(Some(stats))
+        let stats = typed_stats::stats(text.as_ref(), &typed, self.calendar);
+        stats.map(Some).ok_or_else(|| self.mistyped("stats_parsed"))
     }
 
     pub(super) fn deletion_vectors(&self) -> Result<Option<Vec<Option<Box<DeletionVectorDescriptor>>>>> {
@@ -260,6 +269,12 @@ impl<'a> Adds<'a> {
 
     fn missing(&self, field: &str) -> Error {
         Error::corrupt(self.name, format!("an add has no {field}"))
+    }
+
+    fn uncertain(&self) -> Error {
+        let reason =
+            "an add has no partitionValues, and the old calendar of partitionValues_parsed is not known";
+        Error::corrupt(self.name, reason)
     }
 
     fn mistyped(&self, field: &str) -> Error {

@@ -1,5 +1,6 @@
 //! One Parquet file of a checkpoint: its footer, its pages with bounded sizes, its typed columns.
 
+pub(super) mod calendar;
 mod column_bytes;
 pub(super) mod decoded_bytes;
 pub(super) mod file;

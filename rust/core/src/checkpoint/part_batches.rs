@@ -16,6 +16,7 @@ use parquet::file::reader::ChunkReader;
 use super::adds::{self, Adds};
 use super::kept_rows::RowNumbers;
 use super::known_tuples::KnownTuples;
+use super::parquet::calendar::Calendar;
 use super::parquet::decoded_bytes;
 use super::parquet::file::{ParquetFile, Projection, RowGroupReader, has_values, null_count};
 use super::parquet::row_group_bounds::TypedLeaves;
@@ -45,6 +46,7 @@ pub(super) struct PartBatches<R> {
     log_names: Arc<[Box<str>]>,
     tuples: KnownTuples,
     filter: Option<(MayMatch, TypedLeaves)>,
+    calendar: Calendar,
 }
 
 struct OpenRowGroup {
@@ -122,6 +124,7 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
     ) -> Self {
         let log_names = Arc::clone(interner.lock().log_names());
         let columns = Columns::new(&file);
+        let calendar = file.calendar();
         let filter = options.may_match.clone().map(|filter| (filter, TypedLeaves::of(&file, &log_names)));
         Self {
             file,
@@ -137,6 +140,7 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             log_names,
             tuples: tuples.clone(),
             filter,
+            calendar,
         }
     }
 
@@ -160,8 +164,10 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
                 return Err(self.corrupt("a row group has more rows than it says"));
             }
             let is_sparse = taken.kept.is_some();
-            let batch =
-                adds::file_batch(self.file.name(), self.source, taken, &batch, &mut self.interner.lock())?;
+            let name = self.file.name();
+            let mut interner = self.interner.lock();
+            let batch = adds::file_batch(name, self.source, taken, &batch, self.calendar, &mut interner)?;
+            drop(interner);
             if batch.is_empty() {
                 continue;
             }
@@ -261,8 +267,8 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         for batch in self.file.read(row_group, &projection, batch_rows, left.selection(all))? {
             let batch = batch?;
             let mut rows = left.take(batch.num_rows()).rows;
-            let column =
-                Adds::new(self.file.name(), &batch)?.partitions_of(&mut rows, &mut tuples.interner)?;
+            let adds = Adds::new(self.file.name(), &batch)?.in_calendar(self.calendar);
+            let column = adds.partitions_of(&mut rows, &mut tuples.interner)?;
             tuples.verdicts.retain(&mut rows, &column, &keep);
             kept.append(&mut rows);
         }

@@ -5,15 +5,15 @@ use super::bind::{Bound, BoundColumn, Leaf, Set};
 use super::eval::{Files, leaf_verdicts};
 use super::plan::{MAY, Node};
 use super::stats::of_one;
+use super::values::bounds::{Source, text_max, true_bound};
 use super::values::keys::partition_spread;
-use super::values::ranges::TextMax;
 use crate::checkpoint::{RowGroupBounds, ValueBounds};
 
 impl Predicate {
     /// Returns whether a file within these bounds may hold a match.
     #[must_use]
     pub fn may_match_row_group(&self, bounds: &RowGroupBounds) -> bool {
-        self.node(&self.whole.root, bounds)
+        self.node(&self.whole.root, Source::RowGroup, bounds)
     }
 
     /// Returns the physical paths of the columns whose statistics decide.
@@ -26,28 +26,28 @@ impl Predicate {
     /// Returns whether rows with these statistics, in the form of `add.stats`, may match with any partition values.
     #[must_use]
     pub fn may_match_stats(&self, stats: &str) -> bool {
-        self.may_match_row_group(&RowGroupBounds {
-            partition_values: Vec::new(),
-            stats: Some(stats.to_owned()),
-        })
+        let bounds = RowGroupBounds { partition_values: Vec::new(), stats: Some(stats.to_owned()) };
+        self.node(&self.whole.root, Source::File, &bounds)
     }
 
-    fn node(&self, node: &Node, bounds: &RowGroupBounds) -> bool {
+    fn node(&self, node: &Node, source: Source, bounds: &RowGroupBounds) -> bool {
         match node {
             Node::Constant(verdict) => verdict & MAY != 0,
             Node::Slot(slot) => {
                 let slot = self.whole.slots.get(*slot);
                 slot.is_none_or(|bound| bound_may_match(bound, &self.columns, bounds))
             }
-            Node::Leaf(leaf) => self.stats_leaf(leaf, bounds),
-            Node::And(children) => children.iter().all(|child| self.node(child, bounds)),
-            Node::Or(children) => children.iter().any(|child| self.node(child, bounds)),
+            Node::Leaf(leaf) => self.stats_leaf(leaf, source, bounds),
+            Node::And(children) => children.iter().all(|child| self.node(child, source, bounds)),
+            Node::Or(children) => children.iter().any(|child| self.node(child, source, bounds)),
         }
     }
 
-    fn stats_leaf(&self, leaf: &Leaf, bounds: &RowGroupBounds) -> bool {
+    fn stats_leaf(&self, leaf: &Leaf, source: Source, bounds: &RowGroupBounds) -> bool {
         let column = &self.columns[leaf.column];
-        let Some(stats) = of_one(column, bounds.stats.as_deref().unwrap_or_default()) else { return true };
+        let Some(stats) = of_one(column, source, bounds.stats.as_deref().unwrap_or_default()) else {
+            return true;
+        };
         let verdicts = leaf_verdicts(leaf, column.key_type.has_nan(), &stats, Files::All);
         verdicts.first().is_none_or(|verdict| verdict & MAY != 0)
     }
@@ -70,16 +70,25 @@ fn leaf_may_match(leaf: &Leaf, columns: &[BoundColumn], bounds: &RowGroupBounds)
     let Some(ValueBounds { min, max, has_nulls }) = position.and_then(Option::as_ref) else {
         return true;
     };
-    let some = match &leaf.set {
-        Set::Text(ranges) => ranges.text_verdict(Some(min.as_bytes()), TextMax::Value(max.as_bytes())).0,
-        Set::Keys(ranges) if ranges.cuts.is_empty() => ranges.from_start,
-        Set::Keys(ranges) => {
-            let key = |text| partition_spread(column.key_type, text);
-            let ends = key(min).zip(key(max));
-            ends.is_none_or(|(min, max)| min.low > max.high || ranges.intersects(&min.low, &max.high))
+    let source = Source::RowGroupPartitions;
+    let ranges = match &leaf.set {
+        Set::Text(ranges) => {
+            let max = text_max(source, max);
+            let some = ranges.text_verdict(Some(min.as_bytes()), max.as_text_max()).0;
+            return some || (leaf.nulls && *has_nulls);
         }
+        Set::Keys(ranges) => ranges,
     };
-    some || (leaf.nulls && *has_nulls)
+    // A text that is no value of the type is null as a typed value. Readers may take it for another one.
+    if *has_nulls {
+        return true;
+    }
+    if ranges.cuts.is_empty() {
+        return ranges.from_start;
+    }
+    let bound = |text| true_bound(column.key_type, source, partition_spread(column.key_type, text)?);
+    let ends = bound(min).zip(bound(max));
+    ends.is_none_or(|(min, max)| min.low > max.high || ranges.intersects(&min.low, &max.high))
 }
 
 #[cfg(test)]

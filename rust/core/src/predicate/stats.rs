@@ -12,9 +12,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use self::extract::{ColumnStats, Extractor, FileStats};
 use super::bind::BoundColumn;
+use super::values::bounds::{ReadMax, Source, proves_no_nulls, text_max, true_bound};
 use super::values::keys::{KeyType, Scalar, narrow, stats_spread};
 use super::values::number::HUGE;
-use super::values::ranges::{TextCut, TextMax, text_head};
+use super::values::ranges::{TextMax, text_head};
 use crate::actions::FileBatch;
 
 /// A row may be null.
@@ -26,9 +27,6 @@ const MAX_EXCLUSIVE: u8 = 4;
 
 /// Number of files whose statistics are unescaped at a time.
 const UNESCAPED_FILES: usize = 256;
-
-/// Delta's writers truncate strings to this length; longer ones may be prefixes.
-const TRUNCATED_BYTES: usize = 32;
 
 /// What a cached column costs beside its bounds: its path as a key, and its place.
 const ENTRY_BYTES: usize = 256;
@@ -336,21 +334,27 @@ impl StatsColumn {
         Self { flags: Vec::with_capacity(files), bounds }
     }
 
-    fn push(&mut self, column: &BoundColumn, stats: ColumnStats<'_>, num_records: Option<i64>) {
-        let may_be_null = stats.null_count != Some(0);
+    fn push(
+        &mut self,
+        column: &BoundColumn,
+        source: Source,
+        stats: ColumnStats<'_>,
+        num_records: Option<i64>,
+    ) {
+        let may_be_null = stats.null_count != Some(0) || !proves_no_nulls(&column.column);
         let all_null = column.counts_own_nulls()
             && stats.null_count.is_some_and(|nulls| nulls > 0 && Some(nulls) == num_records);
         let mut flags = u8::from(may_be_null) * NULLS + u8::from(!all_null) * VALUES;
         match &mut self.bounds {
             Bounds::None => {}
-            Bounds::Text(bounds) => flags += bounds.push(stats),
+            Bounds::Text(bounds) => flags += bounds.push(source, stats),
             Bounds::Narrow { min, max } => {
-                let (low, high) = key_bounds(column.key_type, stats);
+                let (low, high) = key_bounds(column.key_type, source, stats);
                 min.push(low.map_or(i64::MIN, narrow));
                 max.push(high.map_or(i64::MAX, narrow));
             }
             Bounds::Wide { min, max } => {
-                let (low, high) = key_bounds(column.key_type, stats);
+                let (low, high) = key_bounds(column.key_type, source, stats);
                 min.push(low.unwrap_or(-HUGE));
                 max.push(high.unwrap_or(HUGE));
             }
@@ -374,9 +378,10 @@ impl StatsColumn {
 }
 
 /// Returns the minimum and maximum keys, if known; neither if they contradict each other.
-pub(crate) fn key_bounds(key_type: KeyType, stats: ColumnStats<'_>) -> (Option<i128>, Option<i128>) {
-    let low = stats.min.and_then(|min| stats_spread(key_type, min)).map(|spread| spread.low);
-    let high = stats.max.and_then(|max| stats_spread(key_type, max)).map(|spread| spread.high);
+fn key_bounds(key_type: KeyType, source: Source, stats: ColumnStats<'_>) -> (Option<i128>, Option<i128>) {
+    let bound = |scalar| true_bound(key_type, source, stats_spread(key_type, scalar)?);
+    let low = stats.min.and_then(bound).map(|spread| spread.low);
+    let high = stats.max.and_then(bound).map(|spread| spread.high);
     match (low, high) {
         (Some(low), Some(high)) if low > high => (None, None),
         bounds => bounds,
@@ -407,14 +412,14 @@ impl TextBounds {
     }
 
     /// Stores the bounds of one more file; the flag is the kind of the maximum.
-    fn push(&mut self, stats: ColumnStats<'_>) -> u8 {
+    fn push(&mut self, source: Source, stats: ColumnStats<'_>) -> u8 {
         let min = stats.min.and_then(Scalar::unescaped);
         let max = stats.max.and_then(Scalar::unescaped);
         let min_slice = min.as_deref().map_or(NOTHING, |min| self.store(min.as_bytes()));
-        let (max_slice, exclusive) = match max.as_deref().map(text_max) {
-            None | Some(StoredMax::Unknown) => (NOTHING, false),
-            Some(StoredMax::Value(max)) => (self.store(max.as_bytes()), false),
-            Some(StoredMax::Before(cut)) => (self.store(&cut.bytes), true),
+        let (max_slice, exclusive) = match max.as_deref().map(|max| text_max(source, max)) {
+            None | Some(ReadMax::Unknown) => (NOTHING, false),
+            Some(ReadMax::Value(max)) => (self.store(max.as_bytes()), false),
+            Some(ReadMax::Before(cut)) => (self.store(&cut.bytes), true),
         };
         let contradict = matches!((min.as_deref(), max.as_deref()), (Some(min), Some(max)) if min > max);
         let (min_slice, max_slice) = if contradict { (NOTHING, NOTHING) } else { (min_slice, max_slice) };
@@ -435,24 +440,6 @@ impl TextBounds {
     }
 }
 
-enum StoredMax<'a> {
-    Value(&'a str),
-    Before(TextCut),
-    Unknown,
-}
-
-/// Interprets a logged maximum. A long one may be a prefix of the true maximum, followed by a tie-breaker that some
-/// writers chose too small, or by half a surrogate pair that became a question mark.
-fn text_max(max: &str) -> StoredMax<'_> {
-    let is_tie_breaker = |character| matches!(character, '\u{7f}' | '\u{fffd}'..='\u{ffff}' | '\u{10ffff}');
-    let prefix = max.trim_end_matches(is_tie_breaker);
-    if prefix.len() == max.len() && max.len() < TRUNCATED_BYTES {
-        return StoredMax::Value(max);
-    }
-    let prefix = prefix.strip_suffix('?').unwrap_or(prefix);
-    TextCut::after_prefix(prefix.as_bytes()).map_or(StoredMax::Unknown, StoredMax::Before)
-}
-
 fn build(batch: &FileBatch, wanted: &[&BoundColumn], rows: &[u32]) -> Vec<Arc<StatsColumn>> {
     if wanted.is_empty() {
         return Vec::new();
@@ -462,19 +449,19 @@ fn build(batch: &FileBatch, wanted: &[&BoundColumn], rows: &[u32]) -> Vec<Arc<St
         wanted.iter().map(|column| StatsColumn::new(column.key_type, rows.len())).collect();
     for_each(batch, rows, &extractor, |file| {
         for ((column, bound), stats) in columns.iter_mut().zip(wanted).zip(&file.columns) {
-            column.push(bound, *stats, file.num_records);
+            column.push(bound, Source::File, *stats, file.num_records);
         }
     });
     columns.into_iter().map(Arc::new).collect()
 }
 
 /// The column of one text of statistics.
-pub(crate) fn of_one(column: &BoundColumn, json: &str) -> Option<StatsColumn> {
+pub(crate) fn of_one(column: &BoundColumn, source: Source, json: &str) -> Option<StatsColumn> {
     let extractor = Extractor::new([column.column.physical.as_slice()]);
     let mut file = FileStats::default();
     extractor.extract(json, &mut file);
     let mut stats = StatsColumn::new(column.key_type, 1);
-    stats.push(column, *file.columns.first()?, file.num_records);
+    stats.push(column, source, *file.columns.first()?, file.num_records);
     Some(stats)
 }
 

@@ -1,3 +1,7 @@
+//! Scans of small logs, from every source.
+
+mod written_bounds;
+
 use std::time::{Duration, Instant};
 
 use arrow_array::StringViewArray;

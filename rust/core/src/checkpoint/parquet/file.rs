@@ -18,6 +18,7 @@ use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 
+use super::calendar::Calendar;
 use super::column_bytes::{ColumnBytes, FirstError, store_error};
 use super::footer;
 use super::page_meter::{BatchLimit, MeteredPages, PageMeter};
@@ -112,6 +113,11 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         self.schema().columns()[leaf].path().parts()
     }
 
+    /// Whether a leaf has Spark's old timestamps.
+    pub(crate) fn is_int96(&self, leaf: usize) -> bool {
+        self.schema().columns()[leaf].physical_type() == PhysicalType::INT96
+    }
+
     /// Returns the Arrow field of a leaf whose parents are all structs.
     pub(crate) fn struct_leaf(&self, leaf: usize) -> Option<&Field> {
         let (last, parents) = self.leaf_path(leaf).split_last()?;
@@ -125,6 +131,11 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
 
     pub(crate) fn schema(&self) -> &SchemaDescriptor {
         self.metadata.file_metadata().schema_descr()
+    }
+
+    /// Returns the calendar of the file's dates and times.
+    pub(crate) fn calendar(&self) -> Calendar {
+        Calendar::of(self.metadata.file_metadata().key_value_metadata())
     }
 
     pub(crate) fn project(&self, leaves: &[usize]) -> Result<Projection> {

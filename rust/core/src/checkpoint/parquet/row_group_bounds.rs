@@ -10,6 +10,7 @@ use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::ChunkReader;
 
+use super::calendar::Calendar;
 use super::file::{ParquetFile, null_count, without_panic};
 use super::typed_column::TypedColumn;
 use crate::escape::push_string;
@@ -56,11 +57,17 @@ impl TypedLeaves {
         file: &ParquetFile<R>,
         partition_columns: &[Box<str>],
     ) -> Self {
+        let calendar = file.calendar();
         let leaf = |index: usize| {
             let field = file.struct_leaf(index)?.clone();
-            // Bounds ignore NaN.
-            let is_ordered =
-                !matches!(field.data_type(), DataType::Float32 | DataType::Float64 | DataType::Binary);
+            let is_ordered = match field.data_type() {
+                // Bounds ignore NaN.
+                DataType::Float32 | DataType::Float64 | DataType::Binary => false,
+                DataType::Date32 => !calendar.has_hybrid_days(),
+                // The format gives INT96 no order.
+                DataType::Timestamp(..) => !calendar.has_hybrid_times() && !file.is_int96(index),
+                _ => true,
+            };
             is_ordered.then_some(Leaf { index, field })
         };
         let mut leaves = Self {
@@ -77,11 +84,8 @@ impl TypedLeaves {
         for index in file.leaves(is_typed) {
             match file.leaf_path(index) {
                 [_, typed, column] if typed == "partitionValues_parsed" => {
-                    // A partition value has no time zone; the typed instant was computed with one.
-                    let is_certain =
-                        |leaf: &Leaf| !matches!(leaf.field.data_type(), DataType::Timestamp(_, Some(_)));
                     if let Some(position) = partition_columns.iter().position(|name| **name == *column) {
-                        leaves.partition_values[position] = leaf(index).filter(is_certain);
+                        leaves.partition_values[position] = leaf(index);
                     }
                 }
                 [_, typed, rest @ ..] if typed == "stats_parsed" => {
@@ -134,8 +138,7 @@ impl<R: ChunkReader + 'static> RowGroup<'_, R> {
         let (min, max) = self.min_max(leaf)?;
         let text = |value: &ArrayRef| {
             let mut text = String::new();
-            TypedColumn::of(value)?.push_partition_value(&mut text, 0);
-            Some(text)
+            TypedColumn::of(value, Calendar::default())?.push_partition_value(&mut text, 0).then_some(text)
         };
         let (min, max) = (text(&min)?, text(&max)?);
         // An empty string is null.
@@ -151,8 +154,7 @@ impl<R: ChunkReader + 'static> RowGroup<'_, R> {
         let (min, max) = self.min_max(leaf)?;
         let json = |value: &ArrayRef| {
             let mut json = String::new();
-            TypedColumn::of(value)?.push_json(&mut json, 0);
-            Some(json)
+            TypedColumn::of(value, Calendar::default())?.push_json(&mut json, 0).then_some(json)
         };
         match path.first()?.as_str() {
             "minValues" => json(&min),

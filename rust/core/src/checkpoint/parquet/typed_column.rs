@@ -17,6 +17,7 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, TimeUnit};
 
+use super::calendar::Calendar;
 use crate::civil_time;
 use crate::escape::push_string;
 
@@ -30,16 +31,16 @@ pub(crate) enum TypedColumn<'a> {
     Float(&'a Float32Array),
     Double(&'a Float64Array),
     Decimal { values: &'a Decimal128Array, scale: i8 },
-    Date(&'a Date32Array),
-    Micros { values: &'a TimestampMicrosecondArray, is_utc: bool },
-    Millis { values: &'a TimestampMillisecondArray, is_utc: bool },
+    Date(&'a Date32Array, Calendar),
+    Micros { values: &'a TimestampMicrosecondArray, is_utc: bool, calendar: Calendar },
+    Millis { values: &'a TimestampMillisecondArray, is_utc: bool, calendar: Calendar },
     Text(&'a StringViewArray),
     Binary(&'a BinaryArray),
 }
 
 impl<'a> TypedColumn<'a> {
     /// `None` for every other type.
-    pub(crate) fn of(column: &'a ArrayRef) -> Option<Self> {
+    pub(crate) fn of(column: &'a ArrayRef, calendar: Calendar) -> Option<Self> {
         Some(match column.data_type() {
             DataType::Boolean => Self::Boolean(column.as_boolean()),
             DataType::Int8 => Self::Byte(column.as_primitive::<Int8Type>()),
@@ -51,14 +52,16 @@ impl<'a> TypedColumn<'a> {
             DataType::Decimal128(_, scale) => {
                 Self::Decimal { values: column.as_primitive::<Decimal128Type>(), scale: *scale }
             }
-            DataType::Date32 => Self::Date(column.as_primitive::<Date32Type>()),
+            DataType::Date32 => Self::Date(column.as_primitive::<Date32Type>(), calendar),
             DataType::Timestamp(TimeUnit::Microsecond, zone) => Self::Micros {
                 values: column.as_primitive::<TimestampMicrosecondType>(),
                 is_utc: zone.is_some(),
+                calendar,
             },
             DataType::Timestamp(TimeUnit::Millisecond, zone) => Self::Millis {
                 values: column.as_primitive::<TimestampMillisecondType>(),
                 is_utc: zone.is_some(),
+                calendar,
             },
             DataType::Utf8View => Self::Text(column.as_string_view()),
             DataType::Binary => Self::Binary(column.as_binary::<i32>()),
@@ -66,36 +69,38 @@ impl<'a> TypedColumn<'a> {
         })
     }
 
-    /// Appends a value as the string of a partition value. The row must not be null.
-    pub(crate) fn push_partition_value(&self, out: &mut String, row: usize) {
+    /// Appends a value as the string of a partition value; returns false if its day or time is unknown. The row must not
+    /// be null.
+    pub(crate) fn push_partition_value(&self, out: &mut String, row: usize) -> bool {
         match self {
             // The string in the log is in the unknown time zone of a session; the form with a zone is the same
             // instant for every reader.
-            Self::Micros { values, is_utc: true } => push_instant(out, values.value(row)),
-            Self::Micros { values, is_utc: false } => push_local(out, values.value(row)),
-            Self::Millis { values, is_utc: true } => {
-                push_instant(out, values.value(row).saturating_mul(1000));
+            Self::Micros { is_utc, .. } | Self::Millis { is_utc, .. } => {
+                let push = if *is_utc { push_instant } else { push_local };
+                return self.micros(row).map(|micros| push(out, micros)).is_some();
             }
-            Self::Millis { values, is_utc: false } => push_local(out, values.value(row).saturating_mul(1000)),
             Self::Text(values) => out.push_str(values.value(row)),
             Self::Binary(values) => out.push_str(&String::from_utf8_lossy(values.value(row))),
             Self::Float(values) => push_double(out, f64::from(values.value(row)), values.value(row)),
             Self::Double(values) => push_double(out, values.value(row), values.value(row)),
-            _ => self.push_plain(out, row),
+            _ => return self.push_plain(out, row),
         }
+        true
     }
 
-    /// Appends a value as Delta writes it into statistics. The row must not be null.
-    pub(crate) fn push_json(&self, out: &mut String, row: usize) {
+    /// Appends a value as Delta writes it into statistics; returns false if its day or time is unknown. The row must not
+    /// be null.
+    pub(crate) fn push_json(&self, out: &mut String, row: usize) -> bool {
         match self {
-            Self::Date(_) => {
+            Self::Date(values, calendar) => {
+                let Some(day) = calendar.day(values.value(row)) else { return false };
                 out.push('"');
-                self.push_plain(out, row);
+                push_date(out, day);
                 out.push('"');
             }
-            Self::Micros { values, is_utc } => push_json_timestamp(out, values.value(row), *is_utc),
-            Self::Millis { values, is_utc } => {
-                push_json_timestamp(out, values.value(row).saturating_mul(1000), *is_utc);
+            Self::Micros { is_utc, .. } | Self::Millis { is_utc, .. } => {
+                let Some(micros) = self.micros(row) else { return false };
+                push_json_timestamp(out, micros, *is_utc);
             }
             Self::Text(values) => push_string(values.value(row), out),
             Self::Binary(values) => push_string(&String::from_utf8_lossy(values.value(row)), out),
@@ -111,12 +116,13 @@ impl<'a> TypedColumn<'a> {
                 self.push_partition_value(out, row);
                 out.push('"');
             }
-            _ => self.push_plain(out, row),
+            _ => return self.push_plain(out, row),
         }
+        true
     }
 
     /// The formats common to both. Writing to a String cannot fail.
-    fn push_plain(&self, out: &mut String, row: usize) {
+    fn push_plain(&self, out: &mut String, row: usize) -> bool {
         match self {
             Self::Boolean(values) => out.push_str(if values.value(row) { "true" } else { "false" }),
             Self::Byte(values) => _ = write!(out, "{}", values.value(row)),
@@ -124,9 +130,21 @@ impl<'a> TypedColumn<'a> {
             Self::Int(values) => _ = write!(out, "{}", values.value(row)),
             Self::Long(values) => _ = write!(out, "{}", values.value(row)),
             Self::Decimal { values, scale } => push_decimal(out, values.value(row), *scale),
-            Self::Date(values) => push_date(out, i64::from(values.value(row))),
+            Self::Date(values, calendar) => {
+                return calendar.day(values.value(row)).map(|day| push_date(out, day)).is_some();
+            }
             // Handled by the callers.
             _ => {}
+        }
+        true
+    }
+
+    /// Returns a time in microseconds; `None` if it is unknown, and for other types.
+    fn micros(&self, row: usize) -> Option<i64> {
+        match self {
+            Self::Micros { values, calendar, .. } => calendar.micros(values.value(row)),
+            Self::Millis { values, calendar, .. } => calendar.micros(values.value(row).saturating_mul(1000)),
+            _ => None,
         }
     }
 }

@@ -1,20 +1,26 @@
 //! Writes `stats` from `stats_parsed`, for checkpoints that have only the latter.
 //!
-//! Null leaves are omitted, and so is a struct without any other leaf.
+//! Null leaves are omitted, and days and times that the file's calendar does not tell; so is a struct without any other
+//! leaf.
 
 use arrow_array::builder::StringViewBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, StringViewArray, StructArray};
 use arrow_buffer::NullBuffer;
 
+use super::calendar::Calendar;
 use super::typed_column::TypedColumn;
 use crate::escape::push_string;
 
 /// The statistics of every row: their text if there is one, else the values of their typed columns.
 ///
 /// `None` where the typed columns are no struct.
-pub(crate) fn stats(text: Option<&StringViewArray>, typed: &ArrayRef) -> Option<StringViewArray> {
-    let columns = Node::of_struct(typed.as_struct_opt()?);
+pub(crate) fn stats(
+    text: Option<&StringViewArray>,
+    typed: &ArrayRef,
+    calendar: Calendar,
+) -> Option<StringViewArray> {
+    let columns = Node::of_struct(typed.as_struct_opt()?, calendar);
     let mut stats = StringViewBuilder::with_capacity(typed.len());
     let mut json = String::new();
     for row in 0..typed.len() {
@@ -46,15 +52,15 @@ struct Member<'a> {
 }
 
 impl<'a> Node<'a> {
-    fn of_struct(columns: &'a StructArray) -> Self {
+    fn of_struct(columns: &'a StructArray, calendar: Calendar) -> Self {
         let members = columns.fields().iter().zip(columns.columns()).filter_map(|(field, column)| {
             let mut key = String::new();
             push_string(field.name(), &mut key);
             key.push(':');
             // Statistics have no lists, maps or other types; readers ignore such a column.
             let node = match column.as_struct_opt() {
-                Some(columns) => Self::of_struct(columns),
-                None => Self::Leaf(TypedColumn::of(column)?),
+                Some(columns) => Self::of_struct(columns, calendar),
+                None => Self::Leaf(TypedColumn::of(column, calendar)?),
             };
             Some(Member { key, nulls: column.nulls(), node })
         });
@@ -64,10 +70,7 @@ impl<'a> Node<'a> {
     /// Appends the value of a row, and returns whether there is one.
     fn push(&self, json: &mut String, row: usize) -> bool {
         let members = match self {
-            Self::Leaf(column) => {
-                column.push_json(json, row);
-                return true;
-            }
+            Self::Leaf(column) => return column.push_json(json, row),
             Self::Struct(members) => members,
         };
         let begin = json.len();

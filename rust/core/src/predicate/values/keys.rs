@@ -293,7 +293,7 @@ impl<'a> Scalar<'a> {
     }
 }
 
-/// Returns the range of the true bound: `low` is valid for a minimum, `high` for a maximum. Not for strings.
+/// Returns a bound as it reads; [`super::bounds`] has what it may have lost. Not for strings.
 pub(crate) fn stats_spread(key_type: KeyType, bound: Scalar<'_>) -> Option<Spread> {
     if let Scalar::Boolean(value) = bound {
         return (key_type == KeyType::Boolean).then(|| Spread::exact(i128::from(value)));
@@ -306,7 +306,7 @@ pub(crate) fn stats_spread(key_type: KeyType, bound: Scalar<'_>) -> Option<Sprea
             // Some writers write numbers as doubles.
             Err(_) => Some(Number::parse(text)?.scaled(0).rounded_to_bits(50)),
         },
-        KeyType::Decimal { precision, scale } => Some(stats_decimal(Number::parse(text)?, precision, scale)),
+        KeyType::Decimal { scale, .. } => Some(Number::parse(text)?.scaled(i32::from(scale))),
         KeyType::Float => Some(Spread::exact(key(f64::from(parse_single(text)?)))),
         KeyType::Double { widened } => double_spread(text, widened),
         KeyType::Date => {
@@ -316,20 +316,15 @@ pub(crate) fn stats_spread(key_type: KeyType, bound: Scalar<'_>) -> Option<Sprea
         }
         KeyType::Timestamp => {
             let moment = civil_time::parse(text)?;
-            Some(milliseconds(if moment.zoned { micros(moment) } else { any_zone(micros(moment)) }))
+            Some(if moment.zoned { micros(moment) } else { any_zone(micros(moment)) })
         }
         KeyType::TimestampNtz => {
             let moment = civil_time::parse(text)?;
             let wall = micros(moment);
-            Some(milliseconds(if moment.zoned && !text.ends_with('Z') { any_zone(wall) } else { wall }))
+            Some(if moment.zoned && !text.ends_with('Z') { any_zone(wall) } else { wall })
         }
         KeyType::Text | KeyType::Opaque => None,
     }
-}
-
-/// Widens a timestamp, which statistics truncate to milliseconds, some writers towards zero.
-fn milliseconds(spread: Spread) -> Spread {
-    spread.widened(if spread.low < 0 { 999 } else { 0 }, 999)
 }
 
 fn double_spread(text: &str, widened: bool) -> Option<Spread> {
@@ -338,17 +333,6 @@ fn double_spread(text: &str, widened: bool) -> Option<Spread> {
         return Some(Spread::closed(key(double), key(f64::from(parse_single(text)?))));
     }
     Some(Spread::exact(key(double)))
-}
-
-/// Returns the range of a decimal bound. Some writers convert decimals to doubles, which may lose digits.
-fn stats_decimal(number: Number, precision: u8, scale: u8) -> Spread {
-    let spread = number.scaled(i32::from(scale));
-    let digits = number.significant_digits();
-    let full_scale = scale > 0 && number.fraction_digits == Some(i32::from(scale));
-    if precision <= 15 || digits > 17 || (full_scale && digits <= 15) {
-        return spread;
-    }
-    spread.rounded_to_bits(50)
 }
 
 /// Clamps a key to the range of narrow columns. The clamped key has the same order to every value.

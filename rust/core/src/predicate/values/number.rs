@@ -47,8 +47,6 @@ impl Spread {
 pub(crate) struct Number {
     pub(crate) mantissa: i128,
     pub(crate) exponent: i32,
-    /// The number of written digits after the point, `None` with an exponent.
-    pub(crate) fraction_digits: Option<i32>,
 }
 
 impl Number {
@@ -71,7 +69,7 @@ impl Number {
             return None;
         }
         let mantissa = if negative { -mantissa } else { mantissa };
-        Some(Self { mantissa, exponent, fraction_digits: written.is_none().then_some(fraction) }.trimmed())
+        Some(Self { mantissa, exponent }.trimmed())
     }
 
     /// Returns the digits as one integer and the number of digits after the point.
