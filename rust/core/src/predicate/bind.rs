@@ -6,7 +6,7 @@
 
 use super::expression::{ColumnName, Comparison, Expression, Literal, NumberKind, Pattern, PatternRest};
 use super::parse::json::shown;
-use super::values::keys::{KeyType, compare_as, literal_spread};
+use super::values::keys::{Coercion, KeyType, compare_as, literal_spread};
 use super::values::number::{Number, Spread};
 use super::values::ranges::{Ranges, TextCut};
 use crate::schema::{Column, DataType, Names, PrimitiveType, StructType, Unresolved};
@@ -63,16 +63,20 @@ pub(crate) struct Binder<'a> {
     pub(crate) columns: Vec<BoundColumn>,
     /// The reasons for undecided leaves in the last bound expression.
     pub(crate) reasons: Vec<String>,
+    /// Whether a text in a list is read as a value of the column's type, as in Spark's ANSI mode. Without that mode Spark
+    /// compares all values of such a list as texts.
+    pub(crate) is_ansi: bool,
 }
 
 enum Operand {
-    Column { index: usize, coarsest: NumberKind },
+    Column { index: usize, coercion: Coercion },
     Literal(Literal),
 }
 
 impl<'a> Binder<'a> {
     pub(crate) fn new(schema: &'a StructType, partition_columns: &'a [String]) -> Self {
-        Self { names: Names::new(schema), partition_columns, columns: Vec::new(), reasons: Vec::new() }
+        let names = Names::new(schema);
+        Self { names, partition_columns, columns: Vec::new(), reasons: Vec::new(), is_ansi: false }
     }
 
     /// Binds `expression`, or its negation.
@@ -119,12 +123,12 @@ impl<'a> Binder<'a> {
         right: &Expression,
         negated: bool,
     ) -> Result<Bound, String> {
-        let (index, coarsest, literal, comparison) = match (self.operand(left)?, self.operand(right)?) {
-            (Operand::Column { index, coarsest }, Operand::Literal(literal)) => {
-                (index, coarsest, literal, comparison)
+        let (index, coercion, literal, comparison) = match (self.operand(left)?, self.operand(right)?) {
+            (Operand::Column { index, coercion }, Operand::Literal(literal)) => {
+                (index, coercion, literal, comparison)
             }
-            (Operand::Literal(literal), Operand::Column { index, coarsest }) => {
-                (index, coarsest, literal, comparison.mirrored())
+            (Operand::Literal(literal), Operand::Column { index, coercion }) => {
+                (index, coercion, literal, comparison.mirrored())
             }
             (Operand::Literal(left), Operand::Literal(right)) => {
                 return constants(comparison, &left, &right, negated);
@@ -143,7 +147,7 @@ impl<'a> Binder<'a> {
             (comparison, false) => comparison,
             (comparison, true) => opposite(comparison),
         };
-        let mut bound = self.value_leaf(index, coarsest, plain, &literal)?;
+        let mut bound = self.value_leaf(index, coercion, plain, &literal)?;
         if let Bound::Leaf(leaf) = &mut bound {
             leaf.nulls = null_safe && negated;
         }
@@ -158,21 +162,33 @@ impl<'a> Binder<'a> {
     }
 
     fn is_in(&mut self, child: &Expression, list: &[Expression], negated: bool) -> Result<Bound, String> {
-        let Operand::Column { index, coarsest } = self.operand(child)? else {
+        let Operand::Column { index, coercion } = self.operand(child)? else {
             return Err("IN of a constant".into());
         };
-        let comparison = if negated { Comparison::NotEqual } else { Comparison::Equal };
-        let mut leaves = Vec::with_capacity(list.len());
+        let mut literals = Vec::with_capacity(list.len());
         for item in list {
             match self.operand(item)? {
                 // `x NOT IN (.., NULL)` is never true.
                 Operand::Literal(Literal::Null) if negated => return Ok(Bound::Never),
                 Operand::Literal(Literal::Null) => {}
-                Operand::Literal(literal) => {
-                    leaves.push(self.value_leaf(index, coarsest, comparison, &literal)?);
-                }
+                Operand::Literal(literal) => literals.push(literal),
                 Operand::Column { .. } => return Err("a column in the list of IN".into()),
             }
+        }
+        let key_type = self.columns[index].key_type;
+        let has_one_meaning = self.is_ansi || coercion.has_one_meaning(key_type, &literals);
+        if negated && !has_one_meaning {
+            return Err("NOT IN of a text that is compared as a text or as a value".into());
+        }
+        let coercion = coercion.with_list(key_type, &literals);
+        let comparison = if negated { Comparison::NotEqual } else { Comparison::Equal };
+        let mut leaves = Vec::with_capacity(literals.len());
+        for literal in &literals {
+            let mut bound = self.value_leaf(index, coercion, comparison, literal)?;
+            if let Bound::Leaf(leaf) = &mut bound {
+                leaf.exact &= has_one_meaning;
+            }
+            leaves.push(bound);
         }
         Ok(if negated { Bound::And(leaves) } else { Bound::Or(leaves) })
     }
@@ -231,14 +247,14 @@ impl<'a> Binder<'a> {
             // Spark wraps the value, returns null or fails, by its settings.
             return Err(format!("a value of column {} may exceed {to}", shown(&column.logical.join("."))));
         }
-        let coarsest = match key_type {
-            KeyType::Opaque if matches!(declared, None | Some(PrimitiveType::String)) => NumberKind::Exact,
+        let coercion = match key_type {
+            KeyType::Opaque if matches!(declared, None | Some(PrimitiveType::String)) => Coercion::NONE,
             _ => compare_as(key_type, declared).ok_or_else(|| {
                 let declared = declared.map_or_else(String::new, |declared| declared.to_string());
                 format!("column {} cannot be compared as {declared}", shown(&column.logical.join(".")))
             })?,
         };
-        Ok(Operand::Column { index: self.intern(column, key_type), coarsest })
+        Ok(Operand::Column { index: self.intern(column, key_type), coercion })
     }
 
     /// Returns the column of a path. Leading names that are no columns are taken as the name of the table.
@@ -279,7 +295,7 @@ impl<'a> Binder<'a> {
     fn value_leaf(
         &self,
         index: usize,
-        coarsest: NumberKind,
+        coercion: Coercion,
         comparison: Comparison,
         literal: &Literal,
     ) -> Result<Bound, String> {
@@ -293,8 +309,11 @@ impl<'a> Binder<'a> {
                 }
                 _ => Err(format!("column {} is a string, the constant is not", name())),
             },
+            KeyType::Integer if !self.is_ansi && !is_number_in_every_mode(&column.data_type, literal) => {
+                Err(format!("a text is no number of column {} in every mode of Spark", name()))
+            }
             _ => {
-                let spread = literal_spread(*key_type, literal, coarsest)
+                let spread = literal_spread(*key_type, literal, coercion)
                     .ok_or_else(|| format!("the constant cannot be compared with column {}", name()))?;
                 self.key_leaf(index, comparison, spread)
             }
@@ -307,6 +326,18 @@ impl<'a> Binder<'a> {
         let set = Set::Keys(accepted(comparison, spread));
         Ok(Bound::Leaf(Leaf { column: index, set, nulls: false, exact: spread.is_exact() }))
     }
+}
+
+/// Whether a text compared with a column of integers is the same number in every mode of Spark. Without ANSI mode, a text
+/// with an exponent, or out of the column's range, is null.
+fn is_number_in_every_mode(data_type: &DataType, literal: &Literal) -> bool {
+    let Literal::Text { text, .. } = literal else { return true };
+    let DataType::Primitive(primitive) = data_type else { return false };
+    !has_exponent(text) && cast_number(text.trim(), NumberKind::Exact, *primitive).is_some()
+}
+
+fn has_exponent(text: &str) -> bool {
+    text.contains(['e', 'E'])
 }
 
 fn constant(value: bool) -> Bound {
@@ -413,6 +444,10 @@ fn cast(literal: &Literal, to: PrimitiveType) -> Option<Literal> {
             P::TimestampNtz,
         ) => Literal::TimestampNtz(text.clone()),
         (Literal::Number(text, kind), to) => cast_number(text, *kind, to)?,
+        // Without ANSI mode such an integer is null.
+        (Literal::Text { text, .. }, P::Byte | P::Short | P::Integer | P::Long) if has_exponent(text) => {
+            return None;
+        }
         (Literal::Text { text, other: None }, to) => cast_number(text.trim(), NumberKind::Exact, to)?,
         _ => return None,
     })

@@ -20,7 +20,7 @@ use super::parse;
 use super::parse::json::shown;
 use super::plan::{MAX_LEAVES, MAY, MUST, simplify};
 use super::row_group;
-use super::values::keys::{KeyType, literal_spread, partition_spread};
+use super::values::keys::{Coercion, KeyType, literal_spread, partition_spread};
 use super::values::number::{Number, Spread};
 use crate::actions::{Metadata, PartitionColumn, PartitionTuple, RowIndices};
 use crate::checkpoint::RowGroupBounds;
@@ -251,6 +251,7 @@ impl BoundRule {
     fn new(rule: &Rule, metadata: &Metadata) -> Result<Self, String> {
         let schema = StructType::of(metadata).map_err(|error| error.to_string())?;
         let mut binder = Binder::new(&schema, &metadata.partition_columns);
+        binder.is_ansi = true;
         let mut bound = Vec::with_capacity(rule.conditions.len());
         for condition in &rule.conditions {
             check_types(condition, &schema, &metadata.partition_columns)?;
@@ -475,7 +476,7 @@ fn check_pair(column: &Column, constant: &Expression) -> Result<(), String> {
         (KeyType::Boolean, Literal::Text { text, .. }) => matches!(text.as_str(), "true" | "false"),
         (KeyType::Integer, Literal::Text { text, .. }) => text.parse::<i64>().is_ok(),
         (KeyType::Decimal { .. }, Literal::Number(_, NumberKind::Exact)) => {
-            literal_spread(key_type, &literal, NumberKind::Exact)
+            literal_spread(key_type, &literal, Coercion::NONE)
                 .is_some_and(|spread| spread.low == spread.high)
         }
         (KeyType::Date, Literal::Date(text) | Literal::Text { text, .. }) => {

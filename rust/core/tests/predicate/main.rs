@@ -11,6 +11,7 @@ mod conditions;
 mod files;
 mod pruning;
 mod rules;
+mod spark_truths;
 mod values;
 
 use choices::Choices;
@@ -26,7 +27,7 @@ fn matches(file: &File, condition: &Condition) -> usize {
 
 fn bind(table: &Table, hints: &Hints) -> Predicate {
     let (predicate, problems) = Predicate::bind(hints, &table.schema(), &table.partition_columns());
-    assert_eq!(problems, [], "{hints:?}");
+    assert!(problems.iter().all(|problem| problem.reason.starts_with("NOT IN of a text")), "{problems:?}");
     predicate
 }
 
@@ -48,13 +49,15 @@ fn check(numbers: &[u32]) {
         let json = Hints { sql: vec![], json: Some(condition.json(&table.columns).to_string()) };
         let predicate = bind(&table, &sql);
         let files = kept(&table, &predicate, &StatsCache::transient());
+        // SQL knows lists, whose texts have several meanings.
+        let files_of_json = kept(&table, &bind(&table, &json), &StatsCache::cached());
+        assert!(files_of_json.iter().all(|file| files.contains(file)), "{sql:?} and {json:?}");
         for (index, file) in table.files.iter().enumerate() {
             let wanted = matches(file, &condition);
-            assert!(wanted == 0 || files.contains(&(index as u32)), "dropped {file:#?}\nfor {sql:?}");
+            assert!(wanted == 0 || files_of_json.contains(&(index as u32)), "dropped {file:#?}\nfor {sql:?}");
             let is_read = predicate.may_match_row_group(&file.as_row_group(&table.columns));
             assert!(wanted == 0 || is_read, "left a row group unread with {file:#?}\nfor {sql:?}");
         }
-        assert_eq!(kept(&table, &bind(&table, &json), &StatsCache::cached()), files, "{sql:?} and {json:?}");
         check_certain(&table, &condition, &predicate, &files);
         check_limit(&table, &condition, &predicate, &files, choices.below(6) as u64);
     }

@@ -67,40 +67,103 @@ impl KeyType {
 /// The key of NaN.
 pub(crate) const NAN_KEY: i128 = i64::MAX as i128;
 
+/// The conversions in a comparison, besides those by the types of the column and of the constant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Coercion {
+    /// The least precise type of numbers.
+    pub(crate) coarsest: NumberKind,
+    /// Whether days and local times are compared as instants. Which instant a local time is depends on the time zone of
+    /// the client's session, and one that a zone skips is the same as a later one: the cast has no inverse.
+    pub(crate) as_instants: bool,
+    /// Whether the column is cast or declared.
+    is_cast: bool,
+}
+
+impl Coercion {
+    pub(crate) const NONE: Self = Self { coarsest: NumberKind::Exact, as_instants: false, is_cast: false };
+
+    /// Returns the conversions in a list of constants, which get one type with the column.
+    pub(crate) fn with_list(self, key_type: KeyType, list: &[Literal]) -> Self {
+        let has = |is_wanted: fn(&Literal) -> bool| list.iter().any(is_wanted);
+        let coarsest = if has(|one| matches!(one, Literal::Number(_, NumberKind::Float))) {
+            NumberKind::Float
+        } else if self.coarsest != NumberKind::Exact {
+            self.coarsest
+        } else if has(|one| matches!(one, Literal::Number(_, NumberKind::Double) | Literal::Text { .. })) {
+            NumberKind::Double
+        } else {
+            NumberKind::Exact
+        };
+        let is_local = matches!(key_type, KeyType::Date | KeyType::TimestampNtz);
+        let as_instants = self.as_instants || (is_local && has(|one| matches!(one, Literal::Timestamp(_))));
+        Self { coarsest, as_instants, ..self }
+    }
+
+    /// Whether a list of constants is compared with the same result as texts, in Spark without ANSI mode, and as values.
+    pub(crate) fn has_one_meaning(self, key_type: KeyType, list: &[Literal]) -> bool {
+        if key_type == KeyType::Text || !list.iter().any(|one| matches!(one, Literal::Text { .. })) {
+            return true;
+        }
+        !self.is_cast
+            && list.iter().all(|one| match (key_type, one) {
+                (KeyType::Integer, Literal::Text { text, .. } | Literal::Number(text, NumberKind::Exact)) => {
+                    text.parse::<i64>().is_ok_and(|number| number.to_string() == *text)
+                }
+                (KeyType::Boolean, Literal::Text { text, .. }) => text == "true" || text == "false",
+                (KeyType::Boolean, Literal::Boolean(_)) => true,
+                (KeyType::Date, Literal::Text { text, .. } | Literal::Date(text)) => {
+                    let is_canonical = matches!(text.as_bytes(), [_, _, _, _, b'-', _, _, b'-', _, _]);
+                    is_canonical && civil_time::parse(text).is_some_and(|moment| !moment.timed)
+                }
+                _ => false,
+            })
+    }
+}
+
 /// Returns how to compare a column that a client declares as, or casts to, another type. `None` if a comparison of the
 /// column itself may differ.
-pub(crate) fn compare_as(key_type: KeyType, declared: Option<PrimitiveType>) -> Option<NumberKind> {
+pub(crate) fn compare_as(key_type: KeyType, declared: Option<PrimitiveType>) -> Option<Coercion> {
     use PrimitiveType as P;
-    let Some(declared) = declared else { return Some(NumberKind::Exact) };
+    let Some(declared) = declared else { return Some(Coercion::NONE) };
+    let cast = Coercion { is_cast: true, ..Coercion::NONE };
+    let coarsest = |coarsest| Some(Coercion { coarsest, ..cast });
     match (key_type, declared) {
         (KeyType::Integer | KeyType::Decimal { .. } | KeyType::Double { .. }, P::Float) => {
-            Some(NumberKind::Float)
+            coarsest(NumberKind::Float)
         }
-        (KeyType::Integer | KeyType::Decimal { .. }, P::Double) => Some(NumberKind::Double),
+        (KeyType::Integer | KeyType::Decimal { .. }, P::Double) => coarsest(NumberKind::Double),
         (KeyType::Decimal { scale, .. }, P::Decimal { scale: declared, .. }) if declared < scale => None,
+        (KeyType::Date | KeyType::TimestampNtz, P::Timestamp) => Some(Coercion { as_instants: true, ..cast }),
         (KeyType::Boolean, P::Boolean)
         | (KeyType::Integer, P::Byte | P::Short | P::Integer | P::Long | P::Decimal { .. })
         | (KeyType::Decimal { .. }, P::Decimal { .. })
         | (KeyType::Float, P::Float | P::Double)
         | (KeyType::Double { .. }, P::Double)
-        | (KeyType::Date, P::Date | P::Timestamp | P::TimestampNtz)
+        | (KeyType::Date, P::Date | P::TimestampNtz)
         | (KeyType::Timestamp, P::Timestamp)
-        | (KeyType::TimestampNtz, P::Timestamp | P::TimestampNtz)
-        | (KeyType::Text, P::String) => Some(NumberKind::Exact),
+        | (KeyType::TimestampNtz, P::TimestampNtz)
+        | (KeyType::Text, P::String) => Some(cast),
         _ => None,
     }
 }
 
-/// Returns the position of a constant among the column's values, `None` if the comparison is not exact. `coarsest` is
-/// the least precise type in the comparison besides the constant's.
-pub(crate) fn literal_spread(key_type: KeyType, literal: &Literal, coarsest: NumberKind) -> Option<Spread> {
+/// Returns the position of a constant among the column's values, `None` if the comparison is not exact.
+pub(crate) fn literal_spread(key_type: KeyType, literal: &Literal, coercion: Coercion) -> Option<Spread> {
+    let coarsest = coercion.coarsest;
+    let as_instants = coercion.as_instants || matches!(literal, Literal::Timestamp(_));
     match key_type {
         KeyType::Boolean => match literal {
             Literal::Boolean(value) => Some(Spread::exact(i128::from(*value))),
             Literal::Text { text, other: None } => boolean(text),
             _ => None,
         },
-        KeyType::Integer => number(literal, coarsest, 0),
+        KeyType::Integer => {
+            // Spark compares what is cast to a decimal with a string as doubles.
+            let is_text = coercion.is_cast && matches!(literal, Literal::Text { .. });
+            let coarsest =
+                if is_text && coarsest == NumberKind::Exact { NumberKind::Double } else { coarsest };
+            number(literal, coarsest, 0)
+        }
         KeyType::Decimal { scale, .. } => {
             // Spark compares a decimal with a string as doubles.
             let is_text = matches!(literal, Literal::Text { .. });
@@ -129,9 +192,9 @@ pub(crate) fn literal_spread(key_type: KeyType, literal: &Literal, coarsest: Num
                 _ => Spread::exact(key(double)),
             })
         }
-        KeyType::Date => date_literal(literal),
+        KeyType::Date => date_literal(literal, as_instants),
         KeyType::Timestamp => timestamp_literal(literal),
-        KeyType::TimestampNtz => timestamp_ntz_literal(literal),
+        KeyType::TimestampNtz => timestamp_ntz_literal(literal, as_instants),
         KeyType::Text | KeyType::Opaque => None,
     }
 }
@@ -189,45 +252,58 @@ fn days(micros: Spread) -> Spread {
     Spread { low, high, open: high > low && micros.is_exact() }
 }
 
-fn date_literal(literal: &Literal) -> Option<Spread> {
-    match literal {
+/// A zone skips at most a day: the islands beside the date line did. The first time after it stands for all of it.
+const LONGEST_GAP_MICROS: i128 = DAY_MICROS;
+
+fn date_literal(literal: &Literal, as_instants: bool) -> Option<Spread> {
+    let days = match literal {
         Literal::Date(text) | Literal::Text { text, other: None } => {
             let moment = civil_time::parse(text)?;
             let day = i128::from(moment.day);
             // Spark truncates the time, other clients compare with midnight.
-            Some(match (moment.timed, moment.zoned) {
+            match (moment.timed, moment.zoned) {
                 (false, _) => Spread::exact(day),
                 (true, false) => Spread::closed(day, day + 1),
                 (true, true) => Spread::closed(day - 1, day + 2),
-            })
+            }
         }
         Literal::Timestamp(text) | Literal::TimestampNtz(text) => {
             let moment = civil_time::parse(text)?;
             let micros = micros(moment);
-            Some(days(if moment.zoned { any_zone(micros) } else { micros }))
+            days(if moment.zoned { any_zone(micros) } else { micros })
         }
-        _ => None,
-    }
+        _ => return None,
+    };
+    Some(if as_instants { days.widened(1, 1) } else { days })
 }
 
 /// A literal without a zone is a local time in the unknown zone of the client's session.
 fn timestamp_literal(literal: &Literal) -> Option<Spread> {
-    let moment = civil_time::parse(temporal_text(literal)?)?;
-    let micros = micros(moment);
-    Some(if moment.zoned { micros } else { any_zone(micros) })
+    let (time, is_zoned) = temporal(literal)?;
+    Some(if is_zoned { time } else { any_zone(time) })
 }
 
-fn timestamp_ntz_literal(literal: &Literal) -> Option<Spread> {
-    let moment = civil_time::parse(temporal_text(literal)?)?;
-    Some(if moment.zoned { any_zone(micros(moment)) } else { micros(moment) })
+fn timestamp_ntz_literal(literal: &Literal, as_instants: bool) -> Option<Spread> {
+    let (time, is_zoned) = temporal(literal)?;
+    let local = if is_zoned { any_zone(time) } else { time };
+    let gap = if as_instants { LONGEST_GAP_MICROS } else { 0 };
+    Some(local.widened(gap, gap))
 }
 
-fn temporal_text(literal: &Literal) -> Option<&str> {
+/// Returns the time of a literal, and whether it names its zone.
+fn temporal(literal: &Literal) -> Option<(Spread, bool)> {
     match literal {
-        Literal::Timestamp(text)
-        | Literal::Text { text, other: None }
-        | Literal::Date(text)
-        | Literal::TimestampNtz(text) => Some(text),
+        Literal::Timestamp(text) | Literal::Text { text, other: None } | Literal::TimestampNtz(text) => {
+            let moment = civil_time::parse(text)?;
+            Some((micros(moment), moment.zoned))
+        }
+        Literal::Date(text) => {
+            let moment = civil_time::parse(text)?;
+            let midnight = i128::from(moment.day) * DAY_MICROS;
+            // Spark truncates the time of a date.
+            let time = Spread::closed(midnight.min(moment.micros), midnight.max(moment.micros));
+            Some((if moment.zoned { any_zone(time) } else { time }, false))
+        }
         _ => None,
     }
 }
