@@ -44,7 +44,7 @@ mod values;
 
 pub use eval::PartitionVerdicts;
 pub use limit::Limit;
-pub use rule::{BoundRule, Rule, RuleKey, RuleVerdicts};
+pub use rule::{BoundRule, NamedRule, Rule, RuleKey, RuleVerdicts};
 pub use stats::{StatsBudget, StatsCache};
 
 use sha2::{Digest, Sha256};

@@ -14,13 +14,12 @@ use std::sync::Arc;
 use self::changes::{ChangeCursor, ChangeLines, ChangeOptions};
 use self::files::FileLines;
 use crate::Result;
-use crate::actions::Metadata;
 use crate::changes::Changes;
 use crate::ndjson::{
     IdScheme, LineWriter, MetadataFacts, ResponseFormat, Stamp, append_metadata, append_protocol,
 };
 use crate::pool::Pool;
-use crate::predicate::{BoundRule, Hints, Predicate, Rule};
+use crate::predicate::{Hints, Predicate, Rule};
 use crate::scan::{Cursor, Scan, ScanOptions};
 use crate::sign::SignerSet;
 use crate::snapshot::Snapshot;
@@ -91,7 +90,7 @@ pub struct HeaderOptions<'text> {
     /// As [`MetadataFacts::access`].
     pub access: &'text str,
     /// The rule of the grant: the totals are those of its files.
-    pub rule: Option<&'text Rule>,
+    pub rule: Option<&'text Arc<Rule>>,
 }
 
 /// Writes the first two lines, which are equal for every request of a version by one rule. Reads paths and sizes from
@@ -115,7 +114,7 @@ fn append_metadata_of(
     stop: &Stop,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let rule = bound_rule(options.rule, snapshot.metadata())?;
+    let rule = table.bound_rule(options.rule, snapshot)?;
     let facts = MetadataFacts {
         change_data_feed: options.history_shared && snapshot.change_data_feed(),
         version: options.with_version.then(|| snapshot.version()),
@@ -123,11 +122,6 @@ fn append_metadata_of(
         access: options.access,
     };
     append_metadata(options.format, snapshot.metadata(), facts, out)
-}
-
-/// Binds a rule to the partition columns of a version. No rule is bound to none.
-pub fn bound_rule(rule: Option<&Rule>, metadata: &Arc<Metadata>) -> Result<Option<Arc<BoundRule>>> {
-    rule.map(|rule| rule.bind(metadata)).transpose()
 }
 
 /// Prepares the whole answer to a query for changes except its last line. `from` is the end of the previous page.
@@ -159,11 +153,11 @@ pub fn changes(
         with_version,
         history_shared: true,
         access: &options.access,
-        rule: options.rule.as_deref(),
+        rule: options.rule.as_ref().map(|named| &named.rule),
     };
     append_metadata_of(table, heading, header, stop, &mut head)?;
     // The versions of the range are bound again, each by its own metadata.
-    bound_rule(options.rule.as_deref(), first.metadata())?;
+    options.rule.as_ref().map(|rule| rule.bind(first.metadata())).transpose()?;
     let from = from.unwrap_or(ChangeCursor { version: changes.starting_version(), skip: 0 });
     let batches = changes.batches(from.version)?;
     // The lines of the parquet format require all fields, and a rule the partition values.
@@ -197,7 +191,7 @@ pub fn files(
         with_version: request.with_version,
         history_shared: lines.history_shared,
         access: &request.access,
-        rule: request.rule.as_deref(),
+        rule: request.rule.as_ref(),
     };
     let head =
         header(table, snapshot, header_options, &request.stop).map_err(|error| match request.after {
@@ -206,7 +200,7 @@ pub fn files(
         })?;
     let (predicate, _) = Predicate::of_table(snapshot.metadata(), &request.hints);
     let options = ScanOptions {
-        rule: bound_rule(request.rule.as_deref(), snapshot.metadata())?,
+        rule: table.bound_rule(request.rule.as_ref(), snapshot)?,
         predicate: Arc::new(predicate),
         limit_hint: request.limit_hint,
         max_files: request.max_files,

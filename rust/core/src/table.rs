@@ -19,13 +19,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::actions::Totals;
+use crate::actions::{Metadata, Totals};
 use crate::changes::{ChangeKind, Changes};
 use crate::column_cache::{Allocation, ColumnCache, ColumnsKey};
 use crate::history::History;
 use crate::lock::lock;
 use crate::pool::{self, Pool, Task};
-use crate::predicate::BoundRule;
+use crate::predicate::{BoundRule, NamedRule, Rule};
 use crate::segment::LogIdentity;
 use crate::snapshot::{Base, Snapshot, TimeTravel};
 use crate::stop::Stop;
@@ -160,6 +160,36 @@ impl Table {
     pub fn latest_known(&self, max_age: Duration) -> Option<Arc<Snapshot>> {
         let latest = lock(&self.latest).clone()?;
         (latest.refreshed_at.elapsed() <= max_age && !latest.snapshot.is_lost()).then_some(latest.snapshot)
+    }
+
+    /// Returns a rule with the names of the latest known version, which is read if none is known.
+    pub fn named_rule(&self, rule: &Arc<Rule>) -> Result<NamedRule> {
+        let known = self.known_metadata();
+        let names = match known {
+            Some(names) => names,
+            None => Arc::clone(self.refresh(Instant::now())?.metadata()),
+        };
+        Ok(NamedRule { rule: Arc::clone(rule), names })
+    }
+
+    /// Binds a rule with the names of the latest version to the partition columns of a snapshot. No rule is bound to
+    /// none.
+    pub fn bound_rule(
+        &self,
+        rule: Option<&Arc<Rule>>,
+        snapshot: &Snapshot,
+    ) -> Result<Option<Arc<BoundRule>>> {
+        rule.map(|rule| self.named_rule(rule)?.bind(snapshot.metadata())).transpose()
+    }
+
+    /// As [`Self::bound_rule`], if it was bound before. Does not block.
+    #[must_use]
+    pub fn known_rule(&self, rule: &Rule, snapshot: &Snapshot) -> Option<Arc<BoundRule>> {
+        rule.known(snapshot.metadata(), &self.known_metadata()?)
+    }
+
+    fn known_metadata(&self) -> Option<Arc<Metadata>> {
+        lock(&self.latest).as_ref().map(|latest| Arc::clone(latest.snapshot.metadata()))
     }
 
     /// Returns whether the files of a snapshot can be listed without reading anything.

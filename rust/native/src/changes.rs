@@ -100,7 +100,7 @@ impl Changes {
                 format: options.lines.format,
                 include_historical_metadata,
                 include_historical_protocol,
-                rule: options.rule.clone(),
+                rule: options.rule.as_ref().map(|rule| self.table.named_rule(rule)).transpose()?,
                 hints: options.hints.clone(),
                 max_files: options.max_files,
                 access: Arc::clone(&options.access),

@@ -95,13 +95,13 @@ impl Snapshot {
     fn has_totals_within(&self, rule: Option<&Rule>) -> bool {
         let Some(rule) = rule else { return self.has_totals() };
         // A schema may have thousands of columns: binding to it does not belong on the event loop.
-        let bound = rule.0.known(self.snapshot.metadata());
+        let bound = self.table.known_rule(&rule.0, &self.snapshot);
         bound.is_some_and(|bound| self.snapshot.known_totals_within(Some(&bound)).is_some())
     }
 
     fn is_in_memory_within(&self, rule: Option<&Rule>) -> bool {
         let Some(rule) = rule else { return self.is_in_memory() };
-        let bound = rule.0.known(self.snapshot.metadata());
+        let bound = self.table.known_rule(&rule.0, &self.snapshot);
         bound.is_some_and(|bound| self.table.is_in_memory(&self.snapshot, Some(&bound)))
     }
 
@@ -134,7 +134,7 @@ impl Snapshot {
         let (stop, rule) = (or_never(stop), shared(rule));
         let head = run(py, || {
             let format = response_format_of(response_format)?;
-            let rule = rule.as_deref();
+            let rule = rule.as_ref();
             let options = HeaderOptions { format, with_version, history_shared, access, rule };
             query::header(&self.table, &self.snapshot, options, &stop)
         })?;
@@ -145,7 +145,7 @@ impl Snapshot {
     fn totals(&self, py: Python<'_>, stop: Option<&Stop>, rule: Option<&Rule>) -> PyResult<(u64, u64)> {
         let (stop, rule) = (or_never(stop), shared(rule));
         run(py, || {
-            let bound = query::bound_rule(rule.as_deref(), self.snapshot.metadata())?;
+            let bound = self.table.bound_rule(rule.as_ref(), &self.snapshot)?;
             let totals = self.table.totals_within(&self.snapshot, bound.as_ref(), &stop)?;
             Ok((totals.files, totals.size_bytes))
         })
@@ -206,7 +206,7 @@ impl Snapshot {
     ) -> PyResult<Explanation> {
         let (hints, rule) = (Hints { sql: predicate_hints, json: json_predicate_hint }, shared(rule));
         let explained = run(py, || {
-            explain(&self.snapshot, &hints, query::bound_rule(rule.as_deref(), self.snapshot.metadata())?)
+            explain(&self.snapshot, &hints, self.table.bound_rule(rule.as_ref(), &self.snapshot)?)
         })?;
         Explanation::new(py, explained)
     }

@@ -307,3 +307,67 @@ async def test_a_table_with_directory_access_only_is_not_offered_by_a_rule(root:
             assert (response.status, error_of(await response.read())) == (403, "PERMISSION_DENIED")
     finally:
         await client.close()
+
+
+def _mapped(names: tuple[str, str], kind: str = "string") -> dict[str, Any]:
+    """Metadata in which two partition columns have these names, and always the same physical names."""
+    fields = [
+        {
+            "name": name,
+            "type": kind,
+            "nullable": True,
+            "metadata": {
+                "delta.columnMapping.id": number,
+                "delta.columnMapping.physicalName": f"col-{number}",
+            },
+        }
+        for number, name in enumerate(names)
+    ]
+    return {
+        "id": "table-id",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": list(names),
+        "configuration": {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true"},
+    }
+
+
+async def test_a_rule_means_the_same_column_in_versions_in_which_it_had_another_name(tmp_path: Path) -> None:
+    def write(version: int, *actions: dict[str, Any]) -> None:
+        path = tmp_path / "table" / "_delta_log" / f"{version:020}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(action) + "\n" for action in actions))
+
+    def add(name: str, *values: str) -> dict[str, Any]:
+        partition = {f"col-{number}": value for number, value in enumerate(values)}
+        path = {"path": name, "size": 1, "modificationTime": 1, "dataChange": True}
+        return {"add": path | {"partitionValues": partition}}
+
+    protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
+    write(0, protocol, {"metaData": _mapped(("p", "q"))}, add("first", "a", "b"), add("second", "b", "a"))
+    write(1, {"metaData": _mapped(("q", "p"))})
+    capable = {"delta-sharing-capabilities": "responseformat=delta;readerfeatures=columnmapping"}
+    client, _ = await serve(text_of(tmp_path / "table", "p = 'a'"))
+
+    async def paths(method: str, path: str, body: dict[str, Any] | None = None) -> list[str]:
+        data = None if body is None else json.dumps(body).encode()
+        response = await client.request(method, f"{TABLE}/{path}", data=data, headers=bearer() | capable)
+        assert response.status == 200, await response.text()
+        actions = [
+            line["file"]["deltaSingleAction"] for line in lines_of(await response.read()) if "file" in line
+        ]
+        return [action["add"]["path"].partition("?")[0].rpartition("/")[2] for action in actions]
+
+    # The file that the latest version hides was the one that version 0 showed by its own names.
+    for method, path, body in (
+        ("POST", "query", {}),
+        ("POST", "query", {"version": 0}),
+        ("POST", "query", {"startingVersion": 0}),
+        ("GET", "changes?startingVersion=0", None),
+    ):
+        assert await paths(method, path, body) == ["second"], (path, body)
+    write(2, {"metaData": _mapped(("q", "p"), "integer")})
+    for body in ({}, {"version": 1}, {"version": 0}, {"startingVersion": 0}):
+        refused = await client.post(f"{TABLE}/query", json=body, headers=bearer() | capable)
+        assert (refused.status, error_of(await refused.read())) == (403, "PERMISSION_DENIED"), body
+    await client.close()

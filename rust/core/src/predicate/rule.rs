@@ -9,6 +9,8 @@
 //! - A partition value that Spark may read differently, such as `1e2` for an integer, or a timestamp without a zone near
 //!   a constant, is undecided. An undecided live file is an error of the whole answer: see [`Error::RuleRefused`].
 //! - A file belongs to the rule if the condition is true. Null is not true, below NOT neither.
+//! - The names of a condition are those of the latest version, and mean the same columns in every version: a column is
+//!   known by its physical name. A version in which it is no partition column, or has another type, is refused.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -26,7 +28,7 @@ use crate::actions::{Metadata, PartitionColumn, PartitionTuple, RowIndices};
 use crate::checkpoint::RowGroupBounds;
 use crate::civil_time;
 use crate::lock::lock;
-use crate::schema::{Column, DataType, PrimitiveType, StructType};
+use crate::schema::{Column, DataType, PrimitiveType, StructField, StructType};
 use crate::{Error, Result};
 
 /// The first part of the name of a property in a condition: `recipient.country`.
@@ -49,7 +51,31 @@ pub type RuleKey = [u8; 32];
 pub struct Rule {
     key: RuleKey,
     conditions: Vec<Expression>,
-    bound: Mutex<Vec<(Weak<Metadata>, Arc<BoundRule>)>>,
+    bound: Mutex<Vec<Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    metadata: Weak<Metadata>,
+    /// The metadata of the version whose names the conditions have.
+    names: Weak<Metadata>,
+    rule: Arc<BoundRule>,
+}
+
+/// A rule with the metadata of the version whose names its conditions have.
+#[derive(Debug, Clone)]
+pub struct NamedRule {
+    /// The rule.
+    pub rule: Arc<Rule>,
+    /// The metadata of the latest version.
+    pub names: Arc<Metadata>,
+}
+
+impl NamedRule {
+    /// As [`Rule::bind_named`].
+    pub fn bind(&self, metadata: &Arc<Metadata>) -> Result<Arc<BoundRule>> {
+        self.rule.bind_named(metadata, &self.names)
+    }
 }
 
 impl Rule {
@@ -86,29 +112,37 @@ impl Rule {
         self.conditions.iter().map(|condition| format!("({condition})")).collect::<Vec<_>>().join(" OR ")
     }
 
-    /// Returns the rule bound to the partition columns of a table, if it was bound before.
+    /// As [`Self::bind_named`], if it was bound before.
     #[must_use]
-    pub fn known(&self, metadata: &Arc<Metadata>) -> Option<Arc<BoundRule>> {
+    pub fn known(&self, metadata: &Arc<Metadata>, names: &Arc<Metadata>) -> Option<Arc<BoundRule>> {
         // While the weak reference exists, no other metadata has its address.
-        let is_same = |known: &Weak<Metadata>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(metadata));
-        let bound = lock(&self.bound);
-        bound.iter().find(|(known, _)| is_same(known)).map(|(_, bound)| Arc::clone(bound))
+        let is_same = |known: &Weak<Metadata>, wanted| std::ptr::eq(known.as_ptr(), Arc::as_ptr(wanted));
+        let is_wanted = |known: &&Known| is_same(&known.metadata, metadata) && is_same(&known.names, names);
+        lock(&self.bound).iter().find(is_wanted).map(|known| Arc::clone(&known.rule))
     }
 
-    /// Binds the rule to the partition columns of a table. Returns [`Error::RuleRefused`] if they do not decide it.
+    /// Binds the rule to the partition columns of a version by its own names. Returns [`Error::RuleRefused`] if they do
+    /// not decide it.
     pub fn bind(&self, metadata: &Arc<Metadata>) -> Result<Arc<BoundRule>> {
-        if let Some(known) = self.known(metadata) {
+        self.bind_named(metadata, metadata)
+    }
+
+    /// Binds the rule to the partition columns of a version, by the names that they have in the version of `names`.
+    /// Returns [`Error::RuleRefused`] if they do not decide it, or if a column is not the same in both.
+    pub fn bind_named(&self, metadata: &Arc<Metadata>, names: &Arc<Metadata>) -> Result<Arc<BoundRule>> {
+        if let Some(known) = self.known(metadata, names) {
             return Ok(known);
         }
-        let bound = BoundRule::new(self, metadata).map_err(|detail| Error::RuleRefused { detail })?;
-        let bound = Arc::new(bound);
+        let bound = BoundRule::new(self, metadata, names).map_err(|detail| Error::RuleRefused { detail })?;
+        let rule = Arc::new(bound);
         let mut kept = lock(&self.bound);
-        kept.retain(|(known, _)| known.strong_count() > 0);
+        kept.retain(|known| known.metadata.strong_count() > 0 && known.names.strong_count() > 0);
         if kept.len() >= MAX_BOUND {
             kept.remove(0);
         }
-        kept.push((Arc::downgrade(metadata), Arc::clone(&bound)));
-        Ok(bound)
+        let (metadata, names) = (Arc::downgrade(metadata), Arc::downgrade(names));
+        kept.push(Known { metadata, names, rule: Arc::clone(&rule) });
+        Ok(rule)
     }
 }
 
@@ -126,6 +160,29 @@ fn key_of(conditions: &[String], properties: &[(String, String)]) -> RuleKey {
     for (name, value) in properties {
         add(name);
         add(value);
+    }
+    digest.finalize().into()
+}
+
+/// Returns the name in `names` of a partition column of `own`; empty if it is not there, or of another type.
+fn name_of(column: &str, own: &StructType, names: &StructType) -> String {
+    let found = own.fields.iter().find(|field| field.name == column).and_then(|field| {
+        let is_same = |other: &&StructField| {
+            other.physical_name == field.physical_name
+                && other.data_type == field.data_type
+                && other.binary_order == field.binary_order
+        };
+        names.fields.iter().find(is_same)
+    });
+    found.map(|field| field.name.clone()).unwrap_or_default()
+}
+
+fn bound_key(rule: RuleKey, columns: &[BoundColumn]) -> RuleKey {
+    let mut digest = Sha256::new();
+    digest.update(rule);
+    for part in columns.iter().flat_map(|bound| &bound.column.physical) {
+        digest.update((part.len() as u64).to_le_bytes());
+        digest.update(part.as_bytes());
     }
     digest.finalize().into()
 }
@@ -248,13 +305,24 @@ pub struct RuleVerdicts {
 }
 
 impl BoundRule {
-    fn new(rule: &Rule, metadata: &Metadata) -> Result<Self, String> {
-        let schema = StructType::of(metadata).map_err(|error| error.to_string())?;
-        let mut binder = Binder::new(&schema, &metadata.partition_columns);
+    fn new(rule: &Rule, metadata: &Arc<Metadata>, names: &Arc<Metadata>) -> Result<Self, String> {
+        let schema = StructType::of(names).map_err(|error| error.to_string())?;
+        if Arc::ptr_eq(metadata, names) {
+            return Self::of_columns(rule, &schema, &metadata.partition_columns);
+        }
+        let own = StructType::of(metadata).map_err(|error| error.to_string())?;
+        let columns = metadata.partition_columns.iter().map(|column| name_of(column, &own, &schema));
+        let bound = Self::of_columns(rule, &schema, &columns.collect::<Vec<_>>());
+        bound.map_err(|reason| format!("{reason}, or not the same one, in this version"))
+    }
+
+    /// Binds the rule to the columns of `schema`. `partition_columns` have the order of a version.
+    fn of_columns(rule: &Rule, schema: &StructType, partition_columns: &[String]) -> Result<Self, String> {
+        let mut binder = Binder::new(schema, partition_columns);
         binder.is_ansi = true;
         let mut bound = Vec::with_capacity(rule.conditions.len());
         for condition in &rule.conditions {
-            check_types(condition, &schema, &metadata.partition_columns)?;
+            check_types(condition, schema, partition_columns)?;
             bound.push(binder.bind(condition, false));
             if let Some(reason) = binder.reasons.first() {
                 return Err(reason.clone());
@@ -262,7 +330,7 @@ impl BoundRule {
         }
         // Hints find partition columns without case, and the first of several.
         let is_found = |BoundColumn { column, partition, .. }: &BoundColumn| {
-            let position = partition.and_then(|position| metadata.partition_columns.get(position));
+            let position = partition.and_then(|position| partition_columns.get(position));
             position.is_some_and(|name| column.logical.first() == Some(name))
         };
         if !binder.columns.iter().all(is_found) {
@@ -274,10 +342,14 @@ impl BoundRule {
         if leaves > MAX_LEAVES {
             return Err(format!("the rule has more than {MAX_LEAVES} comparisons"));
         }
-        Ok(Self { key: rule.key, columns: binder.columns, bound: simplify(bound) })
+        Ok(Self {
+            key: bound_key(rule.key, &binder.columns),
+            columns: binder.columns,
+            bound: simplify(bound),
+        })
     }
 
-    /// The key of [`Rule::key`].
+    /// A digest of [`Rule::key`] and of the columns that it is bound to.
     #[must_use]
     pub fn key(&self) -> RuleKey {
         self.key
@@ -476,8 +548,7 @@ fn check_pair(column: &Column, constant: &Expression) -> Result<(), String> {
         (KeyType::Boolean, Literal::Text { text, .. }) => matches!(text.as_str(), "true" | "false"),
         (KeyType::Integer, Literal::Text { text, .. }) => text.parse::<i64>().is_ok(),
         (KeyType::Decimal { .. }, Literal::Number(_, NumberKind::Exact)) => {
-            literal_spread(key_type, &literal, Coercion::NONE)
-                .is_some_and(|spread| spread.low == spread.high)
+            literal_spread(key_type, &literal, Coercion::NONE).is_some_and(|spread| spread.low == spread.high)
         }
         (KeyType::Date, Literal::Date(text) | Literal::Text { text, .. }) => {
             is_trimmed(text) && civil_time::parse(text).is_some_and(|moment| !moment.timed)

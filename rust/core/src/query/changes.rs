@@ -11,7 +11,7 @@ use crate::ndjson::{
     append_protocol,
 };
 use crate::partition::PartitionTimestamps;
-use crate::predicate::{BoundRule, Hints, Predicate, Rule, RuleVerdicts};
+use crate::predicate::{BoundRule, Hints, NamedRule, Predicate, RuleVerdicts};
 use crate::scan::Outcome;
 use crate::stop::Stop;
 use crate::stream::{LineSource, Turn};
@@ -30,7 +30,7 @@ pub struct ChangeOptions {
     /// Whether to include the protocols of later versions.
     pub include_historical_protocol: bool,
     /// The rule of the grant, for files of every kind.
-    pub rule: Option<Arc<Rule>>,
+    pub rule: Option<NamedRule>,
     /// Predicates; those on partition columns prune.
     pub hints: Hints,
     /// Maximum number of files of a page.

@@ -267,6 +267,54 @@ fn partition_columns_are_found_by_the_name_that_keys_their_values() {
     );
 }
 
+/// A schema in whose data and log the columns `one` and `two` have the names `names`.
+fn mapped(names: [&str; 2], data_type: &str) -> Arc<Metadata> {
+    let field = |(name, physical): (&str, &str)| {
+        json!({"name": name, "type": data_type, "nullable": true,
+            "metadata": {"delta.columnMapping.physicalName": physical, "delta.columnMapping.id": 1}})
+    };
+    let fields: Vec<_> = names.into_iter().zip(["one", "two"]).map(field).collect();
+    let schema = json!({"type": "struct", "fields": fields}).to_string();
+    let mode = ("delta.columnMapping.mode".to_owned(), "name".to_owned());
+    let metadata = Arc::unwrap_or_clone(metadata(schema, names.map(str::to_owned).to_vec()));
+    Arc::new(Metadata { configuration: [mode].into_iter().collect(), ..metadata })
+}
+
+#[test]
+fn a_rule_means_the_same_columns_in_versions_in_which_they_have_other_names() {
+    let rule = parsed("c = 'eu'").unwrap();
+    let column = tuples(&[[Some("eu"), Some("x")], [Some("x"), Some("eu")]]);
+    let inside = |metadata: &Arc<Metadata>, names: &Arc<Metadata>| {
+        let bound = rule.bind_named(metadata, names)?;
+        bound.select(&column, vec![0, 1], &mut RuleVerdicts::default()).map(|rows| (rows, bound.key()))
+    };
+    let [latest, swapped] = [mapped(["c", "d"], "string"), mapped(["d", "c"], "string")];
+    assert_eq!(inside(&latest, &latest).unwrap().0, [0]);
+    assert_eq!(inside(&swapped, &latest).unwrap().0, [0], "the column that is named d there");
+    assert_eq!(inside(&swapped, &swapped).unwrap().0, [1]);
+    assert_eq!(inside(&latest, &latest).unwrap().1, inside(&swapped, &latest).unwrap().1);
+    assert_ne!(inside(&latest, &latest).unwrap().1, inside(&swapped, &swapped).unwrap().1);
+    // Before column mapping, the names in the log are the physical ones.
+    let unmapped = mapped(["one", "two"], "string");
+    let unmapped = Arc::new(Metadata { configuration: Vec::new(), ..Metadata::clone(&unmapped) });
+    assert_eq!(inside(&unmapped, &latest).unwrap().0, [0]);
+    let without = Metadata { partition_columns: vec!["c".into()], ..Metadata::clone(&swapped) };
+    for other in [
+        mapped(["c", "d"], "long"),
+        Arc::new(without),
+        metadata(r#"{"type":"struct","fields":[]}"#.into(), vec!["c".into()]),
+        Arc::new(Metadata { schema_string: Some("{".into()), ..Metadata::clone(&latest) }),
+    ] {
+        assert!(matches!(inside(&other, &latest), Err(Error::RuleRefused { .. })), "{other:?}");
+        assert!(rule.known(&other, &latest).is_none());
+    }
+    // The latest version does not decide it, but says which column it is about.
+    let unpartitioned = Arc::new(Metadata { partition_columns: Vec::new(), ..Metadata::clone(&latest) });
+    assert!(inside(&unpartitioned, &unpartitioned).is_err());
+    assert_eq!(inside(&swapped, &unpartitioned).unwrap().0, [0]);
+    assert!(rule.known(&swapped, &latest).is_some());
+}
+
 #[test]
 fn the_key_depends_on_conditions_and_on_the_properties_that_they_use() {
     let key = |conditions: &[&str], properties: &[(&str, &str)]| {
