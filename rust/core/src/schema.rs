@@ -4,6 +4,7 @@
 //! fields with logical and physical names, and [`Column`]s resolved by the names that clients use. An unknown type
 //! becomes [`DataType::Unknown`] and never fails a query. Nesting is bounded; deeper types are unknown as well.
 
+mod column_metadata;
 mod names;
 
 use std::borrow::Cow;
@@ -14,6 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::actions::Metadata;
 use crate::error::{Error, Result};
+pub(crate) use column_metadata::ColumnMetadata;
 pub(crate) use names::Names;
 
 /// Maximum nesting; deeper types are [`DataType::Unknown`].
@@ -183,10 +185,10 @@ pub struct Column {
     pub binary_order: bool,
     /// [`StructField::widened_from_float`] of the last field.
     pub widened_from_float: bool,
-}
-
     /// Whether a struct around it may be null.
     pub in_nullable_struct: bool,
+}
+
 /// The reason why a name resolves to no column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unresolved {
@@ -247,9 +249,9 @@ fn find_path<'a>(
         data_type: last.data_type.clone(),
         binary_order: last.binary_order,
         widened_from_float: last.widened_from_float,
+        in_nullable_struct: path.iter().rev().skip(1).any(|field| field.nullable),
     })
 }
-        in_nullable_struct: path.iter().rev().skip(1).any(|field| field.nullable),
 
 /// As [`StructType::resolve_dotted`], by a function that resolves a path.
 fn resolve_dotted(

@@ -6,6 +6,7 @@ use super::line::ResponseFormat;
 use super::row::append_member;
 use crate::actions::{Metadata, Protocol, Totals};
 use crate::escape::append_string;
+use crate::schema::ColumnMetadata;
 use crate::{Error, Result};
 
 /// Fields of a metaData line that the log's metadata lacks.
@@ -92,7 +93,7 @@ fn append_parquet_metadata(
     append_string(&metadata.id, out);
     append_names(metadata, out);
     out.extend_from_slice(b",\"format\":{\"provider\":\"parquet\"},\"schemaString\":");
-    append_string(schema_string, out);
+    append_string(&ColumnMetadata::Comments.of(schema_string), out);
     out.extend_from_slice(b",\"partitionColumns\":");
     append_strings(metadata.partition_columns.iter(), out);
     out.extend_from_slice(b",\"configuration\":{");
@@ -111,7 +112,7 @@ fn append_delta_metadata(metadata: &Metadata, schema_string: &str, out: &mut Vec
     out.extend_from_slice(b",\"options\":");
     append_map(&metadata.format_options, out);
     out.extend_from_slice(b"},\"schemaString\":");
-    append_string(schema_string, out);
+    append_string(&ColumnMetadata::ReaderFeatures.of(schema_string), out);
     out.extend_from_slice(b",\"partitionColumns\":");
     append_strings(metadata.partition_columns.iter(), out);
     out.extend_from_slice(b",\"configuration\":");

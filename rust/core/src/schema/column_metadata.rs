@@ -1,0 +1,260 @@
+//! The metadata of columns in a `schemaString`, as recipients see it.
+//!
+//! Providers and writers keep private things there: expressions of generated columns, constraints, counters of identity
+//! columns, tags. Recipients get what they read with, at every depth, and nothing else. The rest of the text stays byte
+//! for byte.
+
+use std::borrow::Cow;
+
+use memchr::memmem;
+use memchr::{memchr2, memchr3};
+
+const METADATA: &str = "metadata";
+
+/// What the readers of a response format need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ColumnMetadata {
+    /// Comments.
+    Comments,
+    /// Comments and what Delta's reader features keep with a column: mapped names and ids, widened types, collations, and
+    /// the lengths of `char` and `varchar`.
+    ReaderFeatures,
+}
+
+impl ColumnMetadata {
+    fn keeps(self, key: &str) -> bool {
+        let needs_feature = || {
+            key.starts_with("delta.columnMapping.")
+                || matches!(key, "delta.typeChanges" | "__CHAR_VARCHAR_TYPE_STRING" | "__COLLATIONS")
+        };
+        key == "comment" || (self == Self::ReaderFeatures && needs_feature())
+    }
+
+    /// Returns a schema without the other metadata of its columns. A text that is not JSON, which no client reads, is
+    /// returned as it is.
+    pub(crate) fn of(self, schema_string: &str) -> Cow<'_, str> {
+        let finder = memmem::find_iter(schema_string.as_bytes(), METADATA.as_bytes());
+        let is_empty = |at: usize| schema_string[at..].starts_with("metadata\":{}");
+        let is_escaped = || schema_string.contains("\\u");
+        if finder.into_iter().all(is_empty) && !is_escaped() {
+            return Cow::Borrowed(schema_string);
+        }
+        self.rewritten(schema_string).map_or(Cow::Borrowed(schema_string), Cow::Owned)
+    }
+
+    /// Copies all but members of objects with the key `metadata`. A string before a colon is always a key.
+    fn rewritten(self, text: &str) -> Option<String> {
+        let mut scanner = Scanner { text, position: 0 };
+        let mut out = String::with_capacity(text.len());
+        let mut copied = 0;
+        while scanner.next_string() {
+            let key = scanner.string()?;
+            if !scanner.take(b':') || !is_key(key, METADATA) || !scanner.take(b'{') {
+                continue;
+            }
+            out.push_str(text.get(copied..scanner.position)?);
+            self.copy_members(&mut scanner, &mut out)?;
+            copied = scanner.position;
+        }
+        out.push_str(text.get(copied..)?);
+        Some(out)
+    }
+
+    /// Copies the members that are kept, and stops at the end of the object.
+    fn copy_members(self, scanner: &mut Scanner<'_>, out: &mut String) -> Option<()> {
+        let (mut is_first, mut is_first_kept) = (true, true);
+        while scanner.peek()? != b'}' {
+            if !is_first && !scanner.take(b',') {
+                return None;
+            }
+            is_first = false;
+            scanner.peek()?;
+            let start = scanner.position;
+            let key = scanner.string()?;
+            if !scanner.take(b':') {
+                return None;
+            }
+            scanner.skip_value()?;
+            if self.keeps(&unescaped(key)) {
+                out.push_str(if is_first_kept { "" } else { "," });
+                is_first_kept = false;
+                out.push_str(scanner.text.get(start..scanner.position)?);
+            }
+        }
+        Some(())
+    }
+}
+
+fn is_key(raw: &str, name: &str) -> bool {
+    raw == name || (raw.contains('\\') && unescaped(raw) == name)
+}
+
+fn unescaped(raw: &str) -> Cow<'_, str> {
+    if !raw.contains('\\') {
+        return Cow::Borrowed(raw);
+    }
+    serde_json::from_str::<String>(&format!("\"{raw}\"")).map_or(Cow::Borrowed(raw), Cow::Owned)
+}
+
+/// Reads JSON without recursion.
+struct Scanner<'a> {
+    text: &'a str,
+    position: usize,
+}
+
+impl<'a> Scanner<'a> {
+    fn rest(&self) -> &'a [u8] {
+        self.text.as_bytes().get(self.position..).unwrap_or_default()
+    }
+
+    fn peek(&mut self) -> Option<u8> {
+        let blanks = self.rest().iter().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t'));
+        self.position += blanks.count();
+        self.rest().first().copied()
+    }
+
+    fn take(&mut self, byte: u8) -> bool {
+        let found = self.peek() == Some(byte);
+        self.position += usize::from(found);
+        found
+    }
+
+    /// Goes to the next quotation mark, which begins a string.
+    fn next_string(&mut self) -> bool {
+        let next = memchr::memchr(b'"', self.rest());
+        self.position += next.unwrap_or_default();
+        next.is_some()
+    }
+
+    /// Returns the string at the position, with its escapes.
+    fn string(&mut self) -> Option<&'a str> {
+        if !self.take(b'"') {
+            return None;
+        }
+        let start = self.position;
+        loop {
+            self.position += memchr2(b'"', b'\\', self.rest())?;
+            if self.rest().first() == Some(&b'"') {
+                self.position += 1;
+                return self.text.get(start..self.position - 1);
+            }
+            self.position += 2;
+        }
+    }
+
+    fn skip_value(&mut self) -> Option<()> {
+        match self.peek()? {
+            b'"' => self.string().map(drop),
+            b'{' => self.skip_nested(b'{', b'}'),
+            b'[' => self.skip_nested(b'[', b']'),
+            _ => {
+                let end = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
+                self.position += self.rest().iter().position(end)?;
+                Some(())
+            }
+        }
+    }
+
+    /// Skips an object or an array. Brackets of the other kind are balanced in valid JSON.
+    fn skip_nested(&mut self, open: u8, close: u8) -> Option<()> {
+        let mut depth = 0_usize;
+        loop {
+            self.position += memchr3(b'"', open, close, self.rest())?;
+            let byte = *self.rest().first()?;
+            if byte == b'"' {
+                self.string()?;
+                continue;
+            }
+            self.position += 1;
+            depth = if byte == open { depth + 1 } else { depth - 1 };
+            if depth == 0 {
+                return Some(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn field(name: &str, data_type: &Value, metadata: &Value) -> Value {
+        json!({"name": name, "type": data_type, "nullable": true, "metadata": metadata})
+    }
+
+    fn private() -> Value {
+        json!({
+            "comment": "a \"comment\" of } and {", "delta.generationExpression": "salary * 2",
+            "delta.invariants": "{\"expression\":{\"expression\":\"a > 1\"}}", "delta.identity.highWaterMark": 7,
+            "tag": {"metadata": {"comment": "private"}, "list": [1, [2, {"a": "]}"}]]}, "CURRENT_DEFAULT": "secret()",
+            "delta.columnMapping.id": 3, "delta.columnMapping.physicalName": "col-1",
+            "delta.typeChanges": [{"fromType": "short", "toType": "integer"}],
+            "__CHAR_VARCHAR_TYPE_STRING": "char(5)", "__COLLATIONS": {"c": "icu.UNICODE"}, "none": null,
+        })
+    }
+
+    fn schema(metadata: &Value) -> Value {
+        let inner = json!({"type": "struct", "fields": [field("metadata", &json!("long"), metadata)]});
+        let nested = json!({"type": "map", "keyType": "string", "valueContainsNull": true, "valueType":
+            {"type": "array", "containsNull": true, "elementType": inner}});
+        json!({"type": "struct", "fields": [
+            field("a", &json!("long"), metadata), field("comment", &nested, metadata), field("b", &json!("date"), &json!({})),
+        ]})
+    }
+
+    fn kept(kind: ColumnMetadata, schema: &str) -> Value {
+        serde_json::from_str(&kind.of(schema)).unwrap()
+    }
+
+    #[test]
+    fn recipients_see_comments_and_what_readers_need_at_every_depth() {
+        let private = private();
+        let only = |keys: &[&str]| {
+            let members = keys.iter().map(|key| ((*key).to_owned(), private[*key].clone()));
+            schema(&Value::Object(members.collect()))
+        };
+        let comments = only(&["comment"]);
+        let needed = only(&[
+            "comment",
+            "delta.columnMapping.id",
+            "delta.columnMapping.physicalName",
+            "delta.typeChanges",
+            "__CHAR_VARCHAR_TYPE_STRING",
+            "__COLLATIONS",
+        ]);
+        let text = schema(&private).to_string();
+        let pretty = serde_json::to_string_pretty(&schema(&private)).unwrap();
+        let escaped =
+            text.replace("\"metadata\":", "\"m\\u0065tadata\":").replace("\"tag\"", "\"t\\u0061g\"");
+        for text in [text, pretty, escaped] {
+            let comments_of = |value: Value| value.to_string().replace("m\\u0065tadata", "metadata");
+            assert_eq!(comments_of(kept(ColumnMetadata::Comments, &text)), comments.to_string());
+            assert_eq!(comments_of(kept(ColumnMetadata::ReaderFeatures, &text)), needed.to_string());
+        }
+    }
+
+    #[test]
+    fn a_schema_without_metadata_and_a_text_without_json_stay_as_they_are() {
+        let plain = json!({"type": "struct", "fields": [field("b", &json!("date"), &json!({}))]}).to_string();
+        assert!(matches!(ColumnMetadata::Comments.of(&plain), Cow::Borrowed(same) if same == plain));
+        let whole = schema(&private()).to_string();
+        for text in [
+            "",
+            "{",
+            "metadata",
+            "\"metadata\":{\"a\"",
+            "{\"metadata\":{\"a\":1",
+            "{\"metadata\":{\"a\" 1}}",
+            "\\",
+        ] {
+            assert_eq!(ColumnMetadata::Comments.of(text), text);
+        }
+        for end in 0..whole.len() {
+            let _ = ColumnMetadata::Comments.of(whole.get(..end).unwrap_or_default());
+        }
+        let deep = format!("{}{}", "{\"metadata\":".repeat(100_000), "[".repeat(100_000));
+        let _ = ColumnMetadata::Comments.of(&deep);
+    }
+}
