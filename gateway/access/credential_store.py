@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from gateway.access.authentication import (
 )
 from gateway.access.expiries import Expiries
 from gateway.access.follow import Failures, following
-from gateway.access.reading_thread import POLL_SECONDS, ReadingThread
+from gateway.access.reading_thread import POLL_SECONDS, ReadingThread, elapsed_seconds
 from gateway.limits.replica_share import ALONE
 
 if TYPE_CHECKING:
@@ -44,7 +43,10 @@ MOST_CHANGED = 1000
 """With more changed recipients the whole table is made again."""
 PATIENCE_SECONDS = 10.0
 """A database that does not answer within this time counts as unreadable."""
+LOOK_SECONDS = 2.0
+"""Time within which a look at a database that answers ends, beyond `maxOutageSeconds`."""
 THREAD = "recipients"
+OUTDATED = "the recipients' database was not read for %g s: its recipients get 503"
 UNREADABLE = "the recipients' database cannot be read, the last state stays in force: %s"
 
 
@@ -81,6 +83,7 @@ class CredentialStore:
         replica_id: str = "",
         share_changed: Callable[[ReplicaShare], None] = lambda _share: None,
         reader: DatabaseReader | None = None,
+        elapsed: Callable[[], float] = elapsed_seconds,
     ) -> None:
         """`changed` is called on the event loop with each new table.
 
@@ -100,7 +103,8 @@ class CredentialStore:
         self._thread = ReadingThread(
             self._in_effect, THREAD, must_exist=must_exist, replica_id=replica_id, reader=reader
         )
-        self._read_at_seconds = time.monotonic()
+        self._elapsed = elapsed
+        self._read_at_seconds = elapsed()
         self._has_ended = False
         self._is_due = False
         """Whether the table in force is older than the last reading. The caller makes the first table."""
@@ -161,12 +165,12 @@ class CredentialStore:
         finally:
             self._thread.close()
 
-    async def _next(self) -> StoredRecipients | None:
+    async def _next(self) -> tuple[StoredRecipients | None, float]:
         await asyncio.sleep(PAUSE_SECONDS)
         return await self._thread.next()
 
-    async def _take(self, stored: StoredRecipients | None) -> None:
-        self._read_at_seconds = time.monotonic()
+    async def _take(self, reading: tuple[StoredRecipients | None, float]) -> None:
+        stored, self._read_at_seconds = reading
         if stored is not self._stored or self._has_ended:
             self._stored, self._has_ended, self._is_due = stored, False, True
         if self._is_due:
@@ -198,11 +202,25 @@ class CredentialStore:
         """Take the last state out of force when the database could not be read for too long."""
         kept_seconds = self._config().max_outage_seconds
         is_done = self._has_ended and not self._is_due
-        if is_done or time.monotonic() - self._read_at_seconds < kept_seconds:
+        if is_done or self._elapsed() - self._read_at_seconds < kept_seconds:
             return
         self._has_ended = self._is_due = True
         await self._change()
-        log.error("the recipients' database cannot be read for %g s: its recipients get 503", kept_seconds)
+        log.error(OUTDATED, kept_seconds)
+
+    def end_outdated(self) -> None:
+        """Take a state out of force that was read too long ago, as by a process that was stopped meanwhile.
+
+        Each request calls it: after a stop they come before the next reading.
+        """
+        if self._has_ended or not self._stored:
+            return
+        config = self._config()
+        if self._elapsed() - self._read_at_seconds <= config.max_outage_seconds + LOOK_SECONDS:
+            return
+        self._has_ended = True
+        self._changed(self._table(config, None))
+        log.error(OUTDATED, config.max_outage_seconds)
 
     async def _change(self) -> None:
         while True:

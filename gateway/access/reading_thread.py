@@ -30,8 +30,14 @@ POLL_SECONDS = 0.4
 FILE_POLL_SECONDS = 0.2
 """The same for a file, which notifies of nothing. A look takes 0.1 ms of CPU."""
 
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _NO_SHARES: StoredShares = {}
 """One value: another one would be a change of the shares."""
+
+
+def elapsed_seconds() -> float:
+    """Return a time that grows while the process is stopped and while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
 
 
 class ReadingThread:
@@ -77,10 +83,10 @@ class ReadingThread:
         """Read the database, and block for it. Raises as `DatabaseReader.read`; None without a database."""
         return self._thread.submit(self._read).result()
 
-    async def next(self) -> StoredRecipients | None:
+    async def next(self) -> tuple[StoredRecipients | None, float]:
         """Wait for a change, or for the time of a look, and read the database; at once if it was not yet.
 
-        Raises as `first`.
+        Also returns the time at which the reading began, by `elapsed_seconds`. Raises as `first`.
         """
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._wait_and_read)
 
@@ -89,7 +95,7 @@ class ReadingThread:
         self._thread.submit(self._close)
         self._thread.shutdown(wait=False)
 
-    def _wait_and_read(self) -> StoredRecipients | None:
+    def _wait_and_read(self) -> tuple[StoredRecipients | None, float]:
         # The event loop may empty it at any time.
         with suppress(IndexError):
             while True:
@@ -98,7 +104,8 @@ class ReadingThread:
             time.sleep(POLL_SECONDS)
         elif self._reader is not None:
             self._reader.wait(FILE_POLL_SECONDS if self._reader.is_file else POLL_SECONDS)
-        return self._read()
+        began_seconds = elapsed_seconds()
+        return self._read(), began_seconds
 
     def _read(self) -> StoredRecipients | None:
         self._has_looked = True

@@ -280,7 +280,7 @@ class RecipientDatabase(RecordedDatabase):
                 connection,
                 CLIENT_SECRETS,
                 client.secrets,
-                now_ms=self._ended_ms(),
+                now_ms=self._earliest_ms(),
                 expires_in_seconds=old_expires_in_seconds,
             )
             detail["oldSecretExpiresInSeconds"] = str(old_expires_in_seconds)
@@ -391,7 +391,7 @@ class RecipientDatabase(RecordedDatabase):
                 connection,
                 TOKENS,
                 record.tokens,
-                now_ms=self._ended_ms(),
+                now_ms=self._earliest_ms(),
                 expires_in_seconds=MAX_LIFE_SECONDS,
             )
             return self._issue(connection, record.name, link.lifetime_seconds, detail)
@@ -544,7 +544,7 @@ class RecipientDatabase(RecordedDatabase):
                 connection,
                 TOKENS,
                 record.tokens,
-                now_ms=self._ended_ms(),
+                now_ms=self._earliest_ms(),
                 expires_in_seconds=old_expires_in_seconds,
             )
             detail["oldTokenExpiresInSeconds"] = str(old_expires_in_seconds)
@@ -561,12 +561,7 @@ class RecipientDatabase(RecordedDatabase):
                 detail["revoked"] = _listed(shares)
             else:
                 activation_rows.delete_open(connection, record.name)
-                ended_ms = self._ended_ms()
-                for token in record.tokens:
-                    token_rows.end(connection, TOKENS, token.sha256, ended_ms)
-                for client in record.clients:
-                    for secret in client.secrets:
-                        token_rows.end(connection, CLIENT_SECRETS, secret.sha256, ended_ms)
+                token_rows.end_all(connection, record.name)
             return _one(connection, name)
 
     def grant(
@@ -683,10 +678,10 @@ class RecipientDatabase(RecordedDatabase):
         with self.change(action, Subject(KIND, name, recipient_key(name)), deliver, committed) as changed:
             yield changed
 
-    def _ended_ms(self) -> int:
-        """Return the end of what ends at once, within a change.
+    def _earliest_ms(self) -> int:
+        """Return the time from which an old token's remaining life counts.
 
-        The clock of an operator's machine may be ahead: by the clocks of servers the end would be to come.
+        The clock of an operator's machine may be ahead: by the clocks of servers that life would be longer.
         """
         server_ms = self.database.server_now_ms()
         return self.now_ms() if server_ms is None else min(self.now_ms(), server_ms)

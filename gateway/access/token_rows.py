@@ -1,16 +1,17 @@
 """The rows of tokens and client secrets, whose lives only ever get shorter.
 
-In: a connection, within the transaction of an operation. Out: changed rows.
+In: a connection, within the transaction of an operation. Out: changed rows. What ends at once is deleted: a
+time would be to come by the clock of a server that is behind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, Table, insert, or_, update
+from sqlalchemy import Connection, Table, delete, insert, or_, update
 
 from gateway.access.recipient_records import TokenRecord
-from gateway.database.schema import TOKENS, recipient_key
+from gateway.database.schema import CLIENT_SECRETS, TOKENS, recipient_key
 
 
 def insert_token(connection: Connection, name: str, token: TokenRecord) -> None:
@@ -25,19 +26,23 @@ def insert_token(connection: Connection, name: str, token: TokenRecord) -> None:
     )
 
 
-def end(connection: Connection, table: Table, sha256: str, expires_ms: int) -> None:
-    """End a token or secret at a time, unless it ends before."""
-    lives_longer = or_(table.c.expires_ms.is_(None), table.c.expires_ms > expires_ms)
-    connection.execute(
-        update(table).where(table.c.sha256 == sha256, lives_longer).values(expires_ms=expires_ms)
-    )
+def end_all(connection: Connection, name: str) -> None:
+    """End all tokens and client secrets of a recipient at once."""
+    for table in (TOKENS, CLIENT_SECRETS):
+        connection.execute(delete(table).where(table.c.recipient == recipient_key(name)))
 
 
 def end_old(
     connection: Connection, table: Table, old: Sequence[TokenRecord], *, now_ms: int, expires_in_seconds: int
 ) -> None:
-    """End the live ones at once, but the youngest in that time."""
-    youngest_first = sorted(old, key=lambda token: token.created_ms, reverse=True)
-    live = [token for token in youngest_first if token.live(now_ms)]
-    for rank, token in enumerate(live):
-        end(connection, table, token.sha256, now_ms + (expires_in_seconds * 1000 if rank == 0 else 0))
+    """End the youngest live one in that time, and the others at once."""
+    live = [token for token in old if token.live(now_ms)]
+    kept = max(live, key=lambda token: token.created_ms, default=None) if expires_in_seconds else None
+    ended = [token.sha256 for token in old if token is not kept]
+    connection.execute(delete(table).where(table.c.sha256.in_(ended)))
+    if kept is not None:
+        expires_ms = now_ms + expires_in_seconds * 1000
+        lives_longer = or_(table.c.expires_ms.is_(None), table.c.expires_ms > expires_ms)
+        connection.execute(
+            update(table).where(table.c.sha256 == kept.sha256, lives_longer).values(expires_ms=expires_ms)
+        )

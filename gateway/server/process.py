@@ -129,6 +129,7 @@ class ServerProcess:
         )
         self.inspector = Inspector(lambda: self.pipeline.state, activity, now_ms=now_ms)
         self._apply_credentials(self.credential_store.table(config))
+        self.pipeline.end_outdated = self.credential_store.end_outdated
         self._apply_share(self.credential_store.replica_share)
         self.metrics.config_loaded.set(now_ms() / 1000)
         self._discovered, self._shares = NOTHING_DISCOVERED, self.credential_store.shares

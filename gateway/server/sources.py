@@ -67,7 +67,7 @@ class Sources:
             finally:
                 self._thread.close()
 
-    async def _take(self, _recipients: StoredRecipients | None) -> None:
+    async def _take(self, _reading: tuple[StoredRecipients | None, float]) -> None:
         config, shares = self._config(), self._thread.shares
         if self._seen is None or self._seen[0] is not config or self._seen[1] is not shares:
             self._stored = await asyncio.to_thread(stored_sources, config, shares)

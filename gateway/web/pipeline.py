@@ -74,7 +74,9 @@ class RequestPipeline:
         `audits_first`: a request is in the audit log before anything is done for it. `middleware` is called
         around each request, errors included (traces).
         """
-        self.state = state
+        self._state = state
+        self.end_outdated: Callable[[], None] = lambda: None
+        """Called before each use of the state, which it may replace."""
         self.limits = limits
         self.draining = False
         self.federation = Federation()
@@ -84,6 +86,16 @@ class RequestPipeline:
         self._log = AccessLog()
         self._audits_first = audits_first
         self._middleware = middleware
+
+    @property
+    def state(self) -> GatewayState:
+        """The state in force."""
+        self.end_outdated()
+        return self._state
+
+    @state.setter
+    def state(self, state: GatewayState) -> None:
+        self._state = state
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request."""

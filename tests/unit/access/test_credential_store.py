@@ -20,7 +20,9 @@ from gateway.access.authentication import token_hash
 from gateway.access.credential_store import CredentialStore
 from gateway.access.federation import FederationPolicy, TokenRefused
 from gateway.access.grants import Grant
-from gateway.access.recipient_records import RecipientError
+from gateway.access.oauth_clients import ClientRefused
+from gateway.access.reading_thread import elapsed_seconds
+from gateway.access.recipient_records import LinkInvalid, RecipientError
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.access.stored_recipients import DatabaseReader
 from gateway.config import ConfigError, loads
@@ -46,12 +48,12 @@ def config_of(place, **keys):
 class FollowedStore:
     """The credentials of a database as a running server follows them."""
 
-    def __init__(self, place, clock, **keys):
+    def __init__(self, place, clock, *, elapsed=elapsed_seconds, **keys):
         self.config = config_of(place, **keys)
         self.metrics = Metrics()
         self.clock = clock
         self.tables = []
-        self.store = CredentialStore(self.config, self.tables.append, self.metrics, clock)
+        self.store = CredentialStore(self.config, self.tables.append, self.metrics, clock, elapsed=elapsed)
         self.tables.append(self.store.table(self.config))
 
     def knows(self, token):
@@ -198,6 +200,60 @@ async def test_a_change_that_fails_once_is_in_force_with_the_next_look(clock, tm
             await until(lambda: store.readable == 1)
     assert failures == []
     assert "can't start new thread" in caplog.text
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
+@pytest.mark.parametrize("ends", ["revoke", "rotate", "activate"])
+def test_what_ends_at_once_ends_by_every_clock(database, clock, place, ends, ahead_ms):
+    """Of tokens, client secrets and links, on a replica that is an hour behind or ahead."""
+    tokens = [database.add("alice", shares=["sales"]).token]
+    secret = database.add_client("alice")
+    link = database.add_link("alice", valid_for_seconds=7200)
+    clock.now_ms += 1000
+    if ends == "activate":
+        tokens.append(database.rotate("alice", old_expires_in_seconds=7200).token)
+        database.activate(link.code)
+        ended = tokens[:1]
+    elif ends == "rotate":
+        database.rotate("alice")
+        database.rotate_client("alice")
+        ended = tokens
+    else:
+        database.revoke("alice")
+        ended = tokens
+    store = FollowedStore(place, Clock(clock.now_ms + ahead_ms))
+    assert [store.knows(token) for token in ended] == [None] * len(ended)
+    if ends != "activate":
+        with pytest.raises(ClientRefused):
+            store.tables[-1].clients.authenticate(
+                secret.client_id, token_hash(secret.secret), now_ms=store.clock()
+            )
+    if ends != "rotate":
+        with RecipientDatabase(place, now_ms=store.clock) as replica, pytest.raises(LinkInvalid):
+            replica.activate(link.code)
+
+
+async def test_a_state_that_was_read_before_the_process_was_stopped_is_not_used(clock, tmp_path, caplog):
+    """The time of a stop passes at once; requests that waited come before the next reading."""
+    place = DatabasePlace(tmp_path / "recipients.db")
+    with RecipientDatabase(place, now_ms=clock) as database:
+        token = database.add("alice", shares=["sales"]).token
+        stopped = [0.0]
+        store = FollowedStore(
+            place, clock, elapsed=lambda: elapsed_seconds() + stopped[0], maxOutageSeconds=5
+        )
+        store.store.end_outdated()
+        assert store.knows(token).name == "alice"
+        stopped[0] = 12.0
+        store.store.end_outdated()
+        assert (store.knows(token), store.tables[-1].is_incomplete) == (None, True)
+        store.store.end_outdated()
+        assert len(store.tables) == 2
+        assert "was not read for 5 s" in caplog.text
+        stopped[0] = 0.0
+        async with store.watching():
+            await until(lambda: store.knows(token) is not None)
+            assert not store.tables[-1].is_incomplete
 
 
 async def test_the_end_of_an_outage_that_fails_once_is_in_force_with_the_next_look(clock, tmp_path):
