@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gateway.database.errors import DatabaseMissing
+from gateway.database.errors import DatabaseMissing, DatabaseUnusable
 from gateway.limits.replica_share import ALONE
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ POLL_SECONDS = 0.4
 FILE_POLL_SECONDS = 0.2
 """The same for a file, which notifies of nothing. A look takes 0.1 ms of CPU."""
 
+GONE = "its file or its tables are gone: put them back, or restore a backup"
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _NO_SHARES: StoredShares = {}
 """One value: another one would be a change of the shares."""
@@ -113,7 +114,7 @@ class ReadingThread:
             stored = self._opened_reader().read()
         except DatabaseMissing:
             if self.has_existed:
-                raise
+                raise DatabaseUnusable(GONE) from None
             return None
         self.has_existed = True
         return stored

@@ -6,12 +6,15 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import parse_qsl
 
 from gateway.config.errors import Invalid
 from gateway.config.operation import setting
 from gateway.config.secret import Secret
 from gateway.times import DAY_SECONDS
 
+_PLACE_OPTIONS = frozenset({"host", "hostaddr", "port", "dbname", "service"})
+"""Options of libpq that say where the database is."""
 _SQLITE = "sqlite:///"
 _POSTGRESQL = re.compile(r"postgres(?:ql)?(?:\+psycopg)?://.")
 
@@ -72,6 +75,16 @@ class Database:
     def is_file(self) -> bool:
         """Return whether the database is a SQLite file."""
         return self.url.reveal().startswith(_SQLITE)
+
+    @property
+    def server(self) -> tuple[object, ...]:
+        """Identify the database, without the user, the password and the options of connections."""
+        url, _, query = self.url.reveal().partition("?")
+        if self.is_file:
+            return (url,)
+        return url.partition("://")[2].rpartition("@")[2], *(
+            (key, text) for key, text in parse_qsl(query, keep_blank_values=True) if key in _PLACE_OPTIONS
+        )
 
     def place(self, directory: Path) -> DatabasePlace:
         """Return where the database is; `directory`: of the configuration."""

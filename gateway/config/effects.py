@@ -10,6 +10,7 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from gateway.config.database import Database
 from gateway.config.known_keys import camel_case
 
 if TYPE_CHECKING:
@@ -101,6 +102,9 @@ def _value(config: Config, row: str) -> Any:
     value: Any = config
     for word in row.split("."):
         value = getattr(value, re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", word))
+    if isinstance(value, Database):
+        # The user, the password and the options of its URL are those of the next connection.
+        return value.server
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     fields = (field.name for field in dataclasses.fields(value))

@@ -18,7 +18,18 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import sqlalchemy.exc
-from sqlalchemy import BigInteger, Connection, NullPool, cast, create_engine, event, func, make_url, select
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    NullPool,
+    cast,
+    create_engine,
+    event,
+    func,
+    make_url,
+    select,
+    text,
+)
 
 from gateway.database.changes import LOCK
 from gateway.database.errors import DatabaseBusy, DatabaseError, DatabaseMissing, DatabaseUnusable
@@ -39,6 +50,7 @@ URL_INVALID = "its URL cannot be parsed"
 NOW_MS = cast(func.extract("epoch", func.clock_timestamp()) * 1000, BigInteger)
 """The time of PostgreSQL's server, also within a transaction."""
 
+_TAKES_CHANGES = text("SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'")
 _SQLITE_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _POSTGRESQL_BUSY = frozenset({"55P03", "40P01"})
 """`lock_not_available` and `deadlock_detected`."""
@@ -81,6 +93,13 @@ class Database:
             return None
         with self.statement() as connection:
             return connection.execute(select(NOW_MS)).scalar_one()
+
+    def takes_changes(self) -> bool:
+        """Return whether the server takes changes, which a standby does not. Raises DatabaseError."""
+        if self.is_sqlite:
+            return True
+        with self.statement() as connection:
+            return bool(connection.execute(_TAKES_CHANGES).scalar_one())
 
     def close(self) -> None:
         """Close the connection."""
@@ -159,9 +178,14 @@ def _sqlite(path: Path, *, create: bool, read_only: bool) -> Connection:
         return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
 
     connection = _connected("sqlite+pysqlite://", creator=connect)
-    if not read_only:
-        _leave_write_ahead_log(connection)
-        connection.exec_driver_sql("PRAGMA foreign_keys=ON")
+    try:
+        if not read_only:
+            _leave_write_ahead_log(connection)
+            connection.exec_driver_sql("PRAGMA foreign_keys=ON")
+    except BaseException:
+        # Left open, it would be closed by another thread, which SQLite refuses.
+        connection.close()
+        raise
     return connection
 
 

@@ -30,19 +30,24 @@ class FollowedDatabase:
         """`place` is called for each look at the database."""
         self._place = place
         self._database: Database | None = None
+        self._took_changes = True
         self.file: FileIdentity | None = None
         """The file of the last connection; None for PostgreSQL."""
 
     def open(self) -> Database:
         """Return the connection, a new one if there is none or it is to another file.
 
-        Raises DatabaseError, DatabaseMissing where there is no database, OSError.
+        A connection to a server that has become a standby is closed: the new one is to that which takes
+        changes, where the URL says so. Raises DatabaseError, DatabaseMissing where there is no database,
+        OSError.
         """
         place = self._place()
         file = None if place.path is None else _identity(place.path)
-        if self._database is None or file != self.file:
+        is_demoted = self._database is not None and self._took_changes and not self._database.takes_changes()
+        if self._database is None or is_demoted or file != self.file:
             self.close()
             self._database, self.file = opened(place), file
+            self._took_changes = self._database.takes_changes()
             if place.path is not None and file != _identity(place.path):
                 raise DatabaseUnusable("it was replaced while it was opened")
         return self._database

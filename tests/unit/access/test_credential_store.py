@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import insert
 from support.gateway_app import Clock
+from support.postgresql_server import running as postgresql_running
 from support.waiting import until
 
 from gateway.access.authentication import token_hash
@@ -254,6 +255,31 @@ async def test_a_state_that_was_read_before_the_process_was_stopped_is_not_used(
         async with store.watching():
             await until(lambda: store.knows(token) is not None)
             assert not store.tables[-1].is_incomplete
+
+
+@pytest.mark.processes
+async def test_a_server_that_has_become_read_only_is_left_for_the_one_that_takes_changes(clock):
+    """A demoted primary that goes on to answer, as the operator's fencing leaves it."""
+    with postgresql_running() as primary, primary.standby() as standby:
+        place = DatabasePlace(None, Secret(primary.url(primary.new_database(), standby)))
+        with RecipientDatabase(place, now_ms=clock) as database:
+            token = database.add("alice", shares=["sales"]).token
+        store = FollowedStore(place, clock)
+        async with store.watching():
+            written = primary.execute("SELECT pg_current_wal_lsn()").strip()
+            applied = f"SELECT pg_last_wal_replay_lsn() >= '{written}'"
+            await until(lambda: standby.execute(applied).strip() == "t")
+            standby.execute("SELECT pg_promote()")
+            primary.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+            primary.execute("SELECT pg_reload_conf()")
+            await asyncio.to_thread(revoked, place, clock)
+            await until(lambda: store.knows(token) is None)
+            assert store.readable == 1
+
+
+def revoked(place, clock):
+    with RecipientDatabase(place, now_ms=clock) as database:
+        database.revoke("alice")
 
 
 async def test_the_end_of_an_outage_that_fails_once_is_in_force_with_the_next_look(clock, tmp_path):
