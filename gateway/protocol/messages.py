@@ -14,15 +14,24 @@ from msgspec import UNSET, Meta, Struct, UnsetType, json
 
 from gateway.config.checks import MAX_COMMENT_LENGTH, MAX_NAME_LENGTH
 from gateway.encoding import one_line
+from gateway.protocol.parsing import MAX_INT32, MAX_INT64
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
-Version = Annotated[int, Meta(ge=0, description="version of a table")]
+Version = Annotated[int, Meta(ge=0, le=MAX_INT64, description="version of a table")]
 Time = Annotated[
-    str, Meta(description="time in ISO 8601, such as 2026-01-02T03:04:05Z; without an offset, UTC")
+    str,
+    Meta(
+        description="time in ISO 8601, such as 2026-01-02T03:04:05Z; without an offset, UTC. Seconds may be "
+        "absent, and the basic form 20260102T030405Z is accepted",
+        extra_json_schema={"anyOf": [{"format": "date-time"}, {"format": "date"}]},
+    ),
 ]
 TimeMs = Annotated[int, Meta(description="milliseconds since the epoch")]
 PageToken = Annotated[str, Meta(description="token of an earlier answer, with the same request")]
-MaxFiles = Annotated[int, Meta(ge=1, description="maximum number of files of a page")]
+MaxFiles = Annotated[int, Meta(ge=1, le=MAX_INT64, description="maximum number of files of a page")]
+AS_TEXT = "the number as text, as in the JSON of protobuf; an exponent is accepted, too"
+WholeNumber = Annotated[str, Meta(pattern=r"^[0-9]{1,18}(\.0{1,18})?$", description=AS_TEXT)]
+PositiveNumber = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,17}(\.0{1,18})?$", description=AS_TEXT)]
 
 
 Directory = Annotated[str, Meta(description="root of the table, for directory access")]
@@ -123,7 +132,7 @@ class Volumes(Message, frozen=True):
 class ListParameters(Message, frozen=True):
     """The parameters of a listing."""
 
-    max_results: Annotated[int, Meta(ge=0, le=2**31 - 1)] | UnsetType = UNSET
+    max_results: Annotated[int, Meta(ge=0, le=MAX_INT32)] | UnsetType = UNSET
     page_token: PageToken | UnsetType = UNSET
 
 
@@ -154,24 +163,32 @@ class ChangesParameters(Message, frozen=True):
 
 
 class QueryBody(Message, frozen=True):
-    """The body of a query; every field is optional."""
+    """The body of a query; every field is optional, and null counts as absent."""
 
-    version: Version | UnsetType = UNSET
-    timestamp: Time | UnsetType = UNSET
-    starting_version: Version | UnsetType = UNSET
-    ending_version: Version | UnsetType = UNSET
-    predicate_hints: Annotated[tuple[str, ...], Meta(description="conditions in SQL")] | UnsetType = UNSET
-    json_predicate_hints: Annotated[str, Meta(description="a condition as a tree, in JSON")] | UnsetType = (
+    version: Version | WholeNumber | UnsetType | None = UNSET
+    timestamp: Time | UnsetType | None = UNSET
+    starting_version: Version | WholeNumber | UnsetType | None = UNSET
+    ending_version: Version | WholeNumber | UnsetType | None = UNSET
+    predicate_hints: Annotated[tuple[str, ...], Meta(description="conditions in SQL")] | UnsetType | None = (
         UNSET
     )
-    limit_hint: Annotated[int, Meta(ge=0, description="rows that are needed; 0 is no limit")] | UnsetType = (
-        UNSET
-    )
-    max_files: MaxFiles | UnsetType = UNSET
-    page_token: PageToken | UnsetType = UNSET
-    include_refresh_token: bool | UnsetType = UNSET
-    refresh_token: str | UnsetType = UNSET
-    include_historical_protocol: bool | UnsetType = UNSET
+    json_predicate_hints: (
+        Annotated[str, Meta(description="a condition as a tree, in JSON")]
+        | Annotated[Mapping[str, Any], Meta(description="the tree itself")]
+        | UnsetType
+        | None
+    ) = UNSET
+    limit_hint: (
+        Annotated[int, Meta(ge=0, le=MAX_INT64, description="rows that are needed; 0 is no limit")]
+        | WholeNumber
+        | UnsetType
+        | None
+    ) = UNSET
+    max_files: MaxFiles | PositiveNumber | UnsetType | None = UNSET
+    page_token: PageToken | UnsetType | None = UNSET
+    include_refresh_token: bool | UnsetType | None = UNSET
+    refresh_token: str | UnsetType | None = UNSET
+    include_historical_protocol: bool | UnsetType | None = UNSET
 
 
 class EndStreamAction(Message, frozen=True):

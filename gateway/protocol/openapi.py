@@ -28,7 +28,7 @@ class Operation:
         answer: type of the body; None without one.
         query: type of the parameters.
         body: type of the request's body, if there is any.
-        request_headers: optional headers with their schemas.
+        request_headers: optional headers with their meanings, and their values where these are few.
         response_headers: headers of an answer with their meanings.
         security: instead of that of the document.
 
@@ -47,7 +47,7 @@ class Operation:
     body: type | None = None
     body_type: str = JSON_CONTENT_TYPE
     is_body_required: bool = False
-    request_headers: Sequence[tuple[str, str]] = ()
+    request_headers: Sequence[tuple[str, str, Sequence[str]]] = ()
     response_headers: Sequence[tuple[str, str]] = ()
     security: Sequence[Json] | None = None
 
@@ -140,8 +140,13 @@ def _query_parameters(kind: type | None) -> list[Json]:
     ]
 
 
-def _header_parameters(headers: Sequence[tuple[str, str]]) -> list[Json]:
+def _header_parameters(headers: Sequence[tuple[str, str, Sequence[str]]]) -> list[Json]:
     return [
-        {"name": name, "in": "header", "description": meaning, "schema": {"type": "string"}}
-        for name, meaning in headers
+        {
+            "name": name,
+            "in": "header",
+            "description": meaning,
+            "schema": {"type": "string", **({"enum": list(values)} if values else {})},
+        }
+        for name, meaning, values in headers
     ]

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING
 from gateway.encoding import json_bytes
 from gateway.protocol import messages
 from gateway.protocol import openapi as build
+from gateway.protocol.capabilities import FORMATS
 from gateway.protocol.headers import (
     CAPABILITIES_HEADER,
     FILE_ID_HEADER,
     HINT_STATUS_HEADER,
     JSON_CONTENT_TYPE,
     NDJSON_CONTENT_TYPE,
+    PRUNING_HEADER,
+    STALE_HEADER,
     VERSION_HEADER,
 )
 from gateway.protocol.oauth import FORM_CONTENT_TYPE
@@ -42,8 +45,13 @@ ERRORS: Mapping[int, str] = {
 OF_EVERY_ROUTE = (400, 401, 403, 429, 503)
 OF_TABLES = (404, 500)
 
-CAPABILITIES = (CAPABILITIES_HEADER, "responseformat, readerfeatures and includeendstreamaction, by `;`")
-FILE_IDS = (FILE_ID_HEADER, "scheme of the files' ids: parquet or delta")
+RequestHeader = tuple[str, str, tuple[str, ...]]
+CAPABILITIES: RequestHeader = (
+    CAPABILITIES_HEADER,
+    "responseformat, readerfeatures and includeendstreamaction, by `;`, in any case",
+    (),
+)
+FILE_IDS: RequestHeader = (FILE_ID_HEADER, "scheme of the files' ids, in any case", FORMATS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,7 @@ class Description:
         body: type of the request's body, which may be absent.
         body_type: content type of that body.
         is_stream: the body has a JSON object in each line.
-        request_headers: optional headers with their meanings.
+        request_headers: optional headers with their meanings and values.
         response_headers: headers of an answer with their meanings.
 
     """
@@ -66,14 +74,16 @@ class Description:
     body: type | None = None
     body_type: str = JSON_CONTENT_TYPE
     is_stream: bool = False
-    request_headers: tuple[tuple[str, str], ...] = ()
+    request_headers: tuple[RequestHeader, ...] = ()
     response_headers: tuple[tuple[str, str], ...] = ()
 
 
 VERSION = (VERSION_HEADER, "version that the answer describes; of a range, the first version")
 CHOSEN = (CAPABILITIES_HEADER, "chosen response format")
 HINTS = (HINT_STATUS_HEADER, "with predicates: ok, or the ignored hints")
-
+PRUNED = (PRUNING_HEADER, "with predicates: how many files they left out")
+STALE = (STALE_HEADER, "true while the storage is down and the answer is that of a cached version")
+SCHEME = (FILE_ID_HEADER, "scheme of the files' ids, as requested")
 NOT_STORED = ("Cache-Control", "no-store: the answer is secret")
 
 DESCRIPTIONS: Mapping[str, Description] = {
@@ -83,27 +93,27 @@ DESCRIPTIONS: Mapping[str, Description] = {
     "list_tables": Description(messages.Tables, messages.ListParameters),
     "list_all_tables": Description(messages.Tables, messages.ListParameters),
     "get_table": Description(messages.Table),
-    "version": Description(None, messages.VersionParameters, response_headers=(VERSION,)),
+    "version": Description(None, messages.VersionParameters, response_headers=(VERSION, STALE)),
     "metadata": Description(
         messages.Line,
         messages.MetadataParameters,
         is_stream=True,
         request_headers=(CAPABILITIES,),
-        response_headers=(VERSION, CHOSEN),
+        response_headers=(VERSION, CHOSEN, STALE),
     ),
     "query": Description(
         messages.Line,
         body=messages.QueryBody,
         is_stream=True,
         request_headers=(CAPABILITIES, FILE_IDS),
-        response_headers=(VERSION, CHOSEN, HINTS),
+        response_headers=(VERSION, CHOSEN, HINTS, PRUNED, STALE, SCHEME),
     ),
     "changes": Description(
         messages.Line,
         messages.ChangesParameters,
         is_stream=True,
         request_headers=(CAPABILITIES, FILE_IDS),
-        response_headers=(VERSION, CHOSEN),
+        response_headers=(VERSION, CHOSEN, STALE, SCHEME),
     ),
     "issue_token": Description(messages.IssuedToken, body=messages.TokenForm, body_type=FORM_CONTENT_TYPE),
     "async_query": Description(),

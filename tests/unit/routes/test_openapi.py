@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import jsonschema_rs
 import msgspec
 import orjson
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from support.aws_identity import ROLE, Sts, running_sts
 from support.gateway_app import PREFIX, bearer
 from support.gateway_process import TOKEN, RunningGateway, running_gateway, share
@@ -21,6 +25,7 @@ from support.history_table import TABLE, Client
 from gateway.access.authentication import token_hash
 from gateway.app import protocol_routes
 from gateway.protocol import messages
+from gateway.protocol.queries import TableQuery
 from gateway.routes.openapi import DESCRIPTIONS, NEVER_ANSWERED, document
 
 DOCUMENT = document(protocol_routes(PREFIX), PREFIX, f"https://sharing.example.com{PREFIX}")
@@ -93,6 +98,66 @@ async def test_every_field_of_a_body_is_read_by_its_type(client: Client, name: s
     answer = await client.post(f"{TABLE}/query", json={name: {"no": "value"}}, headers=bearer())
     # Hints never fail a request.
     assert answer.status == (200 if name == "jsonPredicateHints" else 400), await answer.text()
+
+
+def values_of(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """The values that a schema of a field allows."""
+    texts = st.text(st.characters(codec="utf-8"))
+    match schema:
+        case {"pattern": pattern}:
+            return st.from_regex(pattern.removesuffix("$"), fullmatch=True)
+        case {"type": "string", "anyOf": _}:
+            offsets = st.integers(-18 * 60, 18 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+            moments = st.datetimes(datetime(1970, 1, 2), datetime(9999, 12, 30), timezones=offsets)  # noqa: DTZ001
+            return moments.map(datetime.isoformat) | st.dates().map(date.isoformat)
+        case {"anyOf": options}:
+            return st.one_of(*map(values_of, options))
+        case {"type": "integer", "minimum": minimum, "maximum": maximum}:
+            return st.integers(minimum, maximum)
+    kinds = {
+        "string": texts,
+        "boolean": st.booleans(),
+        "null": st.none(),
+        "array": st.lists(texts),
+        "object": st.dictionaries(texts, st.integers(0, 9)),
+    }
+    return kinds[schema["type"]]
+
+
+@pytest.mark.parametrize("name", messages.QueryBody.__struct_encode_fields__)
+def test_no_value_of_a_body_that_the_document_allows_is_refused(name: str) -> None:
+    values = values_of(DOCUMENT["components"]["schemas"]["QueryBody"]["properties"][name])
+
+    @given(values)
+    @settings(max_examples=EXAMPLES, deadline=None)
+    def read(value: Any) -> None:
+        TableQuery.parse(json.dumps({name: value}).encode())
+
+    read()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        dict.fromkeys(messages.QueryBody.__struct_encode_fields__),
+        {"version": 5, "endingVersion": "5", "limitHint": "7.0", "maxFiles": "1"},
+        {"version": 100.0, "jsonPredicateHints": {"op": "isNull"}},
+        {"timestamp": "2026-01-02T03:04:05.678+01:00", "jsonPredicateHints": "{}"},
+        {"timestamp": "2026-01-02"},
+    ],
+)
+def test_what_is_accepted_is_what_the_document_allows(body: dict[str, Any]) -> None:
+    components = DOCUMENT["components"]["schemas"]
+    assert jsonschema_rs.is_valid(components["QueryBody"], body), body
+    TableQuery.parse(json.dumps(body).encode())
+
+
+def test_headers_of_requests_and_answers_are_described() -> None:
+    operation = DOCUMENT["paths"]["/shares/{share}/schemas/{schema}/tables/{table}/query"]["post"]
+    (scheme,) = (one for one in operation["parameters"] if one["name"] == "fileidhash")
+    assert scheme["schema"] == {"type": "string", "enum": ["parquet", "delta"]}
+    names = {"delta-sharing-pruning", "delta-sharing-stale", "delta-sharing-hint-status", "fileidhash"}
+    assert names <= set(operation["responses"]["200"]["headers"])
 
 
 @pytest.fixture(scope="module")
