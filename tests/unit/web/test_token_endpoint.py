@@ -123,6 +123,17 @@ async def test_a_client_gets_a_token_by_either_method_and_reads_with_it(client: 
     assert await shares(client, token, "/alias") == ["sales"]
 
 
+async def test_a_secret_is_accepted_form_encoded_and_as_it_is_sent(client: Client, clock: Clock) -> None:
+    encoded = basic("%631", "a%2Dsecret%2Dof%2Dalice")
+    assert await shares(client, await token_of(client, headers=encoded)) == ["sales"]
+    odd = "100%25+x"
+    secrets = [{"sha256": token_hash(odd).hex()}]
+    reload(client, clock, configuration(clients=[{"id": "c1", "secrets": secrets}]))
+    for headers in (basic(secret=odd), basic(secret="100%2525%2Bx")):
+        assert await shares(client, await token_of(client, headers=headers)) == ["sales"]
+    assert await error_of(client, 401, headers=basic(secret="100%25%2Bx")) == "invalid_client"
+
+
 async def test_every_failed_authentication_has_one_answer(
     client: Client, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
