@@ -101,6 +101,42 @@ impl DeletionVectorDescriptor {
     }
 }
 
+/// The fields of a `deletionVector` as a log file has them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct VectorFields<'a> {
+    pub(crate) storage_type: Option<&'a str>,
+    pub(crate) path_or_inline: Option<&'a str>,
+    pub(crate) offset: Option<i32>,
+    pub(crate) size_in_bytes: Option<i32>,
+    pub(crate) cardinality: Option<i64>,
+}
+
+/// Raised for a deletion vector that lacks a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IncompleteVector;
+
+impl VectorFields<'_> {
+    /// Returns the vector. A group of nulls, or of empty texts and zeros, is none: some writers cannot write a null group.
+    pub(crate) fn vector(self) -> std::result::Result<Option<DeletionVectorDescriptor>, IncompleteVector> {
+        let is_empty = |text: Option<&str>| text.is_none_or(str::is_empty);
+        let numbers = [self.offset, self.size_in_bytes].into_iter().flatten().map(i64::from);
+        let is_zero = numbers.chain(self.cardinality).all(|number| number == 0);
+        if is_empty(self.storage_type) && is_empty(self.path_or_inline) && is_zero {
+            return Ok(None);
+        }
+        let Some(&[storage_type]) = self.storage_type.map(str::as_bytes) else {
+            return Err(IncompleteVector);
+        };
+        Ok(Some(DeletionVectorDescriptor {
+            storage_type,
+            path_or_inline: self.path_or_inline.ok_or(IncompleteVector)?.to_owned(),
+            offset: self.offset,
+            size_in_bytes: self.size_in_bytes.ok_or(IncompleteVector)?,
+            cardinality: self.cardinality.ok_or(IncompleteVector)?,
+        }))
+    }
+}
+
 /// The partition values of a set of files that share them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionTuple {

@@ -241,6 +241,26 @@ mod tests {
     }
 
     #[test]
+    fn a_deletion_vector_without_any_value_is_none_and_one_with_some_of_them_is_refused() {
+        let add = |vector: &str| format!(r#"{{"add":{{"path":"a","size":1,"deletionVector":{vector}}}}}"#);
+        let empty = r#"{"storageType":"","pathOrInlineDv":"","offset":0,"sizeInBytes":0,"cardinality":0}"#;
+        for vector in ["{}", empty] {
+            let file = parse(&add(vector));
+            let mut interner = PartitionInterner::new::<&str>(&[]);
+            let adds = file.adds.batch(SourceId(0), &file.name, &mut interner).unwrap();
+            assert!(adds.deletion_vector.is_none(), "{vector}");
+        }
+        for vector in [
+            r#"{"storageType":"u"}"#,
+            r#"{"cardinality":3}"#,
+            r#"{"storageType":"","pathOrInlineDv":"ab","sizeInBytes":4,"cardinality":6}"#,
+            r#"{"storageType":"u","pathOrInlineDv":"ab","sizeInBytes":4}"#,
+        ] {
+            assert!(refused(&add(vector)).contains("a deletionVector is incomplete"), "{vector}");
+        }
+    }
+
+    #[test]
     fn commit_info_may_be_any_json() {
         for info in [
             "1",

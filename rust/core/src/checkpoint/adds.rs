@@ -15,7 +15,9 @@ use super::kept_rows::Taken;
 use super::parquet::calendar::Calendar;
 use super::parquet::typed_column::TypedColumn;
 use super::parquet::typed_stats;
-use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, SourceId, Stats};
+use crate::actions::{
+    DeletionVectorDescriptor, FileBatch, IncompleteVector, PartitionColumn, SourceId, Stats, VectorFields,
+};
 use crate::escape::push_string;
 use crate::partition::PartitionInterner;
 use crate::{Error, Result};
@@ -254,8 +256,11 @@ impl<'a> Adds<'a> {
         let Some(column) = self.column(field)?.filter(has_values) else { return Ok(None) };
         let columns = column.as_struct_opt().ok_or_else(|| self.mistyped(field))?;
         let vectors = DeletionVectors::new(columns).ok_or_else(|| self.mistyped(field))?;
-        let vectors: Result<Vec<_>, Incomplete> = (0..columns.len()).map(|row| vectors.at(row)).collect();
-        let vectors = vectors.map_err(|Incomplete| self.missing(field))?;
+        let vectors: Result<Vec<_>, IncompleteVector> =
+            (0..columns.len()).map(|row| vectors.at(row)).collect();
+        let incomplete =
+            |IncompleteVector| Error::corrupt(self.name, "the deletionVector of an add is incomplete");
+        let vectors = vectors.map_err(incomplete)?;
         Ok(Some(vectors).filter(|vectors| vectors.iter().any(Option::is_some)))
     }
 
@@ -318,27 +323,17 @@ impl<'a> DeletionVectors<'a> {
         })
     }
 
-    /// Returns the deletion vector of a row. A struct of nulls is null: some writers cannot write a null struct.
-    fn at(&self, row: usize) -> Result<Option<Box<DeletionVectorDescriptor>>, Incomplete> {
-        if self.columns.is_null(row) || self.storage_type.is_null(row) {
+    fn at(&self, row: usize) -> Result<Option<Box<DeletionVectorDescriptor>>, IncompleteVector> {
+        if self.columns.is_null(row) {
             return Ok(None);
         }
-        let &[storage_type] = self.storage_type.value(row).as_bytes() else { return Err(Incomplete) };
-        if self.path_or_inline.is_null(row)
-            || self.size_in_bytes.is_null(row)
-            || self.cardinality.is_null(row)
-        {
-            return Err(Incomplete);
-        }
-        Ok(Some(Box::new(DeletionVectorDescriptor {
-            storage_type,
-            path_or_inline: self.path_or_inline.value(row).to_owned(),
+        let fields = VectorFields {
+            storage_type: self.storage_type.is_valid(row).then(|| self.storage_type.value(row)),
+            path_or_inline: self.path_or_inline.is_valid(row).then(|| self.path_or_inline.value(row)),
             offset: self.offset.filter(|offset| offset.is_valid(row)).map(|offset| offset.value(row)),
-            size_in_bytes: self.size_in_bytes.value(row),
-            cardinality: self.cardinality.value(row),
-        })))
+            size_in_bytes: self.size_in_bytes.is_valid(row).then(|| self.size_in_bytes.value(row)),
+            cardinality: self.cardinality.is_valid(row).then(|| self.cardinality.value(row)),
+        };
+        Ok(fields.vector()?.map(Box::new))
     }
 }
-
-/// A deletion vector that lacks a field.
-struct Incomplete;

@@ -18,7 +18,7 @@ use super::kept_rows::RowNumbers;
 use super::known_tuples::KnownTuples;
 use super::parquet::calendar::Calendar;
 use super::parquet::decoded_bytes;
-use super::parquet::file::{ParquetFile, Projection, RowGroupReader, has_values, null_count};
+use super::parquet::file::{ParquetFile, Projection, RowGroupReader, has_values, may_have_rows, null_count};
 use super::parquet::row_group_bounds::TypedLeaves;
 use super::shared_interner::SharedInterner;
 use super::{BATCH_BYTES, MayMatch, Needs, ReadOptions};
@@ -346,7 +346,8 @@ impl Columns {
         }
         leaves.extend(with_values(row_group, &self.deletion_vector));
         if needs.delta_fields {
-            leaves.extend(with_values(row_group, &self.delta_fields));
+            let delta_fields = self.delta_fields.iter().copied();
+            leaves.extend(delta_fields.filter(|leaf| may_have_rows(row_group, *leaf)));
         }
         leaves
     }

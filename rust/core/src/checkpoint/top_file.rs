@@ -6,7 +6,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
 use parquet::file::reader::ChunkReader;
 
 use super::adds::string_entries;
-use super::parquet::file::{ParquetFile, has_values};
+use super::parquet::file::{ParquetFile, has_values, may_have_rows};
 use crate::actions::{Metadata, Protocol};
 use crate::{Error, Result};
 
@@ -33,11 +33,13 @@ impl TopFile {
     ///
     /// Only the columns of these actions are read, and only from row groups that hold one of them.
     pub(super) fn read<R: ChunkReader + 'static>(&mut self, file: &ParquetFile<R>) -> Result<()> {
-        let columns = ["protocol", "metaData", "sidecar"];
-        let leaves =
-            file.leaves(|path| path.first().is_some_and(|action| columns.contains(&action.as_str())));
+        let actions = ["protocol", "metaData", "sidecar"]
+            .map(|action| file.leaves(|path| path.first().is_some_and(|first| first == action)));
         for (index, row_group) in file.row_groups().iter().enumerate() {
-            let leaves: Vec<_> = leaves.iter().copied().filter(|leaf| has_values(row_group, *leaf)).collect();
+            // Each action has a required field that is no list.
+            let has_action = |leaves: &&Vec<usize>| leaves.iter().any(|leaf| has_values(row_group, *leaf));
+            let leaves = actions.iter().filter(has_action).flatten().copied();
+            let leaves: Vec<_> = leaves.filter(|leaf| may_have_rows(row_group, *leaf)).collect();
             if leaves.is_empty() {
                 continue;
             }
@@ -58,47 +60,53 @@ impl TopFile {
         let wrong =
             |action: &str| Error::corrupt(name, format!("its {action} action is incomplete or mistyped"));
         for action in action_rows(batch, "protocol") {
-            self.protocol = Some(protocol(action).ok_or_else(|| wrong("protocol"))?);
+            self.protocol = Some(protocol(action).map_err(|Malformed| wrong("protocol"))?);
         }
         for action in action_rows(batch, "metaData") {
-            self.metadata = Some(metadata(action).ok_or_else(|| wrong("metaData"))?);
+            self.metadata = Some(metadata(action).map_err(|Malformed| wrong("metaData"))?);
         }
         for action in action_rows(batch, "sidecar") {
-            self.sidecars.push(sidecar(action).ok_or_else(|| wrong("sidecar"))?);
+            self.sidecars.push(sidecar(action).map_err(|Malformed| wrong("sidecar"))?);
         }
         Ok(())
     }
 }
 
-fn protocol(action: Action<'_>) -> Option<Protocol> {
-    Some(Protocol {
-        min_reader_version: action.int("minReaderVersion")?,
-        min_writer_version: action.int("minWriterVersion")?,
-        reader_features: action.strings("readerFeatures"),
-        writer_features: action.strings("writerFeatures"),
+/// Raised for an action that lacks a required field or has a field of a wrong type.
+struct Malformed;
+
+fn protocol(action: Action<'_>) -> Result<Protocol, Malformed> {
+    Ok(Protocol {
+        min_reader_version: action.int("minReaderVersion")?.ok_or(Malformed)?,
+        min_writer_version: action.int("minWriterVersion")?.ok_or(Malformed)?,
+        reader_features: action.strings("readerFeatures")?,
+        writer_features: action.strings("writerFeatures")?,
     })
 }
 
-fn metadata(action: Action<'_>) -> Option<Metadata> {
-    let format = action.child("format");
-    Some(Metadata {
-        id: action.string("id")?,
-        name: action.string("name"),
-        description: action.string("description"),
-        format_provider: format
-            .and_then(|format| format.string("provider"))
-            .unwrap_or_else(|| "parquet".into()),
-        format_options: format.and_then(|format| format.pairs("options")).unwrap_or_default(),
-        schema_string: action.string("schemaString"),
-        partition_columns: action.strings("partitionColumns").unwrap_or_default(),
-        configuration: action.pairs("configuration").unwrap_or_default(),
-        created_time_ms: action.long("createdTime"),
+fn metadata(action: Action<'_>) -> Result<Metadata, Malformed> {
+    let format = action.child("format")?;
+    let (provider, options) = match format {
+        Some(format) => (format.string("provider")?, format.pairs("options")?),
+        None => (None, None),
+    };
+    Ok(Metadata {
+        id: action.string("id")?.ok_or(Malformed)?,
+        name: action.string("name")?,
+        description: action.string("description")?,
+        format_provider: provider.unwrap_or_else(|| "parquet".into()),
+        format_options: options.unwrap_or_default(),
+        schema_string: action.string("schemaString")?,
+        partition_columns: action.strings("partitionColumns")?.unwrap_or_default(),
+        configuration: action.pairs("configuration")?.unwrap_or_default(),
+        created_time_ms: action.long("createdTime")?,
     })
 }
 
-fn sidecar(action: Action<'_>) -> Option<Sidecar> {
-    let size_in_bytes = u64::try_from(action.long("sizeInBytes")?).ok()?;
-    Some(Sidecar { path: action.string("path")?, size_in_bytes })
+fn sidecar(action: Action<'_>) -> Result<Sidecar, Malformed> {
+    let size_in_bytes = action.long("sizeInBytes")?.and_then(|size| u64::try_from(size).ok());
+    let path = action.string("path")?.ok_or(Malformed)?;
+    Ok(Sidecar { path, size_in_bytes: size_in_bytes.ok_or(Malformed)? })
 }
 
 /// The rows of `batch` that are actions of this kind.
@@ -113,7 +121,7 @@ fn action_rows<'a>(batch: &'a RecordBatch, action: &str) -> Vec<Action<'a>> {
     rows.into_iter().map(|row| Action { fields, row }).collect()
 }
 
-/// One action: its fields by name. An absent field, a null and a wrong type are all `None`.
+/// One action: its fields by name. A null field is absent.
 #[derive(Clone, Copy)]
 struct Action<'a> {
     fields: &'a StructArray,
@@ -121,37 +129,54 @@ struct Action<'a> {
 }
 
 impl<'a> Action<'a> {
-    fn field(self, name: &str) -> Option<&'a ArrayRef> {
-        self.fields.column_by_name(name).filter(|column| column.is_valid(self.row))
+    /// Reads a field; `read` returns `None` for a wrong type.
+    fn field<T>(
+        self,
+        name: &str,
+        read: impl FnOnce(&'a ArrayRef) -> Option<T>,
+    ) -> Result<Option<T>, Malformed> {
+        let column = self.fields.column_by_name(name).filter(|column| column.is_valid(self.row));
+        column.map(|column| read(column).ok_or(Malformed)).transpose()
     }
 
-    fn child(self, name: &str) -> Option<Self> {
-        Some(Self { fields: self.field(name)?.as_struct_opt()?, row: self.row })
+    fn child(self, name: &str) -> Result<Option<Self>, Malformed> {
+        self.field(name, |column| Some(Self { fields: column.as_struct_opt()?, row: self.row }))
     }
 
-    fn string(self, name: &str) -> Option<String> {
-        Some(self.field(name)?.as_string_view_opt()?.value(self.row).to_owned())
+    fn string(self, name: &str) -> Result<Option<String>, Malformed> {
+        self.field(name, |column| Some(column.as_string_view_opt()?.value(self.row).to_owned()))
     }
 
-    fn int(self, name: &str) -> Option<i32> {
-        Some(self.field(name)?.as_primitive_opt::<Int32Type>()?.value(self.row))
+    fn int(self, name: &str) -> Result<Option<i32>, Malformed> {
+        self.field(name, |column| Some(column.as_primitive_opt::<Int32Type>()?.value(self.row)))
     }
 
-    fn long(self, name: &str) -> Option<i64> {
-        Some(self.field(name)?.as_primitive_opt::<Int64Type>()?.value(self.row))
+    fn long(self, name: &str) -> Result<Option<i64>, Malformed> {
+        self.field(name, |column| Some(column.as_primitive_opt::<Int64Type>()?.value(self.row)))
     }
 
-    fn strings(self, name: &str) -> Option<Vec<String>> {
-        let items = self.field(name)?.as_list_opt::<i32>()?.value(self.row);
-        Some(items.as_string_view_opt()?.iter().flatten().map(str::to_owned).collect())
+    fn strings(self, name: &str) -> Result<Option<Vec<String>>, Malformed> {
+        self.field(name, |column| {
+            let items = column.as_list_opt::<i32>()?.value(self.row);
+            if items.is_empty() {
+                // Some writers take the type of the items from the items.
+                return Some(Vec::new());
+            }
+            items.as_string_view_opt()?.iter().map(|item| Some(item?.to_owned())).collect()
+        })
     }
 
-    fn pairs(self, name: &str) -> Option<Vec<(String, String)>> {
-        let maps = self.field(name)?.as_map_opt()?;
-        let (keys, values) = string_entries(maps)?;
-        let offsets = maps.value_offsets();
-        let entries = *offsets.get(self.row)? as usize..*offsets.get(self.row + 1)? as usize;
-        let pair = |entry| (keys.value(entry).to_owned(), values.value(entry).to_owned());
-        Some(entries.filter(|entry| values.is_valid(*entry)).map(pair).collect())
+    fn pairs(self, name: &str) -> Result<Option<Vec<(String, String)>>, Malformed> {
+        self.field(name, |column| {
+            let maps = column.as_map_opt()?;
+            let offsets = maps.value_offsets();
+            let entries = *offsets.get(self.row)? as usize..*offsets.get(self.row + 1)? as usize;
+            if entries.is_empty() {
+                return Some(Vec::new());
+            }
+            let (keys, values) = string_entries(maps)?;
+            let pair = |entry| (keys.value(entry).to_owned(), values.value(entry).to_owned());
+            Some(entries.filter(|entry| values.is_valid(*entry)).map(pair).collect())
+        })
     }
 }

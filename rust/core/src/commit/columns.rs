@@ -3,7 +3,7 @@
 use arrow_array::Int64Array;
 use bytes::Bytes;
 
-use super::json::{DeletionVectorJson, FileJson, partition_entries};
+use super::json::{FileJson, partition_entries};
 use super::text::{Span, Text};
 use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, RemoveFields, SourceId, Stats};
 use crate::error::{Error, Result};
@@ -64,7 +64,7 @@ impl Columns {
         self.modification_time_ms.push(file.modification_time.or(file.deletion_timestamp));
         self.data_change.push(file.data_change.unwrap_or(true));
         self.stats.push(file.stats.and_then(|raw| self.text.string_span(raw.get())));
-        self.deletion_vector.push(file.deletion_vector.map(|vector| Box::new(vector.into())));
+        self.deletion_vector.push(file.deletion_vector);
         self.base_row_id.push(file.base_row_id);
         self.default_row_commit_version.push(file.default_row_commit_version);
         self.clustering_provider.push(file.clustering_provider.map(|name| self.text.span(&name)));
@@ -220,18 +220,6 @@ impl Columns {
 
     pub(super) fn has_sizes(&self) -> bool {
         self.size.iter().all(|size| size.is_some_and(|size| size >= 0))
-    }
-}
-
-impl From<DeletionVectorJson> for DeletionVectorDescriptor {
-    fn from(json: DeletionVectorJson) -> Self {
-        Self {
-            storage_type: json.storage_type.bytes().next().unwrap_or(b'?'),
-            path_or_inline: json.path_or_inline_dv,
-            offset: json.offset,
-            size_in_bytes: json.size_in_bytes,
-            cardinality: json.cardinality,
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::actions::{Metadata, Protocol};
+use crate::actions::{DeletionVectorDescriptor, IncompleteVector, Metadata, Protocol, VectorFields};
 
 /// One line. By PROTOCOL it has one key; some writers write the others as null.
 #[derive(serde::Deserialize)]
@@ -43,7 +43,8 @@ pub(super) struct FileJson<'a> {
     pub(super) data_change: Option<bool>,
     #[serde(borrow)]
     pub(super) stats: Option<&'a RawValue>,
-    pub(super) deletion_vector: Option<DeletionVectorJson>,
+    #[serde(default, deserialize_with = "deletion_vector")]
+    pub(super) deletion_vector: Option<Box<DeletionVectorDescriptor>>,
     #[serde(default, deserialize_with = "lenient_optional_i64")]
     pub(super) base_row_id: Option<i64>,
     #[serde(default, deserialize_with = "lenient_optional_i64")]
@@ -54,15 +55,29 @@ pub(super) struct FileJson<'a> {
     pub(super) extended_file_metadata: Option<bool>,
 }
 
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct DeletionVectorJson {
-    pub(super) storage_type: String,
-    pub(super) path_or_inline_dv: String,
-    pub(super) offset: Option<i32>,
-    pub(super) size_in_bytes: i32,
-    #[serde(deserialize_with = "lenient_i64")]
-    pub(super) cardinality: i64,
+fn deletion_vector<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Box<DeletionVectorDescriptor>>, D::Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct DeletionVectorJson {
+        storage_type: Option<String>,
+        path_or_inline_dv: Option<String>,
+        offset: Option<i32>,
+        size_in_bytes: Option<i32>,
+        #[serde(default, deserialize_with = "lenient_optional_i64")]
+        cardinality: Option<i64>,
+    }
+    let Some(json) = Option::<DeletionVectorJson>::deserialize(deserializer)? else { return Ok(None) };
+    let fields = VectorFields {
+        storage_type: json.storage_type.as_deref(),
+        path_or_inline: json.path_or_inline_dv.as_deref(),
+        offset: json.offset,
+        size_in_bytes: json.size_in_bytes,
+        cardinality: json.cardinality,
+    };
+    let vector = fields.vector();
+    Ok(vector.map_err(|IncompleteVector| de::Error::custom("a deletionVector is incomplete"))?.map(Box::new))
 }
 
 /// Returns the in-commit timestamp of a `commitInfo`, if it is an object with one.

@@ -324,6 +324,12 @@ fn check_rows(name: &str, metadata: &ParquetMetaData) -> Result<()> {
     }
 }
 
+/// Returns whether the rows of a column chunk may differ from null, by its statistics. Those of a leaf in a list or a map
+/// say nothing of it: an empty list has no value and is not null.
+pub(crate) fn may_have_rows(row_group: &RowGroupMetaData, leaf: usize) -> bool {
+    row_group.column(leaf).column_descr().max_rep_level() > 0 || has_values(row_group, leaf)
+}
+
 /// Returns whether a column chunk may contain a value, by its statistics.
 pub(crate) fn has_values(row_group: &RowGroupMetaData, leaf: usize) -> bool {
     null_count(row_group, leaf).is_none_or(|nulls| nulls < row_group.column(leaf).num_values())

@@ -4,6 +4,8 @@ use ::parquet::basic::{Compression, ZstdLevel};
 use ::parquet::file::properties::{WriterProperties, WriterVersion};
 use ::parquet::schema::types::ColumnPath;
 
+use arrow_schema::{DataType, Field, Schema};
+
 use super::*;
 use writer::{Log, UUID, parquet, schema, schema_of};
 
@@ -248,6 +250,88 @@ fn a_checkpoint_of_a_writer_that_knows_few_columns_is_read() {
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].2["path"], "p");
     assert!(batches[0].stats.is_none() && batches[0].deletion_vector.is_none());
+}
+
+#[test]
+fn an_empty_list_or_map_is_empty_and_not_absent() {
+    let log = Log::new();
+    let mut columns = writer::add_fields();
+    columns.push(("tags", writer::string_map()));
+    let features = json!({"protocol": {
+        "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": [],
+    }});
+    // Row groups of their own: none has a value in a list or a map.
+    for tags in [json!({}), json!({"k": null}), Value::Null] {
+        let mut row = add_row(1);
+        row["add"]["tags"] = tags.clone();
+        let rows = [features.clone(), metadata_row(&[]), row];
+        let files = log.classic(&parquet(&schema_of(&columns), &rows, small_pages()));
+        let checkpoint = open(log.root(), &files).unwrap();
+        let protocol = checkpoint.protocol().unwrap();
+        assert_eq!(protocol.reader_features, Some(Vec::new()));
+        assert_eq!(protocol.writer_features, Some(Vec::new()));
+        let found = read(&checkpoint, everything()).unwrap()[0].tags.clone();
+        let found = found.map(|tags| serde_json::from_str::<Value>(tags.value(0)).unwrap());
+        assert_eq!(found, Some(tags).filter(|tags| !tags.is_null()));
+    }
+}
+
+#[test]
+fn an_empty_list_may_have_items_of_any_type_and_other_items_are_a_corrupt_log() {
+    let log = Log::new();
+    let mut fields = schema().fields().to_vec();
+    let protocol = fields.iter_mut().find(|field| field.name() == "protocol").unwrap();
+    let list = DataType::List(Arc::new(Field::new("element", DataType::Int32, true)));
+    *protocol = Arc::new(Field::new(
+        "protocol",
+        writer::struct_of([
+            ("minReaderVersion", DataType::Int32),
+            ("minWriterVersion", DataType::Int32),
+            ("readerFeatures", list),
+        ]),
+        true,
+    ));
+    let opened = |features: Value| {
+        let protocol = json!({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features});
+        let rows = [json!({"protocol": protocol}), metadata_row(&[])];
+        open(log.root(), &log.classic(&parquet(&Schema::new(fields.clone()), &rows, small_pages())))
+    };
+    assert_eq!(opened(json!([])).unwrap().protocol().unwrap().reader_features, Some(Vec::new()));
+    assert_eq!(opened(Value::Null).unwrap().protocol().unwrap().reader_features, None);
+    let error = opened(json!([7])).unwrap_err();
+    assert!(matches!(&error, Error::CorruptLog { reason, .. } if reason.contains("protocol")), "{error:?}");
+}
+
+#[test]
+fn a_deletion_vector_without_any_value_is_none_and_one_with_some_of_them_is_a_corrupt_log() {
+    let log = Log::new();
+    let read_with = |vector: &Value| {
+        let mut row = add_row(1);
+        row["add"]["deletionVector"] = vector.clone();
+        // Its columns have values.
+        let rows = [protocol_row(), metadata_row(&[]), row, add_row(4)];
+        let files = log.classic(&parquet(&schema(), &rows, small_pages()));
+        read(&open(log.root(), &files).unwrap(), everything())
+    };
+    let empty =
+        json!({"storageType": "", "pathOrInlineDv": "", "offset": 0, "sizeInBytes": 0, "cardinality": 0});
+    for vector in [json!({}), empty.clone()] {
+        let batches = read_with(&vector).unwrap();
+        assert!(batches[0].deletion_vector_at(0).is_none() && batches[0].deletion_vector_at(1).is_some());
+    }
+    for (field, value) in
+        [("pathOrInlineDv", json!("x")), ("cardinality", json!(3)), ("storageType", json!("u"))]
+    {
+        for mut vector in [json!({}), empty.clone()] {
+            vector[field] = value.clone();
+            // Without its storage type no vector can be read, and without its path neither.
+            if field == "storageType" {
+                vector["cardinality"] = Value::Null;
+            }
+            let error = read_with(&vector).unwrap_err().to_string();
+            assert!(error.contains("the deletionVector of an add is incomplete"), "{vector}: {error}");
+        }
+    }
 }
 
 #[test]
