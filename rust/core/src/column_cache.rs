@@ -36,6 +36,9 @@ use crate::predicate::StatsBudget;
 /// Default budget of a process.
 pub const DEFAULT_CACHE_BYTES: usize = 512 << 20;
 
+/// The bytes that snapshots and ranges may have with any budget: those of some hundred small tables.
+const LEAST_BYTES: usize = 1 << 20;
+
 /// Number of misses before a partial scan triggers a build: the first partial scan of a table may be its last.
 const MISSES_TO_BUILD: u32 = 2;
 /// Maximum number of tables whose misses are counted.
@@ -56,7 +59,12 @@ impl ColumnCache {
     /// Creates a cache of at most `budget_bytes`; zero disables it.
     #[must_use]
     pub fn new(budget_bytes: usize) -> Self {
-        let state = Mutex::new(State { budget_bytes, ..State::default() });
+        Self::with_least(budget_bytes, LEAST_BYTES)
+    }
+
+    /// As [`Self::new`]; snapshots and ranges may have `least_bytes` with any budget.
+    pub(crate) fn with_least(budget_bytes: usize, least_bytes: usize) -> Self {
+        let state = Mutex::new(State { budget_bytes, least_bytes, ..State::default() });
         Self { state, disk: RwLock::default(), stats_budget: Arc::new(StatsBudget::new(budget_bytes)) }
     }
 
@@ -271,7 +279,7 @@ impl ColumnCache {
     pub(crate) fn keep(&self, table: u64, item: Item, parts: Vec<Allocation>) -> Option<u64> {
         let mut state = self.lock();
         let bytes = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.bytes));
-        if bytes > state.budget_bytes {
+        if bytes > state.limit_bytes() {
             return None;
         }
         let number = state.tick();
@@ -286,6 +294,16 @@ impl ColumnCache {
         state.uses.insert(number, Entry::Retained(number));
         keep_within_budget(state);
         Some(number)
+    }
+
+    /// Replaces the size of a part of cached items that has grown.
+    pub(crate) fn resize_part(&self, part: Allocation) {
+        let mut state = self.lock();
+        if let Some((bytes, _)) = state.parts.get_mut(&part.address) {
+            let before = std::mem::replace(bytes, part.bytes);
+            state.used_bytes = state.used_bytes - before + part.bytes;
+            keep_within_budget(state);
+        }
     }
 
     /// Marks an item as used; returns false if it was evicted.

@@ -17,7 +17,7 @@ use std::thread::available_parallelism;
 
 use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, RowIndices, SourceId, Totals};
 use crate::checkpoint::{Checkpoint, IsDead, ReadOptions, sizes_overflow};
-use crate::column_cache::{Allocation, Decoding, columns_digest};
+use crate::column_cache::{Allocation, ColumnCache, Decoding, columns_digest};
 use crate::error::{Error, Result};
 use crate::history::in_commit_timestamp_ms;
 use crate::partition::{PartitionInterner, PartitionTimestamps};
@@ -122,9 +122,7 @@ impl Snapshot {
             Allocation::shared(&self.metadata, self.metadata.memory_bytes()),
             Allocation::shared(&self.seen, self.seen.bytes()),
         ];
-        if let Some(opened) = self.checkpoint.get() {
-            parts.push(Allocation::shared(&self.checkpoint, opened.memory_bytes()));
-        }
+        parts.push(self.footers());
         // A dictionary grows from batch to batch and contains the tuples of earlier ones; the first tuple identifies
         // it.
         let mut dictionaries: HashMap<*const PartitionTuple, &Vec<Arc<PartitionTuple>>> = HashMap::new();
@@ -144,6 +142,16 @@ impl Snapshot {
             parts.extend(dictionary.first().map(|first| Allocation::shared(first, bytes)));
         }
         parts
+    }
+
+    /// The footers of the checkpoint, if it was opened.
+    fn footers(&self) -> Allocation {
+        Allocation::shared(&self.checkpoint, self.checkpoint.get().map_or(0, Checkpoint::memory_bytes))
+    }
+
+    /// Counts the footers of a checkpoint that was opened after the snapshot was cached.
+    pub(crate) fn count_footers(&self, cache: &ColumnCache) {
+        cache.resize_part(self.footers());
     }
 
     /// The adds of a commit, if the version was loaded from it.

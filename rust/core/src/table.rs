@@ -16,7 +16,7 @@ mod threaded_probes;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use crate::actions::{Metadata, Totals};
@@ -29,7 +29,7 @@ use crate::predicate::{BoundRule, NamedRule, Rule};
 use crate::segment::LogIdentity;
 use crate::snapshot::{Base, Snapshot, TimeTravel};
 use crate::stop::Stop;
-use crate::storage::{FileProperties, Storage};
+use crate::storage::{FileProperties, LogFileEntry, Storage};
 use crate::{Error, Result};
 use cached_totals::{cached_totals, cached_totals_within};
 #[cfg(target_os = "linux")]
@@ -87,11 +87,33 @@ pub struct Table {
     ranges: Mutex<SnapshotCache<Changes>>,
 }
 
+/// The latest version. The cache owns its snapshot, within the budget of the process; it is loaded again after an
+/// eviction.
 #[derive(Debug, Clone)]
 struct Latest {
-    snapshot: Arc<Snapshot>,
+    snapshot: Weak<Snapshot>,
+    version: i64,
+    commit: Option<LogFileEntry>,
+    table_id: String,
     /// When the refresh that found it began.
     refreshed_at: Instant,
+}
+
+impl Latest {
+    fn of(snapshot: &Arc<Snapshot>, refreshed_at: Instant) -> Self {
+        Self {
+            snapshot: Arc::downgrade(snapshot),
+            version: snapshot.version(),
+            commit: snapshot.segment().version_commit.clone(),
+            table_id: snapshot.metadata().id.clone(),
+            refreshed_at,
+        }
+    }
+
+    /// The snapshot, unless it was evicted or lost a file.
+    fn usable(&self) -> Option<Arc<Snapshot>> {
+        self.snapshot.upgrade().filter(|snapshot| !snapshot.is_lost())
+    }
 }
 
 #[derive(Debug)]
@@ -145,13 +167,15 @@ impl Table {
     pub fn latest_if_fresh(self: &Arc<Self>, max_staleness: Duration, pool: &Pool) -> Option<Arc<Snapshot>> {
         let latest = lock(&self.latest).clone()?;
         let age = latest.refreshed_at.elapsed();
-        if age >= max_staleness || latest.snapshot.is_lost() {
+        if age >= max_staleness {
             return None;
         }
+        let snapshot = latest.usable()?;
+        self.remember(&snapshot);
         if age > max_staleness / 2 && !self.refreshing.swap(true, Ordering::AcqRel) {
             pool.submit(Arc::new(BackgroundRefresh(Arc::clone(self))));
         }
-        Some(latest.snapshot)
+        Some(snapshot)
     }
 
     /// Returns the latest known snapshot if its refresh is at most `max_age` old. Neither reads nor starts a read,
@@ -159,7 +183,7 @@ impl Table {
     #[must_use]
     pub fn latest_known(&self, max_age: Duration) -> Option<Arc<Snapshot>> {
         let latest = lock(&self.latest).clone()?;
-        (latest.refreshed_at.elapsed() <= max_age && !latest.snapshot.is_lost()).then_some(latest.snapshot)
+        if latest.refreshed_at.elapsed() <= max_age { latest.usable() } else { None }
     }
 
     /// Returns a rule with the names of the latest known version, which is read if none is known.
@@ -207,7 +231,9 @@ impl Table {
         {
             snapshot.set_totals(totals);
         }
-        snapshot.totals_until(stop)
+        let totals = snapshot.totals_until(stop);
+        snapshot.count_footers(&self.cache);
+        totals
     }
 
     /// As [`Self::totals`], of the files within a rule.
@@ -327,11 +353,11 @@ impl Table {
     fn latest_covering(&self, version: i64, max_staleness: Duration) -> Result<i64> {
         let known = lock(&self.latest).clone().filter(|latest| {
             latest.refreshed_at.elapsed() < max_staleness
-                && latest.snapshot.version() >= version
-                && !latest.snapshot.is_lost()
+                && latest.version >= version
+                && !latest.snapshot.upgrade().is_some_and(|snapshot| snapshot.is_lost())
         });
         match known {
-            Some(known) => Ok(known.snapshot.version()),
+            Some(known) => Ok(known.version),
             None => Ok(self.refresh(Instant::now())?.version()),
         }
     }
@@ -371,9 +397,10 @@ impl Table {
         let known = lock(&self.latest).clone();
         if let Some(latest) = &known
             && latest.refreshed_at >= requested_at
+            && let Some(snapshot) = latest.snapshot.upgrade()
         {
             // A refresh of another request started after this request.
-            return Ok(Arc::clone(&latest.snapshot));
+            return Ok(snapshot);
         }
         if let Some(refresh) = &*failed
             && refresh.began >= requested_at
@@ -383,24 +410,28 @@ impl Table {
             return Err(refresh.error.clone());
         }
         let refreshed_at = Instant::now();
-        let refreshed = self.refresh_now(refreshed_at, known.as_ref().map(|latest| &latest.snapshot));
+        let refreshed = self.refresh_now(refreshed_at, known.as_ref());
         *failed =
             refreshed.as_ref().err().map(|error| FailedRefresh { began: refreshed_at, error: error.clone() });
         refreshed
     }
 
-    fn refresh_now(&self, refreshed_at: Instant, known: Option<&Arc<Snapshot>>) -> Result<Arc<Snapshot>> {
-        let base = known.filter(|snapshot| !snapshot.is_lost());
-        if let Some(probe) = base.and_then(|known| self.probe(known, refreshed_at)) {
+    fn refresh_now(&self, refreshed_at: Instant, known: Option<&Latest>) -> Result<Arc<Snapshot>> {
+        let base = known.and_then(Latest::usable);
+        if let Some(probe) = base.as_ref().and_then(|known| self.probe(known, refreshed_at)) {
             let found = self.storage.properties(probe.paths());
             if let Some(unchanged) = self.end_probe(&probe, found)? {
                 return Ok(unchanged);
             }
         }
-        let snapshot = self.load(TimeTravel::Latest, self.base(base), &self.known_snapshots())?;
-        lock(&self.probes).listed(refreshed_at, base.is_some_and(|base| is_same_commit(base, &snapshot)));
-        self.forget_all_but_those_of(&snapshot, known.map(|known| &**known));
-        *lock(&self.latest) = Some(Latest { snapshot: Arc::clone(&snapshot), refreshed_at });
+        let snapshot = self.load(TimeTravel::Latest, self.base(base.as_ref()), &self.known_snapshots())?;
+        let latest = Latest::of(&snapshot, refreshed_at);
+        let is_unchanged =
+            known.is_some_and(|known| (known.version, &known.commit) == (latest.version, &latest.commit));
+        lock(&self.probes).listed(refreshed_at, is_unchanged);
+        self.forget_all_but_those_of(&snapshot, known);
+        *lock(&self.latest) = Some(latest);
+        self.remember(&snapshot);
         Ok(snapshot)
     }
 
@@ -433,24 +464,36 @@ impl Table {
         probe: &Probe,
         found: Result<[Option<FileProperties>; 2]>,
     ) -> Result<Option<Arc<Snapshot>>> {
-        if lock(&self.probes).is_unchanged(&probe.commit, found)? {
+        if !lock(&self.probes).is_unchanged(&probe.commit, found)? {
+            return Ok(None);
+        }
+        {
             let mut latest = lock(&self.latest);
             // Another refresh may have found another version in the meantime.
-            let latest = latest.as_mut().filter(|latest| Arc::ptr_eq(&latest.snapshot, &probe.known));
-            if let Some(latest) = latest.filter(|latest| !latest.snapshot.is_lost()) {
-                latest.refreshed_at = latest.refreshed_at.max(probe.began);
-                return Ok(Some(Arc::clone(&probe.known)));
-            }
+            let is_probed =
+                |latest: &&mut Latest| std::ptr::eq(latest.snapshot.as_ptr(), Arc::as_ptr(&probe.known));
+            let latest = latest.as_mut().filter(is_probed).filter(|_| !probe.known.is_lost());
+            let Some(latest) = latest else { return Ok(None) };
+            latest.refreshed_at = latest.refreshed_at.max(probe.began);
         }
-        Ok(None)
+        self.remember(&probe.known);
+        Ok(Some(Arc::clone(&probe.known)))
     }
 
     /// Versions of a table do not belong to a new table in the same location, nor those that were written after the
     /// version that a log was restored to. `known` is the latest version before `found`.
-    fn forget_all_but_those_of(&self, found: &Snapshot, known: Option<&Snapshot>) {
-        let is_same_table = |snapshot: &Snapshot| snapshot.metadata().id == found.metadata().id;
-        let is_kept = |snapshot: &Snapshot| is_same_table(snapshot) && has_version_of(found, snapshot);
-        let is_continued = known.is_none_or(is_kept);
+    fn forget_all_but_those_of(&self, found: &Snapshot, known: Option<&Latest>) {
+        let is_same_table = |id: &str| id == found.metadata().id;
+        let is_kept = |snapshot: &Snapshot| {
+            is_same_table(&snapshot.metadata().id)
+                && found
+                    .segment()
+                    .has_version_of(snapshot.version(), snapshot.segment().version_commit.as_ref())
+        };
+        let is_continued = known.is_none_or(|known| {
+            is_same_table(&known.table_id)
+                && found.segment().has_version_of(known.version, known.commit.as_ref())
+        });
         lock(&self.snapshots).retain(|snapshot| is_continued && is_kept(snapshot));
         lock(&self.ranges).retain(|range| {
             let has_last = |(last, commit): (i64, &_)| found.segment().has_version_of(last, Some(commit));
@@ -459,7 +502,7 @@ impl Table {
                 && is_kept(range.heading())
                 && range.last_commit().is_none_or(has_last)
         });
-        if !known.is_some_and(is_same_table) {
+        if !known.is_some_and(|known| is_same_table(&known.table_id)) {
             self.cache.forget_columns(self.id);
         }
     }
@@ -485,8 +528,7 @@ impl Table {
     }
 
     fn latest_usable(&self) -> Option<Arc<Snapshot>> {
-        let latest = lock(&self.latest).as_ref().map(|latest| Arc::clone(&latest.snapshot));
-        latest.filter(|snapshot| !snapshot.is_lost())
+        lock(&self.latest).as_ref().and_then(Latest::usable)
     }
 
     fn known(&self, is_wanted: impl Fn(&Snapshot) -> bool) -> Option<Arc<Snapshot>> {
@@ -500,14 +542,6 @@ impl Drop for Table {
     fn drop(&mut self) {
         self.cache.forget(self.id);
     }
-}
-
-fn is_same_commit(known: &Snapshot, found: &Snapshot) -> bool {
-    known.version() == found.version() && known.segment().version_commit == found.segment().version_commit
-}
-
-fn has_version_of(found: &Snapshot, known: &Snapshot) -> bool {
-    found.segment().has_version_of(known.version(), known.segment().version_commit.as_ref())
 }
 
 /// Returns the newest snapshot that is not newer than the requested version.
@@ -566,8 +600,10 @@ fn find_kept<T: Any + Send + Sync>(
 
 #[cfg(test)]
 mod tests {
+    use ::parquet::file::properties::WriterProperties;
+
     use super::*;
-    use crate::checkpoint::tests::writer::Log;
+    use crate::checkpoint::tests::writer::{Log, parquet, schema};
     use crate::checkpoint::tests::{add_row, metadata_row, protocol_row};
     use crate::log_path;
 
@@ -652,6 +688,54 @@ mod tests {
         let is_small = |version: i64| version < VERSIONS / 2 || version == latest;
         assert!(held.iter().all(|snapshot| is_small(snapshot.version())), "the larger ones do not fit");
         assert!(!held.is_empty());
+    }
+
+    #[test]
+    fn the_latest_snapshot_counts_in_the_budget_and_is_loaded_again_after_its_eviction() {
+        let (log, log_bytes) = log_of(3);
+        let cache = Arc::new(ColumnCache::new(1 << 30));
+        let table = Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache)));
+        let known = Arc::downgrade(&table.refresh(Instant::now()).unwrap());
+        assert!(cache.used_bytes() > log_bytes && known.upgrade().is_some());
+        cache.shrink(0);
+        assert_eq!(cache.used_bytes(), 0);
+        assert!(known.upgrade().is_none() && table.latest_known(Duration::MAX).is_none());
+        assert!(probe(&table).is_none(), "no version is in memory");
+        assert_eq!(table.refresh(Instant::now()).unwrap().version(), 2);
+        assert!(cache.used_bytes() > log_bytes);
+        // One that is used is found without a cache, and counts again.
+        let held = table.refresh(Instant::now()).unwrap();
+        cache.shrink(0);
+        assert!(Arc::ptr_eq(&held, &table.refresh(Instant::now()).unwrap()));
+        assert!(cache.used_bytes() > log_bytes);
+        drop(held);
+        // Another table at the place is noticed as one, also without the snapshot of the first.
+        let old = table.snapshot_at(TimeTravel::Version(1)).unwrap();
+        made_again(&log, "another", 3);
+        cache.shrink(0);
+        assert_eq!(table.refresh(Instant::now()).unwrap().metadata().id, "another");
+        assert!(!Arc::ptr_eq(&old, &table.snapshot_at(TimeTravel::Version(1)).unwrap()));
+    }
+
+    #[test]
+    fn the_footers_of_a_checkpoint_count_once_it_is_opened() {
+        let log = Log::new();
+        let head = [protocol_row(), metadata_row(&[])];
+        let rows: Vec<_> = head.iter().cloned().chain((0..9).map(add_row)).collect();
+        let content = parquet(&schema(), &rows, WriterProperties::default());
+        log.write("00000000000000000000.checkpoint.parquet", &content);
+        // With the heads in a commit, the checkpoint is not opened to load the version.
+        let commit = head.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        log.write(&log_path::commit_name(1), commit.as_bytes());
+        let cache = Arc::new(ColumnCache::new(1 << 30));
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache));
+        let snapshot = table.refresh(Instant::now()).unwrap();
+        let before = cache.used_bytes();
+        table.totals(&snapshot, &Stop::default()).unwrap();
+        let footers = snapshot.checkpoint().unwrap().unwrap().memory_bytes();
+        assert_eq!(cache.used_bytes(), before + footers);
+        drop((snapshot, table));
+        assert_eq!(cache.used_bytes(), 0);
     }
 
     /// Replaces the table's log by one with another table id.

@@ -29,7 +29,10 @@ impl Allocation {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
+    /// The bytes that columns may have.
     pub(super) budget_bytes: usize,
+    /// The bytes that snapshots and ranges may have with any budget.
+    pub(super) least_bytes: usize,
     pub(super) used_bytes: usize,
     pub(super) slots: HashMap<ColumnsKey, Slot>,
     pub(super) kept: HashMap<u64, Retained>,
@@ -148,6 +151,12 @@ impl State {
     /// The bytes that all selections may have together.
     pub(super) fn most_selected_bytes(&self) -> usize {
         self.budget_bytes / SELECTIONS_SHARE
+    }
+
+    /// The bytes that all entries may have. Without a budget for columns, small snapshots are cached nevertheless:
+    /// otherwise each request would load its table from the log.
+    pub(super) fn limit_bytes(&self) -> usize {
+        self.budget_bytes.max(self.least_bytes)
     }
 
     /// Counts bytes of a selection that is collected, and evicts selections for them. Returns false if there is no room
@@ -295,8 +304,8 @@ impl TooLarge {
 
 /// Evicts entries beyond the budget and drops them after releasing the lock.
 pub(super) fn keep_within_budget(mut state: MutexGuard<'_, State>) {
-    let budget_bytes = state.budget_bytes;
-    let evicted = state.shrink(budget_bytes);
+    let limit_bytes = state.limit_bytes();
+    let evicted = state.shrink(limit_bytes);
     drop(state);
     drop(evicted);
 }

@@ -201,7 +201,7 @@ fn columns_that_grow_beyond_the_budget_leave_alone_and_are_not_built_again() {
 #[test]
 fn columns_and_other_entries_are_evicted_in_the_order_of_their_uses() {
     let one = thousand_bytes();
-    let cache = Arc::new(ColumnCache::new(3 * one));
+    let cache = Arc::new(ColumnCache::with_least(3 * one, 0));
     let keep = |bytes: usize| {
         let item = Arc::new(bytes);
         let parts = vec![Allocation::shared(&item, bytes)];

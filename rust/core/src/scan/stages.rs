@@ -255,6 +255,9 @@ impl Scan {
     /// Reads the checkpoint from `start` on.
     fn log_stage(&self, start: Option<Position>, builder: Option<ColumnsBuilder>) -> Result<Stage> {
         let Some(checkpoint) = self.snapshot.checkpoint()? else { return Ok(Stage::End) };
+        if let Some((cache, _)) = &self.cache {
+            self.snapshot.count_footers(cache);
+        }
         let needs = Needs { stats: true, delta_fields: builder.is_some() || self.options.delta_fields };
         let (keep_tuple, may_match) = self.filters(builder.is_some());
         // A page or an answer with a limit may end before the next batch.

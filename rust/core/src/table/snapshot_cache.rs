@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn entries_over_the_budget_are_not_found() {
-        let (now, cache) = (Instant::now(), Arc::new(ColumnCache::new(25)));
+        let (now, cache) = (Instant::now(), Arc::new(ColumnCache::with_least(25, 0)));
         let mut snapshots = snapshots(&cache);
         for number in 0..3 {
             insert(&mut snapshots, number, now);
