@@ -555,6 +555,9 @@ class Table:
 
     def __new__(cls, storage: Storage, root: str) -> Table:
         """`root`: a directory of local storage, or a key prefix in the bucket. Reads nothing."""
+    @property
+    def number(self) -> int:
+        """The number of the table in this process."""
     def snapshot(
         self,
         *,
@@ -652,6 +655,9 @@ def wait_for_cache_directory() -> None:
 
 def cache_used_bytes() -> int:
     """Returns the bytes of cached columns and snapshots."""
+
+def cache_bytes_by_table() -> dict[int, int]:
+    """Returns the bytes of cached columns and snapshots of each table, by `Table.number`."""
 
 def shrink_cache(bytes: int) -> None:  # noqa: A002
     """Evicts the least recently used entries of the cache down to `bytes`. Running streams finish."""

@@ -19,7 +19,8 @@ class MemoryGate:
     """The memory limit of all streams together, and of the process.
 
     `stream_bytes` is the memory of one stream: its chunks and row groups. While the process itself is above
-    `limit_bytes`, no stream is admitted: new ones wait while caches are freed.
+    `limit_bytes`, new streams wait while caches are freed. Once nothing can be freed they run one at a time:
+    refusing all of them would not make the process smaller.
     """
 
     def __init__(
@@ -30,9 +31,9 @@ class MemoryGate:
         queue_length: int,
         queue_seconds: float,
         resident_bytes: Callable[[], int],
-        relieve: Callable[[], None] = lambda: None,
+        relieve: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`relieve` frees caches; it may block."""
+        """`relieve` frees caches, and returns whether there was something to free; it may block."""
         self.limit_bytes = limit_bytes
         self.admitted = 0
         """The number of streams admitted so far."""
@@ -41,7 +42,8 @@ class MemoryGate:
         self._queue_length = queue_length
         self._resident_bytes = resident_bytes
         self._relieve = relieve
-        self._relief: asyncio.Future[None] | None = None
+        self._relief: asyncio.Future[bool] | None = None
+        self._is_exhausted = False
         self._waiting = 0
         self._admission = Admission(limit_bytes, queue_length=queue_length, queue_seconds=queue_seconds)
 
@@ -59,10 +61,34 @@ class MemoryGate:
         """The memory promised to running streams."""
         return self._admission.used
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the process is above its limit and nothing could be freed: streams run one at a time."""
+        return self._is_exhausted and self.is_above
+
+    @property
+    def is_above(self) -> bool:
+        """Whether the process is above its limit."""
+        return self._resident_bytes() > self.limit_bytes
+
+    def free(self) -> None:
+        """Begin to free caches while the process is above its limit, also without a request."""
+        if not self.is_above:
+            self._is_exhausted = False
+        elif (self._relief is None or self._relief.done()) and not (self._is_exhausted and self.used_bytes):
+            self._relieve_soon()
+
     async def enter_stream(self) -> int:
         """Take a stream's memory and return its bytes. Raises LimitExceeded when there is none in time."""
-        fits = self._resident_bytes() <= self.limit_bytes or await self._is_relieved()
-        admitted_bytes = self._stream_bytes
+        if not self.is_above:
+            self._is_exhausted = False
+            fits = True
+        else:
+            fits = await self._is_relieved()
+        # A cost of the whole limit is admitted alone.
+        admitted_bytes = (
+            max(self._stream_bytes, self.limit_bytes) if self.is_exhausted else self._stream_bytes
+        )
         if not fits or not await self._admission.enter(admitted_bytes):
             raise LimitExceeded(LimitKind.MEMORY, self._queue_seconds)
         self.admitted += 1
@@ -73,7 +99,10 @@ class MemoryGate:
         self._admission.leave(admitted_bytes)
 
     async def _is_relieved(self) -> bool:
-        """Wait until the process is below the limit. False: not in time, or too many streams wait."""
+        """Wait until the process is below the limit, or nothing can be freed.
+
+        False: not in time, or too many streams wait.
+        """
         if self._waiting >= self._queue_length:
             return False
         self._waiting += 1
@@ -87,8 +116,22 @@ class MemoryGate:
         return True
 
     async def _come_below(self) -> None:
-        while self._resident_bytes() > self.limit_bytes:
-            if self._relief is None or self._relief.done():
-                self._relief = asyncio.get_running_loop().run_in_executor(None, self._relieve)
-            await asyncio.shield(self._relief)
+        while self.is_above:
+            relief = self._relief
+            if relief is None or relief.done():
+                relief = self._relieve_soon()
+            await asyncio.shield(relief)
+            if self.is_exhausted:
+                return
             await asyncio.sleep(RELIEF_PAUSE_SECONDS)
+        self._is_exhausted = False
+
+    def _relieve_soon(self) -> asyncio.Future[bool]:
+        self._relief = relief = asyncio.get_running_loop().run_in_executor(None, self._relieve)
+        relief.add_done_callback(self._relieved)
+        return relief
+
+    def _relieved(self, relief: asyncio.Future[bool]) -> None:
+        # What a stream leaves behind is freed, and the process may still be above its limit.
+        if not relief.cancelled() and relief.exception() is None and not relief.result():
+            self._is_exhausted = True

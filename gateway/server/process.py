@@ -28,6 +28,7 @@ from gateway.console.inspection import Inspector
 from gateway.limits.process_memory import bound_heaps, private_bytes, resident_bytes
 from gateway.limits.replica_share import replica_id
 from gateway.server.accepted_config import accepted
+from gateway.server.memory_watch import MemoryWatch
 from gateway.server.reload import Reloader
 from gateway.server.tls import files_of, renew, server_context
 from gateway.state import GatewayState
@@ -177,6 +178,7 @@ class ServerProcess:
         log_lines = log_counts()
         count_log_lines = log_counter(self.metrics, log_lines) if log_lines else lambda: None
 
+        watch = MemoryWatch(self.metrics)
         count_cache_files = events_counter(self.metrics.cache_files, cache_directory_counts)
         breakers = LatestValues(self.metrics.storage_open, ended=0)
         expiries = LatestValues(self.metrics.credentials_expiry)
@@ -186,6 +188,7 @@ class ServerProcess:
             count_audit()
             count_log_lines()
             self._return_memory()
+            watch.look(self.pipeline.limits.memory, self.pipeline.state.tables)
             self.metrics.cache_bytes.set(cache_bytes())
             count_cache_files()
             storages = self.pipeline.state.tables.storages

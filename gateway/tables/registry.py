@@ -28,6 +28,7 @@ from gateway.storage.registry import Storages
 from gateway.tables.completions import Completions
 from gateway.tables.local_files import local_roots, root_id
 from gateway.tables.open_table import CachedTable, LatestTable, NotCached, OpenTable
+from gateway.tables.runtime import cache_bytes_by_table
 from gateway.tables.shared_refresh import STORAGE_IS_DOWN, Ended, SharedRefresh
 from gateway.tables.signers import TableSigners
 from gateway.tables.visible_errors import shared_error
@@ -104,6 +105,14 @@ class Tables:
         if opened is None:
             opened = self._open[table] = self._make(table)
         return opened
+
+    def largest(self, count: int) -> list[tuple[SharedTable, int]]:
+        """Return the tables that hold most of the cache, and the bytes of each."""
+        held = cache_bytes_by_table()
+        numbers = {location: native.number for location, (_, native) in self._natives.items()}
+        sizes = [(table, held.get(numbers.get(table.location, -1), 0)) for table in self._open]
+        largest = sorted(sizes, key=lambda entry: entry[1], reverse=True)[:count]
+        return [(table, size) for table, size in largest if size]
 
     def serve(self, served: ServedTables) -> None:
         """Serve the tables of another catalog: close those that are gone, and keep the others open."""

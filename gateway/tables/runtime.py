@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+LEAST_CACHE_BYTES = 1024 * 1024
+"""Less than this is freed at once: halves of it would end late."""
+
+
 def read_whole(chunks: NdjsonChunks, *, keep_bytes: int | None = None) -> bytes:
     """Return a whole answer, or at least its first `keep_bytes`. Blocks until the end of the answer."""
     kept = bytearray()
@@ -54,9 +58,19 @@ def cache_bytes() -> int:
     return _native.cache_used_bytes()
 
 
-def release_memory(*, hot: bool) -> None:
-    """Return spare buffers to the system, with `hot` also half of the cached columns. Blocks."""
+def cache_bytes_by_table() -> dict[int, int]:
+    """Return the bytes of cached columns and snapshots of each table, by its number in this process."""
+    return _native.cache_bytes_by_table()
+
+
+def release_memory(*, hot: bool) -> bool:
+    """Return spare buffers to the system, with `hot` also half of the cache, and say whether it held any.
+
+    Blocks.
+    """
     _native.release_spare_buffers()
+    used_bytes = _native.cache_used_bytes()
     if hot:
-        _native.shrink_cache(_native.cache_used_bytes() // 2)
+        _native.shrink_cache(used_bytes // 2 if used_bytes > LEAST_CACHE_BYTES else 0)
     return_memory()
+    return used_bytes > 0

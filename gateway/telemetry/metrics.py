@@ -217,6 +217,9 @@ class Metrics:
             "event_loop_lag_seconds", "Delay of the event loop.", buckets=_LAG_SECONDS
         )
         self.resident_bytes = self._gauge("resident_bytes", "Memory of the serving processes.")
+        self.memory_exhausted = self._gauge(
+            "memory_exhausted", "Processes above their memory limit that have no cache left to free."
+        )
         self.open_files = self._gauge("open_files", "File descriptors of the serving processes.")
         self.audit_records = self._counter("audit_records", "Audit records by outcome.", "outcome")
         self.audit_waiting = self._gauge(

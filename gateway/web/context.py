@@ -78,6 +78,7 @@ class RequestContext(Struct, eq=False):
         state: of the configuration that was in force when the request came.
         start_seconds: when the request came, by the monotonic clock.
         draining: the server is shutting down.
+        memory_exhausted: the process is above its memory limit, and no cache is left to free.
         recipient: known once the token is checked; see `required_recipient`.
         oauth_client: the client of a token request, once it is authenticated; see `required_client`.
         identity: for the audit log, what a token says about its bearer beside the recipient.
@@ -99,6 +100,7 @@ class RequestContext(Struct, eq=False):
     state: GatewayState
     start_seconds: float
     draining: bool = False
+    memory_exhausted: bool = False
     recipient: Recipient | None = None
     oauth_client: AuthenticatedClient | None = None
     identity: tuple[tuple[str, str], ...] = ()

@@ -106,6 +106,7 @@ class RequestPipeline:
         context = RequestContext(
             next_id(), request, route, names, self.state, time.monotonic(), draining=self.draining
         )
+        context.memory_exhausted = self.limits.memory.is_exhausted
         if cors is not None:
             context.added_headers = cors.headers(request.headers.get("Origin"))
         if self._middleware is not None:

@@ -17,6 +17,7 @@ mod key;
 mod selection;
 mod state;
 
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -351,6 +352,25 @@ impl ColumnCache {
         let mut state = self.lock();
         state.set_budget(budget_bytes);
         keep_within_budget(state);
+    }
+
+    /// Returns the bytes that each table holds, by its number. A part that two tables share counts for both.
+    #[must_use]
+    pub fn bytes_by_table(&self) -> HashMap<u64, usize> {
+        let state = self.lock();
+        let mut held = HashMap::new();
+        for (key, slot) in &state.slots {
+            let (Slot::Building { bytes } | Slot::Ready { bytes, .. }) = slot;
+            *held.entry(key.table).or_default() += bytes;
+        }
+        let mut counted = HashSet::new();
+        for kept in state.kept.values() {
+            for part in kept.parts.iter().filter(|part| counted.insert((kept.table, part.address))) {
+                let bytes = state.parts.get(&part.address).map_or(0, |(bytes, _)| *bytes);
+                *held.entry(kept.table).or_default() += bytes;
+            }
+        }
+        held
     }
 
     /// The number of bytes held.

@@ -143,6 +143,12 @@ impl Table {
         }
     }
 
+    /// The number of the table in the process: see [`ColumnCache::bytes_by_table`].
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.id
+    }
+
     /// The storage of the table.
     #[must_use]
     pub fn storage(&self) -> &Storage {
@@ -697,6 +703,7 @@ mod tests {
         let table = Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache)));
         let known = Arc::downgrade(&table.refresh(Instant::now()).unwrap());
         assert!(cache.used_bytes() > log_bytes && known.upgrade().is_some());
+        assert_eq!(cache.bytes_by_table(), [(table.number(), cache.used_bytes())].into());
         cache.shrink(0);
         assert_eq!(cache.used_bytes(), 0);
         assert!(known.upgrade().is_none() && table.latest_known(Duration::MAX).is_none());

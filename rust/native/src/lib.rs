@@ -53,6 +53,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(shared::configure_cache_directory, module)?)?;
     module.add_function(wrap_pyfunction!(shared::cache_directory_counts, module)?)?;
     module.add_function(wrap_pyfunction!(shared::wait_for_cache_directory, module)?)?;
+    module.add_function(wrap_pyfunction!(shared::cache_bytes_by_table, module)?)?;
     module.add_function(wrap_pyfunction!(shared::cache_used_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(shared::release_spare_buffers, module)?)?;
     module.add_function(wrap_pyfunction!(shared::shrink_cache, module)?)?;

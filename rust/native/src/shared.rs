@@ -1,5 +1,6 @@
 //! The state that all tables of the process share: the pool, the column cache, the buffers of chunks.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -111,6 +112,12 @@ pub(crate) fn wait_for_cache_directory(py: Python<'_>) {
 #[pyfunction]
 pub(crate) fn cache_used_bytes() -> usize {
     with_shared(|shared| shared.cache.used_bytes())
+}
+
+/// Returns the bytes of cached columns and snapshots of each table, by its number.
+#[pyfunction]
+pub(crate) fn cache_bytes_by_table() -> HashMap<u64, usize> {
+    with_shared(|shared| shared.cache.bytes_by_table())
 }
 
 /// Frees the spare buffers of chunks.

@@ -27,6 +27,11 @@ impl Table {
         Self(Arc::new(deltalog::table::Table::new(storage.0.clone(), root, column_cache())))
     }
 
+    #[getter]
+    fn number(&self) -> u64 {
+        self.0.number()
+    }
+
     #[pyo3(signature = (*, version=None, timestamp_ms=None, identity=None, max_staleness_ms=0))]
     fn snapshot(
         &self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,36 @@ def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = (json.dumps(action) for action in (head if version == 0 else []) + adds)
         (log / f"{version:020}.json").write_text("\n".join(lines) + "\n")
     return root
+
+
+LARGE_COMMITS = 6
+LIMIT_BYTES = 256 * MIB
+
+
+def test_tables_with_large_commits_leave_their_memory_to_each_other(long_log: Path, tmp_path: Path) -> None:
+    # Each table has a log of its own, as links share no cache.
+    tables = {f"t{number}": tmp_path / f"t{number}" for number in range(LARGE_COMMITS)}
+    for root in tables.values():
+        shutil.copytree(long_log, root)
+    section = {
+        "limits": {"memoryBytes": LIMIT_BYTES, "queueSeconds": 5},
+        "drainDelaySeconds": 0,
+    }
+    shared = share("s", {name: str(root) for name, root in tables.items()})
+    with running_gateway(tmp_path, [shared], section) as gateway:
+
+        def files(table: str) -> int:
+            """The number of files, after as many attempts as a client makes."""
+            for _ in range(5):
+                answer = gateway.query(f"s.default.{table}", {"maxFiles": 1}, "responseformat=parquet")
+                if answer.status == 200:
+                    return answer.lines[1]["metaData"]["numFiles"]
+                assert answer.status == 503
+            pytest.fail(f"{table} is refused for good")
+
+        for _ in range(2):
+            assert [files(table) for table in tables] == [VERSIONS * ADDS_PER_VERSION] * LARGE_COMMITS
+        wait_until(lambda: gateway.request("GET", "/readyz").status == 200)
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["ascending", "descending"])

@@ -1,0 +1,47 @@
+"""Frees memory without requests, and says which tables hold it while the process stays above its limit."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.limits.memory import MemoryGate
+    from gateway.tables.registry import Tables
+    from gateway.telemetry.metrics import Metrics
+
+log = logging.getLogger("gateway.memory")
+
+NAMED_TABLES = 3
+MIB = 1024 * 1024
+
+
+class MemoryWatch:
+    """Looks at the memory of the process at each probe."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._largest = ""
+        self._was_exhausted = False
+
+    def look(self, memory: MemoryGate, tables: Tables) -> None:
+        """Begin to free caches above the limit, and log once when nothing is left to free."""
+        if memory.is_above:
+            # Before they are freed: an empty cache names no table.
+            held = tables.largest(NAMED_TABLES)
+            self._largest = (
+                ", ".join(f"{table.full_name} {size // MIB} MiB" for table, size in held) or self._largest
+            )
+        memory.free()
+        is_exhausted = memory.is_exhausted
+        self._metrics.memory_exhausted.set(int(is_exhausted))
+        if is_exhausted and not self._was_exhausted:
+            log.warning(
+                "the process is above its part of gateway.limits.memoryBytes, %d MiB, and no cache is left "
+                "to free: queries run one at a time, and this server is not ready; largest tables before: %s",
+                memory.limit_bytes // MIB,
+                self._largest or "none",
+            )
+        elif self._was_exhausted and not is_exhausted:
+            log.info("the process is below its memory limit again")
+        self._was_exhausted = is_exhausted
