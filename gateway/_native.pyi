@@ -26,7 +26,9 @@ class LogError(Exception):
     ├── RuleRefused              partition values do not decide the rule of a grant; `detail` has the reason
     ├── ForbiddenPath            a file outside of the allowed roots
     ├── InvalidCursor            a cursor in an order of files that no longer exists
+    ├── FileReplaced             a log file that is not the one that was listed
     ├── StorageDenied            the store denies access
+    │   └── StorageRefused       for a reason that is not in the credentials
     ├── StorageUnavailable       unreachable, throttled, timed out
     ├── Cancelled
     ├── DeadlineExceeded
@@ -63,7 +65,12 @@ class IncompleteRemove(LogError):
 class RuleRefused(LogError): ...
 class ForbiddenPath(LogError): ...
 class InvalidCursor(LogError): ...
+
+class FileReplaced(LogError):
+    file: str
+
 class StorageDenied(LogError): ...
+class StorageRefused(StorageDenied): ...
 class StorageUnavailable(LogError): ...
 class TooManySignatures(LogError): ...
 class Cancelled(LogError): ...
@@ -158,6 +165,7 @@ class Storage:
         session_token: str | None = None,
         timeout_seconds: float = 30.0,
         retry_seconds: float = 5.0,
+        listing_seconds: float = 300.0,
         requester_pays: bool = False,
     ) -> Storage:
         """Without keys uses the default chain of the environment (variables, web identity, instance role)."""
@@ -169,6 +177,7 @@ class Storage:
         endpoint: str | None = None,
         timeout_seconds: float = 30.0,
         retry_seconds: float = 5.0,
+        listing_seconds: float = 300.0,
     ) -> Storage:
         """A container of Azure Blob Storage.
 
@@ -183,6 +192,7 @@ class Storage:
         user_project: str | None = None,
         timeout_seconds: float = 30.0,
         retry_seconds: float = 5.0,
+        listing_seconds: float = 300.0,
     ) -> Storage:
         """A bucket of Google Cloud Storage, read with a bearer token. `user_project` pays for the requests."""
     def replace_credentials(

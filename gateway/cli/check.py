@@ -21,7 +21,7 @@ import orjson
 
 from gateway.access.authentication import configured_recipients
 from gateway.access.catalog import Catalog, SharedTable
-from gateway.cli.check_credentials import check_credentials
+from gateway.cli.check_credentials import check_credentials, notes
 from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
 from gateway.cli.discovered_state import discovered_state
 from gateway.cli.storage_errors import explain, explain_error
@@ -110,6 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"{credential.ends}"
         )
         sys.stdout.write(f"{credential.storage}: {text}\n")
+    sys.stdout.writelines(f"{note}\n" for note in notes(config))
     failed = [finding for finding in findings if finding.problem]
     for finding in failed:
         sys.stdout.write(f"{finding.table} cannot be read: {finding.problem}\n")

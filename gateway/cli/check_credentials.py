@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
 
 from gateway.cli.storage_errors import explain, explain_error
-from gateway.config import Location
+from gateway.config import Config, Location
 from gateway.config.roots import readable_directories
 from gateway.state import GatewayState
 from gateway.storage.azure.identity import account_url
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
-from gateway.tables.native import LogError, StorageDenied
+from gateway.tables.native import LogError, StorageDenied, StorageRefused
 
 RECIPIENT = "check"
 """The name of the recipient in the provider's logs."""
@@ -60,6 +60,16 @@ def check_credentials(state: GatewayState) -> Iterator[CredentialFinding]:
             yield _checked(state, location, prefix or f"{location.bucket_url}/")
 
 
+def notes(config: Config) -> Iterator[str]:
+    """Iterate over the directories that a client cannot read by temporary credentials, with the reason."""
+    for _, name, location in readable_directories(config):
+        if " " in location.key or not location.key.isascii():
+            yield (
+                f"{name}: deltalake cannot read its directory by temporary credentials, as the path has a "
+                "space or a character outside of ASCII; recipients who use deltalake need another path"
+            )
+
+
 def _checked(state: GatewayState, location: Location, storage: str) -> CredentialFinding:
     def failed(problem: str) -> CredentialFinding:
         return CredentialFinding(storage, location.url, problem=problem)
@@ -94,6 +104,9 @@ def _list(state: GatewayState, credential: TemporaryCredential, key: str) -> Non
         return
     try:
         state.tables.storages.reader(credential).list_directories(key)
+    except StorageRefused as error:
+        # A wrong region is no limit of the credentials.
+        raise NotListed(explain_error(location.kind, error)) from None
     except StorageDenied as error:
         raise ListingDenied(explain_error(location.kind, error)) from None
     except LogError as error:

@@ -162,7 +162,7 @@ class CatalogClient:
             async with self._session.get(url, params=query, allow_redirects=False, **proxy) as response:
                 if response.status != 200:  # noqa: PLR2004 - OK
                     raise await _error_of(response)
-                page = msgspec.json.decode(await _body(response, MAX_ANSWER_BYTES), type=_Page)
+                page = _page_of(await _body(response, MAX_ANSWER_BYTES), path)
                 if page.error_code is not None:
                     raise CatalogError(f"the catalog answers 200{_code(page)}", is_of_schema=True)
                 return page
@@ -172,6 +172,20 @@ class CatalogClient:
             raise CatalogError(
                 "the catalog's answer has not the documented form", is_of_schema=True
             ) from None
+
+
+def _page_of(body: bytes, path: str) -> _Page:
+    """Parse a page. Raises CatalogError, DecodeError for a document that is no page of this path.
+
+    Databricks leaves out empty lists, so `{}` is a page without entries, and another document is none.
+    """
+    page = msgspec.json.decode(body, type=_Page)
+    entries = page.schemas if path == "schemas" else page.tables
+    if not entries and page.next_page_token is None and page.error_code is None:
+        document = msgspec.json.decode(body)
+        if document and document.keys().isdisjoint({path, "next_page_token"}):
+            raise CatalogError("the catalog's answer has not the documented form", is_of_schema=True)
+    return page
 
 
 @asynccontextmanager

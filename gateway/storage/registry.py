@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=Credentials)
 Observe = Callable[[str, str, float], None]
+NEVER_SECONDS = 24 * 3600
+"""The time limit of a listing where requests have none."""
 _MOUNT = "file://"
 """Begins the names of mounts."""
 NO_IDENTITY = frozenset(
@@ -156,7 +158,7 @@ class Storages:
                 location.bucket,
                 endpoint=entry.endpoint if entry else None,
                 user_project=entry.user_project if entry else None,
-                **_limits(entry),
+                **self._limits(entry),
             )
             native.replace_bearer_token(fields["oauthToken"])
             return native
@@ -170,7 +172,7 @@ class Storages:
             access_key_id=fields["accessKeyId"],
             secret_access_key=fields["secretAccessKey"],
             session_token=fields["sessionToken"],
-            **_limits(entry),
+            **self._limits(entry),
         )
 
     def entry(self, location: Location) -> StorageEntry | None:
@@ -295,7 +297,7 @@ class Storages:
             "endpoint": s3_endpoint(region, entry),
             "path_style": entry.path_style if entry else False,
             "requester_pays": entry.requester_pays if entry else False,
-            **_limits(entry),
+            **self._limits(entry),
         }
         native, applied = self._native(
             ("s3", location.bucket, _prefix(entry), *options.values()),
@@ -314,7 +316,7 @@ class Storages:
         keys = self._shared(
             ("azure", location.account, location.domain, endpoint, url_seconds, _identity(entry)), identity
         )
-        options = {"endpoint": endpoint, **_limits(entry)}
+        options = {"endpoint": endpoint, **self._limits(entry)}
         native, applied = self._native(
             ("azure", location.account, location.bucket, _prefix(entry), *options.values()),
             lambda: _native.Storage.azure(location.account, location.bucket, **options),
@@ -330,7 +332,7 @@ class Storages:
                 "region": "auto",
                 "endpoint": endpoint or GOOGLE,
                 "path_style": True,
-                **_limits(entry),
+                **self._limits(entry),
             }
             native, applied = self._native(
                 ("gs", location.bucket, _prefix(entry), *options.values()),
@@ -340,7 +342,7 @@ class Storages:
             options = {
                 "endpoint": endpoint,
                 "user_project": entry.user_project if entry else None,
-                **_limits(entry),
+                **self._limits(entry),
             }
             native, applied = self._native(
                 ("gs", location.bucket, _prefix(entry), *options.values()),
@@ -364,6 +366,13 @@ class Storages:
         if key not in self._natives:
             self._natives[key] = (make(), Applied())
         return self._natives[key]
+
+    def _limits(self, entry: StorageEntry | None) -> dict[str, Any]:
+        # A listing of very many pages ends with the request that needs it.
+        limits = {"listing_seconds": self._config.request_timeout_seconds or NEVER_SECONDS}
+        if entry is None:
+            return limits
+        return {**limits, "timeout_seconds": entry.timeout_seconds, "retry_seconds": entry.retry_seconds}
 
     def _region(self, entry: StorageEntry | None) -> str:
         named = entry.region if entry else None
@@ -401,12 +410,6 @@ def _can_end(keys: RefreshingCredentials[Any]) -> bool:
 
 def _prefix(entry: StorageEntry | None) -> str:
     return entry.prefix.url if entry else ""
-
-
-def _limits(entry: StorageEntry | None) -> dict[str, Any]:
-    if entry is None:
-        return {}
-    return {"timeout_seconds": entry.timeout_seconds, "retry_seconds": entry.retry_seconds}
 
 
 def _identity(entry: StorageEntry | None) -> tuple[object, ...]:

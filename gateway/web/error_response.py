@@ -80,6 +80,7 @@ STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
     _native.RuleRefused: (403, "PERMISSION_DENIED"),
     _native.ForbiddenPath: (403, "PERMISSION_DENIED"),
     _native.InvalidCursor: (400, "INVALID_PARAMETER_VALUE"),
+    _native.FileReplaced: (503, "TEMPORARILY_UNAVAILABLE"),
     _native.StorageDenied: (403, "PERMISSION_DENIED"),
     _native.StorageUnavailable: (503, "TEMPORARILY_UNAVAILABLE"),
     _native.TooManySignatures: (400, "UNSUPPORTED_OPERATION"),
@@ -176,7 +177,10 @@ def _headers(error: BaseException) -> dict[str, str]:
         return {"WWW-Authenticate": f'{CHALLENGE}, error="invalid_token"' if error.token_sent else CHALLENGE}
     if isinstance(error, TooManyRequests | Unavailable):
         return {"Retry-After": str(error.retry_after_seconds)}
-    if isinstance(error, _native.StorageUnavailable | _native.Cancelled | _native.DeadlineExceeded):
+    if isinstance(
+        error,
+        _native.FileReplaced | _native.StorageUnavailable | _native.Cancelled | _native.DeadlineExceeded,
+    ):
         return {"Retry-After": str(DEFAULT_RETRY_AFTER_SECONDS)}
     if isinstance(error, MethodNotAllowed):
         return {"Allow": error.allow}

@@ -6,7 +6,7 @@ are decoded once, as Google does, so a key with `%20` and a key with a space are
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -61,6 +61,8 @@ class GoogleStorage:
     """The project that is charged, of buckets whose requester pays."""
     codes: list[str] = field(default_factory=list)
     """The errors that were answered, in order."""
+    lie: Callable[[Request, Response], Response] | None = None
+    """Replaces answers, as a store or a proxy that does not tell the truth."""
 
     @property
     def endpoint(self) -> str:
@@ -82,7 +84,8 @@ class GoogleStorage:
     def answer(self, request: Request) -> Response:
         """Answers a request of the XML API."""
         try:
-            return self._answer(request)
+            answer = self._answer(request)
+            return self.lie(request, answer) if self.lie else answer
         except Refused as refusal:
             self.codes.append(refusal.code)
             body = f"<?xml version='1.0'?><Error><Code>{refusal.code}</Code></Error>".encode()

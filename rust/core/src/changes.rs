@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::history::monotonic;
 use crate::log_path::commit_name;
 use crate::segment::Listing;
-use crate::snapshot::{Base, Snapshot, TimeTravel};
+use crate::snapshot::{Base, Snapshot, TimeTravel, list_again};
 use crate::storage::{LogFileEntry, Storage};
 
 pub use batches::{ChangeBatch, ChangeBatches, ChangedFiles};
@@ -94,10 +94,8 @@ impl Changes {
         if ending_version.is_some_and(|end| end < starting_version) || starting_version < 0 {
             return Err(Error::InvalidArgument("the range of versions is empty".into()));
         }
-        // The checkpoint of a range's head is not read.
-        let known = known.map(|snapshot| Base { snapshot, is_cached: true });
-        let head = Snapshot::load(storage, root, TimeTravel::Version(starting_version), known)?;
-        let listing = Listing::read(storage, root, starting_version)?;
+        let found = head_and_listing(storage, root, starting_version, known);
+        let (head, listing) = list_again(found, || head_and_listing(storage, root, starting_version, None))?;
         let latest = listing.latest().ok_or_else(Error::no_log)?;
         let end = ending_version.map_or(latest, |end| end.min(latest));
         let commits = range_commits(&listing, starting_version, end)?;
@@ -244,14 +242,31 @@ impl Changes {
     }
 }
 
+/// Loads the head of a range and then lists its commits. A table may be replaced in between.
+fn head_and_listing(
+    storage: &Storage,
+    root: &str,
+    start: i64,
+    known: Option<&Arc<Snapshot>>,
+) -> Result<(Arc<Snapshot>, Listing)> {
+    // The checkpoint of a range's head is not read.
+    let known = known.map(|snapshot| Base { snapshot, is_cached: true });
+    let head = Snapshot::load(storage, root, TimeTravel::Version(start), known)?;
+    let listing = Listing::read(storage, root, start)?;
+    if head.segment().version_commit.as_ref() != listing.commits.get(&start) {
+        return Err(Error::FileReplaced { file: commit_name(start) });
+    }
+    Ok((head, listing))
+}
+
 fn range_commits(listing: &Listing, start: i64, end: i64) -> Result<Arc<[RangeCommit]>> {
     // Cleanup may delete a version's commit and leave its checkpoint: its changes are unknown then.
-    if !listing.commits.contains_key(&start) {
+    if let Some(missing) = (start..=end).rev().find(|version| !listing.commits.contains_key(version)) {
         let latest = listing.latest().unwrap_or(start);
-        let later = listing.commits.range(start..).next().map(|(version, _)| *version);
-        return Err(match later {
+        let later = listing.commits.range(missing..).next().map(|(version, _)| *version);
+        return Err(match later.filter(|_| missing == start || listing.has_checkpoint_since(missing)) {
             Some(later) => Error::VersionNotFound { requested: start, earliest: later, latest },
-            None => Error::corrupt(commit_name(start), "the commit is missing"),
+            None => Error::corrupt(commit_name(missing), "the commit is missing"),
         });
     }
     let times: BTreeMap<i64, i64> = monotonic(listing.modified_ms(start, end).into_iter()).collect();

@@ -33,7 +33,7 @@ use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, SourceId};
 use crate::log_path::{self, DataPath};
 use crate::partition::PartitionInterner;
 use crate::segment::{CheckpointFiles, CheckpointKind};
-use crate::storage::{Listed, Storage, StoredFile};
+use crate::storage::{LogFileEntry, Storage, StoredFile};
 use crate::{Error, Result};
 use json_file::JsonPieces;
 use parquet::file::{Footer, ParquetFile};
@@ -149,12 +149,10 @@ struct Part {
     /// The path for [`Storage::open`].
     path: String,
     size: u64,
-    /// From the log's listing. Sidecars are not listed, but their names are never reused.
-    entity_tag: Option<Box<str>>,
-    modified_ms: i64,
+    /// From the log's listing. Sidecars are not listed: their size is that of the action, and their names are never
+    /// reused.
+    listed: Option<LogFileEntry>,
     is_json: bool,
-    /// The size is that of the action, not that of a listing.
-    is_sidecar: bool,
     /// The end of each row group, in rows; empty if the footer was not read.
     row_group_ends: Arc<[u32]>,
     /// Kept for the parts of small number whose tag identifies the file.
@@ -172,10 +170,8 @@ impl Checkpoint {
                 name: name.into(),
                 path: log_path::join(root, &format!("{}/{name}", log_path::LOG_DIRECTORY)),
                 size: file.size,
-                entity_tag: file.entity_tag.clone(),
-                modified_ms: file.modified_ms,
+                listed: Some(file.clone()),
                 is_json: files.kind == CheckpointKind::UuidJson,
-                is_sidecar: false,
                 row_group_ends: Arc::default(),
                 footer: None,
             };
@@ -187,7 +183,8 @@ impl Checkpoint {
                 let file = part.open(storage)?;
                 top.read(&file)?;
                 part.row_group_ends = row_group_ends(&file);
-                let is_kept = part.entity_tag.is_some() && files.files.len() <= KEPT_FOOTERS;
+                let is_tagged = part.listed.as_ref().is_some_and(|listed| listed.entity_tag.is_some());
+                let is_kept = is_tagged && files.files.len() <= KEPT_FOOTERS;
                 part.footer = is_kept.then(|| file.footer());
             }
             parts.push(part);
@@ -279,22 +276,18 @@ impl Part {
             name: (*name).into(),
             path,
             size: sidecar.size_in_bytes,
-            entity_tag: None,
-            modified_ms: 0,
+            listed: None,
             is_json: false,
-            is_sidecar: true,
             row_group_ends: Arc::default(),
             footer: None,
         })
     }
 
     fn stored(&self, storage: &Storage) -> Result<StoredFile> {
-        if self.is_sidecar {
-            return storage.open_stated(&self.path, self.size);
+        match &self.listed {
+            Some(listed) => storage.open_listed(&self.path, listed),
+            None => storage.open_stated(&self.path, self.size),
         }
-        let entity_tag = self.entity_tag.as_deref();
-        let listed = entity_tag.map(|entity_tag| Listed { entity_tag, modified_ms: self.modified_ms });
-        storage.open(&self.path, Some(self.size), listed)
     }
 
     fn open(&self, storage: &Storage) -> Result<ParquetFile<StoredFile>> {

@@ -84,9 +84,22 @@ pub enum Error {
         /// The name of the file, without its directory.
         file: String,
     },
+    /// A log file is not the one that was listed, or not whole.
+    #[error("{file} was replaced while the table was read; try again")]
+    FileReplaced {
+        /// The name of the file, without its directory.
+        file: String,
+    },
     /// The store denies access with the configured credentials.
     #[error("the storage denies access with the provider's credentials; the provider must renew them")]
     StorageDenied {
+        /// The store's message, for the operator's log.
+        detail: String,
+    },
+    /// The store answers that it does not give the file, for a reason that is not in its credentials: an archived
+    /// object, a key of an encryption, another region.
+    #[error("the table's storage refuses to be read, which the provider must change")]
+    StorageRefused {
         /// The store's message, for the operator's log.
         detail: String,
     },
@@ -129,11 +142,17 @@ impl Error {
         match self {
             Self::TableNotFound { detail } => detail.as_deref(),
             Self::StorageDenied { detail }
+            | Self::StorageRefused { detail }
             | Self::StorageUnavailable { detail }
             | Self::RuleRefused { detail }
             | Self::Internal { detail } => Some(detail),
             _ => None,
         }
+    }
+
+    /// Returns whether a new listing may show other files: cleanup deletes some, and a table may be replaced.
+    pub(crate) fn is_outdated_listing(&self) -> bool {
+        matches!(self, Self::FileNotFound { .. } | Self::FileReplaced { .. })
     }
 
     /// The error of a log without a commit or a checkpoint.

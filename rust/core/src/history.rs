@@ -167,8 +167,7 @@ pub(crate) fn in_commit_timestamp_ms(
     root: &str,
     file: &LogFileEntry,
 ) -> Result<Option<i64>> {
-    let path = log_file_path(root, &file.name);
-    let stored = storage.open(&path, Some(file.size), file.listed())?;
+    let stored = storage.open_listed(&log_file_path(root, &file.name), file)?;
     let start = stored.read_range(0, FIRST_LINE_BYTES.min(stored.size() as usize))?;
     let first_line = memchr::memchr(b'\n', &start).map(|end| start.slice(..end));
     let from_first_line = first_line
@@ -176,7 +175,9 @@ pub(crate) fn in_commit_timestamp_ms(
         .and_then(|commit| commit.in_commit_timestamp_ms);
     match from_first_line {
         Some(timestamp_ms) => Ok(Some(timestamp_ms)),
-        None => Ok(CommitFile::parse(&file.name, &storage.read(&path)?)?.in_commit_timestamp_ms),
+        None => {
+            Ok(CommitFile::parse(&file.name, &storage.read_log_file(root, file)?)?.in_commit_timestamp_ms)
+        }
     }
 }
 

@@ -27,6 +27,7 @@ use crate::segment::{CommitEntry, LogIdentity, LogSegment};
 use crate::stop::Stop;
 use crate::storage::Storage;
 use load::LoadRequest;
+pub(crate) use load::list_again;
 use rule_totals::SnapshotId;
 
 pub(crate) use rule_totals::sum as sum_within;
@@ -221,7 +222,7 @@ impl Snapshot {
         self.version() == identity.version() && self.identity() == *identity
     }
 
-    /// Returns whether a log file of this version is missing: data that is not in memory cannot be read.
+    /// Returns whether a log file of this version is missing or was replaced: data that is not in memory cannot be read.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
@@ -229,7 +230,7 @@ impl Snapshot {
 
     /// Records an error of a read of its files.
     pub(crate) fn record_error(&self, error: &Error) {
-        if matches!(error, Error::FileNotFound { .. }) {
+        if error.is_outdated_listing() {
             self.is_lost.store(true, Ordering::Relaxed);
         }
     }

@@ -16,6 +16,7 @@ mod remote;
 mod runtime;
 mod s3;
 mod stored_file;
+mod transport;
 mod window;
 
 use std::fmt;
@@ -53,8 +54,11 @@ pub struct LogFileEntry {
     /// The modification time in the store, in milliseconds since the epoch.
     pub modified_ms: i64,
     /// A value that changes with the content, without quotes: the entity tag of an object, the exact modification
-    /// time of a local file. `None` if the store has none.
+    /// time of a local file, which copies of a directory share. `None` if the store has none.
     pub entity_tag: Option<Box<str>>,
+    /// A digest of what identifies a local file on this machine: device, inode, size, and times of the content and of
+    /// the status. Zero for objects, and for files that no listing has shown.
+    pub identity: u64,
 }
 
 /// The directories directly below a root.
@@ -64,24 +68,6 @@ pub struct Directories {
     pub names: Vec<String>,
     /// Whether there may be more.
     pub is_truncated: bool,
-}
-
-/// Properties in a listing that distinguish the content of a file from another one with the same name and size.
-#[derive(Debug, Clone, Copy)]
-pub struct Listed<'a> {
-    /// As [`LogFileEntry::entity_tag`].
-    pub entity_tag: &'a str,
-    /// As [`LogFileEntry::modified_ms`].
-    pub modified_ms: i64,
-}
-
-impl LogFileEntry {
-    /// Returns the properties for [`Storage::open`]. `None` if the store lists no entity tags.
-    #[must_use]
-    pub fn listed(&self) -> Option<Listed<'_>> {
-        let entity_tag = self.entity_tag.as_deref()?;
-        Some(Listed { entity_tag, modified_ms: self.modified_ms })
-    }
 }
 
 /// The storage of tables. Cheap to clone; `Debug` shows no secret.
@@ -159,7 +145,10 @@ impl Storage {
             Inner::Local => local::list(&directory, from_name)?,
             Inner::Remote(remote) => remote.list(&directory, from_name)?,
         };
-        entries.sort_unstable_by(|left, right| left.name.cmp(&right.name));
+        // Of a name that an unordered listing has twice, the later entry is the newer one.
+        entries.reverse();
+        entries.sort_by(|left, right| left.name.cmp(&right.name));
+        entries.dedup_by(|later, first| later.name == first.name);
         Ok(entries)
     }
 
@@ -176,11 +165,20 @@ impl Storage {
         Ok(directories)
     }
 
-    /// Reads a whole file.
+    /// Reads a whole file that is not listed.
     pub fn read(&self, path: &str) -> Result<Bytes> {
         match &self.0 {
-            Inner::Local => local::read(path),
-            Inner::Remote(remote) => remote.read(path),
+            Inner::Local => local::read(path, None),
+            Inner::Remote(remote) => remote.read(path, None),
+        }
+    }
+
+    /// Reads a file of `root/_delta_log/` as it was listed. Another one, or a part of it, is [`Error::FileReplaced`].
+    pub fn read_log_file(&self, root: &str, file: &LogFileEntry) -> Result<Bytes> {
+        let path = log_file_path(root, &file.name);
+        match &self.0 {
+            Inner::Local => local::read(&path, Some(file)),
+            Inner::Remote(remote) => remote.read(&path, Some(file)),
         }
     }
 
@@ -220,33 +218,33 @@ impl Storage {
         }
     }
 
-    /// Reads whole files in parallel, with a bounded number of requests, in the order of `paths`.
+    /// As [`Self::read_log_file`] for several files in parallel, with a bounded number of requests, in their order.
     #[must_use]
-    pub fn read_many(&self, paths: &[String]) -> Vec<Result<Bytes>> {
+    pub fn read_log_files(&self, root: &str, files: &[&LogFileEntry]) -> Vec<Result<Bytes>> {
         match &self.0 {
-            Inner::Local => paths.iter().map(|path| local::read(path)).collect(),
-            Inner::Remote(remote) => remote.read_many(paths),
+            Inner::Local => files.iter().map(|file| self.read_log_file(root, file)).collect(),
+            Inner::Remote(remote) => remote.read_log_files(root, files),
         }
     }
 
-    /// As [`Self::read_many`], in the background.
+    /// As [`Self::read_log_files`], in the background.
     #[must_use]
-    pub fn start_reads(&self, paths: Vec<String>) -> PendingReads {
+    pub fn start_log_reads(&self, root: &str, files: Vec<LogFileEntry>) -> PendingReads {
         match &self.0 {
-            Inner::Local => PendingReads::local(paths),
-            Inner::Remote(remote) => remote.start_reads(paths),
+            Inner::Local => PendingReads::local(root, files),
+            Inner::Remote(remote) => remote.start_log_reads(root, files),
         }
     }
 
-    /// Opens a file for reads of ranges. With the size from a listing, no request is sent to a remote store. With
-    /// the properties from a listing, a replaced file is [`Error::FileNotFound`].
+    /// Opens a listed file for reads of ranges. Sends no request to a remote store. A range of another file is
+    /// [`Error::FileReplaced`].
     ///
     /// Some remote stores list another entity tag than they send with the object. A file with the listed size and
     /// modification time (in whole seconds) counts as the listed one.
-    pub fn open(&self, path: &str, size_hint: Option<u64>, listed: Option<Listed<'_>>) -> Result<StoredFile> {
+    pub fn open_listed(&self, path: &str, file: &LogFileEntry) -> Result<StoredFile> {
         match &self.0 {
-            Inner::Local => StoredFile::local(path, listed.map(|listed| listed.entity_tag)),
-            Inner::Remote(remote) => StoredFile::remote(remote, path, size_hint, listed),
+            Inner::Local => StoredFile::local(path, Some(file)),
+            Inner::Remote(remote) => Ok(StoredFile::listed(remote, path, file)),
         }
     }
 
@@ -267,6 +265,18 @@ impl fmt::Debug for Storage {
             Inner::Remote(remote) => fmt::Debug::fmt(remote, formatter),
         }
     }
+}
+
+fn log_file_path(root: &str, name: &str) -> String {
+    log_path::join(root, &format!("{LOG_DIRECTORY}/{name}"))
+}
+
+fn replaced(path: &str) -> Error {
+    Error::FileReplaced { file: log_path::file_name(path).to_owned() }
+}
+
+fn other_size_than_stated(path: &str) -> Error {
+    Error::corrupt(log_path::file_name(path), "its size is not the one that the log states")
 }
 
 fn check_whole_file_size(path: &str, size: u64) -> Result<()> {
@@ -307,15 +317,15 @@ mod tests {
     }
 
     #[test]
-    fn a_local_file_that_was_replaced_by_one_of_equal_length_since_its_listing_is_not_found() {
+    fn a_local_file_that_was_replaced_by_one_of_equal_length_since_its_listing_is_not_read() {
         let root = tempfile::tempdir().unwrap();
         let log = root.path().join(LOG_DIRECTORY);
         std::fs::create_dir_all(&log).unwrap();
         let path = log.join("00000000000000000001.checkpoint.parquet");
         std::fs::write(&path, "one").unwrap();
         let list = || Storage::local().list_log(&text(root.path()), "").unwrap().remove(0);
-        let open =
-            |entry: &LogFileEntry| Storage::local().open(&text(&path), Some(entry.size), entry.listed());
+        let open = |entry: &LogFileEntry| Storage::local().open_listed(&text(&path), entry);
+        let read = |entry: &LogFileEntry| Storage::local().read_log_file(&text(root.path()), entry);
         let first = list();
         assert_eq!(open(&first).unwrap().size(), 3);
         let file = std::fs::File::create(&path).unwrap();
@@ -324,8 +334,39 @@ mod tests {
         let second = list();
         assert_eq!((second.size, second.modified_ms), (3, 1000));
         assert_ne!(second.entity_tag, first.entity_tag);
-        assert!(matches!(open(&first), Err(Error::FileNotFound { .. })));
-        assert!(open(&second).is_ok());
+        assert!(matches!(open(&first), Err(Error::FileReplaced { .. })));
+        assert!(matches!(read(&first), Err(Error::FileReplaced { .. })));
+        assert_eq!((open(&second).unwrap().size(), &*read(&second).unwrap()), (3, &b"two"[..]));
+        // A directory that is made again in place may have equal times and sizes.
+        let copy = log.join("copy");
+        std::fs::write(&copy, "new").unwrap();
+        let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+        std::fs::File::options().write(true).open(&copy).unwrap().set_modified(modified).unwrap();
+        std::fs::rename(&copy, &path).unwrap();
+        let third = list();
+        assert_eq!((third.size, &third.entity_tag), (second.size, &second.entity_tag));
+        assert_ne!(third, second);
+        assert!(matches!(open(&second), Err(Error::FileReplaced { .. })));
+        assert!(matches!(read(&second), Err(Error::FileReplaced { .. })));
+        assert_eq!(read(&third).unwrap(), b"new"[..]);
+        // Of a digest that is not known, the time counts.
+        assert!(open(&LogFileEntry { identity: 0, ..second }).is_ok());
+    }
+
+    #[test]
+    fn a_local_file_that_changes_while_it_is_read_is_not_the_listed_one() {
+        let root = tempfile::tempdir().unwrap();
+        let log = root.path().join(LOG_DIRECTORY);
+        std::fs::create_dir_all(&log).unwrap();
+        let path = log.join("00000000000000000001.checkpoint.parquet");
+        std::fs::write(&path, "one").unwrap();
+        let entry = Storage::local().list_log(&text(root.path()), "").unwrap().remove(0);
+        let open = Storage::local().open_listed(&text(&path), &entry).unwrap();
+        assert_eq!(open.read_range(0, 3).unwrap(), b"one"[..]);
+        std::fs::write(&path, "tw").unwrap();
+        assert!(matches!(open.read_range(0, 3), Err(Error::FileReplaced { .. })));
+        std::fs::write(&path, "two").unwrap();
+        assert!(matches!(open.read_range(0, 3), Err(Error::FileReplaced { .. })));
     }
 
     #[test]
@@ -358,13 +399,25 @@ mod tests {
         let here = text(&root.path().join("here"));
         std::fs::write(&here, "bytes").unwrap();
         let storage = Storage::local();
-        let results = storage.read_many(&[missing.clone(), here]);
-        for error in [storage.read(&missing).unwrap_err(), storage.open(&missing, Some(3), None).unwrap_err()]
-        {
+        let entry = LogFileEntry {
+            name: "00000000000000000000.json".into(),
+            size: 3,
+            modified_ms: 0,
+            entity_tag: None,
+            identity: 0,
+        };
+        let many = storage.read_log_files(&text(&root.path().join("secret-place")), &[&entry]).remove(0);
+        for error in [
+            storage.read(&missing).unwrap_err(),
+            many.unwrap_err(),
+            storage.open_listed(&missing, &entry).unwrap_err(),
+            storage.open_stated(&missing, 3).unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::FileNotFound { .. }), "{error:?}");
             assert_eq!(error.to_string(), "00000000000000000000.json is missing from the table's storage");
         }
-        assert!(matches!(&results[0], Err(Error::FileNotFound { .. })));
-        assert_eq!(results[1].as_deref().unwrap(), b"bytes");
+        assert_eq!(storage.read(&here).unwrap(), b"bytes"[..]);
+        assert_eq!(storage.open_stated(&here, 5).unwrap().size(), 5);
     }
 
     #[test]
@@ -374,7 +427,7 @@ mod tests {
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         for path in [pipe, text(root.path())] {
             assert!(matches!(Storage::local().read(&path), Err(Error::FileNotFound { .. })));
-            assert!(matches!(Storage::local().open(&path, None, None), Err(Error::FileNotFound { .. })));
+            assert!(matches!(Storage::local().open_stated(&path, 0), Err(Error::FileNotFound { .. })));
         }
     }
 

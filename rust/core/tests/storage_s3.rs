@@ -172,12 +172,15 @@ fn a_log_in_a_bucket_is_listed_and_read_like_a_local_one() {
     .unwrap();
     assert_eq!((advanced.version(), advanced.totals().unwrap().files), (61, 61));
 
-    let paths = vec![log("00000000000000000000.json"), log("missing.json"), log("_last_checkpoint")];
-    for results in [storage.read_many(&paths), storage.start_reads(paths.clone()).wait()] {
+    let first = storage.list_log(root, "").unwrap().remove(0);
+    let missing = LogFileEntry { name: "missing.json".into(), ..first.clone() };
+    let files = vec![first, missing];
+    let read = storage.read_log_files(root, &files.iter().collect::<Vec<_>>());
+    for results in [read, storage.start_log_reads(root, files).wait()] {
         assert_eq!(results[0].as_deref().unwrap(), FIRST_COMMIT.as_bytes());
         assert!(matches!(&results[1], Err(Error::FileNotFound { file }) if file == "missing.json"));
-        assert_eq!(results[2].as_deref().unwrap(), br#"{"version":50}"#);
     }
+    assert_eq!(storage.read(&log("_last_checkpoint")).unwrap(), br#"{"version":50}"#[..]);
 }
 
 #[test]
@@ -187,55 +190,56 @@ fn a_large_file_is_read_in_pieces_that_are_those_of_the_file() {
         (0..25_u32 << 18).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     server.put("t/large.parquet", &content);
     let storage = server.storage("SK");
-    for size_hint in [None, Some(content.len() as u64)] {
-        let file = storage.open("t/large.parquet", size_hint, None).unwrap();
-        assert_eq!(file.size(), content.len() as u64);
-        let columns = [0, 1 << 20, 3 << 20];
-        std::thread::scope(|scope| {
-            for start in columns {
-                let (file, content) = (&file, &content);
-                scope.spawn(move || {
-                    for at in (start..content.len()).step_by(700_001) {
-                        let length = (content.len() - at).min(300_000);
-                        assert_eq!(file.get_bytes(at as u64, length).unwrap(), content[at..at + length]);
-                    }
-                });
-            }
-        });
-        let mut whole = Vec::new();
-        file.get_read(17).unwrap().read_to_end(&mut whole).unwrap();
-        assert!(whole == content[17..]);
-    }
-    assert!(matches!(storage.open("t/missing.parquet", None, None), Err(Error::FileNotFound { .. })));
+    let file = storage.open_stated("t/large.parquet", content.len() as u64).unwrap();
+    assert_eq!(file.size(), content.len() as u64);
+    let columns = [0, 1 << 20, 3 << 20];
+    std::thread::scope(|scope| {
+        for start in columns {
+            let (file, content) = (&file, &content);
+            scope.spawn(move || {
+                for at in (start..content.len()).step_by(700_001) {
+                    let length = (content.len() - at).min(300_000);
+                    assert_eq!(file.get_bytes(at as u64, length).unwrap(), content[at..at + length]);
+                }
+            });
+        }
+    });
+    let mut whole = Vec::new();
+    file.get_read(17).unwrap().read_to_end(&mut whole).unwrap();
+    assert!(whole == content[17..]);
+    let missing = storage.open_stated("t/missing.parquet", 9).unwrap().read_range(0, 9);
+    assert!(matches!(missing, Err(Error::FileNotFound { .. })), "{missing:?}");
 }
 
 #[test]
 fn a_file_that_is_replaced_while_it_is_read_is_not_mixed() {
     let Some(server) = Server::start() else { return };
     let length = 12 << 20;
-    server.upload("t/replaced", vec![1; length]);
+    let path = "t/_delta_log/replaced";
+    server.upload(path, vec![1; length]);
     let storage = server.storage("SK");
-    let file = storage.open("t/replaced", None, None).unwrap();
+    let listed = storage.list_log("t", "").unwrap().remove(0);
+    let file = storage.open_listed(path, &listed).unwrap();
     assert_eq!(file.get_bytes(0, 10).unwrap(), [1; 10][..]);
-    server.upload("t/replaced", vec![2; length]);
+    server.upload(path, vec![2; length]);
     let behind = file.read_range(length as u64 - 10, 10);
-    assert!(matches!(behind, Err(Error::StorageUnavailable { .. })), "{behind:?}");
-    let file = storage.open("t/replaced", Some(length as u64 + 1), None).unwrap();
+    assert!(matches!(behind, Err(Error::FileReplaced { .. })), "{behind:?}");
+    let listed = LogFileEntry { size: length as u64 + 1, ..listed };
+    let file = storage.open_listed(path, &listed).unwrap();
     assert!(
-        matches!(file.read_range(0, 10), Err(Error::StorageUnavailable { .. })),
+        matches!(file.read_range(0, 10), Err(Error::FileReplaced { .. })),
         "another size than was listed"
     );
 }
 
 #[test]
-fn a_file_that_was_replaced_by_one_of_equal_length_since_it_was_listed_is_not_found() {
+fn a_file_that_was_replaced_by_one_of_equal_length_since_it_was_listed_is_not_read() {
     let Some(server) = Server::start() else { return };
     let name = "00000000000000000007.checkpoint.parquet";
     let path = format!("t/_delta_log/{name}");
     let storage = server.storage("SK");
     let listed = || storage.list_log("t", "").unwrap().remove(0);
-    let open =
-        |entry: &LogFileEntry| storage.open(&path, Some(1000), entry.listed()).unwrap().read_range(0, 1000);
+    let open = |entry: &LogFileEntry| storage.open_listed(&path, entry).unwrap().read_range(0, 1000);
     server.upload(&path, vec![1; 1000]);
     // Modification times distinguish the two if a store lists other tags than it sends.
     let stored = std::fs::File::open(server.directory.path().join(BUCKET).join(&path)).unwrap();
@@ -248,7 +252,9 @@ fn a_file_that_was_replaced_by_one_of_equal_length_since_it_was_listed_is_not_fo
     assert_ne!(second.entity_tag, first.entity_tag);
     assert_eq!(open(&second).unwrap(), [2; 1000][..]);
     let replaced = open(&first);
-    assert!(matches!(replaced, Err(Error::FileNotFound { .. })), "{replaced:?}");
+    assert!(matches!(replaced, Err(Error::FileReplaced { .. })), "{replaced:?}");
+    let read = storage.read_log_file("t", &first);
+    assert!(matches!(read, Err(Error::FileReplaced { .. })), "{read:?}");
 }
 
 #[test]
@@ -259,7 +265,11 @@ fn refused_credentials_and_an_unreachable_store_are_distinct_errors() {
     for error in [
         refused.list_log("t", "").unwrap_err(),
         refused.read("t/_delta_log/00000000000000000000.json").unwrap_err(),
-        refused.open("t/_delta_log/00000000000000000000.json", None, None).unwrap_err(),
+        refused
+            .open_stated("t/_delta_log/00000000000000000000.json", 9)
+            .unwrap()
+            .read_range(0, 9)
+            .unwrap_err(),
         Snapshot::load(&refused, "t", TimeTravel::Latest, None).unwrap_err(),
     ] {
         assert!(matches!(error, Error::StorageDenied { .. }), "{error:?}");

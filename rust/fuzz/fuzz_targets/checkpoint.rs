@@ -65,7 +65,7 @@ fn checkpoint_of(data: &[u8]) -> CheckpointFiles {
         )
     };
     let file =
-        LogFileEntry { name: name.to_owned(), size: data.len() as u64, modified_ms: 0, entity_tag: None };
+        LogFileEntry { name: name.to_owned(), size: data.len() as u64, modified_ms: 0, entity_tag: None, identity: 0 };
     CheckpointFiles { version: 7, kind, files: vec![file] }
 }
 

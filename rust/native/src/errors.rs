@@ -20,7 +20,9 @@ create_exception!(gateway._native, IncompleteRemove, LogError);
 create_exception!(gateway._native, RuleRefused, LogError);
 create_exception!(gateway._native, ForbiddenPath, LogError);
 create_exception!(gateway._native, InvalidCursor, LogError);
+create_exception!(gateway._native, FileReplaced, LogError);
 create_exception!(gateway._native, StorageDenied, LogError);
+create_exception!(gateway._native, StorageRefused, StorageDenied);
 create_exception!(gateway._native, StorageUnavailable, LogError);
 create_exception!(gateway._native, TooManySignatures, LogError);
 create_exception!(gateway._native, Cancelled, LogError);
@@ -52,7 +54,9 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         py.get_type::<RuleRefused>(),
         py.get_type::<ForbiddenPath>(),
         py.get_type::<InvalidCursor>(),
+        py.get_type::<FileReplaced>(),
         py.get_type::<StorageDenied>(),
+        py.get_type::<StorageRefused>(),
         py.get_type::<StorageUnavailable>(),
         py.get_type::<TooManySignatures>(),
         py.get_type::<Cancelled>(),
@@ -97,7 +101,9 @@ pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         Error::RuleRefused { .. } => RuleRefused::new_err(message),
         Error::ForbiddenPath => ForbiddenPath::new_err(message),
         Error::InvalidCursor => InvalidCursor::new_err(message),
+        Error::FileReplaced { file } => with_text(py, FileReplaced::new_err(message), "file", file),
         Error::StorageDenied { .. } => StorageDenied::new_err(message),
+        Error::StorageRefused { .. } => StorageRefused::new_err(message),
         Error::StorageUnavailable { .. } => StorageUnavailable::new_err(message),
         Error::TooManySignatures { .. } => TooManySignatures::new_err(message),
         Error::Cancelled => Cancelled::new_err(message),

@@ -21,7 +21,8 @@ impl Storage {
 
     #[staticmethod]
     #[pyo3(signature = (bucket, *, region, endpoint=None, path_style=false, access_key_id=None,
-        secret_access_key=None, session_token=None, timeout_seconds=30.0, retry_seconds=5.0, requester_pays=false))]
+        secret_access_key=None, session_token=None, timeout_seconds=30.0, retry_seconds=5.0, listing_seconds=300.0,
+        requester_pays=false))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn s3(
         py: Python<'_>,
@@ -34,6 +35,7 @@ impl Storage {
         session_token: Option<String>,
         timeout_seconds: f64,
         retry_seconds: f64,
+        listing_seconds: f64,
         requester_pays: bool,
     ) -> PyResult<Self> {
         run(py, || {
@@ -50,6 +52,7 @@ impl Storage {
                 credentials,
                 timeout: seconds(timeout_seconds)?,
                 retry_budget: seconds(retry_seconds)?,
+                listing_time: seconds(listing_seconds)?,
             };
             deltalog::storage::Storage::s3(&options)
         })
@@ -57,7 +60,8 @@ impl Storage {
     }
 
     #[staticmethod]
-    #[pyo3(signature = (account, container, *, endpoint=None, timeout_seconds=30.0, retry_seconds=5.0))]
+    #[pyo3(signature = (account, container, *, endpoint=None, timeout_seconds=30.0, retry_seconds=5.0,
+        listing_seconds=300.0))]
     fn azure(
         py: Python<'_>,
         account: String,
@@ -65,6 +69,7 @@ impl Storage {
         endpoint: Option<String>,
         timeout_seconds: f64,
         retry_seconds: f64,
+        listing_seconds: f64,
     ) -> PyResult<Self> {
         run(py, || {
             deltalog::storage::Storage::azure(&AzureOptions {
@@ -73,13 +78,15 @@ impl Storage {
                 endpoint,
                 timeout: seconds(timeout_seconds)?,
                 retry_budget: seconds(retry_seconds)?,
+                listing_time: seconds(listing_seconds)?,
             })
         })
         .map(Self)
     }
 
     #[staticmethod]
-    #[pyo3(signature = (bucket, *, endpoint=None, user_project=None, timeout_seconds=30.0, retry_seconds=5.0))]
+    #[pyo3(signature = (bucket, *, endpoint=None, user_project=None, timeout_seconds=30.0, retry_seconds=5.0,
+        listing_seconds=300.0))]
     fn gcs(
         py: Python<'_>,
         bucket: String,
@@ -87,6 +94,7 @@ impl Storage {
         user_project: Option<String>,
         timeout_seconds: f64,
         retry_seconds: f64,
+        listing_seconds: f64,
     ) -> PyResult<Self> {
         run(py, || {
             deltalog::storage::Storage::gcs(&GcsOptions {
@@ -95,6 +103,7 @@ impl Storage {
                 user_project,
                 timeout: seconds(timeout_seconds)?,
                 retry_budget: seconds(retry_seconds)?,
+                listing_time: seconds(listing_seconds)?,
             })
         })
         .map(Self)

@@ -84,6 +84,14 @@ def test_the_event_loop_itself_asks_a_store_over_tls(
     assert probes.sent_by_loop() == 6
 
 
+def test_a_table_is_read_over_tls_by_the_authorities_of_awss_own_tools(
+    store: VersityGw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(store.certificate))
+    assert table(store).snapshot().version == COMMITS
+
+
 def test_a_store_with_an_unknown_certificate_is_unavailable(store: VersityGw) -> None:
-    with pytest.raises(native().StorageUnavailable):
+    with pytest.raises(native().StorageUnavailable) as raised:
         table(store).snapshot()
+    assert "SSL_CERT_FILE" in raised.value.detail

@@ -13,7 +13,7 @@ from support.aws_identity import ROLE, Sts, running_sts
 from support.http_service import Request, Response, serving
 
 from gateway.__main__ import main
-from gateway.cli.check_credentials import CredentialFinding, check_credentials
+from gateway.cli.check_credentials import CredentialFinding, check_credentials, notes
 from gateway.config import loads
 from gateway.state import GatewayState
 
@@ -109,6 +109,17 @@ def test_a_credential_lists_its_directory_and_is_denied_the_root_of_the_bucket(
     assert code == (1 if problem else 0)
     for secret in (KEYS["secretAccessKey"], *(session.session_token for session in bucket.sts.sessions)):
         assert secret not in output
+
+
+@pytest.mark.parametrize(
+    ("path", "is_named"), [("sales/t-1_2", False), ("ware house/t", True), ("verkäufe/t", True)]
+)
+def test_a_path_that_deltalake_cannot_sign_is_named(path: str, is_named: bool) -> None:
+    role = {"prefix": "s3://lake/", "roleArn": "arn:aws:iam::123456789012:role/r"}
+    config = loads(settings(f"s3://lake/{path}", role), environment={})
+    found = list(notes(config))
+    assert [note.partition(":")[0] for note in found] == (["s.d.t", "the volume s.d.v"] if is_named else [])
+    assert all("deltalake" in note for note in found)
 
 
 def test_a_role_that_cannot_live_as_long_is_found() -> None:

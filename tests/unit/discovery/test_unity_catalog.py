@@ -247,6 +247,7 @@ def test_a_table_that_the_catalog_drops_or_moves_is_withdrawn_at_once(catalog: C
         (("schemas", ""), Response(200, b"<html>"), "documented form"),
         (("schemas", ""), Response(200, b"[" * 100_000), "documented form"),
         (("schemas", ""), json_response({"schemas": [{"name": 1}]}), "documented form"),
+        (("schemas", ""), json_response({"tables": []}), "documented form"),
         (("schemas", ""), json_response({"error_code": "PERMISSION_DENIED"}, 403), "403 (PERMISSION_DENIED)"),
         (("schemas", ""), json_response({"error_code": "a secret\n"}, 500), "answers 500"),
         (("schemas", ""), Response(200, b"{}", {"Content-Encoding": "gzip"}), "compressed"),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{GROUP_BYTES, GROUP_COMMITS, RangeCommit, range_commits};
 use crate::error::{Error, Result};
-use crate::segment::{Listing, log_file_path};
+use crate::segment::Listing;
 use crate::storage::{PendingReads, Storage};
 
 /// Reads commits in groups, the next one while the current one is processed.
@@ -56,11 +56,11 @@ impl Groups {
             bytes += commit.file.size.max(1);
             is_first || bytes <= GROUP_BYTES
         });
-        let paths: Vec<_> = fits.map(|commit| log_file_path(&self.root, &commit.file.name)).collect();
-        if paths.is_empty() {
+        let files: Vec<_> = fits.map(|commit| commit.file.clone()).collect();
+        if files.is_empty() {
             return None;
         }
-        self.requested = start + paths.len();
-        Some((start..self.requested, self.storage.start_reads(paths)))
+        self.requested = start + files.len();
+        Some((start..self.requested, self.storage.start_log_reads(&self.root, files)))
     }
 }

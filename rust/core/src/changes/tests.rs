@@ -445,6 +445,24 @@ fn a_missing_commit_is_corrupt_and_a_cleaned_up_start_names_available_versions()
     let error = table.open(ChangeKind::Files, 1, None).unwrap_err();
     assert!(matches!(&error, Error::CorruptLog { file, .. } if *file == commit_name(3)), "{error:?}");
     assert!(table.open(ChangeKind::Files, 1, Some(2)).is_ok());
+    // Cleanup deletes the commits before a checkpoint one by one, in no order.
+    table.write("00000000000000000004.checkpoint.parquet", "x");
+    let error = table.open(ChangeKind::Files, 1, None).unwrap_err();
+    assert!(matches!(error, Error::VersionNotFound { requested: 1, earliest: 4, latest: 5 }), "{error:?}");
+}
+
+#[test]
+fn a_commit_that_is_replaced_after_the_range_was_opened_is_not_read() {
+    let table = table();
+    let changes = table.open(ChangeKind::Files, 1, None).unwrap();
+    let path = log_file_path(table.root(), &commit_name(2));
+    let content = std::fs::read(&path).unwrap();
+    let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, content).unwrap();
+    std::fs::File::options().append(true).open(&path).unwrap().set_modified(modified).unwrap();
+    let error = changes.batches(1).unwrap().find_map(Result::err).unwrap();
+    assert!(matches!(&error, Error::FileReplaced { file } if *file == commit_name(2)), "{error:?}");
 }
 
 #[test]
@@ -526,8 +544,8 @@ fn long_ranges_and_large_commits_are_read_in_groups_without_a_gap() {
 #[test]
 fn a_batch_that_fails_ends_the_range() {
     let table = table();
-    let changes = table.open(ChangeKind::Files, 1, None).unwrap();
     table.write(&commit_name(2), "{");
+    let changes = table.open(ChangeKind::Files, 1, None).unwrap();
     let mut batches = changes.batches(1).unwrap();
     assert!(matches!(batches.next(), Some(Ok(_))));
     assert!(matches!(batches.next(), Some(Err(Error::CorruptLog { .. }))));

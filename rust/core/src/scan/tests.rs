@@ -589,7 +589,7 @@ fn a_table_created_again_in_its_place_is_never_served_from_the_old_ones_columns(
         // A snapshot of the old table does not read the checkpoint of the new one.
         cache.shrink(0);
         let mut scan = Scan::new(Arc::clone(&first), None, everything()).unwrap();
-        assert!(matches!(scan.next_files(), Err(Error::FileNotFound { .. })));
+        assert!(matches!(scan.next_files(), Err(Error::FileReplaced { .. })));
     }
 }
 

@@ -162,6 +162,11 @@ impl Listing {
         }
     }
 
+    /// Whether cleanup may have deleted the commit of `version`.
+    pub(crate) fn has_checkpoint_since(&self, version: i64) -> bool {
+        self.checkpoints.range(version..).next().is_some()
+    }
+
     /// Whether there is a checkpoint behind `base` up to `version`.
     fn has_checkpoint_after(&self, base: i64, version: i64) -> bool {
         let newest = self.checkpoints.range(..=version).next_back();

@@ -16,7 +16,7 @@ use crate::log_path::commit_name;
 use crate::partition::PartitionInterner;
 use crate::replay::ReplaySet;
 use crate::schema::partition_names;
-use crate::segment::{CommitEntry, LogIdentity, LogSegment, log_file_path};
+use crate::segment::{CommitEntry, LogIdentity, LogSegment};
 use crate::storage::Storage;
 
 /// A continued snapshot keeps its checkpoint and appends commits. After this many commits it is loaded from the
@@ -28,6 +28,9 @@ const MAX_CONTINUED_KEYS: usize = 200_000;
 /// The same limit for the age of its checkpoint, by the timestamps of the store: cleanup deletes old checkpoints
 /// once newer ones exist.
 const MAX_CONTINUED_MS: i64 = 24 * 3600 * 1000;
+
+/// How often a log is listed again when a file is not the listed one.
+const MAX_LISTED_AGAIN: usize = 3;
 
 /// The location of a table, and its cached snapshots.
 #[derive(Clone, Copy)]
@@ -43,11 +46,20 @@ pub(super) fn load(
     at: TimeTravel,
     base: Option<Base<'_>>,
 ) -> Result<Arc<Snapshot>> {
-    match try_load(request, at, base) {
-        // Cleanup may delete a file between its listing and its read.
-        Err(Error::FileNotFound { .. }) => try_load(request, at, None),
-        loaded => loaded,
+    list_again(try_load(request, at, base), || try_load(request, at, None))
+}
+
+/// Repeats a load whose files are not those that were listed: cleanup may delete one meanwhile, and a table may be
+/// replaced.
+pub(crate) fn list_again<T>(first: Result<T>, mut again: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut loaded = first;
+    for _ in 0..MAX_LISTED_AGAIN {
+        match &loaded {
+            Err(error) if error.is_outdated_listing() => loaded = again(),
+            _ => break,
+        }
     }
+    loaded
 }
 
 fn try_load(request: LoadRequest<'_>, at: TimeTravel, base: Option<Base<'_>>) -> Result<Arc<Snapshot>> {
@@ -87,13 +99,8 @@ fn try_load(request: LoadRequest<'_>, at: TimeTravel, base: Option<Base<'_>>) ->
 
 pub(super) fn load_identity(request: LoadRequest<'_>, identity: &LogIdentity) -> Result<Arc<Snapshot>> {
     let LoadRequest { storage, root, .. } = request;
-    match from_start(request, LogSegment::find_identity(storage, root, identity)?) {
-        // Cleanup may delete a file between its listing and its read; the next listing shows the remaining ones.
-        Err(Error::FileNotFound { .. }) => {
-            from_start(request, LogSegment::find_identity(storage, root, identity)?)
-        }
-        loaded => loaded,
-    }
+    let load = || from_start(request, LogSegment::find_identity(storage, root, identity)?);
+    list_again(load(), load)
 }
 
 fn from_start(request: LoadRequest<'_>, segment: LogSegment) -> Result<Arc<Snapshot>> {
@@ -190,9 +197,8 @@ impl Loader<'_> {
     /// The newest `count` commits and the version's checksum, in one batch of reads.
     fn read(&self, count: usize) -> Result<(Vec<Commit<'_>>, Option<Checksum>)> {
         let entries = &self.segment.commits[..count];
-        let names = entries.iter().map(|entry| &entry.file).chain(&self.segment.checksum);
-        let paths: Vec<_> = names.map(|file| log_file_path(self.root, &file.name)).collect();
-        let mut contents = self.storage.read_many(&paths).into_iter();
+        let files: Vec<_> = entries.iter().map(|entry| &entry.file).chain(&self.segment.checksum).collect();
+        let mut contents = self.storage.read_log_files(self.root, &files).into_iter();
         let commits = entries
             .iter()
             .zip(contents.by_ref())

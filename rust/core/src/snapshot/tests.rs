@@ -88,6 +88,55 @@ fn files_come_newest_commit_first_and_in_a_commits_own_order() {
 }
 
 #[test]
+fn a_table_that_is_replaced_while_it_is_loaded_is_one_of_the_two() {
+    let tables = ["a", "b"].map(|name| {
+        let files: Vec<_> = (0..8).map(|number| add(&format!("{name}{number}"))).collect();
+        let table = Table::new(&[&files[0]]);
+        table.commit(0, &[PROTOCOL, &METADATA.replace("\"table\"", &format!("\"{name}\"")), &files[0]]);
+        for version in 1..8 {
+            table.commit(version, &[&files[version as usize]]);
+        }
+        table
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let (root, next) = (directory.path().join("root"), directory.path().join("next"));
+    let point_to = |table: &Table| {
+        std::os::unix::fs::symlink(table.root(), &next).unwrap();
+        std::fs::rename(&next, &root).unwrap();
+    };
+    point_to(&tables[0]);
+    let is_over = AtomicBool::new(false);
+    let path = root.to_str().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                tables.iter().rev().for_each(point_to);
+            }
+        });
+        let mut whole = 0;
+        let mut known: Option<Arc<Snapshot>> = None;
+        for _ in 0..300 {
+            let base = known.as_ref().map(|snapshot| Base { snapshot, is_cached: true });
+            match Snapshot::load(&Storage::local(), path, TimeTravel::Latest, base) {
+                Ok(snapshot) => {
+                    let id = &*snapshot.metadata().id;
+                    let files = live(&snapshot);
+                    assert!(
+                        files.len() == 8 && files.iter().all(|file| file.starts_with(id)),
+                        "{id}: {files:?}"
+                    );
+                    whole += 1;
+                    known = Some(snapshot).filter(|_| whole % 2 == 0);
+                }
+                Err(error) => assert!(matches!(error, Error::FileReplaced { .. }), "{error:?}"),
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(whole > 0);
+    });
+}
+
+#[test]
 fn an_advanced_snapshot_keeps_the_places_of_older_files() {
     let table = Table::new(&[&add("a"), &add("b")]);
     let first = table.load(TimeTravel::Latest).unwrap();

@@ -4,7 +4,7 @@
 //! session token of expired credentials.
 
 use std::error::Error as StdError;
-use std::fmt;
+use std::{fmt, io};
 
 use serde_json::Value;
 
@@ -19,7 +19,10 @@ const SECRET_BYTES: usize = 40;
 
 /// Texts of `object_store` before the status and the body, and before the body of an answer with status 200.
 const STATUS: &str = "Server returned non-2xx status code: ";
-const RESPONSE: &str = "Server returned error response: ";
+pub(super) const RESPONSE: &str = "Server returned error response: ";
+
+/// Begins the text of a request that failed.
+const REQUEST: &str = "Error performing ";
 
 /// The parts of an error's body that are shown: `<Code>ExpiredToken</Code> The provided token has expired.`
 #[derive(Default, PartialEq)]
@@ -108,8 +111,9 @@ impl Answer {
         None
     }
 
-    pub(super) fn has_status(&self, status: &str) -> bool {
-        self.status.starts_with(status)
+    /// Returns the status; `None` for an error with status 200.
+    pub(super) fn status(&self) -> Option<u16> {
+        self.status.get(..3)?.parse().ok()
     }
 
     pub(super) fn code(&self) -> Option<&str> {
@@ -128,10 +132,76 @@ impl fmt::Display for Answer {
 /// Returns the text of an error without its answer and without queries of URLs.
 pub(super) fn context(error: &object_store::Error) -> String {
     let text = error.to_string();
+    // What the client says before this is about uploads: of a conflict, that the object exists.
+    let text = text.find(REQUEST).map_or(&*text, |start| &text[start..]);
     let end = [STATUS, RESPONSE].iter().filter_map(|start| text.find(start)).min().unwrap_or(text.len());
     let text = text[..end].trim_end_matches([' ', '-', ':']);
     without_queries(text).chars().take(MAX_CONTEXT_CHARS).collect()
 }
+
+/// Returns why a connection failed, in words; `None` for a cause of no known kind, and for errors of answers.
+pub(super) fn connection_problem(error: &object_store::Error) -> Option<&'static str> {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(problem) = error.downcast_ref::<io::Error>().and_then(problem_of_io) {
+            return Some(problem);
+        }
+        // Of private types of the client, the words are all that is known.
+        let text = error.to_string();
+        let known = PROBLEMS.iter().find(|(word, _)| text.contains(word));
+        if let Some((_, problem)) = known.filter(|_| error.source().is_none() || is_final(&text)) {
+            return Some(problem);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+fn problem_of_io(error: &io::Error) -> Option<&'static str> {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Some("nothing listens at the endpoint"),
+        io::ErrorKind::TimedOut => Some(NO_ANSWER),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => {
+            Some("the connection was cut, by the store or by something on the way")
+        }
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            Some("no network leads to the endpoint")
+        }
+        _ => None,
+    }
+}
+
+/// Returns whether the causes below a text add nothing to it.
+fn is_final(text: &str) -> bool {
+    ["dns error", "operation timed out", "tunnel"].iter().any(|word| text.contains(word))
+}
+
+const NO_ANSWER: &str = "the endpoint does not answer in time; a firewall may drop the packets";
+
+/// Words of the client's errors, and what they mean.
+const PROBLEMS: [(&str, &str); 9] = [
+    ("dns error", "the name of the endpoint's host cannot be resolved"),
+    (
+        "UnknownIssuer",
+        "the certificate of the endpoint is of an unknown authority; SSL_CERT_FILE names a file with it",
+    ),
+    (
+        "CaUsedAsEndEntity",
+        "the certificate of the endpoint is that of an authority; SSL_CERT_FILE names a file with it",
+    ),
+    ("not valid for name", "the certificate of the endpoint is of another host"),
+    (
+        "certificate expired",
+        "the certificate of the endpoint has expired, or the clock of this machine is wrong",
+    ),
+    (
+        "certificate not valid yet",
+        "the certificate of the endpoint is not valid yet, or the clock of this machine is wrong",
+    ),
+    ("InvalidContentType", "the endpoint speaks no TLS: its URL may have to begin with http://"),
+    ("tunnel", "the proxy refuses the connection; NO_PROXY names hosts without a proxy"),
+    ("timed out", NO_ANSWER),
+];
 
 /// Cuts off the queries of URLs, which may hold signatures.
 pub(super) fn without_queries(text: &str) -> String {

@@ -8,7 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use object_store::azure::{AzureAccessKey, AzureCredential, MicrosoftAzureBuilder};
 
 use super::credentials::{Credentials, Replaceable, checked_token};
-use super::remote::{Access, Connection, Remote, StoreParts, invalid_options};
+use super::remote::{Access, Connection, LISTING_TIME, Remote, StoreParts, invalid_options};
+use super::transport::Connector;
 use crate::error::{Error, Result};
 use crate::sign::{AzureAddress, decode_key};
 
@@ -25,6 +26,8 @@ pub struct AzureOptions {
     pub timeout: Duration,
     /// Total time of retries of one request.
     pub retry_budget: Duration,
+    /// Total time of a listing.
+    pub listing_time: Duration,
 }
 
 impl AzureOptions {
@@ -37,6 +40,7 @@ impl AzureOptions {
             endpoint: None,
             timeout: Duration::from_secs(30),
             retry_budget: Duration::from_secs(5),
+            listing_time: LISTING_TIME,
         }
     }
 }
@@ -77,6 +81,7 @@ pub(super) fn open(options: &AzureOptions) -> Result<Remote> {
         .with_container_name(container)
         .with_endpoint(address.endpoint.clone())
         .with_credentials(Arc::clone(&credentials) as _)
+        .with_http_connector(Connector)
         .with_client_options(connection.client())
         .with_retry(connection.retries())
         .build()
@@ -88,6 +93,7 @@ pub(super) fn open(options: &AzureOptions) -> Result<Remote> {
         // The endpoint of an emulator or a proxy may serve several accounts.
         endpoint: format!("{account}@{}", address.endpoint),
         ordered_listings: true,
+        listing_time: options.listing_time,
     }))
 }
 

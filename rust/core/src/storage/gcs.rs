@@ -8,7 +8,8 @@ use object_store::gcp::{GcpCredential, GcpSigningCredential, GoogleCloudStorageB
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::credentials::{Credentials, Replaceable, checked_token};
-use super::remote::{Access, Connection, Remote, StoreParts, invalid_options};
+use super::remote::{Access, Connection, LISTING_TIME, Remote, StoreParts, invalid_options};
+use super::transport::Connector;
 use crate::error::{Error, Result};
 use crate::sign::GCS_ENDPOINT;
 
@@ -28,6 +29,8 @@ pub struct GcsOptions {
     pub timeout: Duration,
     /// Total time of retries of one request.
     pub retry_budget: Duration,
+    /// Total time of a listing.
+    pub listing_time: Duration,
 }
 
 impl GcsOptions {
@@ -40,6 +43,7 @@ impl GcsOptions {
             user_project: None,
             timeout: Duration::from_secs(30),
             retry_budget: Duration::from_secs(5),
+            listing_time: LISTING_TIME,
         }
     }
 }
@@ -87,6 +91,7 @@ pub(super) fn open(options: &GcsOptions) -> Result<Remote> {
         .with_base_url(endpoint)
         .with_credentials(Arc::clone(&credentials) as _)
         .with_signing_credentials(Arc::new(StaticCredentialProvider::new(no_signatures)))
+        .with_http_connector(Connector)
         .with_client_options(connection.client().with_default_headers(headers))
         .with_retry(connection.retries())
         .build()
@@ -97,6 +102,7 @@ pub(super) fn open(options: &GcsOptions) -> Result<Remote> {
         bucket: options.bucket.clone(),
         endpoint: endpoint.to_owned(),
         ordered_listings: true,
+        listing_time: options.listing_time,
     }))
 }
 

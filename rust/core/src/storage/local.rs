@@ -3,14 +3,17 @@
 //! A directory may be a mount of a remote file system that hangs. Calls that may block run inside
 //! [`pool::block_in_place`], so a hanging mount delays only streams of its own tables.
 
-use std::fs::File;
-use std::io::Result as IoResult;
+use std::fs::{File, Metadata};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{Read, Result as IoResult};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
 
-use super::{Directories, FileProperties, LogFileEntry, MAX_DIRECTORY_ENTRIES, check_whole_file_size};
+use super::{
+    Directories, FileProperties, LogFileEntry, MAX_DIRECTORY_ENTRIES, check_whole_file_size, replaced,
+};
 use crate::error::{Error, Result};
 use crate::{log_path, pool};
 
@@ -40,11 +43,20 @@ pub(super) fn list_directories(directory: &str) -> Result<Directories> {
     })
 }
 
-/// Reads a whole file.
-pub(super) fn read(path: &str) -> Result<Bytes> {
+/// Reads a whole file; with `listed`, only the listed one.
+pub(super) fn read(path: &str, listed: Option<&LogFileEntry>) -> Result<Bytes> {
+    let failed = |error: std::io::Error| store_error(path, &error);
     pool::block_in_place(|| {
-        check_whole_file_size(path, size(path)?)?;
-        std::fs::read(path).map(Bytes::from).map_err(|error| store_error(path, &error))
+        let (mut file, before) = open_blocking(path, listed)?;
+        check_whole_file_size(path, before.len())?;
+        let mut content = Vec::with_capacity(before.len() as usize);
+        file.read_to_end(&mut content).map_err(failed)?;
+        // A writer that does not know of Delta may have written over the file meanwhile.
+        let is_same = identity(&file.metadata().map_err(failed)?) == identity(&before);
+        if listed.is_some() && !(is_same && content.len() as u64 == before.len()) {
+            return Err(replaced(path));
+        }
+        Ok(content.into())
     })
 }
 
@@ -55,6 +67,7 @@ pub(super) fn properties(path: &str) -> Result<Option<FileProperties>> {
             size: metadata.len(),
             modified_s: modified_ms(&metadata).div_euclid(1000),
             entity_tag: Some(entity_tag(&metadata)),
+            identity: identity(&metadata),
         })),
         Err(error) => match store_error(path, &error) {
             Error::FileNotFound { .. } => Ok(None),
@@ -63,19 +76,46 @@ pub(super) fn properties(path: &str) -> Result<Option<FileProperties>> {
     }
 }
 
-/// Opens a file for reads of ranges, and returns its size. With an entity tag, only a file with this tag.
-pub(super) fn open(path: &str, wanted_tag: Option<&str>) -> Result<(File, u64)> {
+/// Opens a file for reads of ranges; with `listed`, only the listed one.
+pub(super) fn open(path: &str, listed: Option<&LogFileEntry>) -> Result<OpenFile> {
+    let (file, metadata) = pool::block_in_place(|| open_blocking(path, listed))?;
+    Ok(OpenFile { file, size: metadata.len(), identity: identity(&metadata) })
+}
+
+/// An open file, as it was when it was opened.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    pub(super) file: File,
+    pub(super) size: u64,
+    identity: u64,
+}
+
+impl OpenFile {
+    /// Returns whether the file was not written to since.
+    pub(super) fn is_unchanged(&self) -> IoResult<bool> {
+        Ok(identity(&self.file.metadata()?) == self.identity)
+    }
+}
+
+fn open_blocking(path: &str, listed: Option<&LogFileEntry>) -> Result<(File, Metadata)> {
     let failed = |error: std::io::Error| store_error(path, &error);
-    pool::block_in_place(|| {
-        size(path)?;
-        let file = File::open(path).map_err(failed)?;
-        // From the open file, because the path may refer to another one now.
-        let metadata = file.metadata().map_err(failed)?;
-        if wanted_tag.is_some_and(|wanted| *wanted != *entity_tag(&metadata)) {
-            return Err(Error::FileNotFound { file: log_path::file_name(path).to_owned() });
-        }
-        Ok((file, metadata.len()))
-    })
+    // Opening a pipe waits for its writer.
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(Error::FileNotFound { file: log_path::file_name(path).to_owned() });
+    }
+    let file = File::open(path).map_err(failed)?;
+    // From the open file, because the path may refer to another one now.
+    let metadata = file.metadata().map_err(failed)?;
+    match listed {
+        Some(listed) if !is_listed(&metadata, listed) => Err(replaced(path)),
+        _ => Ok((file, metadata)),
+    }
+}
+
+fn is_listed(metadata: &Metadata, listed: &LogFileEntry) -> bool {
+    metadata.len() == listed.size
+        && (listed.identity == 0 || listed.identity == identity(metadata))
+        && listed.entity_tag.as_ref().is_none_or(|tag| *tag == entity_tag(metadata))
 }
 
 /// Fills a buffer from an offset on. Data in the page cache is copied immediately: running another step meanwhile
@@ -110,12 +150,21 @@ fn list_blocking(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> 
         if name.as_str() < from_name {
             continue;
         }
-        // Follows links, as a read does. Skips files deleted since the listing.
-        let Ok(metadata) = std::fs::metadata(entry.path()) else { continue };
+        // By the open directory, in whose place another one may be put meanwhile. Files that were deleted since are
+        // skipped; links are followed, as by a read.
+        let metadata = match entry.metadata() {
+            Ok(metadata) if metadata.is_symlink() => std::fs::metadata(entry.path()),
+            metadata => metadata,
+        };
+        let Ok(metadata) = metadata else { continue };
         if metadata.is_file() {
-            let entity_tag = Some(entity_tag(&metadata));
-            let (size, modified_ms) = (metadata.len(), modified_ms(&metadata));
-            found.push(LogFileEntry { name, size, modified_ms, entity_tag });
+            found.push(LogFileEntry {
+                name,
+                size: metadata.len(),
+                modified_ms: modified_ms(&metadata),
+                entity_tag: Some(entity_tag(&metadata)),
+                identity: identity(&metadata),
+            });
         }
     }
     Ok(found)
@@ -132,25 +181,23 @@ fn read_directory(directory: &str) -> Result<Option<std::fs::ReadDir>> {
 
 /// The modification time in full precision. The inode is not included: replicas with copies of one directory must
 /// agree.
-fn entity_tag(metadata: &std::fs::Metadata) -> Box<str> {
+fn entity_tag(metadata: &Metadata) -> Box<str> {
     format!("{}.{}", metadata.mtime(), metadata.mtime_nsec()).into()
 }
 
-fn modified_ms(metadata: &std::fs::Metadata) -> i64 {
+/// See [`LogFileEntry::identity`].
+fn identity(metadata: &Metadata) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    [metadata.dev(), metadata.ino(), metadata.len()].hash(&mut hasher);
+    [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()].hash(&mut hasher);
+    hasher.finish().max(1)
+}
+
+fn modified_ms(metadata: &Metadata) -> i64 {
     let Ok(modified) = metadata.modified() else { return 0 };
     match modified.duration_since(UNIX_EPOCH) {
         Ok(after) => i64::try_from(after.as_millis()).unwrap_or(i64::MAX),
         Err(before) => -i64::try_from(before.duration().as_millis()).unwrap_or(i64::MAX),
-    }
-}
-
-/// Returns the size of a regular file. Other types are rejected: opening a pipe waits for its writer.
-fn size(path: &str) -> Result<u64> {
-    let metadata = std::fs::metadata(path).map_err(|error| store_error(path, &error))?;
-    if metadata.is_file() {
-        Ok(metadata.len())
-    } else {
-        Err(Error::FileNotFound { file: log_path::file_name(path).to_owned() })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::mpsc::Receiver;
 
 use bytes::Bytes;
 
-use super::local;
+use super::{LogFileEntry, local, log_file_path};
 use crate::error::{Error, Result};
 use crate::pool;
 
@@ -15,7 +15,10 @@ pub struct PendingReads(Reads);
 #[derive(Debug)]
 enum Reads {
     /// Local files are read when they are needed.
-    Local(Vec<String>),
+    Local {
+        root: String,
+        files: Vec<LogFileEntry>,
+    },
     Remote {
         results: Receiver<Vec<Result<Bytes>>>,
         count: usize,
@@ -23,8 +26,8 @@ enum Reads {
 }
 
 impl PendingReads {
-    pub(super) fn local(paths: Vec<String>) -> Self {
-        Self(Reads::Local(paths))
+    pub(super) fn local(root: &str, files: Vec<LogFileEntry>) -> Self {
+        Self(Reads::Local { root: root.to_owned(), files })
     }
 
     pub(super) fn remote(results: Receiver<Vec<Result<Bytes>>>, count: usize) -> Self {
@@ -35,7 +38,10 @@ impl PendingReads {
     #[must_use]
     pub fn wait(self) -> Vec<Result<Bytes>> {
         match self.0 {
-            Reads::Local(paths) => paths.iter().map(|path| local::read(path)).collect(),
+            Reads::Local { root, files } => {
+                let read = |file: &LogFileEntry| local::read(&log_file_path(&root, &file.name), Some(file));
+                files.iter().map(read).collect()
+            }
             Reads::Remote { results, count } => {
                 pool::block_in_place(|| results.recv()).unwrap_or_else(|_| {
                     let lost = Error::StorageUnavailable { detail: "a batch of reads was dropped".into() };

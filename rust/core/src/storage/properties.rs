@@ -11,6 +11,8 @@ pub struct FileProperties {
     pub modified_s: i64,
     /// As [`LogFileEntry::entity_tag`].
     pub entity_tag: Option<Box<str>>,
+    /// As [`LogFileEntry::identity`].
+    pub identity: u64,
 }
 
 impl FileProperties {
@@ -18,7 +20,9 @@ impl FileProperties {
     /// stores list another entity tag than they send with the object, or none.
     #[must_use]
     pub fn matches(&self, listed: &LogFileEntry) -> Option<bool> {
-        let is_same = self.size == listed.size && self.modified_s == listed.modified_ms.div_euclid(1000);
+        let is_same = self.size == listed.size
+            && self.modified_s == listed.modified_ms.div_euclid(1000)
+            && self.identity == listed.identity;
         is_same.then(|| self.entity_tag.is_some() && self.entity_tag == listed.entity_tag)
     }
 }

@@ -1,29 +1,45 @@
 //! One bucket or container of a store: the requests that all stores have in common.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt};
-use object_store::list::PaginatedListStore;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use object_store::client::HttpError;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
-    BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
+    BackoffConfig, ClientOptions, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt,
+    RetryConfig,
 };
 
 use super::answer::{self, Answer};
 use super::credentials::Credentials;
 use super::direct::{Direct, Exchange};
 use super::properties::plain_tag;
-use super::{Directories, FileProperties, LogFileEntry, PendingReads, check_whole_file_size, runtime};
+use super::transport::UNKNOWN_LENGTH;
+use super::{
+    Directories, FileProperties, LogFileEntry, PendingReads, check_whole_file_size, log_file_path, replaced,
+    runtime,
+};
 use crate::error::{Error, Result};
 use crate::log_path;
 
 mod directories;
+mod pages;
+
+use pages::Pages;
+
+/// Sorts after the characters of keys.
+const LAST: char = '\u{10FFFF}';
 
 /// Requests in flight for one batch of whole files: enough to hide a store's latency behind its throughput.
 const READS_IN_FLIGHT: usize = 48;
+
+/// The usual time limit of requests to this server, which a listing is part of.
+pub(super) const LISTING_TIME: Duration = Duration::from_secs(300);
 
 /// Connection timeout.
 const LONGEST_CONNECT: Duration = Duration::from_secs(3);
@@ -36,6 +52,9 @@ pub(super) struct Remote {
     bucket: String,
     endpoint: String,
     ordered_listings: bool,
+    listing_time: Duration,
+    /// Whether objects were seen to have other entity tags than are listed.
+    sends_other_tags: AtomicBool,
 }
 
 /// What distinguishes one store from another.
@@ -48,6 +67,8 @@ pub(super) struct StoreParts<S> {
     pub(super) endpoint: String,
     /// Whether listings are ordered by name, so that they can stop after the log files.
     pub(super) ordered_listings: bool,
+    /// The time that a whole listing may take.
+    pub(super) listing_time: Duration,
 }
 
 /// The credentials of requests, which are replaced while requests run.
@@ -72,9 +93,18 @@ impl fmt::Debug for Remote {
 
 impl Remote {
     pub(super) fn of<S: ObjectStore + PaginatedListStore>(parts: StoreParts<S>) -> Self {
-        let StoreParts { store, access, bucket, endpoint, ordered_listings } = parts;
+        let StoreParts { store, access, bucket, endpoint, ordered_listings, listing_time } = parts;
         let pages = Arc::clone(&store) as _;
-        Self { store, pages, access, bucket, endpoint, ordered_listings }
+        Self {
+            store,
+            pages,
+            access,
+            bucket,
+            endpoint,
+            ordered_listings,
+            listing_time,
+            sends_other_tags: AtomicBool::default(),
+        }
     }
 
     pub(super) fn kind(&self) -> &'static str {
@@ -101,69 +131,76 @@ impl Remote {
     }
 
     pub(super) fn list(&self, directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
-        let prefix = key(directory)?;
-        // `start-after` excludes its own key; all but the last letter of a name sorts before the name.
-        let mut before = from_name.to_owned();
-        before.pop();
-        let listing = if before.is_empty() {
-            self.store.list(Some(&prefix))
-        } else {
-            self.store.list_with_offset(Some(&prefix), &key(&format!("{directory}/{before}"))?)
-        };
-        let prefix_length = prefix.as_ref().len();
-        let name_of = move |meta: &ObjectMeta| {
-            meta.location.as_ref().get(prefix_length..).unwrap_or_default().trim_start_matches('/').to_owned()
-        };
-        let stops_at_words = self.ordered_listings;
-        let entries = listing
-            .map_ok(move |meta| (name_of(&meta), meta))
-            .try_take_while(move |(name, _)| {
-                // The names of versions sort before `_last_checkpoint`, `_sidecars/..` and `_staged_commits/..`.
-                let is_past_versions = name.bytes().next().is_some_and(|first| first > b'9');
-                futures::future::ready(Ok(!(stops_at_words && is_past_versions)))
-            })
-            .try_filter_map(|(name, meta)| {
-                let is_direct = !name.is_empty() && !name.contains('/');
-                futures::future::ready(Ok(is_direct.then(|| LogFileEntry {
-                    name,
-                    size: meta.size,
-                    modified_ms: meta.last_modified.timestamp_millis(),
-                    entity_tag: meta.e_tag.as_deref().and_then(plain_tag).map(Box::from),
-                })))
-            })
-            .try_collect::<Vec<_>>();
-        let entries = runtime::block_on(entries)?.map_err(|error| listing_error(directory, &error))?;
-        Ok(entries.into_iter().filter(|entry| entry.name.as_str() >= from_name).collect())
+        self.within_time(directory, self.log_files(directory, from_name))
     }
 
     pub(super) fn list_directories(&self, root: &str) -> Result<Directories> {
         let prefix = if root.is_empty() { None } else { Some(format!("{}/", key(root)?)) };
-        let listing = directories::list(&*self.pages, prefix.as_deref());
-        runtime::block_on(listing)?.map_err(|error| listing_error(root, &error))
+        self.within_time(root, directories::list(self, root, prefix))
     }
 
-    pub(super) fn read(&self, path: &str) -> Result<Bytes> {
-        runtime::block_on(self.read_whole(path))?
+    fn within_time<T>(&self, directory: &str, listing: impl Future<Output = Result<T>>) -> Result<T> {
+        let time = self.listing_time;
+        runtime::block_on(async {
+            runtime::timeout(time, listing).await.unwrap_or_else(|_| {
+                let detail = format!("the listing of {directory} did not end within {} s", time.as_secs());
+                Err(Error::StorageUnavailable { detail })
+            })
+        })?
     }
 
-    pub(super) fn read_many(&self, paths: &[String]) -> Vec<Result<Bytes>> {
-        let reads = futures::stream::iter(paths.iter().map(|path| self.read_whole(path)))
-            .buffered(READS_IN_FLIGHT)
-            .collect::<Vec<_>>();
+    async fn log_files(&self, directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
+        let prefix = format!("{}/", key(directory)?);
+        // `start-after` excludes its own key; all but the last letter of a name sorts before the name.
+        let before = from_name.char_indices().next_back().map_or("", |(last, _)| &from_name[..last]);
+        let options = PaginatedListOptions {
+            offset: (self.ordered_listings && !before.is_empty()).then(|| format!("{prefix}{before}")),
+            ..PaginatedListOptions::default()
+        };
+        let prefix_length = prefix.len();
+        let mut pages = Pages::new(&*self.pages, directory, Some(prefix), options, self.ordered_listings);
+        let mut found = Vec::new();
+        while let Some(page) = pages.next().await? {
+            let objects = page.map_err(|error| pages.refusal(&error))?.objects;
+            // The names of versions sort before `_last_checkpoint`, `_sidecars/..` and `_staged_commits/..`.
+            let name_of = |meta: &ObjectMeta| {
+                let name = meta.location.as_ref().get(prefix_length..).unwrap_or_default();
+                (name.to_owned(), name.bytes().next().is_some_and(|first| first > b'9'))
+            };
+            let is_past_versions = objects.last().is_some_and(|last| name_of(last).1);
+            found.extend(objects.into_iter().filter_map(|meta| {
+                let (name, is_past_versions) = name_of(&meta);
+                let is_wanted = !is_past_versions && !name.contains('/') && *name >= *from_name;
+                is_wanted.then(|| log_file(name, &meta))
+            }));
+            if is_past_versions && pages.is_in_order() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    pub(super) fn read(&self, path: &str, listed: Option<&LogFileEntry>) -> Result<Bytes> {
+        runtime::block_on(self.read_whole(path, listed))?
+    }
+
+    pub(super) fn read_log_files(&self, root: &str, files: &[&LogFileEntry]) -> Vec<Result<Bytes>> {
+        let reads = files.iter().map(|file| self.read_log_file(root, file));
+        let reads = futures::stream::iter(reads).buffered(READS_IN_FLIGHT).collect::<Vec<_>>();
         match runtime::block_on(reads) {
             Ok(results) => results,
-            Err(error) => paths.iter().map(|_| Err(error.clone())).collect(),
+            Err(error) => files.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 
-    pub(super) fn start_reads(self: &Arc<Self>, paths: Vec<String>) -> PendingReads {
+    pub(super) fn start_log_reads(self: &Arc<Self>, root: &str, files: Vec<LogFileEntry>) -> PendingReads {
         let (sender, results) = std::sync::mpsc::channel();
-        let count = paths.len();
-        let remote = Arc::clone(self);
+        let count = files.len();
+        let (remote, root) = (Arc::clone(self), root.to_owned());
         let reads = async move {
-            let reads = paths.into_iter().map(|path| {
-                let remote = Arc::clone(&remote);
-                async move { remote.read_whole(&path).await }
+            let reads = files.into_iter().map(|file| {
+                let (remote, root) = (Arc::clone(&remote), root.clone());
+                async move { remote.read_log_file(&root, &file).await }
             });
             let results = futures::stream::iter(reads).buffered(READS_IN_FLIGHT).collect::<Vec<_>>().await;
             // The receiver is gone: the stream was cancelled.
@@ -172,13 +209,6 @@ impl Remote {
         // If nothing can be started the sender is dropped, and the receiver reports it.
         drop(runtime::spawn(reads));
         PendingReads::remote(results, count)
-    }
-
-    pub(super) fn size(&self, path: &str) -> Result<u64> {
-        let location = key(path)?;
-        let meta =
-            runtime::block_on(self.store.head(&location))?.map_err(|error| store_error(path, &error))?;
-        Ok(meta.size)
     }
 
     /// The properties of two objects; `None` for an absent one.
@@ -190,10 +220,14 @@ impl Remote {
 
     async fn properties(&self, path: &str) -> Result<Option<FileProperties>> {
         match self.store.head(&key(path)?).await {
+            Ok(meta) if meta.size == UNKNOWN_LENGTH => {
+                Err(Error::StorageRefused { detail: "the store does not say the size of an object".into() })
+            }
             Ok(meta) => Ok(Some(FileProperties {
                 size: meta.size,
                 modified_s: meta.last_modified.timestamp(),
                 entity_tag: meta.e_tag.as_deref().and_then(plain_tag).map(Box::from),
+                identity: 0,
             })),
             Err(error) => match store_error(path, &error) {
                 Error::FileNotFound { .. } => Ok(None),
@@ -216,23 +250,73 @@ impl Remote {
         let failed = |error: &object_store::Error| store_error(path, error);
         let answer = match self.store.get_opts(&key(path)?, options).await {
             Ok(answer) => answer,
-            Err(error) if Answer::of(&error).is_some_and(|answer| answer.has_status("416")) => {
+            Err(error) if Answer::of(&error).and_then(|answer| answer.status()) == Some(416) => {
                 return Ok(Piece::default());
             }
             Err(error) => return Err(failed(&error)),
         };
-        let object_size = Some(answer.meta.size);
-        let entity_tag = answer.meta.e_tag.clone().filter(|tag| plain_tag(tag).is_some());
-        let modified_s = answer.meta.last_modified.timestamp();
+        let head = Piece::of(&answer);
         let bytes = answer.bytes().await.map_err(|error| failed(&error))?;
-        Ok(Piece { bytes, object_size, entity_tag, modified_s })
+        Ok(Piece { bytes, ..head })
     }
 
-    async fn read_whole(&self, path: &str) -> Result<Bytes> {
+    async fn read_log_file(&self, root: &str, file: &LogFileEntry) -> Result<Bytes> {
+        self.read_whole(&log_file_path(root, &file.name), Some(file)).await
+    }
+
+    /// Reads an object; with `listed`, only the listed one, whole.
+    async fn read_whole(&self, path: &str, listed: Option<&LogFileEntry>) -> Result<Bytes> {
         let failed = |error: &object_store::Error| store_error(path, error);
-        let answer = self.store.get(&key(path)?).await.map_err(|error| failed(&error))?;
-        check_whole_file_size(path, answer.meta.size)?;
-        answer.bytes().await.map_err(|error| failed(&error))
+        let tag = listed.and_then(|file| file.entity_tag.as_ref());
+        let is_sendable = |tag: &str| tag.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
+        let tag = tag.filter(|tag| is_sendable(tag) && !self.sends_other_tags.load(Ordering::Relaxed));
+        let if_match = tag.map(|tag| format!("\"{tag}\""));
+        let options = GetOptions { if_match, ..GetOptions::default() };
+        let is_conditional = options.if_match.is_some();
+        let answer = match self.store.get_opts(&key(path)?, options).await {
+            // Either the object was replaced, or the store lists other tags than objects have.
+            Err(object_store::Error::Precondition { .. }) if is_conditional => {
+                let answer = self.store.get(&key(path)?).await.map_err(|error| failed(&error))?;
+                if listed.is_some_and(|listed| Piece::of(&answer).is_of(listed)) {
+                    self.sends_other_tags.store(true, Ordering::Relaxed);
+                }
+                answer
+            }
+            answer => answer.map_err(|error| failed(&error))?,
+        };
+        let head = Piece::of(&answer);
+        // Some stores do not say the length.
+        let size = listed.map_or(answer.meta.size, |listed| listed.size);
+        let is_of_size = [size, UNKNOWN_LENGTH].contains(&answer.meta.size);
+        if listed.is_some_and(|listed| !is_of_size || !head.is_of(listed)) {
+            return Err(replaced(path));
+        }
+        if size != UNKNOWN_LENGTH {
+            check_whole_file_size(path, size)?;
+        }
+        let mut chunks = answer.into_stream();
+        let mut content = BytesMut::with_capacity(if size == UNKNOWN_LENGTH { 0 } else { size as usize });
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(|error| failed(&error))?;
+            let length = (content.len() + chunk.len()) as u64;
+            check_whole_file_size(path, length)?;
+            if length > size {
+                return Err(replaced(path));
+            }
+            content.extend_from_slice(&chunk);
+        }
+        let is_whole = size == UNKNOWN_LENGTH || content.len() as u64 == size;
+        if is_whole { Ok(content.freeze()) } else { Err(replaced(path)) }
+    }
+}
+
+fn log_file(name: String, meta: &ObjectMeta) -> LogFileEntry {
+    LogFileEntry {
+        name,
+        size: meta.size,
+        modified_ms: meta.last_modified.timestamp_millis(),
+        entity_tag: meta.e_tag.as_deref().and_then(plain_tag).map(Box::from),
+        identity: 0,
     }
 }
 
@@ -246,6 +330,29 @@ pub(super) struct Piece {
     pub(super) entity_tag: Option<String>,
     /// The modification time of the object in seconds since the epoch, as HTTP has no fractions.
     pub(super) modified_s: i64,
+}
+
+impl Piece {
+    /// Returns the properties of an answer's object.
+    fn of(answer: &GetResult) -> Self {
+        Self {
+            bytes: Bytes::new(),
+            object_size: Some(answer.meta.size),
+            entity_tag: answer.meta.e_tag.clone().filter(|tag| plain_tag(tag).is_some()),
+            modified_s: answer.meta.last_modified.timestamp(),
+        }
+    }
+
+    /// Returns whether this is of the listed object, given equal sizes. Some stores and proxies send another tag than
+    /// they list, so a different tag alone does not mean that the object was replaced.
+    pub(super) fn is_of(&self, listed: &LogFileEntry) -> bool {
+        let listed_s = listed.modified_ms.div_euclid(1000);
+        match (&listed.entity_tag, self.entity_tag.as_deref().and_then(plain_tag)) {
+            (Some(tag), Some(found)) => **tag == *found || listed_s == self.modified_s,
+            // Without a time in the answer, nothing but the size is known. A store may round the time.
+            _ => self.modified_s == 0 || listed_s.abs_diff(self.modified_s) <= 1,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -360,30 +467,60 @@ const CREDENTIAL_CODES: [&str; 5] =
 const NAME_CODES: [&str; 5] =
     ["KeyTooLong", "InvalidURI", "XMinioInvalidObjectName", "InvalidUri", "InvalidResourceName"];
 
+/// The code with status 403 for an archived object.
+const ARCHIVED_CODE: &str = "InvalidObjectState";
+
 fn store_error(path: &str, error: &object_store::Error) -> Error {
     use object_store::Error as Store;
     let not_found = || Error::FileNotFound { file: log_path::file_name(path).to_owned() };
-    // Most often the next version of a table, which has no detail.
-    if matches!(error, Store::NotFound { .. }) {
-        return not_found();
+    match error {
+        // Most often the next version of a table, which has no detail.
+        Store::NotFound { .. } => return not_found(),
+        Store::Precondition { .. } => return replaced(path),
+        _ => {}
     }
     let answer = Answer::of(error);
-    let has_status = |status: &str| answer.as_ref().is_some_and(|answer| answer.has_status(status));
     let code = answer.as_ref().and_then(Answer::code);
     let context = answer::context(error);
-    let detail =
-        answer.as_ref().map_or_else(|| context.clone(), |answer| format!("the store {answer} ({context})"));
-    match error {
-        Store::PermissionDenied { .. } | Store::Unauthenticated { .. } => Error::StorageDenied { detail },
-        // Errors of listings have no kind.
-        _ if has_status("401") || has_status("403") => Error::StorageDenied { detail },
-        _ if code.is_some_and(|code| CREDENTIAL_CODES.iter().any(|known| code.starts_with(known))) => {
-            Error::StorageDenied { detail }
-        }
-        _ if has_status("404") => not_found(),
-        _ if code.is_some_and(|code| NAME_CODES.iter().any(|known| code.starts_with(known))) => not_found(),
+    let detail = match (&answer, answer::connection_problem(error)) {
+        (Some(answer), _) => format!("the store {answer} ({context})"),
+        (None, Some(problem)) => format!("{problem} ({context})"),
+        (None, None) => context,
+    };
+    let begins_as =
+        |known: &[&str]| code.is_some_and(|code| known.iter().any(|known| code.starts_with(known)));
+    if code == Some(ARCHIVED_CODE) {
+        return Error::StorageRefused { detail };
+    }
+    if matches!(error, Store::PermissionDenied { .. } | Store::Unauthenticated { .. })
+        || begins_as(&CREDENTIAL_CODES)
+    {
+        return Error::StorageDenied { detail };
+    }
+    // Errors of listings have no kind.
+    match answer.as_ref().map(Answer::status) {
+        Some(Some(401 | 403)) => Error::StorageDenied { detail },
+        Some(Some(404)) => not_found(),
+        Some(Some(412)) => replaced(path),
+        _ if begins_as(&NAME_CODES) => not_found(),
+        Some(Some(408 | 425 | 429)) => Error::StorageUnavailable { detail },
+        // The store works, and answers the same to a repeated request.
+        Some(Some(400..=499 | 501)) => Error::StorageRefused { detail },
+        None if !is_of_connection(error) => Error::StorageRefused { detail },
         _ => Error::StorageUnavailable { detail },
     }
+}
+
+/// Returns whether an error is one of a connection, and not of an answer that the client cannot use.
+fn is_of_connection(error: &object_store::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<HttpError>() || error.is::<std::io::Error>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Converts an error of a listing, where nothing but the bucket or the container can be absent.

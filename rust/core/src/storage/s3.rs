@@ -7,7 +7,8 @@ use object_store::aws::{AmazonS3, AmazonS3Builder, AwsCredential};
 
 use super::credentials::{Credentials, Replaceable, S3Credentials};
 use super::direct::Direct;
-use super::remote::{Access, Connection, Remote, StoreParts, invalid_options};
+use super::remote::{Access, Connection, LISTING_TIME, Remote, StoreParts, invalid_options};
+use super::transport::{CA_BUNDLE, Connector};
 use crate::error::{Error, Result};
 use crate::sign;
 
@@ -30,6 +31,8 @@ pub struct S3Options {
     pub timeout: Duration,
     /// Total time of retries of one request.
     pub retry_budget: Duration,
+    /// Total time of a listing.
+    pub listing_time: Duration,
 }
 
 impl S3Options {
@@ -45,6 +48,7 @@ impl S3Options {
             credentials: None,
             timeout: Duration::from_secs(30),
             retry_budget: Duration::from_secs(5),
+            listing_time: LISTING_TIME,
         }
     }
 }
@@ -120,6 +124,7 @@ pub(super) fn open(options: &S3Options) -> Result<Remote> {
         endpoint,
         // Directory buckets (S3 Express) list in no order.
         ordered_listings: !options.bucket.ends_with("--x-s3"),
+        listing_time: options.listing_time,
     }))
 }
 
@@ -150,6 +155,7 @@ fn build(
         .with_bucket_name(&options.bucket)
         .with_region(&options.region)
         .with_virtual_hosted_style_request(!options.path_style)
+        .with_http_connector(Connector)
         .with_client_options(connection.client())
         .with_retry(connection.retries());
     let chain = Arc::clone(builder.clone().build()?.credentials());
@@ -176,7 +182,10 @@ fn is_plain(options: &S3Options, configured: &AmazonS3Builder) -> bool {
     // Directory buckets (S3 Express) need a session.
     !options.bucket.ends_with("--x-s3")
         && !options.requester_pays
-        && PROXIES.iter().all(|name| std::env::var_os(name).is_none_or(|value| value.is_empty()))
+        && PROXIES
+            .iter()
+            .chain(&[CA_BUNDLE])
+            .all(|name| std::env::var_os(name).is_none_or(|value| value.is_empty()))
         && [
             Key::Endpoint,
             Key::S3Express,

@@ -3,7 +3,6 @@
 //! Threads share a local file by positional reads. A remote file is read in windows with the next window prefetched
 //! ([`super::window`]), so decoding a row group never holds all of its bytes.
 
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::sync::Arc;
 
@@ -11,9 +10,10 @@ use bytes::Bytes;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
+use super::local::OpenFile;
 use super::remote::Remote;
 use super::window::Windows;
-use super::{Listed, local};
+use super::{LogFileEntry, local, replaced};
 use crate::error::{Error, Result};
 use crate::log_path;
 
@@ -32,28 +32,20 @@ pub struct StoredFile {
 
 #[derive(Debug, Clone)]
 enum Source {
-    Local(Arc<File>),
+    Local(Arc<OpenFile>),
     Remote(Arc<Windows>),
 }
 
 impl StoredFile {
-    pub(super) fn local(path: &str, entity_tag: Option<&str>) -> Result<Self> {
-        let (file, size) = local::open(path, entity_tag)?;
+    pub(super) fn local(path: &str, listed: Option<&LogFileEntry>) -> Result<Self> {
+        let file = local::open(path, listed)?;
+        let size = file.size;
         let source = Source::Local(Arc::new(file));
         Ok(Self { source, size, name: log_path::file_name(path).into(), is_apart: false })
     }
 
-    pub(super) fn remote(
-        remote: &Arc<Remote>,
-        path: &str,
-        size_hint: Option<u64>,
-        listed: Option<Listed<'_>>,
-    ) -> Result<Self> {
-        let size = match size_hint {
-            Some(size) => size,
-            None => remote.size(path)?,
-        };
-        Ok(Self::of_windows(Windows::new(Arc::clone(remote), path.to_owned(), size, listed), path, size))
+    pub(super) fn listed(remote: &Arc<Remote>, path: &str, file: &LogFileEntry) -> Self {
+        Self::of_windows(Windows::listed(Arc::clone(remote), path.to_owned(), file), path, file.size)
     }
 
     pub(super) fn stated(remote: &Arc<Remote>, path: &str, size: u64) -> Self {
@@ -91,9 +83,14 @@ impl StoredFile {
         }
         match &self.source {
             Source::Local(file) => {
+                let failed = |error: std::io::Error| local::store_error(&self.name, &error);
                 let mut buffer = vec![0; length];
-                local::read_exact_at(file, &mut buffer, start)
-                    .map_err(|error| local::store_error(&self.name, &error))?;
+                let read = local::read_exact_at(&file.file, &mut buffer, start);
+                // A writer that does not know of Delta may have written over the file.
+                if !file.is_unchanged().map_err(failed)? {
+                    return Err(replaced(&self.name));
+                }
+                read.map_err(failed)?;
                 Ok(buffer.into())
             }
             Source::Remote(windows) if self.is_apart => windows.read_apart(start, length),
@@ -134,7 +131,7 @@ impl Read for StoredFileReader {
         let length = (buffer.len() as u64).min(left) as usize;
         let read = match &self.file.source {
             Source::Local(file) => {
-                local::read_exact_at(file, &mut buffer[..length], self.position)?;
+                local::read_exact_at(&file.file, &mut buffer[..length], self.position)?;
                 length
             }
             Source::Remote(windows) => {

@@ -9,12 +9,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 
-use super::properties::plain_tag;
 use super::remote::{Piece, Remote};
-use super::{Listed, runtime};
+use super::{LogFileEntry, other_size_than_stated, replaced, runtime};
 use crate::error::{Error, Result};
 use crate::lock::lock;
-use crate::{log_path, pool};
+use crate::pool;
 
 /// Size of a window: the transfer of one takes longer than the latency of a request.
 const WINDOW_BYTES: u64 = 4 << 20;
@@ -29,10 +28,8 @@ struct Shared {
     remote: Arc<Remote>,
     path: String,
     size: u64,
-    /// The size is that of a log action, not that of a listing.
-    is_stated: bool,
-    /// The entity tag and the modification time, in milliseconds, of the listing.
-    listed: Option<(Box<str>, i64)>,
+    /// `None` if the size is that of a log action.
+    listed: Option<LogFileEntry>,
     state: Mutex<State>,
     arrived: Condvar,
 }
@@ -57,18 +54,18 @@ impl std::fmt::Debug for Windows {
 }
 
 impl Windows {
-    pub(super) fn new(remote: Arc<Remote>, path: String, size: u64, listed: Option<Listed<'_>>) -> Self {
-        let listed = listed.map(|listed| (listed.entity_tag.into(), listed.modified_ms));
-        let (state, arrived) = (Mutex::default(), Condvar::new());
-        let shared = Shared { remote, path, size, is_stated: false, listed, state, arrived };
-        Self { shared: Arc::new(shared) }
+    pub(super) fn listed(remote: Arc<Remote>, path: String, file: &LogFileEntry) -> Self {
+        Self::of(remote, path, file.size, Some(file.clone()))
     }
 
     /// Windows of a file of which a log states the size.
     pub(super) fn stated(remote: Arc<Remote>, path: String, size: u64) -> Self {
+        Self::of(remote, path, size, None)
+    }
+
+    fn of(remote: Arc<Remote>, path: String, size: u64, listed: Option<LogFileEntry>) -> Self {
         let (state, arrived) = (Mutex::default(), Condvar::new());
-        let shared = Shared { remote, path, size, is_stated: true, listed: None, state, arrived };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(Shared { remote, path, size, listed, state, arrived }) }
     }
 
     /// Reads a range, which must be in the file.
@@ -80,7 +77,7 @@ impl Windows {
         }
         if end <= (first + 1) * WINDOW_BYTES {
             let window = self.window(first)?;
-            return cut(&window, start - first * WINDOW_BYTES, length);
+            return self.shared.cut(&window, start - first * WINDOW_BYTES, length);
         }
         let mut joined = BytesMut::with_capacity(length);
         let mut position = start;
@@ -88,7 +85,8 @@ impl Windows {
             let index = position / WINDOW_BYTES;
             let window_start = index * WINDOW_BYTES;
             let piece = (end.min(window_start + WINDOW_BYTES) - position) as usize;
-            joined.extend_from_slice(&cut(&self.window(index)?, position - window_start, piece)?);
+            let window = self.window(index)?;
+            joined.extend_from_slice(&self.shared.cut(&window, position - window_start, piece)?);
             position += piece as u64;
         }
         Ok(joined.freeze())
@@ -103,7 +101,7 @@ impl Windows {
         let entity_tag = self.shared.lock().entity_tag.clone();
         let range = start..start + length as u64;
         let piece = runtime::block_on(remote.read_range(path, range, entity_tag))??;
-        cut(&self.shared.accept(piece)?, 0, length)
+        self.shared.cut(&self.shared.accept(piece)?, 0, length)
     }
 
     fn window(&self, index: u64) -> Result<Bytes> {
@@ -157,37 +155,29 @@ impl Shared {
     /// Returns the bytes of a response if it is of the listed object and of the object of earlier responses.
     fn accept(&self, piece: Piece) -> Result<Bytes> {
         if piece.object_size != Some(self.size) {
-            return Err(self.of_another_size());
+            return Err(match self.listed {
+                Some(_) => replaced(&self.path),
+                None => other_size_than_stated(&self.path),
+            });
         }
         let mut state = self.lock();
         if state.entity_tag.is_some() && piece.entity_tag.is_some() && state.entity_tag != piece.entity_tag {
-            return Err(changed());
+            return Err(replaced(&self.path));
         }
-        if !self.is_listed(&piece) {
-            // The listed object no longer exists.
-            return Err(Error::FileNotFound { file: log_path::file_name(&self.path).to_owned() });
+        if self.listed.as_ref().is_some_and(|listed| !piece.is_of(listed)) {
+            return Err(replaced(&self.path));
         }
         state.entity_tag = state.entity_tag.take().or(piece.entity_tag);
         Ok(piece.bytes)
     }
 
-    fn of_another_size(&self) -> Error {
-        if self.is_stated {
-            Error::corrupt(log_path::file_name(&self.path), "its size is not the one that the log states")
-        } else {
-            Error::StorageUnavailable { detail: format!("{} was replaced while it was read", self.path) }
+    /// Returns a part of a window. A store that sends fewer bytes than it says has another object by now.
+    fn cut(&self, window: &Bytes, offset: u64, length: usize) -> Result<Bytes> {
+        let offset = offset as usize;
+        if window.len() < offset + length {
+            return Err(replaced(&self.path));
         }
-    }
-
-    /// Returns whether a response is of the listed object, given equal sizes. Some stores and proxies send another
-    /// tag than they list, so a different tag alone does not mean that the object was replaced.
-    fn is_listed(&self, piece: &Piece) -> bool {
-        let (Some((tag, modified_ms)), Some(found)) =
-            (&self.listed, piece.entity_tag.as_deref().and_then(plain_tag))
-        else {
-            return true;
-        };
-        **tag == *found || modified_ms.div_euclid(1000) == piece.modified_s
+        Ok(window.slice(offset..offset + length))
     }
 }
 
@@ -234,16 +224,6 @@ fn make_room(slots: &mut HashMap<u64, Slot>) {
     }
 }
 
-fn cut(window: &Bytes, offset: u64, length: usize) -> Result<Bytes> {
-    let offset = offset as usize;
-    // A store that sends fewer bytes than listed has another file by now.
-    if window.len() < offset + length { Err(changed()) } else { Ok(window.slice(offset..offset + length)) }
-}
-
-fn changed() -> Error {
-    Error::StorageUnavailable { detail: "a file of the log was replaced while it was read".into() }
-}
-
 fn lost() -> Error {
     Error::StorageUnavailable { detail: "a read of the log was dropped".into() }
 }
@@ -254,6 +234,7 @@ mod tests {
     use object_store::memory::InMemory;
 
     use super::*;
+    use crate::storage::properties::plain_tag;
     use crate::storage::{S3Options, s3};
 
     const PATH: &str = "t/_delta_log/00000000000000000007.checkpoint.parquet";
@@ -273,7 +254,9 @@ mod tests {
     fn windows(store: &Arc<InMemory>, entity_tag: &str, modified_ms: i64) -> Windows {
         let remote = s3::open(&S3Options::new("bucket", "us-east-1")).unwrap();
         let remote = Arc::new(remote.with_store(Arc::clone(store) as _));
-        Windows::new(remote, PATH.into(), SIZE, Some(Listed { entity_tag, modified_ms }))
+        let (name, entity_tag) = (PATH.into(), Some(entity_tag.into()));
+        let file = LogFileEntry { name, size: SIZE, modified_ms, entity_tag, identity: 0 };
+        Windows::listed(remote, PATH.into(), &file)
     }
 
     #[test]
@@ -287,7 +270,7 @@ mod tests {
         }
         for modified_ms in [second - 1, second + 1000] {
             let replaced = windows(&store, "other", modified_ms).read(0, 1);
-            assert!(matches!(replaced, Err(Error::FileNotFound { .. })), "{replaced:?}");
+            assert!(matches!(replaced, Err(Error::FileReplaced { .. })), "{replaced:?}");
         }
     }
 
@@ -300,7 +283,7 @@ mod tests {
         assert_eq!(windows.read_apart(3, 0).unwrap(), [][..]);
         put(&store, 2);
         for mixed in [windows.read_apart(0, 1), windows.read(0, 1)] {
-            assert!(matches!(mixed, Err(Error::StorageUnavailable { .. })), "{mixed:?}");
+            assert!(matches!(mixed, Err(Error::FileReplaced { .. })), "{mixed:?}");
         }
     }
 
@@ -312,6 +295,6 @@ mod tests {
         assert_eq!(windows.read(0, 1).unwrap(), [1][..]);
         put(&store, 2);
         let mixed = windows.read(WINDOW_BYTES, 1);
-        assert!(matches!(mixed, Err(Error::StorageUnavailable { .. })), "{mixed:?}");
+        assert!(matches!(mixed, Err(Error::FileReplaced { .. })), "{mixed:?}");
     }
 }

@@ -119,7 +119,8 @@ impl ProbeHistory {
         let is_unchanged = match found {
             Ok([None, Some(commit)]) => self.is_listed_commit(listed, commit),
             // An absent object is denied where its bucket may not be listed; a listing shows the difference.
-            Ok(_) | Err(Error::StorageDenied { .. }) => false,
+            // Some stores refuse requests for properties alone.
+            Ok(_) | Err(Error::StorageDenied { .. } | Error::StorageRefused { .. }) => false,
             Err(error) => return Err(error),
         };
         if is_unchanged {
@@ -150,11 +151,11 @@ mod tests {
 
     fn listed(tag: &str) -> LogFileEntry {
         let (name, entity_tag) = (log_path::commit_name(3), Some(tag.into()));
-        LogFileEntry { name, size: 10, modified_ms: 5_700, entity_tag }
+        LogFileEntry { name, size: 10, modified_ms: 5_700, entity_tag, identity: 0 }
     }
 
     fn sent(tag: Option<&str>) -> FileProperties {
-        FileProperties { size: 10, modified_s: 5, entity_tag: tag.map(Box::from) }
+        FileProperties { size: 10, modified_s: 5, entity_tag: tag.map(Box::from), identity: 0 }
     }
 
     #[test]

@@ -134,7 +134,13 @@ impl Log {
     /// Writes a file below `_delta_log`.
     pub(crate) fn write(&self, name: &str, content: &[u8]) -> LogFileEntry {
         std::fs::write(self.0.path().join("_delta_log").join(name), content).unwrap();
-        LogFileEntry { name: name.to_owned(), size: content.len() as u64, modified_ms: 0, entity_tag: None }
+        LogFileEntry {
+            name: name.to_owned(),
+            size: content.len() as u64,
+            modified_ms: 0,
+            entity_tag: None,
+            identity: 0,
+        }
     }
 
     pub(crate) fn classic(&self, content: &[u8]) -> CheckpointFiles {

@@ -52,7 +52,7 @@ fn properties(headers: &[httparse::Header<'_>]) -> Option<FileProperties> {
         None => None,
     };
     let size = only(headers, "content-length")?.parse().ok()?;
-    Some(FileProperties { size, modified_s: modified.timestamp(), entity_tag })
+    Some(FileProperties { size, modified_s: modified.timestamp(), entity_tag, identity: 0 })
 }
 
 fn all_of<'a>(headers: &'a [httparse::Header<'a>], name: &'a str) -> impl Iterator<Item = &'a [u8]> {
@@ -84,7 +84,8 @@ mod tests {
     #[test]
     fn an_answer_has_the_properties_of_an_object_or_its_absence() {
         let found = parse(&format!("{FOUND}\r\n")).unwrap().unwrap();
-        let expected = FileProperties { size: 12, modified_s: 1_795_368_737, entity_tag: Some("a1".into()) };
+        let entity_tag = Some("a1".into());
+        let expected = FileProperties { size: 12, modified_s: 1_795_368_737, entity_tag, identity: 0 };
         assert_eq!(found, Head { properties: Some(expected.clone()), is_kept: true });
         let untagged = FOUND.replace("ETag: \"a1\"\r\n", "");
         let found = parse(&format!("{untagged}\r\n")).unwrap().unwrap();

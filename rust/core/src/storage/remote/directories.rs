@@ -3,62 +3,62 @@
 //! Keys with an empty or a relative part, or with a control character, exist: every writer into a bucket can make them.
 //! The client refuses the whole page of such a key, so smaller pages lead up to it, and the listing continues after it.
 
-use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::Error as StoreError;
+use object_store::list::PaginatedListOptions;
 use object_store::path::{Error as PathError, Path};
-use object_store::{Error, Result};
 
 use super::super::{Directories, MAX_DIRECTORY_ENTRIES};
+use super::pages::Pages;
+use super::{LAST, Remote};
+use crate::error::Result;
 
 /// The maximum number of keys that a listing passes over: each costs some twenty requests.
 const MAX_ODD_KEYS: usize = 16;
 /// The number of keys in the first page that is smaller than that of the store, half of the usual one.
 const SMALLER_PAGE: usize = 500;
-/// Sorts after the characters of keys.
-const LAST: char = '\u{10FFFF}';
 
 /// Lists the directories directly below a prefix, with a bounded number of entries read.
-pub(super) async fn list(pages: &dyn PaginatedListStore, prefix: Option<&str>) -> Result<Directories> {
+pub(super) async fn list(remote: &Remote, root: &str, prefix: Option<String>) -> Result<Directories> {
     let mut found = Directories { names: Vec::new(), is_truncated: false };
-    let first = PaginatedListOptions { delimiter: Some("/".into()), ..PaginatedListOptions::default() };
-    let mut options = first.clone();
+    let options = PaginatedListOptions { delimiter: Some("/".into()), ..PaginatedListOptions::default() };
+    let mut pages = Pages::new(&*remote.pages, root, prefix, options, remote.ordered_listings);
     let mut entries = 0;
     let mut passed_over: Vec<String> = Vec::new();
-    loop {
-        let page = match pages.list_paginated(prefix, options.clone()).await {
+    while let Some(page) = pages.next().await? {
+        let page = match page {
             Ok(page) => page,
             Err(error) => {
-                let key = odd_key(&error).map(str::to_owned);
-                let Some(key) = key else { return Err(error) };
-                match options.max_keys {
+                let key = odd_key(&error).ok_or_else(|| pages.refusal(&error))?.to_owned();
+                match pages.options.max_keys {
                     // The store does not continue after a key.
                     Some(..=1) if passed_over.contains(&key) || passed_over.len() == MAX_ODD_KEYS => {
                         found.is_truncated = true;
                         return Ok(found);
                     }
                     Some(..=1) => {
-                        options = PaginatedListOptions { offset: Some(end_of(&key)), ..first.clone() };
+                        pages.begin_again_after(end_of(&key));
                         passed_over.push(key);
                     }
-                    size => options.max_keys = Some(size.map_or(SMALLER_PAGE, |size| size / 2)),
+                    size => pages.options.max_keys = Some(size.map_or(SMALLER_PAGE, |size| size / 2)),
                 }
                 continue;
             }
         };
-        entries += page.result.objects.len() + page.result.common_prefixes.len();
-        let names = page.result.common_prefixes.iter().filter_map(Path::filename);
+        entries += page.objects.len() + page.common_prefixes.len();
+        let names = page.common_prefixes.iter().filter_map(Path::filename);
         found.names.extend(names.map(str::to_owned));
-        found.is_truncated = page.page_token.is_some();
-        if !found.is_truncated || entries >= MAX_DIRECTORY_ENTRIES {
-            return Ok(found);
+        found.is_truncated = !pages.is_ended();
+        if entries >= MAX_DIRECTORY_ENTRIES {
+            break;
         }
-        options.page_token = page.page_token;
     }
+    Ok(found)
 }
 
 /// Returns the key that makes the client refuse an answer.
-pub(super) fn odd_key(error: &Error) -> Option<&str> {
+pub(super) fn odd_key(error: &StoreError) -> Option<&str> {
     match error {
-        Error::InvalidPath {
+        StoreError::InvalidPath {
             source: PathError::EmptySegment { path } | PathError::BadSegment { path, .. },
         } => Some(path),
         _ => None,

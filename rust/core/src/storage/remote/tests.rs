@@ -1,8 +1,11 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::Error;
-use crate::storage::{AzureOptions, GcsOptions, S3Credentials, S3Options, Storage};
+use crate::storage::{AzureOptions, GcsOptions, LogFileEntry, S3Credentials, S3Options, Storage};
 
 /// A service whose answer is a status and a body for the head of a request. Ends with the test process.
 fn answering(answer: impl Fn(&str) -> (String, String) + Send + 'static) -> String {
@@ -17,8 +20,12 @@ fn answering(answer: impl Fn(&str) -> (String, String) + Send + 'static) -> Stri
             }
             let (status, body) = answer(&String::from_utf8(head).unwrap());
             let length = body.len();
-            let sent =
-                format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+            let length = if status.contains("chunked") {
+                String::new()
+            } else {
+                format!("Content-Length: {length}\r\n")
+            };
+            let sent = format!("HTTP/1.1 {status}\r\n{length}Connection: close\r\n\r\n{body}");
             // The client may be gone.
             let _ = connection.write_all(sent.as_bytes());
         }
@@ -32,24 +39,32 @@ fn service(status: &str, body: &str) -> String {
     answering(move |_| answer.clone())
 }
 
+fn keys() -> S3Credentials {
+    S3Credentials {
+        access_key_id: "id".into(),
+        secret_access_key: "hush-key".into(),
+        session_token: Some("hush-token".into()),
+    }
+}
+
 /// A bucket of S3, a container of Azure and a bucket of Google at one endpoint.
 fn storages(endpoint: &str) -> [Storage; 3] {
     let endpoint = Some(endpoint.to_owned());
+    // A lie is repeated, so that retries only cost time.
+    let retry_budget = Duration::ZERO;
     let s3 = Storage::s3(&S3Options {
         endpoint: endpoint.clone(),
+        retry_budget,
         path_style: true,
-        credentials: Some(S3Credentials {
-            access_key_id: "id".into(),
-            secret_access_key: "hush-key".into(),
-            session_token: Some("hush-token".into()),
-        }),
+        credentials: Some(keys()),
         ..S3Options::new("bucket", "us-east-1")
     });
     let azure = Storage::azure(&AzureOptions {
         endpoint: endpoint.clone(),
+        retry_budget,
         ..AzureOptions::new("account1", "bucket")
     });
-    let gcs = Storage::gcs(&GcsOptions { endpoint, ..GcsOptions::new("bucket") });
+    let gcs = Storage::gcs(&GcsOptions { endpoint, retry_budget, ..GcsOptions::new("bucket") });
     let storages = [s3.unwrap(), azure.unwrap(), gcs.unwrap()];
     storages[1].replace_account_key("aHVzaA==").unwrap();
     storages[2].replace_bearer_token("hush-token").unwrap();
@@ -58,11 +73,25 @@ fn storages(endpoint: &str) -> [Storage; 3] {
 
 fn listings_and_reads(storage: &Storage, root: &str) -> ([Error; 2], [Error; 2]) {
     let file = format!("{root}/_delta_log/00000000000000000000.json");
+    let many = storage.read_log_files(root, &[&commit(4)]).remove(0);
     (
         [storage.list_log(root, "").unwrap_err(), storage.list_directories(root).unwrap_err()],
-        [storage.read(&file).unwrap_err(), storage.read_many(&[file]).remove(0).unwrap_err()],
+        [storage.read(&file).unwrap_err(), many.unwrap_err()],
     )
 }
+
+/// A commit that was listed with the tag `t` and the time of [`TIME`].
+fn commit(size: u64) -> LogFileEntry {
+    LogFileEntry {
+        name: "00000000000000000000.json".into(),
+        size,
+        modified_ms: 1_369_353_600_000,
+        entity_tag: Some("t".into()),
+        identity: 0,
+    }
+}
+
+const TIME: &str = "Last-Modified: Fri, 24 May 2013 00:00:00 GMT";
 
 #[test]
 fn the_detail_of_a_denial_has_the_code_the_hints_and_the_message_of_the_answer_only() {
@@ -106,12 +135,12 @@ fn the_detail_of_a_denial_has_the_code_the_hints_and_the_message_of_the_answer_o
 }
 
 #[test]
-fn another_failure_has_the_parts_of_its_answer_too_and_does_not_deny_access() {
+fn another_refusal_has_the_parts_of_its_answer_too_and_is_no_failure_of_the_store() {
     let body = "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-9</Region><Token-0>hush ExpiredToken";
     for storage in storages(&service("400 Bad Request", body)) {
         let (listings, reads) = listings_and_reads(&storage, "t");
         for error in listings.iter().chain(&reads) {
-            assert!(matches!(error, Error::StorageUnavailable { .. }), "{error:?}");
+            assert!(matches!(error, Error::StorageRefused { .. }), "{error:?}");
             let detail = error.detail().unwrap();
             let parts = "<Code>AuthorizationHeaderMalformed</Code><Region>eu-west-9</Region>";
             assert!(detail.contains(parts) && !detail.contains("hush"), "{detail}");
@@ -236,8 +265,372 @@ fn a_file_of_another_size_than_its_log_states_is_corrupt_and_no_failure_of_the_s
         let stated = storage.open_stated("t/_delta_log/_sidecars/x", 5).unwrap();
         let error = stated.read_range(0, 4).unwrap_err();
         assert!(matches!(error, Error::CorruptLog { .. }), "{error:?}");
-        let listed = storage.open("t/_delta_log/x", Some(5), None).unwrap();
+        let listed = storage.open_listed("t/_delta_log/x", &commit(5)).unwrap();
         let error = listed.read_range(0, 4).unwrap_err();
+        assert!(matches!(error, Error::FileReplaced { .. }), "{error:?}");
+    }
+}
+
+/// A listing of one of the three stores.
+struct Page<'a> {
+    names: &'a [&'a str],
+    directories: &'a [&'a str],
+    is_truncated: bool,
+    token: Option<&'a str>,
+}
+
+impl Page<'_> {
+    /// The page in the form of a store of [`storages`].
+    fn of_store(&self, index: usize) -> String {
+        let Self { names, directories, is_truncated, token } = self;
+        if index == 1 {
+            let blob = |name: &&str| {
+                format!(
+                    "<Blob><Name>{name}</Name><Properties><Last-Modified>Fri, 24 May 2013 00:00:00 GMT</Last-Modified>\
+                     <Content-Length>4</Content-Length><Content-Type>x</Content-Type><Etag>t</Etag></Properties></Blob>"
+                )
+            };
+            let blobs: String = names.iter().map(blob).collect();
+            let directory = |name: &&str| format!("<BlobPrefix><Name>{name}</Name></BlobPrefix>");
+            let prefixes: String = directories.iter().map(directory).collect();
+            let marker = token.unwrap_or_default();
+            return format!(
+                "<?xml version=\"1.0\"?><EnumerationResults><Blobs>{blobs}{prefixes}</Blobs>\
+                 <NextMarker>{marker}</NextMarker></EnumerationResults>"
+            );
+        }
+        let object = |name: &&str| {
+            format!(
+                "<Contents><Key>{name}</Key><Size>4</Size><ETag>&quot;t&quot;</ETag>\
+                 <LastModified>2013-05-24T00:00:00Z</LastModified></Contents>"
+            )
+        };
+        let objects: String = names.iter().map(object).collect();
+        let directory = |name: &&str| format!("<CommonPrefixes><Prefix>{name}</Prefix></CommonPrefixes>");
+        let prefixes: String = directories.iter().map(directory).collect();
+        let token = token
+            .map_or(String::new(), |token| format!("<NextContinuationToken>{token}</NextContinuationToken>"));
+        format!(
+            "<?xml version=\"1.0\"?><ListBucketResult><IsTruncated>{is_truncated}</IsTruncated>{objects}{prefixes}\
+             {token}</ListBucketResult>"
+        )
+    }
+}
+
+fn query_of(head: &str, name: &str) -> Option<String> {
+    let url = url::Url::parse("http://x").unwrap().join(head.split(' ').nth(1).unwrap_or_default()).unwrap();
+    url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
+}
+
+const COMMITS: [&str; 4] = [
+    "t/_delta_log/00000000000000000000.json",
+    "t/_delta_log/00000000000000000001.json",
+    "t/_delta_log/00000000000000000002.json",
+    "t/_delta_log/_last_checkpoint",
+];
+
+fn listed(storage: &Storage) -> Result<usize, Error> {
+    storage.list_log("t", "").map(|entries| entries.len())
+}
+
+#[test]
+fn an_answer_that_is_no_listing_is_a_failure_of_the_store_and_no_empty_log() {
+    for body in [
+        "<html><body>It works</body></html>",
+        "{\"items\": []}",
+        "",
+        "<Error><Code>SlowDown</Code><Message>Told so.</Message></Error>",
+        "<ListBucketResult><Contents><Key>t/_delta_log/00000000000000000000.json</Key>",
+        "<EnumerationResults><Blobs>",
+    ] {
+        for storage in storages(&service("200 OK", body)) {
+            for error in [storage.list_log("t", "").unwrap_err(), storage.list_directories("t").unwrap_err()]
+            {
+                assert!(matches!(error, Error::StorageUnavailable { .. }), "{body}: {error:?}");
+                let detail = error.detail().unwrap();
+                assert_eq!(
+                    detail.contains("<Code>SlowDown</Code> Told so."),
+                    body.contains("SlowDown"),
+                    "{detail}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_listing_that_is_truncated_without_a_token_goes_on_by_its_last_name() {
+    for takes_names in [true, false] {
+        for index in [0, 2] {
+            let endpoint = answering(move |head| {
+                let after = query_of(head, "start-after").filter(|_| takes_names).unwrap_or_default();
+                let is_directory = query_of(head, "delimiter").is_some();
+                let all: &[&str] = if is_directory { &["t/a/", "t/b/", "t/c/"] } else { &COMMITS };
+                let rest: Vec<&str> = all.iter().copied().filter(|name| *name > &*after).collect();
+                let names = &rest[..rest.len().min(2)];
+                let (names, directories) = if is_directory { (&[][..], names) } else { (names, &[][..]) };
+                let is_truncated = rest.len() > 2;
+                ("200 OK".into(), Page { names, directories, is_truncated, token: None }.of_store(index))
+            });
+            let storage = &storages(&endpoint)[index];
+            if takes_names {
+                assert_eq!(listed(storage).unwrap(), 3);
+                assert_eq!(storage.list_directories("t").unwrap().names, ["a", "b", "c"]);
+            } else {
+                for error in [listed(storage).unwrap_err(), storage.list_directories("t").unwrap_err()] {
+                    assert!(
+                        error.detail().is_some_and(|detail| detail.ends_with("does not advance")),
+                        "{error:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_listing_whose_pages_do_not_advance_ends_with_an_error() {
+    for (tokens, problem) in [
+        (&["a"][..], "names a page twice as the next one"),
+        (&["a", "b"], "names a page twice as the next one"),
+        (&["a", "b", "c", "d", "e"], "does not advance"),
+    ] {
+        for index in 0..3 {
+            let endpoint = answering(move |head| {
+                let token = query_of(head, "continuation-token").or_else(|| query_of(head, "marker"));
+                let turn = tokens
+                    .iter()
+                    .position(|known| Some(*known) == token.as_deref())
+                    .map_or(0, |turn| turn + 1);
+                let token = Some(tokens[turn % tokens.len()]);
+                let names = if tokens.len() > 2 { &COMMITS[..1] } else { &[] };
+                let page = Page { names, directories: &[], is_truncated: true, token };
+                ("200 OK".into(), page.of_store(index))
+            });
+            let storage = &storages(&endpoint)[index];
+            for error in [listed(storage).unwrap_err(), storage.list_directories("t").unwrap_err()] {
+                assert!(error.detail().is_some_and(|detail| detail.ends_with(problem)), "{error:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_listing_out_of_order_is_read_to_its_end() {
+    // The first page ends with a name after all commits.
+    let pages: [&'static [&'static str]; 2] = [&[COMMITS[1], COMMITS[3], COMMITS[0]], &[COMMITS[2]]];
+    let past: [&'static [&'static str]; 2] = [&[COMMITS[1], COMMITS[0], COMMITS[3]], &[COMMITS[2]]];
+    for pages in [pages, past] {
+        for index in 0..3 {
+            let endpoint = answering(move |head| {
+                let is_second = head.contains("token=more") || head.contains("marker=more");
+                let names = pages[usize::from(is_second)];
+                let token = (!is_second).then_some("more");
+                (
+                    "200 OK".into(),
+                    Page { names, directories: &[], is_truncated: !is_second, token }.of_store(index),
+                )
+            });
+            assert_eq!(listed(&storages(&endpoint)[index]).unwrap(), 3, "{pages:?}");
+        }
+    }
+}
+
+#[test]
+fn names_outside_of_the_listed_directory_are_no_listing_of_it() {
+    for index in 0..3 {
+        let page =
+            Page { names: &["other/_delta_log/x"], directories: &[], is_truncated: false, token: None };
+        let error = listed(&storages(&service("200 OK", &page.of_store(index)))[index]).unwrap_err();
+        assert!(error.detail().is_some_and(|detail| detail.contains("outside of the listed")), "{error:?}");
+    }
+}
+
+#[test]
+fn a_listing_ends_with_the_time_of_its_request() {
+    let endpoint = answering(|head| {
+        let token = query_of(head, "continuation-token").map_or(0, |token| token.len());
+        let page =
+            Page { names: &[], directories: &[], is_truncated: true, token: Some(&"x".repeat(token + 1)) };
+        ("200 OK".into(), page.of_store(0))
+    });
+    let storage = Storage::s3(&S3Options {
+        endpoint: Some(endpoint),
+        path_style: true,
+        credentials: Some(keys()),
+        listing_time: Duration::from_millis(100),
+        ..S3Options::new("bucket", "us-east-1")
+    })
+    .unwrap();
+    for error in [listed(&storage).unwrap_err(), storage.list_directories("t").unwrap_err()] {
+        assert!(error.detail().is_some_and(|detail| detail.contains("did not end within")), "{error:?}");
+    }
+}
+
+#[test]
+fn a_file_is_read_as_it_was_listed_or_not_at_all() {
+    let other_time = "Last-Modified: Sat, 25 May 2013 00:00:00 GMT";
+    for (head, body, is_listed) in [
+        (format!("200 OK\r\nETag: \"t\"\r\n{TIME}"), "file", true),
+        (format!("200 OK\r\nETag: \"t\"\r\n{other_time}"), "file", true),
+        // Some stores send another tag than they list.
+        (format!("200 OK\r\nETag: \"other\"\r\n{TIME}"), "file", true),
+        (format!("200 OK\r\nETag: \"other\"\r\n{other_time}"), "file", false),
+        (format!("200 OK\r\nETag: \"t\"\r\n{TIME}"), "fil", false),
+        (format!("200 OK\r\nETag: \"t\"\r\n{TIME}"), "files", false),
+        ("412 Precondition Failed".to_owned(), "", false),
+    ] {
+        for storage in storages(&service(&head, body)) {
+            let one = storage.read_log_file("t", &commit(4));
+            let many = storage.read_log_files("t", &[&commit(4)]).remove(0);
+            let pending = storage.start_log_reads("t", vec![commit(4)]).wait().remove(0);
+            for read in [one, many, pending] {
+                match read {
+                    Ok(content) => assert!(is_listed && content == "file", "{head} {body}"),
+                    Err(error) => {
+                        assert!(
+                            !is_listed && matches!(error, Error::FileReplaced { .. }),
+                            "{head} {body}: {error:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_read_names_the_listed_tag_unless_the_store_sends_others() {
+    for index in 0..3 {
+        let (sender, heads) = std::sync::mpsc::channel();
+        let endpoint = answering(move |head| {
+            let is_conditional = head.to_ascii_lowercase().contains("if-match: \"t\"\r\n");
+            sender.send(is_conditional).unwrap();
+            let status = if is_conditional { "412 Precondition Failed" } else { "200 OK" };
+            (format!("{status}\r\nETag: \"other\"\r\n{TIME}"), "file".into())
+        });
+        let storage = &storages(&endpoint)[index];
+        for expected in [&[true, false][..], &[false]] {
+            assert_eq!(storage.read_log_file("t", &commit(4)).unwrap(), "file");
+            assert_eq!(heads.try_iter().collect::<Vec<_>>(), expected);
+        }
+    }
+}
+
+#[test]
+fn a_fault_of_one_object_is_none_of_its_store() {
+    let error = |code: &str| format!("<Error><Code>{code}</Code><Message>Told so.</Message></Error>");
+    for (status, code) in [
+        ("400 Bad Request", "KMS.DisabledException"),
+        ("400 Bad Request", "InvalidRequest"),
+        ("403 Forbidden", "InvalidObjectState"),
+        ("409 Conflict", "BlobArchived"),
+        ("409 Conflict", "LeaseIdMissing"),
+        ("405 Method Not Allowed", ""),
+        ("501 Not Implemented", ""),
+    ] {
+        for storage in storages(&service(status, &error(code))) {
+            let refused = storage.read("t/_delta_log/00000000000000000000.json").unwrap_err();
+            assert!(matches!(refused, Error::StorageRefused { .. }), "{refused:?}");
+            let detail = refused.detail().unwrap();
+            assert!(detail.starts_with(&format!("the store answered {status}")), "{detail}");
+            assert!(!detail.contains("already exists"), "{detail}");
+            assert!(detail.contains(code), "{detail}");
+            let refused = storage.properties(&["t/a".into(), "t/b".into()]).unwrap_err();
+            assert!(
+                matches!(refused, Error::StorageRefused { .. } | Error::StorageDenied { .. }),
+                "{refused:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_busy_store_is_asked_again() {
+    for (status, code) in [
+        ("400 Bad Request", "RequestTimeout"),
+        ("409 Conflict", "OperationAborted"),
+        ("429 Too Many Requests", ""),
+        ("503 Slow Down", "SlowDown"),
+    ] {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&requests);
+        let endpoint = answering(move |_| match seen.fetch_add(1, Ordering::Relaxed) {
+            0 => (status.to_owned(), format!("<Error><Code>{code}</Code></Error>")),
+            _ => (format!("200 OK\r\nETag: \"t\"\r\n{TIME}"), "file".into()),
+        });
+        let storage = Storage::s3(&S3Options {
+            endpoint: Some(endpoint),
+            path_style: true,
+            credentials: Some(keys()),
+            ..S3Options::new("bucket", "us-east-1")
+        });
+        assert_eq!(storage.unwrap().read("t/a").unwrap(), "file");
+        assert_eq!(requests.load(Ordering::Relaxed), 2, "{code}");
+        for storage in storages(&service(status, &format!("<Error><Code>{code}</Code></Error>"))) {
+            let error = storage.read("t/a").unwrap_err();
+            assert!(matches!(error, Error::StorageUnavailable { .. }), "{error:?}");
+        }
+    }
+}
+
+#[test]
+fn a_redirect_names_the_region_of_the_bucket() {
+    let endpoint = service("301 Moved Permanently\r\nx-amz-bucket-region: eu-west-9", "");
+    let (listings, reads) = listings_and_reads(&storages(&endpoint)[0], "t");
+    for error in listings.iter().chain(&reads) {
+        assert!(matches!(error, Error::StorageRefused { .. }), "{error:?}");
+        let parts = "<Code>PermanentRedirect</Code><Region>eu-west-9</Region>";
+        assert!(error.detail().is_some_and(|detail| detail.contains(parts)), "{error:?}");
+    }
+}
+
+#[test]
+fn an_object_without_a_length_or_with_a_time_of_another_form_is_read() {
+    for time in
+        ["Friday, 24-May-13 00:00:00 GMT", "Fri May 24 00:00:00 2013", "2013-05-24T00:00:00Z", "yesterday"]
+    {
+        let head = format!("200 OK\r\nETag: \"t\"\r\nLast-Modified: {time}");
+        for body in ["file", "fil", "files"] {
+            let chunked = format!("{head}\r\nTransfer-Encoding: chunked");
+            let chunk = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+            for storage in storages(&service(&chunked, &chunk)) {
+                match storage.read_log_file("t", &commit(4)) {
+                    Ok(content) => assert!(body == "file" && content == body),
+                    Err(error) => {
+                        assert!(body != "file" && matches!(error, Error::FileReplaced { .. }), "{error:?}")
+                    }
+                }
+                assert_eq!(storage.read("t/_delta_log/_last_checkpoint").unwrap(), body);
+            }
+        }
+        for storage in storages(&service(&head, "file")) {
+            assert_eq!(storage.read_log_file("t", &commit(4)).unwrap(), "file");
+        }
+    }
+}
+
+#[test]
+fn the_detail_of_a_failed_connection_says_why() {
+    let closed = {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}", listener.local_addr().unwrap())
+    };
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_url = format!("http://{}", silent.local_addr().unwrap());
+    for (endpoint, problem) in
+        [(&*closed, "nothing listens at the endpoint"), (&*silent_url, "does not answer in time")]
+    {
+        let storage = Storage::s3(&S3Options {
+            endpoint: Some(endpoint.to_owned()),
+            path_style: true,
+            credentials: Some(keys()),
+            timeout: Duration::from_millis(100),
+            retry_budget: Duration::ZERO,
+            ..S3Options::new("bucket", "us-east-1")
+        });
+        let error = storage.unwrap().read("t/a").unwrap_err();
         assert!(matches!(error, Error::StorageUnavailable { .. }), "{error:?}");
+        assert!(error.detail().is_some_and(|detail| detail.contains(problem)), "{error:?}");
     }
 }

@@ -1,0 +1,317 @@
+//! The HTTP of the clients of stores. Answers are checked and completed before a client reads them.
+//!
+//! The clients read any XML as a listing: an answer with other elements is one without objects. Here an answer to a
+//! listing is a whole listing or an error. Listings do not say that they end early where a store leaves out the token
+//! of the next page, so [`PageEnd`] does.
+//!
+//! The clients refuse objects whose heads lack a length or have a time in another form than the usual one, and retry
+//! by status alone. Here such heads are completed, and an error that passes gets a status that is retried.
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use chrono::{DateTime, NaiveDateTime, Utc};
+use futures::TryStreamExt;
+use memchr::memmem;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
+    HttpService, ReqwestConnector,
+};
+use object_store::{Certificate, ClientOptions};
+
+use reqwest::StatusCode;
+use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderValue, LAST_MODIFIED};
+
+use super::answer::{Answer, RESPONSE};
+
+/// Maximum size of one page of a listing. Azure sends 5000 entries of up to 4 KiB.
+const MAX_PAGE_BYTES: usize = 32 << 20;
+
+/// Maximum number of bytes of an error that are read.
+const MAX_ERROR_BYTES: usize = 64 << 10;
+
+/// The length of an answer that does not say it.
+pub(super) const UNKNOWN_LENGTH: u64 = u64::MAX;
+
+/// Codes of errors with the status 409 that pass, of S3 and of Azure.
+const BUSY_CODES: [&str; 3] =
+    ["OperationAborted", "ConditionalRequestConflict", "SnapshotOperationRateExceeded"];
+
+/// Names the region of a bucket in a redirect of S3, which has no other address.
+const BUCKET_REGION: &str = "x-amz-bucket-region";
+
+/// Marks a request for a listing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Listing;
+
+/// What a page of a listing says about its end, beside a token.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PageEnd {
+    /// Whether there are more names.
+    pub(super) is_truncated: bool,
+}
+
+/// Connects clients whose answers are checked.
+#[derive(Debug, Default)]
+pub(super) struct Connector;
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let options = match ca_bundle()? {
+            None => options.clone(),
+            Some(certificates) => {
+                certificates.into_iter().fold(options.clone(), ClientOptions::with_root_certificate)
+            }
+        };
+        Ok(HttpClient::new(Transport(ReqwestConnector::default().connect(&options)?)))
+    }
+}
+
+/// The variable of AWS's own tools with the name of a file of authorities, beside those of the system.
+pub(super) const CA_BUNDLE: &str = "AWS_CA_BUNDLE";
+
+fn ca_bundle() -> object_store::Result<Option<Vec<Certificate>>> {
+    let Some(path) = std::env::var_os(CA_BUNDLE).filter(|path| !path.is_empty()) else { return Ok(None) };
+    let failed = |error: std::io::Error| object_store::Error::Generic {
+        store: "TLS",
+        source: format!("the file of {CA_BUNDLE} cannot be read: {error}").into(),
+    };
+    Certificate::from_pem_bundle(&std::fs::read(path).map_err(failed)?).map(Some)
+}
+
+#[derive(Debug)]
+struct Transport(HttpClient);
+
+#[async_trait]
+impl HttpService for Transport {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let is_listing = request.extensions().get::<Listing>().is_some();
+        let answer = self.0.execute(request).await?;
+        match answer.status() {
+            status if status.is_success() && is_listing => checked_listing(answer).await,
+            status if status.is_success() => Ok(completed(answer)),
+            StatusCode::NOT_MODIFIED => Ok(answer),
+            _ => error_answer(answer).await,
+        }
+    }
+}
+
+/// Completes the head of an object.
+fn completed(mut answer: HttpResponse) -> HttpResponse {
+    let headers = answer.headers_mut();
+    let has_length = text(headers, CONTENT_LENGTH.as_str()).is_some_and(|text| text.parse::<u64>().is_ok());
+    if !has_length {
+        headers.insert(CONTENT_LENGTH, UNKNOWN_LENGTH.into());
+    }
+    // Zero if it is not known.
+    let modified = text(headers, LAST_MODIFIED.as_str()).and_then(parse_time).unwrap_or_default();
+    if let Ok(modified) = HeaderValue::from_str(&modified.to_rfc2822()) {
+        headers.insert(LAST_MODIFIED, modified);
+    }
+    answer
+}
+
+/// Reads the start of an error, and gives it a status that is retried if it passes.
+async fn error_answer(answer: HttpResponse) -> Result<HttpResponse, HttpError> {
+    let (mut parts, body) = answer.into_parts();
+    let body = start_of(body).await?;
+    let mut body = String::from_utf8_lossy(&body).into_owned();
+    let code = Answer::new("", &body).code().unwrap_or_default().to_owned();
+    match parts.status {
+        StatusCode::BAD_REQUEST if code == "RequestTimeout" => parts.status = StatusCode::REQUEST_TIMEOUT,
+        StatusCode::CONFLICT if BUSY_CODES.contains(&&*code) => {
+            parts.status = StatusCode::SERVICE_UNAVAILABLE;
+        }
+        status if status.is_redirection() => {
+            // The clients drop the body of a redirect.
+            if let Some(region) = text(&parts.headers, BUCKET_REGION) {
+                body = format!("<Error><Code>PermanentRedirect</Code><Region>{region}</Region></Error>");
+            }
+            parts.status = StatusCode::BAD_REQUEST;
+        }
+        _ => {}
+    }
+    Ok(HttpResponse::from_parts(parts, body.into()))
+}
+
+async fn start_of(body: HttpResponseBody) -> Result<Bytes, HttpError> {
+    let mut chunks = body.bytes_stream();
+    let mut start = BytesMut::new();
+    while start.len() < MAX_ERROR_BYTES
+        && let Some(chunk) = chunks.try_next().await?
+    {
+        start.extend_from_slice(&chunk);
+    }
+    start.truncate(MAX_ERROR_BYTES);
+    Ok(start.freeze())
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok().map(str::trim)
+}
+
+/// Parses a time of HTTP in one of its three forms (RFC 9110, section 5.6.7), or of RFC 3339. Days of the week are not
+/// compared with dates.
+fn parse_time(text: &str) -> Option<DateTime<Utc>> {
+    if let Ok(time) = DateTime::parse_from_rfc2822(text).or_else(|_| DateTime::parse_from_rfc3339(text)) {
+        return Some(time.to_utc());
+    }
+    let after_day = text.split_once(' ')?.1.trim_start();
+    let forms = ["%d %b %Y %H:%M:%S GMT", "%d-%b-%y %H:%M:%S GMT", "%b %e %H:%M:%S %Y"];
+    forms
+        .iter()
+        .find_map(|form| NaiveDateTime::parse_from_str(after_day, form).ok())
+        .map(|time| time.and_utc())
+}
+
+async fn checked_listing(answer: HttpResponse) -> Result<HttpResponse, HttpError> {
+    let (mut parts, body) = answer.into_parts();
+    let body = page_of(body).await?;
+    let page_end = PageEnd::of(&body).map_err(|problem| {
+        // Retried, as an error of the store.
+        HttpError::new(HttpErrorKind::Interrupted, problem)
+    })?;
+    parts.extensions.insert(page_end);
+    Ok(HttpResponse::from_parts(parts, body.into()))
+}
+
+async fn page_of(body: HttpResponseBody) -> Result<Bytes, HttpError> {
+    let mut chunks = body.bytes_stream();
+    let mut page = BytesMut::new();
+    while let Some(chunk) = chunks.try_next().await? {
+        if page.len() + chunk.len() > MAX_PAGE_BYTES {
+            return Err(HttpError::new(HttpErrorKind::Decode, NoListing::TooLong));
+        }
+        page.extend_from_slice(&chunk);
+    }
+    Ok(page.freeze())
+}
+
+/// Why an answer is no listing.
+#[derive(Debug, PartialEq, thiserror::Error)]
+enum NoListing {
+    #[error("the answer to a listing is longer than {MAX_PAGE_BYTES} bytes")]
+    TooLong,
+    #[error("the answer to a listing is cut off")]
+    CutOff,
+    /// An error of the store with the status 200.
+    #[error("{RESPONSE}{0}")]
+    Error(String),
+    #[error("the answer to a listing is none: it comes from another server than a store, such as a proxy")]
+    Other,
+}
+
+impl PageEnd {
+    /// Reads the answer to a listing of S3 and Google, or of Azure.
+    fn of(page: &[u8]) -> Result<Self, NoListing> {
+        match root_of(page) {
+            Some(b"ListBucketResult") if ends_with(page, b"</ListBucketResult>") => {
+                let is_truncated = element(page, "IsTruncated")
+                    .is_some_and(|value| value.eq_ignore_ascii_case(b"true") || value == b"1");
+                Ok(Self { is_truncated })
+            }
+            // Azure has a marker on each page that is not the last one.
+            Some(b"EnumerationResults") if ends_with(page, b"</EnumerationResults>") => {
+                Ok(Self { is_truncated: false })
+            }
+            Some(b"ListBucketResult" | b"EnumerationResults") => Err(NoListing::CutOff),
+            Some(b"Error") => Err(NoListing::Error(String::from_utf8_lossy(page).into_owned())),
+            _ if page.trim_ascii().is_empty() => Err(NoListing::CutOff),
+            _ => Err(NoListing::Other),
+        }
+    }
+}
+
+/// Returns the name of the first element of an XML document.
+fn root_of(page: &[u8]) -> Option<&[u8]> {
+    let mut rest = page.strip_prefix(b"\xef\xbb\xbf").unwrap_or(page).trim_ascii_start();
+    loop {
+        let end: &[u8] = if rest.starts_with(b"<?") {
+            b"?>"
+        } else if rest.starts_with(b"<!--") {
+            b"-->"
+        } else {
+            break;
+        };
+        rest = rest.get(memmem::find(rest, end)? + end.len()..)?.trim_ascii_start();
+    }
+    let rest = rest.strip_prefix(b"<")?;
+    let end = rest.iter().position(|byte| byte.is_ascii_whitespace() || matches!(byte, b'>' | b'/'))?;
+    rest.get(..end)
+}
+
+fn ends_with(page: &[u8], tag: &[u8]) -> bool {
+    page.trim_ascii_end().ends_with(tag)
+}
+
+/// Returns the text of the first element with this name. In other texts of XML a tag is escaped.
+fn element<'a>(page: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let tag = format!("<{name}>");
+    let rest = page.get(memmem::find(page, tag.as_bytes())? + tag.len()..)?;
+    rest.get(..memchr::memchr(b'<', rest)?).map(<[u8]>::trim_ascii)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end_of(page: &str) -> Result<bool, NoListing> {
+        PageEnd::of(page.as_bytes()).map(|end| end.is_truncated)
+    }
+
+    #[test]
+    fn a_listing_says_whether_there_are_more_names() {
+        for (page, is_truncated) in [
+            ("<ListBucketResult></ListBucketResult>", false),
+            (
+                "\u{feff}<?xml version=\"1.0\"?>\n<!-- <a> -->\n<ListBucketResult xmlns=\"x\"><Name>b</Name>\
+              <IsTruncated> true </IsTruncated></ListBucketResult>\n",
+                true,
+            ),
+            ("<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>", false),
+            ("<EnumerationResults ContainerName=\"c\"><Blobs/><NextMarker/></EnumerationResults>", false),
+        ] {
+            assert_eq!(end_of(page), Ok(is_truncated), "{page}");
+        }
+    }
+
+    #[test]
+    fn times_of_all_forms_are_one_time() {
+        for text in [
+            "Fri, 24 May 2013 00:00:00 GMT",
+            "Mon, 24 May 2013 00:00:00 GMT",
+            "Fri, 24 May 2013 02:00:00 +0200",
+            "Friday, 24-May-13 00:00:00 GMT",
+            "Fri May 24 00:00:00 2013",
+            "2013-05-24T00:00:00Z",
+        ] {
+            assert_eq!(parse_time(text).map(|time| time.timestamp()), Some(1_369_353_600), "{text}");
+        }
+        for text in ["", "yesterday", "Fri, 24 May", "1369353600"] {
+            assert_eq!(parse_time(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn any_other_answer_is_no_listing() {
+        for page in [
+            "<html><body>ok</body></html>",
+            "{\"items\": []}",
+            "ok",
+            "<!DOCTYPE html><html/>",
+            "<ListBucketResults/>",
+        ] {
+            assert_eq!(end_of(page), Err(NoListing::Other), "{page}");
+        }
+        for page in [
+            "",
+            " \n",
+            "<ListBucketResult><Contents><Key>a",
+            "<ListBucketResult/>",
+            "<EnumerationResults><Blobs>",
+        ] {
+            assert_eq!(end_of(page), Err(NoListing::CutOff), "{page}");
+        }
+        let error = "<?xml version=\"1.0\"?><Error><Code>SlowDown</Code></Error>";
+        assert_eq!(end_of(error), Err(NoListing::Error(error.into())));
+    }
+}
