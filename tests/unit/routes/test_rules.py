@@ -358,16 +358,18 @@ async def test_a_rule_means_the_same_column_in_versions_in_which_it_had_another_
         ]
         return [action["add"]["path"].partition("?")[0].rpartition("/")[2] for action in actions]
 
-    # The file that the latest version hides was the one that version 0 showed by its own names.
-    for method, path, body in (
-        ("POST", "query", {}),
-        ("POST", "query", {"version": 0}),
-        ("POST", "query", {"startingVersion": 0}),
-        ("GET", "changes?startingVersion=0", None),
-    ):
-        assert await paths(method, path, body) == ["second"], (path, body)
-    write(2, {"metaData": _mapped(("q", "p"), "integer")})
-    for body in ({}, {"version": 1}, {"version": 0}, {"startingVersion": 0}):
-        refused = await client.post(f"{TABLE}/query", json=body, headers=bearer() | capable)
-        assert (refused.status, error_of(await refused.read())) == (403, "PERMISSION_DENIED"), body
-    await client.close()
+    try:
+        # The file that the latest version hides was the one that version 0 showed by its own names.
+        for method, path, body in (
+            ("POST", "query", {}),
+            ("POST", "query", {"version": 0}),
+            ("POST", "query", {"startingVersion": 0}),
+            ("GET", "changes?startingVersion=0", None),
+        ):
+            assert await paths(method, path, body) == ["second"], (path, body)
+        write(2, {"metaData": _mapped(("q", "p"), "integer")})
+        for body in ({}, {"version": 1}, {"version": 0}, {"startingVersion": 0}):
+            refused = await client.post(f"{TABLE}/query", json=body, headers=bearer() | capable)
+            assert (refused.status, error_of(await refused.read())) == (403, "PERMISSION_DENIED"), body
+    finally:
+        await client.close()
