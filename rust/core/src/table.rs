@@ -219,7 +219,8 @@ impl Table {
     }
 
     fn known_metadata(&self) -> Option<Arc<Metadata>> {
-        lock(&self.latest).as_ref().map(|latest| Arc::clone(latest.snapshot.metadata()))
+        let snapshot = lock(&self.latest).as_ref().and_then(|latest| latest.snapshot.upgrade())?;
+        Some(Arc::clone(snapshot.metadata()))
     }
 
     /// Returns whether the files of a snapshot can be listed without reading anything.
