@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from gateway.config import Config, RecipientEntry
 
 ANONYMOUS = Recipient("anonymous", frozenset({EVERY_SHARE}))
+UNIVERSAL = Recipient("authorization.bearerToken", frozenset({EVERY_SHARE}))
 UNREADABLE_RECIPIENTS = "the server cannot read its recipients"
-UNIVERSAL_NAME = "authorization.bearerToken"
 
 # A token of the reference server is any text of its configuration, so any header text may be one.
 _BEARER = re.compile(r"bearer[ \t]+([^ \t](?:.*[^ \t])?)[ \t]*", re.IGNORECASE)
@@ -249,9 +249,8 @@ def _can_have_token(held: Held) -> bool:
 def configured_credentials(config: Config) -> Iterable[Credential]:
     """Iterate over all tokens of the configuration."""
     if config.authorization is not None:
-        recipient = Recipient(UNIVERSAL_NAME, frozenset({EVERY_SHARE}))
         for token in _spellings(config.authorization.bearer_token.reveal()):
-            yield Credential(hashlib.sha256(token).digest(), recipient)
+            yield Credential(hashlib.sha256(token).digest(), UNIVERSAL)
     for entry in config.gateway.recipients:
         recipient = _recipient(entry)
         for known in entry.tokens:
@@ -279,6 +278,14 @@ def configured_policies(config: Config) -> Iterable[tuple[FederationPolicy, Reci
         recipient = _recipient(entry)
         for policy in entry.oidc:
             yield FederationPolicy.of(policy), recipient
+
+
+def built_in_recipients(config: Config) -> Iterable[Recipient]:
+    """Iterate over the recipients that the configuration makes without a name."""
+    if config.gateway.anonymous:
+        yield ANONYMOUS
+    if config.authorization is not None:
+        yield UNIVERSAL
 
 
 def configured_recipients(config: Config) -> Iterable[Recipient]:

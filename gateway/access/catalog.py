@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
-from gateway.access.grants import NO_GRANTS, GrantIndex, Rule
+from gateway.access.grants import NO_GRANTS, Grant, GrantIndex, Rule
 from gateway.config.recipients import EVERY_SHARE
 from gateway.config.shares import stable_id
 from gateway.errors import NotFound
@@ -20,7 +20,6 @@ from gateway.errors import NotFound
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gateway.access.grants import Grant
     from gateway.config import Location, SchemaEntry, ShareEntry, TableEntry, VolumeEntry
     from gateway.config.networks import Network
 
@@ -73,6 +72,21 @@ class Recipient:
             self._index.is_named(share.name.casefold())
             or any(_has(share, *names) for names in self._index.in_every_share)
         )
+
+    def grants_in(self, share: Share, *, is_searched: bool = False) -> tuple[Grant, ...]:
+        """Return the grants by which a share or something in it may be seen; none where it may not.
+
+        `is_searched`: tables of the share are discovered, so a grant in every share may be for one of them.
+        """
+        key = share.name.casefold()
+        whole = (Grant(name) for name in (EVERY_SHARE, key) if name in self.shares)
+        parts = (
+            grant
+            for grant in self.grants
+            if grant.share == key
+            or (grant.share == EVERY_SHARE and (is_searched or _has(share, grant.schema, grant.table)))
+        )
+        return (*whole, *parts)
 
     def may_read_volumes(self, share: Share, schema: str) -> bool:
         """Return whether the volumes of a schema are granted, by an unconditional grant for all of it."""
@@ -237,6 +251,10 @@ class Catalog:
             ],
             entries,
         )
+
+    def all(self) -> Iterable[Share]:
+        """All shares, in order."""
+        return self._shares
 
     def tables(self) -> Iterable[SharedTable]:
         """All tables of all shares."""

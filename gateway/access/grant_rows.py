@@ -47,9 +47,18 @@ def insert_shares(connection: Connection, record: RecipientRecord, shares: Seque
             put(connection, record, Grant(share))
 
 
-def delete_shares(connection: Connection, record: RecipientRecord, shares: Sequence[str]) -> None:
-    """Take back grants of whole shares. Raises RecipientError for one that is not granted."""
+def delete_shares(
+    connection: Connection, record: RecipientRecord, shares: Sequence[str], *, all_parts: bool = False
+) -> None:
+    """Take back grants of whole shares, or `all_parts` of them. Raises RecipientError without one."""
     for key, share in {name_key(share): share for share in shares}.items():
-        if key not in record.shares:
-            raise RecipientError(f"share {share!r} is not granted to {record.name!r}")
-        delete_at(connection, record, Grant(key))
+        if all_parts:
+            rows = delete(GRANTS).where(
+                GRANTS.c.recipient == recipient_key(record.name), GRANTS.c.share == key
+            )
+            if connection.execute(rows).rowcount:
+                continue
+        elif key in record.shares:
+            delete_at(connection, record, Grant(key))
+            continue
+        raise RecipientError(f"share {share!r} is not granted to {record.name!r}")

@@ -68,6 +68,20 @@ def grant_text(grant: Grant) -> str:
     return place_text(grant) + condition
 
 
+def still_readable(grants: Iterable[Grant], taken: Iterable[Grant]) -> tuple[str, ...]:
+    """Return the texts of those grants by which something of a taken place may be read."""
+    places = tuple(taken)
+    left = (grant_text(grant) for grant in grants if any(_overlap(grant, place) for place in places))
+    return tuple(dict.fromkeys(left))
+
+
+def _overlap(one: Grant, other: Grant) -> bool:
+    shares = {one.share, other.share}
+    return (len(shares) == 1 or EVERY_SHARE in shares) and all(
+        None in pair or pair[0] == pair[1] for pair in ((one.schema, other.schema), (one.table, other.table))
+    )
+
+
 def _quoted(part: str) -> str:
     return f"`{part.replace('`', '``')}`" if "." in part or "`" in part else part
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
 from gateway.access.federation import FederationPolicy
-from gateway.access.grants import Grant
+from gateway.access.grants import Grant, still_readable
 from gateway.protocol.profile import TOKEN_ENDPOINT, Profile, oauth_profile, profile
 from gateway.times import DAY_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 class RecipientError(ValueError):
@@ -121,6 +121,10 @@ class RecipientRecord:
     forbids_bearer_tokens: bool = False
     grants: tuple[Grant, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
+
+    def still_readable(self, taken: Iterable[Grant]) -> tuple[str, ...]:
+        """Return the grants by which something of places that were taken back may still be read, as texts."""
+        return still_readable((*map(Grant, self.shares), *self.grants), taken)
 
 
 @dataclass(frozen=True, slots=True)

@@ -551,14 +551,19 @@ class RecipientDatabase(RecordedDatabase):
             issued = self._issue(connection, record.name, expires_in_seconds, detail)
             return issued
 
-    def revoke(self, name: str, *, shares: Sequence[str] = ()) -> RecipientRecord:
-        """End all tokens, client secrets and unused links of a recipient; with `shares` only these grants."""
+    def revoke(self, name: str, *, shares: Sequence[str] = (), all_parts: bool = False) -> RecipientRecord:
+        """End all tokens, client secrets and unused links of a recipient; with `shares` only these grants.
+
+        `all_parts`: those for parts of the shares and with conditions, too.
+        """
         action = "updateSharePermissions" if shares else "revokeRecipientTokens"
         with self._change(action, name) as (connection, detail):
             record = _one(connection, name)
             if shares:
-                grant_rows.delete_shares(connection, record, shares)
+                grant_rows.delete_shares(connection, record, shares, all_parts=all_parts)
                 detail["revoked"] = _listed(shares)
+                if all_parts:
+                    detail["allParts"] = "true"
             else:
                 activation_rows.delete_open(connection, record.name)
                 token_rows.end_all(connection, record.name)

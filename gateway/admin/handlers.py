@@ -41,6 +41,7 @@ from gateway.admin.messages import (
     GrantPlace,
     Issued,
     IssuedSecret,
+    NarrowedRecipient,
     NetworkList,
     OAuthClient,
     OAuthClients,
@@ -53,6 +54,7 @@ from gateway.admin.messages import (
     Recipients,
     Reloaded,
     ReloadedWorker,
+    RevocationOptions,
     Rotation,
     StoredFederationPolicy,
     Token,
@@ -309,10 +311,12 @@ async def grant_share(call: Call, query: GrantOptions) -> Recipient:
     return _recipient(record)
 
 
-async def revoke_share(call: Call) -> Recipient:
-    """Revoke the grant of a share."""
-    record = await call.with_database(lambda database: database.revoke(call.name, shares=[call.share]))
-    return _recipient(record)
+async def revoke_share(call: Call, query: RevocationOptions) -> NarrowedRecipient:
+    """Revoke the grant of a share, or all grants for it and its parts."""
+    record = await call.with_database(
+        lambda database: database.revoke(call.name, shares=[call.share], all_parts=query.all_parts)
+    )
+    return _narrowed(record, Grant.of(call.share, None, None, None))
 
 
 async def grant_part(call: Call, body: GrantedPart, query: GrantOptions) -> GrantedRecipient:
@@ -334,13 +338,13 @@ async def grant_part(call: Call, body: GrantedPart, query: GrantOptions) -> Gran
     return GrantedRecipient(**msgspec.structs.asdict(found), warnings=tuple(warnings))
 
 
-async def revoke_part(call: Call, body: GrantPlace) -> Recipient:
+async def revoke_part(call: Call, body: GrantPlace) -> NarrowedRecipient:
     """Revoke the grant for a part of a share, with any condition."""
     place = Grant.of(body.share, body.schema, body.table, None)
     record = await call.with_database(
         lambda database: grant_operations.revoke_parts(database, call.name, [place])
     )
-    return _recipient(record)
+    return _narrowed(record, place)
 
 
 async def set_properties(call: Call, body: PropertyChanges) -> Recipient:
@@ -388,6 +392,11 @@ def _recipient(record: recipient_records.RecipientRecord) -> Recipient:
         tuple(GrantedPart(one.share, one.schema, one.table, one.condition) for one in record.grants),
         dict(record.properties),
     )
+
+
+def _narrowed(record: recipient_records.RecipientRecord, taken: Grant) -> NarrowedRecipient:
+    found = msgspec.structs.asdict(_recipient(record))
+    return NarrowedRecipient(**found, still_readable_by=record.still_readable([taken]))
 
 
 def _client(record: ClientRecord) -> OAuthClient:

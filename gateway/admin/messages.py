@@ -145,6 +145,14 @@ class GrantOptions(Struct, frozen=True, rename="camel"):
     allow_absent: AllowAbsent = False
 
 
+class RevocationOptions(Struct, frozen=True, rename="camel"):
+    """The query parameters of a revocation."""
+
+    all_parts: Annotated[
+        bool, Meta(description="also end grants for parts of the share, or with a condition")
+    ] = False
+
+
 class GrantPlace(Struct, frozen=True, forbid_unknown_fields=True):
     """A share, a schema of it, or a table of that. `*` is every share."""
 
@@ -219,6 +227,12 @@ class Recipient(Answer, frozen=True):
     bearer_tokens_forbidden: bool
     grants: tuple[GrantedPart, ...]
     properties: dict[str, str]
+
+
+class NarrowedRecipient(Recipient, frozen=True):
+    """A recipient of the database, and the grants by which what was taken back may still be read."""
+
+    still_readable_by: tuple[str, ...]
 
 
 class GrantedRecipient(Recipient, frozen=True):

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Container, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.access import share_edits
+from gateway.access.authentication import built_in_recipients, configured_recipients
+from gateway.access.catalog import Catalog, Recipient
+from gateway.access.credential_store import configured_names
+from gateway.access.grants import grant_text
 from gateway.access.recipient_records import Permission
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.access.share_records import ShareError, ShareNotFound
 from gateway.access.share_store import ShareDatabase
+from gateway.access.stored_recipients import recipient_of
 from gateway.access.stored_shares import StoredShare, StoredTable, WithStored, with_stored
 from gateway.admin.call import Call
 from gateway.admin.share_messages import (
@@ -36,6 +42,7 @@ from gateway.config import Config, Discovery, SchemaEntry, ShareEntry, TableEntr
 from gateway.database.errors import DatabaseMissing
 
 Texts = NewShare | ShareUpdate
+Source = Literal["configuration", "database"]
 
 
 async def list_shares(call: Call) -> Shares:
@@ -111,19 +118,27 @@ async def remove_share(call: Call) -> ShareInfo:
 
 
 async def show_permissions(call: Call) -> Permissions:
-    """List the recipients of the database that may read a share."""
-    await show_share(call)
-    key = call.share.casefold()
+    """List the recipients that may read a share or something in it."""
+    whole = await _whole(call)
+    entry = _entry(whole, call.share)
+    (share,) = Catalog.of([entry]).all()
+    is_searched = any(True for _ in entry.sources)
 
-    def assigned(database: RecipientDatabase) -> Permissions:
-        return Permissions(
-            tuple(PrivilegeAssignment(record.name) for record in database.list() if key in record.shares)
-        )
+    def assigned(recipient: Recipient, source: Source) -> list[PrivilegeAssignment]:
+        # By the function that requests use.
+        grants = tuple(map(grant_text, recipient.grants_in(share, is_searched=is_searched)))
+        return [PrivilegeAssignment(recipient.name, grants=grants, source=source)] if grants else []
 
-    try:
-        return await call.with_database(assigned, read_only=True)
-    except DatabaseMissing:
-        return Permissions(())
+    def stored(database: RecipientDatabase) -> list[PrivilegeAssignment]:
+        taken = configured_names(call.administration.config())
+        records = (record for record in database.list() if record.name.lower() not in taken)
+        return [one for record in records for one in assigned(recipient_of(record), "database")]
+
+    configured = [*built_in_recipients(whole.config), *configured_recipients(whole.config)]
+    found = [one for recipient in configured for one in assigned(recipient, "configuration")]
+    with suppress(DatabaseMissing):
+        found += await call.with_database(stored, read_only=True)
+    return Permissions(tuple(found))
 
 
 async def update_permissions(call: Call, body: PermissionsUpdate) -> Permissions:
@@ -236,17 +251,22 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 def _whole_info(config: Config, whole: WithStored, name: str) -> ShareInfo:
-    share = next((one for one in whole.config.shares if one.name.casefold() == name.casefold()), None)
-    if share is None:
-        raise ShareNotFound(f"there is no share {name!r}")
+    share = _entry(whole, name)
     info = _info(_keys(config), share)
     objects = tuple(found for schema in share.schemas for found in _objects(schema))
     return msgspec.structs.replace(info, objects=objects)
 
 
+def _entry(whole: WithStored, name: str) -> ShareEntry:
+    share = next((one for one in whole.config.shares if one.name.casefold() == name.casefold()), None)
+    if share is None:
+        raise ShareNotFound(f"there is no share {name!r}")
+    return share
+
+
 def _info(configured: Container[str], share: ShareEntry) -> ShareInfo:
     is_configured = share.name.casefold() in configured
-    source: Literal["configuration", "database"] = "configuration" if is_configured else "database"
+    source: Source = "configuration" if is_configured else "database"
     properties: Mapping[str, str] = share.properties
     return ShareInfo(
         share.name,

@@ -112,14 +112,16 @@ class Shares(Struct, frozen=True):
 
 
 class PrivilegeAssignment(Struct, frozen=True):
-    """A recipient that may read a share as a whole."""
+    """A recipient that may read a share or something in it, and the grants by which it may."""
 
     principal: str
     privileges: tuple[Literal["SELECT"], ...] = ("SELECT",)
+    grants: tuple[str, ...] = ()
+    source: Literal["configuration", "database"] = "database"
 
 
 class Permissions(Struct, frozen=True):
-    """The recipients of the database that may read a share as a whole, by a grant of that share."""
+    """All recipients that may read a share or something in it, those of the configuration file, too."""
 
     privilege_assignments: tuple[PrivilegeAssignment, ...]
 

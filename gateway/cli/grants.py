@@ -17,6 +17,7 @@ from gateway.config.recipients import EVERY_SHARE
 if TYPE_CHECKING:
     import argparse
 
+    from gateway.access.grants import Grant
     from gateway.access.recipient_store import RecipientDatabase
     from gateway.config import Config
 
@@ -75,20 +76,28 @@ def grant_of_parts(
     return record
 
 
-def revoke_of_parts(
+def revoked(
     database: RecipientDatabase, config: Config, arguments: argparse.Namespace
-) -> RecipientRecord | None:
-    """Take grants for parts of shares back; None where the arguments name whole grants of shares alone."""
+) -> tuple[RecipientRecord, list[Grant]]:
+    """End tokens, or grants for shares and parts of them. Returns the record, and the places taken back."""
     from gateway.access.grant_operations import place_of, revoke_parts, share_of  # noqa: PLC0415
 
+    if not arguments.shares:
+        if arguments.all_parts:
+            raise RecipientError("--all-parts needs --share")
+        return database.revoke(arguments.name), []
     record = database.show(arguments.name)
     whole = with_stored(config, database.stored_shares()).config
     known = [*record.shares, *(share.name for share in whole.shares)]
     places = [place_of(text, known) for text in arguments.shares]
+    shares = [share_of(text, known) for text in arguments.shares]
+    if arguments.all_parts:
+        if not all(place.is_whole_share for place in places):
+            raise RecipientError("--all-parts takes whole shares back: give --share SHARE")
+        return database.revoke(arguments.name, shares=shares, all_parts=True), places
     if all(place.is_whole_share and place.share in record.shares for place in places):
-        arguments.shares = [share_of(text, known) for text in arguments.shares]
-        return None
-    return revoke_parts(database, record.name, places)
+        return database.revoke(arguments.name, shares=shares), places
+    return revoke_parts(database, record.name, places), places
 
 
 def change_properties(database: RecipientDatabase, arguments: argparse.Namespace) -> RecipientRecord:

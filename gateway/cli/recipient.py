@@ -25,7 +25,7 @@ from gateway.cli.grants import (
     add_property_arguments,
     change_properties,
     grant_of_parts,
-    revoke_of_parts,
+    revoked,
 )
 from gateway.cli.oauth_clients import (
     add_bearer_token_arguments,
@@ -170,6 +170,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="SHARE",
         help="take this share, SHARE.SCHEMA or SHARE.SCHEMA.TABLE back and keep the tokens; may be repeated",
+    )
+    revoke.add_argument(
+        "--all-parts",
+        action="store_true",
+        help="take back the grants for parts of these shares and with conditions, too",
     )
     grant = operation(
         "grant",
@@ -400,11 +405,13 @@ def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Nam
 
 
 def _revoke(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
-    if arguments.shares and (record := revoke_of_parts(database, config, arguments)) is not None:
-        _print(record)
-        return
-    record = database.revoke(arguments.name, shares=arguments.shares)
+    record, taken = revoked(database, config, arguments)
     _print(record)
+    for text in record.still_readable(taken):
+        sys.stderr.write(
+            "delta-gateway recipient: warning: something of it may still be read by the grant "
+            f"{printable(text)}\n"
+        )
     if record.policies and not arguments.shares:
         sys.stderr.write(
             "delta-gateway recipient: warning: tokens of an identity provider are accepted on by the "

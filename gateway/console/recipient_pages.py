@@ -22,6 +22,7 @@ from gateway.admin.messages import (
     GrantOptions,
     GrantPlace,
     PropertyChanges,
+    RevocationOptions,
     Rotation,
 )
 from gateway.console.forms import form_of
@@ -245,11 +246,21 @@ async def take_back(request: web.Request) -> web.Response:
     """Take back the grant of a share, or of a part of one."""
     sent = await form_of(request)
     if sent.get("whole"):
-        await handlers.revoke_share(_call(request, share=unquote(sent.get("share", ""))))
+        share = unquote(sent.get("share", ""))
+        options = RevocationOptions(all_parts=bool(sent.get("all_parts")))
+        narrowed = await handlers.revoke_share(_call(request, share=share), options)
     else:
         # Encoded, because a page shows symbols in place of some characters.
         fields = {name: unquote(text) for name in PLACE_FIELDS[:3] if (text := sent.get(name))}
-        await handlers.revoke_part(_call(request), decode_form(fields, GrantPlace))
+        narrowed = await handlers.revoke_part(_call(request), decode_form(fields, GrantPlace))
+    if narrowed.still_readable_by:
+        return await respond(
+            request,
+            "narrowed.html",
+            name=narrowed.name,
+            grants=narrowed.still_readable_by,
+            back=recipient_path(request.match_info["name"]),
+        )
     return _shown(request)
 
 

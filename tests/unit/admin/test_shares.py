@@ -183,13 +183,60 @@ async def test_shares_of_the_configuration_are_read_only(client: TestClient[Any,
         assert "configuration file" in (await call(client, method, path, body, 409))["message"]
 
 
+def assigned(name: str, *grants: str, source: str = "database") -> dict[str, Any]:
+    return {"principal": name, "privileges": ["SELECT"], "grants": [*grants], "source": source}
+
+
+OF_THE_FILE = assigned("r", "*", source="configuration")
+
+
+async def test_permissions_name_everyone_who_may_read_something_of_the_share(
+    client: TestClient[Any, Any],
+) -> None:
+    await call(client, "POST", "/shares", {"name": "s"}, 201)
+    table = {"action": "ADD", "data_object": {"shared_as": "d.t", "data_object_type": "TABLE", "name": "/t2"}}
+    await call(client, "PATCH", "/shares/s", {"updates": [table]})
+    places = {
+        "all": {"share": "*"},
+        "every": {"share": "*", "schema": "d"},
+        "none": {"share": "*", "schema": "absent"},
+        "part": {"share": "s", "schema": "d", "table": "t"},
+        "other": {"share": "file"},
+    }
+    for name, place in places.items():
+        await call(client, "POST", "/recipients", {"name": name}, 201)
+        await call(client, "PUT", f"/recipients/{name}/grants", place)
+    found = await call(client, "GET", "/shares/s/permissions")
+    assert found["privilege_assignments"] == [
+        OF_THE_FILE,
+        assigned("all", "*"),
+        assigned("every", "*.d"),
+        assigned("part", "s.d.t"),
+    ]
+
+
+async def test_what_is_taken_back_names_the_grants_that_remain(client: TestClient[Any, Any]) -> None:
+    await call(client, "POST", "/shares", {"name": "s"}, 201)
+    await call(client, "POST", "/recipients", {"name": "a", "shares": ["s"]}, 201)
+    for place in ({"share": "s", "schema": "p", "table": "ints"}, {"share": "*", "schema": "p"}):
+        await call(client, "PUT", "/recipients/a/grants", place)
+    taken = await call(client, "DELETE", "/recipients/a/shares/S")
+    assert taken["stillReadableBy"] == ["*.p", "s.p.ints"]
+    taken = await call(client, "DELETE", "/recipients/a/shares/s?allParts=true")
+    assert taken["stillReadableBy"] == ["*.p"]
+    assert [(grant["share"], grant["schema"]) for grant in taken["grants"]] == [("*", "p")]
+    await call(client, "DELETE", "/recipients/a/shares/s?allParts=true", status=400)
+    taken = await call(client, "POST", "/recipients/a/grants/revoke", {"share": "*", "schema": "p"})
+    assert taken["stillReadableBy"] == []
+
+
 async def test_permissions_are_grants_of_the_whole_share(client: TestClient[Any, Any]) -> None:
     await call(client, "POST", "/shares", {"name": "s"}, 201)
     for name in ("a", "b"):
         await call(client, "POST", "/recipients", {"name": name}, 201)
     changes = [{"principal": name, "add": ["SELECT"]} for name in ("a", "b")]
     granted = await call(client, "PATCH", "/shares/S/permissions", {"changes": changes})
-    assignments = [{"principal": name, "privileges": ["SELECT"]} for name in ("a", "b")]
+    assignments = [OF_THE_FILE, *(assigned(name, "s") for name in ("a", "b"))]
     assert granted == {"privilege_assignments": assignments}
     body = {"changes": [{"principal": "a", "remove": ["SELECT"]}, {"principal": "x", "add": ["SELECT"]}]}
     await call(client, "PATCH", "/shares/s/permissions", body, 404)
@@ -197,7 +244,7 @@ async def test_permissions_are_grants_of_the_whole_share(client: TestClient[Any,
     body = {"changes": [{"principal": "a", "remove": ["SELECT"]}], "omit_permissions_list": True}
     assert await call(client, "PATCH", "/shares/s/permissions", body) == {"privilege_assignments": []}
     left = await call(client, "GET", "/shares/s/permissions")
-    assert left == {"privilege_assignments": assignments[1:]}
+    assert left == {"privilege_assignments": [OF_THE_FILE, assigned("b", "s")]}
     await call(client, "GET", "/shares/x/permissions", status=404)
 
 
@@ -210,12 +257,12 @@ async def test_permissions_of_a_request_are_changed_together_or_not_at_all(
     changes = [{"principal": "A", "add": ["SELECT"]}, {"principal": "b", "remove": ["SELECT"]}]
     refused = await call(client, "PATCH", "/shares/s/permissions", {"changes": changes}, 400)
     assert "not granted to 'b'" in refused["message"]
-    assert await call(client, "GET", "/shares/s/permissions") == {"privilege_assignments": []}
+    assert await call(client, "GET", "/shares/s/permissions") == {"privilege_assignments": [OF_THE_FILE]}
     for name in ("a", "b"):
         assert [one["action"] for one in await history(client, name)] == ["createRecipient"]
     changes[1]["add"] = ["SELECT"]
     found = await call(client, "PATCH", "/shares/s/permissions", {"changes": changes})
-    assert [one["principal"] for one in found["privilege_assignments"]] == ["a"]
+    assert [one["principal"] for one in found["privilege_assignments"]] == ["r", "a"]
     assert (await history(client, "a"))[1]["detail"] == {"granted": "s"}
     assert (await history(client, "b"))[1]["detail"] == {"granted": "s", "revoked": "s"}
 

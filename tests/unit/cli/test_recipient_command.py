@@ -736,3 +736,14 @@ def test_a_claim_that_is_given_twice_is_refused(run):
     # A recipient with a bearer token would not be restricted by it.
     code, _, err = run("add", "beta", "--claim", "scp=a")
     assert (code, "a policy is for a recipient with --oidc" in err) == (1, True)
+
+
+def test_what_is_taken_back_and_stays_readable_is_said_until_all_parts_are_taken(run):
+    run("add", "acme", "--share", "sales")
+    run("grant", "acme", "sales.p.ints")
+    code, _, err = run("revoke", "acme", "--share", "sales")
+    assert (code, "may still be read by the grant sales.p.ints" in err) == (0, True)
+    code, out, err = run("revoke", "acme", "--share", "sales", "--all-parts")
+    assert (code, "shares none" in out, "still" in err) == (0, True, False)
+    assert run("revoke", "acme", "--share", "sales.p", "--all-parts")[0] == 1
+    assert run("revoke", "acme", "--all-parts")[0] == 1
