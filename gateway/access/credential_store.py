@@ -29,7 +29,7 @@ from gateway.limits.replica_share import ALONE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from gateway.access.stored_recipients import DatabaseReader, StoredRecipients
+    from gateway.access.stored_recipients import StoredRecipients
     from gateway.access.stored_shares import StoredShares
     from gateway.config import Config
     from gateway.limits.replica_share import ReplicaShare
@@ -82,15 +82,13 @@ class CredentialStore:
         take_shares: Callable[[StoredShares], Awaitable[None]] = _unused,
         replica_id: str = "",
         share_changed: Callable[[ReplicaShare], None] = lambda _share: None,
-        reader: DatabaseReader | None = None,
         elapsed: Callable[[], float] = elapsed_seconds,
     ) -> None:
         """`changed` is called on the event loop with each new table.
 
         `take_shares` is called after each reading, with the same value unless shares have changed.
         `replica_id`: of this server, for the limits that replicas share; `share_changed` is called on the
-        event loop when they join or leave. `reader`: has read this database, so that only what has changed
-        since is read.
+        event loop when they join or leave.
 
         Unless `must_exist`, the database may be created later, with the first recipient. Raises
         DatabaseError, OSError or ValueError for a database that cannot be read.
@@ -100,9 +98,7 @@ class CredentialStore:
         self._take_shares = take_shares
         self._metrics = metrics
         self._share_changed = share_changed
-        self._thread = ReadingThread(
-            self._in_effect, THREAD, must_exist=must_exist, replica_id=replica_id, reader=reader
-        )
+        self._thread = ReadingThread(self._in_effect, THREAD, must_exist=must_exist, replica_id=replica_id)
         self._elapsed = elapsed
         self._read_at_seconds = elapsed()
         self._has_ended = False

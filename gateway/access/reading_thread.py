@@ -52,17 +52,15 @@ class ReadingThread:
         must_exist: bool = False,
         replica_id: str = "",
         is_searching: bool = False,
-        reader: DatabaseReader | None = None,
     ) -> None:
         """`config` is called on the thread. `replica_id` and `is_searching` are those of the reader.
 
-        Unless `must_exist`, the database may be created later. `reader`: has read this database, so that only
-        what has changed since is read.
+        Unless `must_exist`, the database may be created later.
         """
         self._config = config
         self._replica_id = replica_id
         self._is_searching = is_searching
-        self._reader = None if reader is None else reader.handed_over(self._place, replica_id)
+        self._reader: DatabaseReader | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self.has_existed = must_exist
         """Whether the database has ever existed."""

@@ -1,7 +1,6 @@
 """What of the database a running server holds: read as a whole once, then what has changed.
 
 In: where the database is. Out: `StoredRecipients` and `StoredShares`, new values only when anything differs.
-A reader can be handed over: the next one, such as that of a forked worker, reads what has changed since.
 """
 
 from __future__ import annotations
@@ -122,16 +121,6 @@ class DatabaseReader:
         self._database: Database | None = None
         self._data_version: int | None = None
         self._reading = _Reading()
-
-    def handed_over(self, place: Callable[[], DatabasePlace], replica_id: str = "") -> DatabaseReader:
-        """Return a reader with a connection of its own that continues after what this one has read.
-
-        Keeps nothing here: the values live as long as the next reader has them.
-        """
-        self.close()
-        reader = DatabaseReader(place, replica_id)
-        reader._reading, self._reading = self._reading, _Reading()
-        return reader
 
     @property
     def shares(self) -> StoredShares:

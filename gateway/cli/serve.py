@@ -38,10 +38,7 @@ def serve_file(path: Path, *, workers: int = 1) -> None:
     # enables them.
     gc.disable()
     try:
-        # Until the start is over there are no threads: it may fork, and each process returns from it.
-        with queued_logs(is_paused=True) as log:
-            start = started(path, workers=workers)
-            log.start()
-            uvloop.run(serve(start))
+        with queued_logs():
+            uvloop.run(serve(started(path, workers=workers)))
     finally:
         gc.enable()

@@ -113,7 +113,6 @@ class ServerProcess:
             take_shares=self.take_shares,
             replica_id=replica_id(secrets.token_secret),
             share_changed=self._apply_share,
-            reader=start.reader,
         )
         activity = Activity()
         self.pipeline = create_app(

@@ -248,7 +248,6 @@ async def _supervise(start: Start) -> None:
             ).pack(),
             on_restart=restarted,
             obstacle=obstacle,
-            first=start.forked,
         )
 
         def page() -> bytes:

@@ -1,9 +1,8 @@
 """Several serving processes on one port, and the supervisor that restarts them.
 
-In: a command that serves, the number of workers, and secrets for each; perhaps first workers that are forked
-already. Out: each worker is a process (spawned, never forked from a process with threads) with its own
-listening socket on the common port, a control socket to the supervisor, and the file of the limits that all
-workers share. A worker that ends is restarted, and what it had admitted is given back. Its listening socket
+In: a command that serves, the number of workers, and secrets for each. Out: each worker is a spawned process
+with its own listening socket on the common port, a control socket to the supervisor, and the file of the
+limits that all workers share. A worker that ends is restarted, and what it had admitted is given back. Its listening socket
 stays open, so waiting connections are answered by the next process while the streams of other workers
 continue. When the next process cannot start, the socket is replaced by one that does not listen until a
 worker serves: the kernel sends new connections to the other workers. When the supervisor ends, the workers
@@ -26,15 +25,10 @@ from typing import TYPE_CHECKING, Any
 from gateway.admin.administration import WorkerReload
 from gateway.errors import StartFailed
 from gateway.limits.shared_memory import LimitsFile
-from gateway.server.forking import ForkedWorker
 from gateway.server.slot import LENGTH_BYTES, SLOT_VARIABLE, message_line, messages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from gateway.server.forking import ForkedWorkers
-
-    Process = asyncio.subprocess.Process | ForkedWorker
 
 log = logging.getLogger("gateway.workers")
 
@@ -138,7 +132,7 @@ def _bound(host: str, port: int, *options: int) -> socket.socket:
 class _Worker:
     index: int
     listener: socket.socket
-    process: Process | None = None
+    process: asyncio.subprocess.Process | None = None
     control_socket: socket.socket | None = None
     """None until the worker serves."""
     reloads: dict[int, asyncio.Future[str | None]] = field(default_factory=dict)
@@ -184,11 +178,8 @@ class Supervisor:
         on_restart: Callable[[int], None] = lambda _process_id: None,
         obstacle: Callable[[], Awaitable[str | None]] = _nothing,
         start_seconds: float = START_SECONDS,
-        first: ForkedWorkers | None = None,
     ) -> None:
         """`secrets` returns the bytes that a worker receives at each of its starts.
-
-        `first`: workers that run already, with the file of their limits.
 
         `obstacle` returns why a worker that ended could not start again just now; None: it can.
 
@@ -203,8 +194,7 @@ class Supervisor:
         self._look: asyncio.Future[str | None] | None = None
         self._start_seconds = start_seconds
         self._workers = [_Worker(index, listener) for index, listener in enumerate(listeners)]
-        self._limits = LimitsFile(len(listeners)) if first is None else first.limits
-        self._forked = {} if first is None else {one.index: one for one in first.workers}
+        self._limits = LimitsFile(len(listeners))
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = False
 
@@ -385,12 +375,7 @@ class Supervisor:
 
     async def _run(self, worker: _Worker) -> int:
         worker.serves = False
-        process: Process
-        if worker.index in self._forked:
-            process = self._forked.pop(worker.index)
-            own_end = process.control_socket
-        else:
-            process, own_end = await self._spawned(worker)
+        process, own_end = await self._spawned(worker)
         worker.process = process
         try:
             if self._ending:
@@ -424,7 +409,7 @@ class Supervisor:
                     await worker.line
             own_end.close()
 
-    async def _spawned(self, worker: _Worker) -> tuple[Process, socket.socket]:
+    async def _spawned(self, worker: _Worker) -> tuple[asyncio.subprocess.Process, socket.socket]:
         """Start a process of the command; return it with the supervisor's end of its control socket."""
         own_end, worker_end = socket.socketpair()
         own_end.setblocking(False)

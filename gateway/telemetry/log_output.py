@@ -52,12 +52,7 @@ class LogWriter:
         descriptor: int = STANDARD_ERROR,
         *,
         queue_bytes: int = QUEUE_BYTES,
-        is_paused: bool = False,
     ) -> None:
-        """`is_paused`: there is no thread until `start` is called.
-
-        Lines are then written as they come, as far as that waits for no reader; the rest waits.
-        """
         self.counts = LogCounts()
         self._descriptor = descriptor
         self._piece_bytes = PIPE_BYTES if _is_pipe(descriptor) else FILE_BYTES
@@ -71,19 +66,7 @@ class LogWriter:
         self._filled = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
-        self._is_paused = True
-        if not is_paused:
-            self.start()
-
-    def start(self) -> None:
-        """Begin to write by the thread, if the writer was made paused."""
-        self._is_paused = False
         self._thread.start()
-
-    def forget(self) -> None:
-        """Drop and count no lines of a paused writer: in a forked process they are those of its parent."""
-        self._waiting.clear()
-        self._held_bytes = self._told_lost = self.counts.written = self.counts.lost = 0
 
     def put(self, lines: bytes) -> bool:
         """Queue lines, each with its end. False: they do not fit and are lost. Never waits for the reader."""
@@ -96,16 +79,12 @@ class LogWriter:
         # The thread clears it before it takes the lines, so a set event is seen after these lines.
         if not self._filled.is_set():
             self._filled.set()
-        if self._is_paused:
-            self._write_at_once()
         return True
 
     def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
         """Write what waits, for at most so many seconds; the rest is lost. Lines that come later are lost."""
         self._closing.set()
         self._filled.set()
-        if self._is_paused:
-            self.start()
         self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
@@ -115,13 +94,6 @@ class LogWriter:
             self._write_waiting()
             self._closing.wait(PAUSE_SECONDS)
         self._write_waiting()
-
-    def _write_at_once(self) -> None:
-        """Write what the descriptor takes without waiting: what is paused may last, or end by a signal."""
-        while self._waiting and len(self._waiting[0]) <= PIPE_BYTES and _is_ready(self._descriptor):
-            lines = self._waiting.pop(0)
-            self._held_bytes -= len(lines)
-            self._write(lines)
 
     def _write_waiting(self) -> None:
         with self._lock:
@@ -202,13 +174,6 @@ def log_counts() -> LogCounts | None:
     return None if writer is None else writer.counts
 
 
-def forget_lines() -> None:
-    """Drop what waits in a paused queue, in a forked process: its parent writes it."""
-    writer = _writer()
-    if writer is not None:
-        writer.forget()
-
-
 def _writer() -> LogWriter | None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, QueuedHandler):
@@ -217,12 +182,9 @@ def _writer() -> LogWriter | None:
 
 
 @contextmanager
-def queued_logs(descriptor: int = STANDARD_ERROR, *, is_paused: bool = False) -> Iterator[LogWriter]:
-    """Let all logs, warnings and uncaught exceptions of threads leave by a queue within the context.
-
-    `is_paused`: as of the writer, for a process that forks.
-    """
-    root, writer = logging.getLogger(), LogWriter(descriptor, is_paused=is_paused)
+def queued_logs(descriptor: int = STANDARD_ERROR) -> Iterator[LogWriter]:
+    """Let all logs, warnings and uncaught exceptions of threads leave by a queue within the context."""
+    root, writer = logging.getLogger(), LogWriter(descriptor)
     handlers, level = root.handlers[:], root.level
     hooks = sys.unraisablehook, threading.excepthook
     # No line has the thread or the process of its record.
@@ -265,13 +227,6 @@ def _is_pipe(descriptor: int) -> bool:
     except OSError:
         # It is closed: each line counts as lost.
         return False
-
-
-def _is_ready(descriptor: int) -> bool:
-    """Return whether a short write returns at once, perhaps with an error."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT)
-    return bool(poll.poll(0))
 
 
 def _lost_line(count: int) -> bytes:

@@ -48,7 +48,7 @@ Counted = TypeVar("Counted", "Tally", "Timings")
 def write_values_to(directory: Path) -> None:
     """Let metrics that are made from here on write their values into files of a directory.
 
-    The library chooses at its import, by the variable alone; the import of a forked process was its parent's.
+    The library chooses at its import, by the variable alone; it is imported by now.
     """
     os.environ[DIRECTORY_VARIABLE] = str(directory)
     values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from dataclasses import dataclass
 from itertools import count
@@ -137,23 +136,9 @@ class RequestContext(Struct, eq=False):
         return self.request.writer.output_size or (0 if response is None else response.body_length)
 
 
-class _RequestIds:
-    """Ids of requests: a process and a number. Not secret: random bytes for each need a system call."""
-
-    __slots__ = ("_numbers", "_process")
-
-    def __init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin a new series of numbers, as another process."""
-        self._process, self._numbers = secrets.token_hex(4), count()
-
-    def next(self) -> str:
-        """Return a new id."""
-        return f"{self._process}{next(self._numbers):08x}"
+_PROCESS, _NUMBERS = secrets.token_hex(4), count()
 
 
-_IDS = _RequestIds()
-os.register_at_fork(after_in_child=_IDS.restart)
-next_id = _IDS.next
+def next_id() -> str:
+    """Return an id for a request: a process and a number. Not secret: random bytes need a system call."""
+    return f"{_PROCESS}{next(_NUMBERS):08x}"

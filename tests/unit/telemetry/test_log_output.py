@@ -19,7 +19,6 @@ from gateway.telemetry.log_output import (
     PIPE_BYTES,
     QUEUE_BYTES,
     LogWriter,
-    forget_lines,
     log_counts,
     queued_logs,
 )
@@ -104,45 +103,6 @@ def test_lines_for_a_descriptor_that_is_closed_are_counted_as_lost():
     writer.put(b"one\ntwo\n")
     writer.close()
     assert (writer.counts.written, writer.counts.lost) == (0, 2)
-
-
-def test_a_paused_writer_writes_what_waits_for_no_reader_and_keeps_the_order():
-    reader, descriptor = os.pipe()
-    writer = LogWriter(descriptor, is_paused=True)
-    writer.put(b"first\n")
-    assert os.read(reader, 100) == b"first\n"
-    # It may not fit.
-    long = b"x" * PIPE_BYTES + b"\n"
-    writer.put(long)
-    writer.put(b"last\n")
-    assert read_all(reader) == b""
-    writer.start()
-    writer.close()
-    assert read_all(reader) == long + b"last\n"
-    assert (writer.counts.written, writer.counts.lost) == (3, 0)
-    os.close(reader)
-    os.close(descriptor)
-
-
-def test_a_paused_writer_does_not_wait_for_a_reader_that_stalls():
-    with full_pipe() as (reader, descriptor):
-        writer = LogWriter(descriptor, is_paused=True)
-        writer.put(b"first\n")
-        assert b"first" not in read_all(reader)
-        writer.put(b"last\n")
-        assert read_all(reader) == b"first\nlast\n"
-        writer.close()
-
-
-def test_a_paused_writer_of_a_forked_process_has_no_line_of_its_parent():
-    with full_pipe() as (reader, descriptor):
-        with queued_logs(descriptor, is_paused=True) as writer:
-            logging.getLogger("gateway").info("of the parent")
-            forget_lines()
-            logging.getLogger("gateway").info("of the child")
-            read_all(reader)
-        assert b"of the parent" not in read_all(reader)
-        assert (writer.counts.written, writer.counts.lost) == (1, 0)
 
 
 def test_a_pipe_that_does_not_block_gets_every_line():
