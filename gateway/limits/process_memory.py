@@ -11,6 +11,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gateway.limits.control_groups import memory_limit_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -70,13 +72,9 @@ def _of_the_c_library(name: str) -> Callable[..., object]:
 
 
 def machine_bytes() -> int | None:
-    """Return the memory of the container, or of the machine; None where neither reports it."""
-    for path, parse in (
-        ("/sys/fs/cgroup/memory.max", int),
-        ("/proc/meminfo", lambda text: int(text.split()[1]) * 1024),
-    ):
-        try:
-            return parse(Path(path).read_text(encoding="ascii"))
-        except (OSError, ValueError, IndexError):
-            continue
-    return None
+    """Return the memory of the container, the service or the machine; None where none reports it."""
+    try:
+        machine = int(Path("/proc/meminfo").read_text(encoding="ascii").split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        machine = None
+    return min((limit for limit in (machine, memory_limit_bytes()) if limit is not None), default=None)
