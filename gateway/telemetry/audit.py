@@ -8,16 +8,19 @@ and counted. `written` waits until the record is in the file, where the configur
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
+import stat
 import threading
 import time
 from collections import deque
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from gateway.config import Config
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("gateway.serving")
 
 RETRY_SECONDS = 1.0
+LOCK_SECONDS = 0.5
+"""Time to wait for another process that writes to the file. One that is stopped delays no record longer."""
 BATCH_RECORDS = 512
 RECORD_BYTES = 2048
 """The queue holds so many bytes for each of its records: three times those of a usual one."""
@@ -43,7 +48,8 @@ class AuditLog:
     """An append-only file and the thread that writes to it.
 
     The file is opened again when its name points to another one, so that it may be rotated by renaming.
-    Several processes may append to one file: whole batches of lines go down in one write.
+    Several processes may append to one file: whole batches of lines go down in one write, and begin at the
+    start of a line whatever another process has left there.
     """
 
     def __init__(
@@ -52,22 +58,27 @@ class AuditLog:
         *,
         queue_records: int = 10_000,
         on_trouble: Callable[[str], None] = lambda _text: None,
+        on_recovery: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        """`on_trouble` is called, in the writer's thread, when writing fails and when it works again.
+        """`on_trouble` is called when writing fails, `on_recovery` when it works again.
 
+        Both are called in the writer's thread.
         Raises OSError for a file that cannot be opened: what is wrong with its directory or its rights is
         noticed here, and not by the first request.
         """
         self._path = path
         self._queue_records = queue_records
         self._on_trouble = on_trouble
+        self._on_recovery = on_recovery
         self._queue_bytes = queue_records * RECORD_BYTES
         self._queue: deque[tuple[bytes, Callable[[], None] | None]] = deque()
         self._held_bytes = 0
         self._wake = threading.Condition()
         self._closing = False
         self._descriptor: int | None = None
-        self._torn = False
+        self._is_regular = self._is_readable = True
+        self._end_bytes = 0
+        """Where the last whole batch of this process ended, if it did."""
         self.healthy = True
         self.counts = AuditCounts()
         try:
@@ -87,7 +98,12 @@ class AuditLog:
         return self._enqueue(line, None)
 
     async def written(self, line: bytes, *, timeout_seconds: float) -> bool:
-        """Queue a line and wait until it is in the file. False if it is not in time."""
+        """Queue a line and wait until it is in the file. False if it is not in time.
+
+        While the file cannot be written it is False at once, and the line is not queued.
+        """
+        if not self.healthy:
+            return False
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -111,7 +127,7 @@ class AuditLog:
     def write(self, line: bytes, *, timeout_seconds: float) -> bool:
         """As `written`, for a thread that may block."""
         done = threading.Event()
-        return self._enqueue(line, done.set) and done.wait(timeout_seconds)
+        return self.healthy and self._enqueue(line, done.set) and done.wait(timeout_seconds)
 
     def close(self, *, timeout_seconds: float = 5.0) -> None:
         """Write queued records, then stop; records that are not written in time count as dropped."""
@@ -137,13 +153,13 @@ class AuditLog:
 
     def _run(self) -> None:
         while batch := self._next_batch():
-            if self._append(b"".join(line for line, _ in batch)):
-                self._finish(batch)
-            elif self._closing:
-                break
-            else:
-                # Woken early only by close(): a full disk is tried again after a pause.
-                time.sleep(0 if self._closing else RETRY_SECONDS)
+            # A part of it, where a disk is nearly full: only the rest is written again.
+            written = self._append([line for line, _ in batch])
+            self._finish(batch[:written])
+            if written < len(batch):
+                if self._closing:
+                    break
+                time.sleep(RETRY_SECONDS)
         with self._wake:
             self.counts.dropped += len(self._queue)
             self._queue.clear()
@@ -166,28 +182,65 @@ class AuditLog:
             if tell is not None:
                 tell()
 
-    def _append(self, data: bytes) -> bool:
+    def _append(self, lines: list[bytes]) -> int:
+        """Append lines, and return how many of them are in the file as a whole."""
         try:
             descriptor = self._open()
-            # A batch that a full disk cut is written again as a whole, on a new line.
-            data = b"\n" + data if self._torn else data
-            written = os.write(descriptor, data)
+            data = b"".join(lines)
+            with self._alone(descriptor) as is_alone:
+                begin = b"" if self._at_line_start(descriptor, is_alone=is_alone) else b"\n"
+                written = os.write(descriptor, begin + data) - len(begin)
+                is_whole = written == len(data) and self._is_regular
+                self._end_bytes = os.lseek(descriptor, 0, os.SEEK_CUR) if is_whole else -1
         except OSError as error:
-            return self._failed(os.strerror(error.errno or 0))
-        self._torn = written < len(data)
-        if self._torn:
-            return self._failed("the disk took only a part of it")
+            self._failed(os.strerror(error.errno or 0))
+            return 0
+        whole = 0
+        for line in lines:
+            written -= len(line)
+            if written < 0:
+                self._failed("the disk took only a part of it")
+                return whole
+            whole += 1
         if not self.healthy:
             self.healthy = True
-            self._on_trouble("the audit log is written again")
-        return True
+            self._on_recovery("the audit log is written again")
+        return whole
 
-    def _failed(self, reason: str) -> bool:
+    @contextmanager
+    def _alone(self, descriptor: int) -> Iterator[bool]:
+        """Keep other processes from writing within the context. False: one of them has the file for long."""
+        end_seconds = time.monotonic() + LOCK_SECONDS
+        is_alone = not self._is_regular
+        while not is_alone and time.monotonic() < end_seconds:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_alone = True
+            except BlockingIOError:
+                time.sleep(LOCK_SECONDS / 100)
+            except OSError:
+                # The file system has no locks.
+                break
+        try:
+            yield is_alone
+        finally:
+            if is_alone and self._is_regular:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+    def _at_line_start(self, descriptor: int, *, is_alone: bool) -> bool:
+        """Return whether the next byte begins a line. Where that is unknown, the file gets an empty line."""
+        if not self._is_regular:
+            return True
+        size = os.fstat(descriptor).st_size
+        if size in (0, self._end_bytes):
+            return True
+        return is_alone and self._is_readable and os.pread(descriptor, 1, size - 1) == b"\n"
+
+    def _failed(self, reason: str) -> None:
         self.counts.failures += 1
         if self.healthy:
             self.healthy = False
             self._on_trouble(f"the audit log cannot be written: {reason}")
-        return False
 
     def _open(self) -> int:
         if self._descriptor is not None and self._same_file(self._descriptor):
@@ -195,8 +248,20 @@ class AuditLog:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        self._descriptor, self._end_bytes = self._opened(), 0
         return self._descriptor
+
+    def _opened(self) -> int:
+        flags = os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        with suppress(FileNotFoundError):
+            self._is_regular = stat.S_ISREG(self._path.stat().st_mode)
+        if self._is_regular:
+            with suppress(PermissionError):
+                descriptor = os.open(self._path, os.O_RDWR | flags, 0o640)
+                self._is_readable = True
+                return descriptor
+        self._is_readable = False
+        return os.open(self._path, os.O_WRONLY | flags, 0o640)
 
     @staticmethod
     def trouble(path: Path) -> str | None:
@@ -221,4 +286,6 @@ def open_audit(config: Config) -> AuditLog | None:
     settings = config.gateway.audit
     if settings is None:
         return None
-    return AuditLog(settings.file, queue_records=settings.queue_records, on_trouble=log.error)
+    return AuditLog(
+        settings.file, queue_records=settings.queue_records, on_trouble=log.error, on_recovery=log.info
+    )
