@@ -18,6 +18,7 @@ from gateway.access.share_records import ShareError, ShareExists, ShareNotFound
 from gateway.admin.administration import ADMINISTRATION
 from gateway.database.errors import DatabaseMissing
 from gateway.errors import InvalidParameter, NotFound, Unauthenticated, Unavailable
+from gateway.web.connections import authenticated
 from gateway.web.context import next_id
 from gateway.web.error_response import ErrorAnswer, error_answer
 
@@ -70,4 +71,5 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
         log.warning("a request of the admin listener without a valid token: from %s", request.remote)
         message = "the admin's bearer token is needed: Authorization: Bearer <token>"
         raise Unauthenticated(message, token_sent=scheme.lower() == "bearer" and bool(token.strip()))
+    authenticated(request)
     return await handler(request)

@@ -125,8 +125,8 @@ class Gateway:
             of local files. Without it `host` and `port`.
         max_staleness_seconds: time for which the latest version of a table is used before the storage is
             asked for a newer one.
-        drain_seconds: time that running streams have to end at a shutdown.
-        drain_delay_seconds: time for which readiness fails before the server stops accepting connections.
+        drain_seconds: time from the signal of a shutdown to its end, at which running streams are cut off.
+        drain_delay_seconds: the part of it in which readiness fails and connections are still accepted.
         cache: memory, files and threads for tables.
         compression: compression of answers.
         cors: access from web pages.

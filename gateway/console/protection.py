@@ -19,6 +19,7 @@ from gateway.console.forms import form_of
 from gateway.console.rendering import redirect, respond
 from gateway.console.sessions import COOKIE, Session
 from gateway.console.site import SESSION, SITE
+from gateway.web.connections import authenticated
 from gateway.web.context import next_id
 from gateway.web.error_response import error_answer
 
@@ -101,6 +102,7 @@ async def require_session(request: web.Request, handler: Handler) -> web.StreamR
     session = find_session(request)
     if session is not None:
         request[SESSION] = session
+        authenticated(request)
     if request.method not in SAFE_METHODS and not is_of_this_site(request):
         raise Refused(403, "The form was sent by another site.")
     if request.path in PUBLIC:

@@ -7,9 +7,9 @@ memory is used as recipients come: about 150 bytes for each with a limit.
 from __future__ import annotations
 
 import os
-import tempfile
 
 from gateway import _native
+from gateway.telemetry.memory_file import memory_file
 
 SEED_BYTES = 16
 SharedLimits = _native.SharedLimits
@@ -19,7 +19,7 @@ class LimitsFile:
     """The file, open for as long as workers are started. Its memory lives until no process maps it."""
 
     def __init__(self, workers: int) -> None:
-        self.descriptor = _unnamed_file()
+        self.descriptor = memory_file("limits")
         os.write(self.descriptor, os.urandom(SEED_BYTES))
         os.ftruncate(self.descriptor, SharedLimits.size_bytes(workers))
         self.limits = map_limits(self.descriptor, workers=workers, worker=0)
@@ -34,13 +34,6 @@ class LimitsFile:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-
-
-def _unnamed_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("delta-gateway-limits")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 def map_limits(descriptor: int, *, workers: int, worker: int) -> SharedLimits:

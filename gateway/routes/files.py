@@ -27,6 +27,7 @@ from aiohttp.web_request import BaseRequest
 from gateway.errors import NotFound, PermissionDenied, Unavailable
 from gateway.storage.calls import DATA_FILE_THREADS
 from gateway.tables.local_files import LocalFile, inside, spelling, split
+from gateway.web.connections import authenticated
 from gateway.web.context import RequestContext
 from gateway.web.response import SERVER
 
@@ -138,6 +139,7 @@ async def file(context: RequestContext) -> web.StreamResponse:
     )
     if not signed:
         raise PermissionDenied("the URL is not valid, or no longer")
+    authenticated(request)
     local = await state.tables.in_local_root(identity, inside, key)
     if local is None:
         raise NotFound("no such file")

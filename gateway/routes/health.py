@@ -15,9 +15,8 @@ async def alive(_context: RequestContext) -> WholeResponse:
 
 
 async def ready(context: RequestContext) -> WholeResponse:
-    """`GET /readyz`: the server accepts requests; 503 while it drains or has no memory for queries."""
-    if context.draining:
-        raise Unavailable("the server is shutting down")
-    if context.memory_exhausted:
-        raise Unavailable("the server is above its memory limit")
+    """`GET /readyz`: the server accepts requests; 503 while it drains, or would refuse all of them."""
+    reason = context.not_ready()
+    if reason is not None:
+        raise Unavailable(reason)
     return WholeResponse(b"ok\n", TEXT)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -25,6 +25,7 @@ from gateway.app import create_app
 from gateway.config import Config
 from gateway.config.file_stamps import stamp
 from gateway.console.inspection import Inspector
+from gateway.limits.control_groups import cpus
 from gateway.limits.process_memory import bound_heaps, private_bytes, resident_bytes
 from gateway.limits.replica_share import replica_id
 from gateway.server.accepted_config import accepted
@@ -59,9 +60,12 @@ if TYPE_CHECKING:
     from gateway.server.start import Start
     from gateway.server.worker_secrets import WorkerSecrets
     from gateway.web.pipeline import Middleware
+    from gateway.web.strangers import Strangers
 
 log = logging.getLogger("gateway.serving")
 
+CLOSE_SECONDS = 1.0
+"""Minimum time for the last audit records."""
 HEAPS_BESIDE_THE_POOLS = 2
 """For the event loop and for the threads that read logs; each native thread has its own."""
 LOGGED_ENTRIES = 20
@@ -100,7 +104,7 @@ class ServerProcess:
         self._streams_at_return = self._resident_after_return_bytes = 0
         self._returning: asyncio.Future[None] | None = None
         caches = config.gateway.cache
-        bound_heaps((caches.threads or os.cpu_count() or 1) + HEAPS_BESIDE_THE_POOLS)
+        bound_heaps((caches.threads or cpus()) + HEAPS_BESIDE_THE_POOLS)
         configure(threads=caches.threads, cache_bytes=caches.memory_bytes // workers)
         configure_cache_directory(caches.directory, disk_bytes=caches.disk_bytes)
         self.tls = server_context(config, secrets.certificate)
@@ -138,6 +142,10 @@ class ServerProcess:
             self._serve(_served(config, self._shares, self._discovered))
         self.on_reload: Callable[[Config], None] = lambda _config: None
         """Called with each configuration that takes effect; it must not raise."""
+        self.strangers: Strangers | None = None
+        """Connections of the listener without an authenticated request, once it listens."""
+        self.end_seconds: float | None = None
+        """When the process has to have ended, by the monotonic clock."""
         self.reloader = Reloader(self.files, self._load, self._apply, outcome=self._record_reload)
 
     @property
@@ -165,7 +173,8 @@ class ServerProcess:
             await stack.enter_async_context(self.reloader.watching(self._read))
             yield
         if self.audit is not None:
-            await asyncio.to_thread(self.audit.close)
+            left = CLOSE_SECONDS if self.end_seconds is None else self.end_seconds - time.monotonic()
+            await asyncio.to_thread(self.audit.close, timeout_seconds=max(CLOSE_SECONDS, left))
 
     def _close_tables(self) -> None:
         # The current tables: a reload replaces them.
@@ -179,6 +188,9 @@ class ServerProcess:
 
         watch = MemoryWatch(self.metrics)
         count_cache_files = events_counter(self.metrics.cache_files, cache_directory_counts)
+        count_strangers = events_counter(
+            self.metrics.closed_strangers, lambda: () if self.strangers is None else self.strangers.counts()
+        )
         breakers = LatestValues(self.metrics.storage_open, ended=0)
         expiries = LatestValues(self.metrics.credentials_expiry)
         key_ages = LatestValues(self.metrics.jwks_age, ended=0)
@@ -186,10 +198,14 @@ class ServerProcess:
         def probe() -> None:
             count_audit()
             count_log_lines()
+            self.pipeline.recorder.record_begun(is_on_record=self.pipeline.audits_first)
             self._return_memory()
             watch.look(self.pipeline.limits.memory, self.pipeline.state.tables)
             self.metrics.cache_bytes.set(cache_bytes())
             count_cache_files()
+            if self.strangers is not None:
+                self.metrics.strangers.set(len(self.strangers))
+            count_strangers()
             storages = self.pipeline.state.tables.storages
             storages.renew_due()
             breakers.set(dict(storages.breakers()))

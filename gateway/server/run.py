@@ -1,8 +1,8 @@
 """Runs a server that has started, in this process or in workers, until a signal ends it.
 
-SIGTERM and SIGINT drain: readiness fails first, after `drainDelaySeconds` no connection is accepted, and
-running streams finish within `drainSeconds`. SIGHUP reloads the configuration. With workers, this process
-supervises them and serves only the admin listener.
+SIGTERM and SIGINT drain: readiness fails first, after `drainDelaySeconds` no connection is accepted, running
+streams finish, and `drainSeconds` after the signal what still runs is ended. SIGHUP reloads the
+configuration. With workers, this process supervises them and serves only the admin listener.
 """
 
 from __future__ import annotations
@@ -33,31 +33,33 @@ from gateway.discovery.directories import THREAD as DISCOVERY
 from gateway.limits.drain_rate import DrainRate
 from gateway.limits.shared_memory import map_limits
 from gateway.server.accepted_config import accepted
-from gateway.server.connections import AppRunner, Runner
 from gateway.server.discovery import DiscoveredFile, Discoverer
-from gateway.server.process import ServerProcess
+from gateway.server.process import CLOSE_SECONDS, ServerProcess
 from gateway.server.reload import POLL_SECONDS, Reloader
 from gateway.server.service_manager import ServiceManager, without_service_manager
+from gateway.server.slot import message_line
 from gateway.server.sources import Sources
-from gateway.server.supervisor import Supervisor, allow_restart
+from gateway.server.supervisor import Supervisor, WorkerEvents, allow_restart
 from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.storage.calls import CALLS, DATA_FILE_THREADS
 from gateway.storage.registry import Storages
 from gateway.telemetry.audit import AuditLog, open_audit
+from gateway.telemetry.audit_record import cut_by_worker, line_of
 from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import (
     AdminMetrics,
     DiscoveryMetrics,
     SupervisorMetrics,
-    forget_worker,
     outcome_of,
     workers_page,
-    write_values_to,
 )
+from gateway.telemetry.shared_values import write_values_to
+from gateway.web.connections import AppRunner, Runner
+from gateway.web.stream import LAST_LINE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from ssl import SSLContext
 
     from gateway.config import Config, Ssl
@@ -73,6 +75,9 @@ R = TypeVar("R")
 KILL_MARGIN_SECONDS = 5.0
 LINGERING_SECONDS = 2.0
 LEAVE_SECONDS = 1.0
+CUT_SECONDS = 2.0
+"""The last part of a drain, in which requests that still run are ended and recorded."""
+ADMIN_DRAIN_SECONDS = 1.0
 THREADS = 64
 WORK = "work"
 COLLECT_AFTER_OBJECTS = 20_000
@@ -88,12 +93,11 @@ def ignore_hang_up() -> None:
 
 async def serve(start: Start) -> None:
     """Serve until a signal. Raises OSError and StartFailed."""
-    if start.slot is None and len(start.listeners) > 1:
-        await _supervise(start)
-        return
     threads = _Threads(THREADS, thread_name_prefix=WORK)
     asyncio.get_running_loop().set_default_executor(threads)
-    if start.slot is not None:
+    if start.slot is None and len(start.listeners) > 1:
+        await _supervise(start)
+    elif start.slot is not None:
         await _serve_slot(start, start.slot)
     else:
         await _serve_alone(start)
@@ -171,7 +175,7 @@ async def _serve_alone(start: Start) -> None:
 
 async def _serve_slot(start: Start, slot: Slot) -> None:
     secrets = WorkerSecrets.unpack(slot.secrets)
-    write_values_to(Path(secrets.metrics_directory))
+    write_values_to(*slot.values)
     process = ServerProcess(
         start,
         secrets,
@@ -179,19 +183,21 @@ async def _serve_slot(start: Start, slot: Slot) -> None:
         now_ms=epoch_ms,
         shared_limits=map_limits(slot.limits, workers=slot.count, worker=slot.index),
     )
+    recorder = process.pipeline.recorder
+    recorder.on_begun = lambda request, record: slot.lines.put(message_line(begun=request, record=record))
+    recorder.on_ended = lambda request: slot.lines.put(message_line(ended=request))
     stop = _stop_signals()
     discovered = DiscoveredFile(Path(secrets.discovered_file)).following(process.take_discovered)
     async with process.lifespan(), discovered, _hang_up(process.reloader.ask):
         runner = await _listen(process, slot.listener)
         slot.ready()
-        ends = {
-            asyncio.ensure_future(slot.follow(process.reloader.reload, process.inspector.answer)),
-            asyncio.ensure_future(stop.wait()),
-        }
-        _, pending = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
+        following = asyncio.ensure_future(slot.follow(process.reloader.reload, process.inspector.answer))
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        # The supervisor is answered until the end.
         await _drain(process, runner)
+        following.cancel()
+        stopping.cancel()
 
 
 async def _supervise(start: Start) -> None:
@@ -212,10 +218,6 @@ async def _supervise(start: Start) -> None:
     with tempfile.TemporaryDirectory(prefix="delta-gateway-metrics-") as directory:
         shared = Path(directory)
 
-        def restarted(process_id: int) -> None:
-            metrics.worker_restarts.inc()
-            forget_worker(shared, process_id)
-
         discovered = DiscoveredFile(shared / "discovered.json")
         sources = Sources(lambda: latest[0])
         discoverer = Discoverer(
@@ -225,9 +227,7 @@ async def _supervise(start: Start) -> None:
             discovered.write,
             metrics.discovery,
         )
-        secrets = replace(
-            WorkerSecrets.made(config), discovered_file=str(discovered.path), metrics_directory=directory
-        )
+        secrets = replace(WorkerSecrets.made(config), discovered_file=str(discovered.path))
         database_seen = asyncio.Event()
         if secrets.has_database:
             database_seen.set()
@@ -246,13 +246,13 @@ async def _supervise(start: Start) -> None:
             secrets=lambda: replace(
                 secrets, config_text=latest[0].text, has_database=database_seen.is_set()
             ).pack(),
-            on_restart=restarted,
+            events=_Recorded(metrics, audit),
             obstacle=obstacle,
         )
 
         def page() -> bytes:
             metrics.workers.set(len(supervisor.process_ids))
-            return workers_page(shared, metrics)
+            return workers_page(supervisor.values, metrics)
 
         def hang_up() -> None:
             reloader.ask()
@@ -262,6 +262,10 @@ async def _supervise(start: Start) -> None:
             refused = await reloader.reload()
             # A configuration that this process rejects is not sent to the workers.
             return ReloadResult(refused) if refused else ReloadResult(None, await supervisor.reload())
+
+        async def end() -> None:
+            manager.stopping()
+            await supervisor.stop(seconds=latest[0].gateway.drain_seconds + KILL_MARGIN_SECONDS)
 
         async with sources.following(), discoverer.following(), manager.watched():
             await supervisor.start()
@@ -285,13 +289,33 @@ async def _supervise(start: Start) -> None:
                     log.info("serving by %d workers", workers)
                     manager.ready()
                     await stop.wait()
+                    # The metrics are there until the workers have ended.
+                    await end()
             finally:
-                manager.stopping()
-                gateway = latest[0].gateway
-                drain_seconds = gateway.drain_delay_seconds + gateway.drain_seconds
-                await supervisor.stop(seconds=drain_seconds + KILL_MARGIN_SECONDS)
+                await end()
                 if audit is not None:
-                    audit.close()
+                    await asyncio.to_thread(audit.close, timeout_seconds=CLOSE_SECONDS)
+
+
+class _Recorded(WorkerEvents):
+    """What happens to workers, in the metrics and in the audit log."""
+
+    def __init__(self, metrics: SupervisorMetrics, audit: AuditLog | None) -> None:
+        self._metrics = metrics
+        self._audit = audit
+
+    def ended(self, process_id: int) -> None:  # noqa: ARG002 - the log has it
+        self._metrics.worker_restarts.inc()
+
+    def hung(self) -> None:
+        self._metrics.worker_hangs.inc()
+
+    def cut(self, records: Sequence[Mapping[str, Any]]) -> None:
+        self._metrics.ended_streams += len(records)
+        log.error("%d answers ended with their worker", len(records))
+        if self._audit is not None:
+            for record in records:
+                self._audit.put(line_of(cut_by_worker(record, epoch_ms())))
 
 
 def _own_storages(config: Config, previous: Storages | None = None) -> Storages:
@@ -317,6 +341,7 @@ async def _listen(process: ServerProcess, listener: socket.socket) -> Runner:
     allow_restart(listener)
     take(process.config)
     process.on_reload = take
+    process.strangers = runner.strangers
     await runner.setup()
     # Objects of the start live as long as the process; collections skip them. A last collection would find
     # some thousands that do not, and takes longer than all the rest of this function.
@@ -341,13 +366,20 @@ def _bound_unread(listener: socket.socket, rate: DrainRate) -> None:
 
 
 async def _drain(process: ServerProcess, runner: Runner) -> None:
+    """Let running requests end, and end the rest, within `drainSeconds`."""
     log.info("draining")
-    process.pipeline.draining = True
-    await asyncio.sleep(process.config.gateway.drain_delay_seconds)
-    drain_seconds = process.config.gateway.drain_seconds
-    end_seconds = time.monotonic() + drain_seconds
-    await runner.drain(drain_seconds)
-    await runner.sent(end_seconds - time.monotonic())
+    pipeline, gateway = process.pipeline, process.config.gateway
+    pipeline.draining = True
+    end_seconds = time.monotonic() + gateway.drain_seconds
+    cut_seconds = end_seconds - min(CUT_SECONDS, gateway.drain_seconds / 4)
+    process.end_seconds = end_seconds
+    await asyncio.sleep(min(gateway.drain_delay_seconds, cut_seconds - time.monotonic()))
+    await runner.stop_accepting()
+    if not await pipeline.running.none(cut_seconds - time.monotonic()):
+        count = await pipeline.running.end(LAST_LINE_SECONDS * 2)
+        log.warning("%d requests did not end within the drain and are cut off", count)
+    await runner.sent(end_seconds - LAST_LINE_SECONDS - time.monotonic())
+    await runner.close()
 
 
 @asynccontextmanager
@@ -389,7 +421,7 @@ async def _administration(
     tls = listener_context(admin.ssl, admin.host)
     app = create_admin_app(administration)
     add_console(app, site_of(admin, config, administration, ask=ask, workers=workers, now_ms=epoch_ms))
-    runner = AppRunner(app, access_log=None)
+    runner = AppRunner(app, access_log=None, shutdown_timeout=ADMIN_DRAIN_SECONDS)
     await runner.setup()
     try:
         allow_restart(listener)

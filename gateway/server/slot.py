@@ -2,18 +2,20 @@
 
 The control socket is one of a connected pair. The supervisor first sends the length and the bytes of the
 secrets, which belong neither on a command line nor in a file. Then both sides send lines of JSON: the worker
-reports that it is ready, the supervisor requests a reload or asks a question of the console, the worker
-answers with its result.
+reports that it is ready and which streams run for long, the supervisor requests a reload, asks a question of
+the console or whether the worker lives, and the worker answers with its result.
 """
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import logging
+import signal
 import socket
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,13 +24,44 @@ if TYPE_CHECKING:
 log = logging.getLogger("gateway.workers")
 
 SLOT_VARIABLE = "DELTA_GATEWAY_WORKER"
+STACKS_SIGNAL = signal.SIGUSR2
+"""Lets a worker write the stacks of its threads."""
 LENGTH_BYTES = 4
 READ_BYTES = 65_536
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+"""Of lines that the supervisor has not read; further ones are lost."""
+
+
+class OutgoingLines:
+    """Lines to the supervisor, in their order."""
+
+    def __init__(self, control_socket: socket.socket) -> None:
+        self._control_socket = control_socket
+        self._waiting = bytearray()
+        self._sending: asyncio.Task[None] | None = None
+
+    def put(self, line: bytes) -> None:
+        """Send a line soon. Never waits; call it on the event loop."""
+        if len(self._waiting) + len(line) > MAX_WAITING_BYTES:
+            log.error("the supervisor reads nothing: a message to it is lost")
+            return
+        self._waiting += line
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.ensure_future(self._send())
+
+    async def _send(self) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):
+            while self._waiting:
+                lines = bytes(self._waiting)
+                self._waiting.clear()
+                # The socket takes long lines in several parts.
+                await loop.sock_sendall(self._control_socket, lines)
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A worker's index and count, its sockets, the file of the shared limits and its secrets."""
+    """A worker's index and count, its sockets, the files shared with its supervisor, and its secrets."""
 
     index: int
     count: int
@@ -36,7 +69,11 @@ class Slot:
     control_socket: socket.socket
     limits: int
     """The descriptor of the file of the limits that all workers share."""
-    secrets: bytes = field(default=b"", repr=False)
+    values: tuple[int, int]
+    """The descriptors of the files of its metrics: counters and gauges."""
+    secrets: bytes = field(repr=False)
+    lines: OutgoingLines = field(repr=False)
+    """To the supervisor, once its messages are followed."""
 
     @staticmethod
     def of_environment(environment: Mapping[str, str]) -> Slot | None:
@@ -47,14 +84,21 @@ class Slot:
         text = environment.get(SLOT_VARIABLE)
         if text is None:
             return None
-        index, workers, listener, descriptor, limits = (int(part) for part in text.split(","))
-        slot = Slot(index, workers, socket.socket(fileno=listener), socket.socket(fileno=descriptor), limits)
-        return slot.with_secrets()
-
-    def with_secrets(self) -> Slot:
-        """Return the slot with the secrets, once they have arrived. Raises ConnectionResetError."""
-        length = int.from_bytes(_received(self.control_socket, LENGTH_BYTES), "big")
-        return replace(self, secrets=_received(self.control_socket, length))
+        index, workers, listener, control, limits, counters, gauges, stacks = map(int, text.split(","))
+        # They are written also while the event loop hangs.
+        faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True)
+        control_socket = socket.socket(fileno=control)
+        length = int.from_bytes(_received(control_socket, LENGTH_BYTES), "big")
+        return Slot(
+            index,
+            workers,
+            socket.socket(fileno=listener),
+            control_socket,
+            limits,
+            (counters, gauges),
+            _received(control_socket, length),
+            OutgoingLines(control_socket),
+        )
 
     def ready(self) -> None:
         """Report to the supervisor that this worker serves."""
@@ -72,27 +116,38 @@ class Slot:
         answer to a question of the console, while further messages are read.
         """
         self.control_socket.setblocking(False)
-        sending, answering = asyncio.Lock(), set[asyncio.Task[None]]()
+        reloading, answering = asyncio.Lock(), set[asyncio.Task[None]]()
         try:
             with suppress(OSError):
                 async for message in messages(self.control_socket):
-                    if "ask" in message:
-                        task = asyncio.create_task(self._answer(message, answer, sending))
-                        answering.add(task)
-                        task.add_done_callback(answering.discard)
+                    if "ping" in message:
+                        self.lines.put(message_line(pong=True))
                         continue
-                    refused = await reload() if reload is not None else "this worker reloads nothing"
-                    await self._send(message_line(reload=message["reload"], refused=refused), sending)
+                    work = (
+                        self._answer(message, answer)
+                        if "ask" in message
+                        else self._reload(message, reload, reloading)
+                    )
+                    task = asyncio.create_task(work)
+                    answering.add(task)
+                    task.add_done_callback(answering.discard)
         finally:
             # Nobody is left to read the answers.
             for task in tuple(answering):
                 task.cancel()
 
-    async def _answer(
+    async def _reload(
         self,
         message: Mapping[str, Any],
-        answer: Callable[[Any], Awaitable[Any]] | None,
-        sending: asyncio.Lock,
+        reload: Callable[[], Awaitable[str | None]] | None,
+        reloading: asyncio.Lock,
+    ) -> None:
+        async with reloading:
+            refused = await reload() if reload is not None else "this worker reloads nothing"
+        self.lines.put(message_line(reload=message["reload"], refused=refused))
+
+    async def _answer(
+        self, message: Mapping[str, Any], answer: Callable[[Any], Awaitable[Any]] | None
     ) -> None:
         try:
             value = None if answer is None else await answer(message["question"])
@@ -100,13 +155,7 @@ class Slot:
             # A question of the console never ends a worker.
             log.exception("a request of the console failed in this worker")
             value = None
-        with suppress(OSError):
-            await self._send(message_line(ask=message["ask"], answer=value), sending)
-
-    async def _send(self, text: bytes, sending: asyncio.Lock) -> None:
-        """Send a line whole: the socket takes long lines in several parts."""
-        async with sending:
-            await asyncio.get_running_loop().sock_sendall(self.control_socket, text)
+        self.lines.put(message_line(ask=message["ask"], answer=value))
 
 
 def _received(control_socket: socket.socket, length: int) -> bytes:

@@ -2,9 +2,10 @@
 
 In: a command that serves, the number of workers, and secrets for each. Out: each worker is a spawned process
 with its own listening socket on the common port, a control socket to the supervisor, and the file of the
-limits that all workers share. A worker that ends is restarted, and what it had admitted is given back. Its listening socket
-stays open, so waiting connections are answered by the next process while the streams of other workers
-continue. When the next process cannot start, the socket is replaced by one that does not listen until a
+limits that all workers share. A worker that ends is restarted, and what it had admitted is given back. Its
+listening socket stays open, so waiting connections are answered by the next process while the streams of
+other workers continue. A worker that answers nothing for a while writes the stacks of its threads and is
+ended. When the next process cannot start, the socket is replaced by one that does not listen until a
 worker serves: the kernel sends new connections to the other workers. When the supervisor ends, the workers
 see the end of the control socket and drain.
 """
@@ -25,7 +26,9 @@ from typing import TYPE_CHECKING, Any
 from gateway.admin.administration import WorkerReload
 from gateway.errors import StartFailed
 from gateway.limits.shared_memory import LimitsFile
-from gateway.server.slot import LENGTH_BYTES, SLOT_VARIABLE, message_line, messages
+from gateway.server.slot import LENGTH_BYTES, SLOT_VARIABLE, STACKS_SIGNAL, message_line, messages
+from gateway.telemetry.memory_file import memory_file
+from gateway.telemetry.shared_values import WorkerValues
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -39,6 +42,12 @@ WORKERS_ASKED = 2
 START_SECONDS = 60.0
 """A restarted worker that is not ready within this time is killed: it may hang."""
 STEADY_SECONDS = 10.0
+PING_SECONDS = 5.0
+HUNG_SECONDS = 30.0
+"""A worker that sends nothing for so long is ended, though it is asked every `PING_SECONDS`."""
+STACKS_SECONDS = 1.0
+"""Time to write the stacks of its threads."""
+MAX_STACKS_BYTES = 64 * 1024
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 OBSTACLE_POLL_SECONDS = 1.0
@@ -145,10 +154,18 @@ class _Worker:
     """The line that is being sent, until it is sent whole."""
     is_silent: bool = False
     """The last question was not answered in time: the worker may hang."""
+    values: WorkerValues = field(default_factory=WorkerValues)
+    """Of its metrics."""
+    streams: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The audit records of streams that run for long, by their requests."""
+    has_spoken: bool = False
+    """The worker has sent something since it was last looked at."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a process of this slot serves for the first time."""
-    serves: bool = False
-    """Return whether the current process serves."""
+    serving: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the current process serves."""
+    stacks: int = -1
+    """The descriptor of the file for the stacks of the current process."""
     pause_seconds: float = FIRST_PAUSE_SECONDS
 
     def sent(self, line: asyncio.Future[None]) -> None:
@@ -158,6 +175,19 @@ class _Worker:
         if not line.cancelled():
             # The caller may have left; an error of the socket is then nobody's.
             line.exception()
+
+
+class WorkerEvents:
+    """What happens to workers, for metrics and records."""
+
+    def ended(self, process_id: int) -> None:
+        """Called for each worker that ended by itself."""
+
+    def hung(self) -> None:
+        """Called for each worker that is ended because it answers nothing."""
+
+    def cut(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Called with the audit records of streams that ended with their worker."""
 
 
 async def _nothing() -> str | None:
@@ -175,24 +205,28 @@ class Supervisor:
         *,
         environment: Mapping[str, str],
         secrets: Callable[[], bytes] = bytes,
-        on_restart: Callable[[int], None] = lambda _process_id: None,
         obstacle: Callable[[], Awaitable[str | None]] = _nothing,
         start_seconds: float = START_SECONDS,
+        ping_seconds: float = PING_SECONDS,
+        hung_seconds: float = HUNG_SECONDS,
+        events: WorkerEvents | None = None,
     ) -> None:
         """`secrets` returns the bytes that a worker receives at each of its starts.
 
         `obstacle` returns why a worker that ended could not start again just now; None: it can.
 
-        `on_restart` is called with the process id of each worker that ended by itself.
+        `hung_seconds`: a worker that sends nothing for so long is ended.
         """
         self._command = tuple(command)
         self._secrets = secrets
         self._reload_ids = count()
         self._environment = environment
-        self._on_restart = on_restart
         self._obstacle = obstacle
         self._look: asyncio.Future[str | None] | None = None
         self._start_seconds = start_seconds
+        self._ping_seconds = ping_seconds
+        self._hung_seconds = hung_seconds
+        self._events = events or WorkerEvents()
         self._workers = [_Worker(index, listener) for index, listener in enumerate(listeners)]
         self._limits = LimitsFile(len(listeners))
         self._tasks: list[asyncio.Task[None]] = []
@@ -206,6 +240,11 @@ class Supervisor:
             for worker in self._workers
             if worker.process is not None and worker.process.returncode is None
         ]
+
+    @property
+    def values(self) -> list[WorkerValues]:
+        """The values of the workers' metrics."""
+        return [worker.values for worker in self._workers]
 
     async def start(self) -> None:
         """Start all workers and wait until they are ready. Raises StartFailed after stopping them."""
@@ -311,6 +350,8 @@ class Supervisor:
     async def stop(self, *, seconds: float) -> None:
         """Let the workers drain; kill those that are not done after `seconds`."""
         self._ending = True
+        if not self._workers:
+            return
         for worker in self._workers:
             worker.listener.close()
         self.forward(signal.SIGTERM)
@@ -320,6 +361,9 @@ class Supervisor:
             self.forward(signal.SIGKILL)
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._limits.close()
+        for worker in self._workers:
+            worker.values.close()
+        self._workers = []
 
     async def _keep(self, worker: _Worker, first_failure: asyncio.Future[int]) -> None:
         loop = asyncio.get_running_loop()
@@ -341,7 +385,7 @@ class Supervisor:
                 if not first_failure.done():
                     first_failure.set_result(exit_code)
                 return
-            if not worker.serves:
+            if not worker.serving.is_set():
                 worker.listener = without_listening(worker.listener)
             await self._pause(worker, exit_code, loop.time() - began)
             await self._wait_until_startable(worker)
@@ -374,46 +418,58 @@ class Supervisor:
         return await asyncio.shield(self._look)
 
     async def _run(self, worker: _Worker) -> int:
-        worker.serves = False
+        worker.serving.clear()
         process, own_end = await self._spawned(worker)
         worker.process = process
+        watching = asyncio.create_task(self._watch(worker))
         try:
             if self._ending:
                 process.terminate()
             secrets, loop = self._secrets(), asyncio.get_running_loop()
-            # The first start has no timeout: its caller waits for it.
-            late = loop.call_later(self._start_seconds, self._late, worker) if worker.ready.is_set() else None
-            try:
-                with suppress(OSError):
-                    length = len(secrets).to_bytes(LENGTH_BYTES, "big")
-                    await loop.sock_sendall(own_end, length + secrets)
-                    async for message in messages(own_end):
-                        self._take(worker, own_end, message)
-                exit_code = await process.wait()
-                self._limits.clear_worker(worker.index)
-                return exit_code
-            finally:
-                if late is not None:
-                    late.cancel()
+            with suppress(OSError):
+                length = len(secrets).to_bytes(LENGTH_BYTES, "big")
+                await loop.sock_sendall(own_end, length + secrets)
+                async for message in messages(own_end):
+                    self._take(worker, own_end, message)
+            exit_code = await process.wait()
+            self._limits.clear_worker(worker.index)
+            return exit_code
         finally:
-            worker.control_socket = None
-            for answer in worker.reloads.values():
-                if not answer.done():
-                    answer.set_result("the worker ended")
-            for question in worker.questions.values():
-                if not question.done():
-                    question.set_result(None)
-            if worker.line is not None:
-                worker.line.cancel()
-                with suppress(asyncio.CancelledError, OSError):
-                    await worker.line
+            watching.cancel()
+            await self._forget_process(worker)
             own_end.close()
+
+    async def _forget_process(self, worker: _Worker) -> None:
+        """Answer what nobody answers any more, and record what ended with the process of a worker."""
+        worker.control_socket = None
+        os.close(worker.stacks)
+        worker.values.end()
+        if worker.streams:
+            self._events.cut([*worker.streams.values()])
+            worker.streams.clear()
+        for answer in worker.reloads.values():
+            if not answer.done():
+                answer.set_result("the worker ended")
+        for question in worker.questions.values():
+            if not question.done():
+                question.set_result(None)
+        if worker.line is not None:
+            worker.line.cancel()
+            with suppress(asyncio.CancelledError, OSError):
+                await worker.line
 
     async def _spawned(self, worker: _Worker) -> tuple[asyncio.subprocess.Process, socket.socket]:
         """Start a process of the command; return it with the supervisor's end of its control socket."""
+        values, stacks = worker.values.begin(), memory_file("stacks")
         own_end, worker_end = socket.socketpair()
         own_end.setblocking(False)
-        descriptors = (worker.listener.fileno(), worker_end.fileno(), self._limits.descriptor)
+        descriptors = (
+            worker.listener.fileno(),
+            worker_end.fileno(),
+            self._limits.descriptor,
+            *values,
+            stacks,
+        )
         slot = f"{worker.index},{len(self._workers)},{','.join(map(str, descriptors))}"
         try:
             process = await asyncio.create_subprocess_exec(
@@ -424,17 +480,23 @@ class Supervisor:
             )
         except BaseException:
             own_end.close()
+            os.close(stacks)
             raise
         finally:
             worker_end.close()
+        worker.stacks = stacks
         return process, own_end
 
     def _take(self, worker: _Worker, control_socket: socket.socket, message: Mapping[str, Any]) -> None:
         if "ready" in message:
-            worker.serves = True
+            worker.serving.set()
             worker.control_socket = control_socket
             worker.ready.set()
         worker.is_silent = False
+        worker.has_spoken = True
+        if "begun" in message:
+            worker.streams[message["begun"]] = message["record"]
+        worker.streams.pop(message.get("ended", ""), None)
         answer = worker.reloads.get(message.get("reload", -1))
         if answer is not None and not answer.done():
             answer.set_result(message["refused"])
@@ -442,18 +504,44 @@ class Supervisor:
         if question is not None and not question.done():
             question.set_result(message["answer"])
 
-    def _late(self, worker: _Worker) -> None:
-        if not worker.serves:
-            log.error("worker %d is not ready after %g s and is killed", worker.index, self._start_seconds)
-            self._signal(worker, signal.SIGKILL)
+    async def _watch(self, worker: _Worker) -> None:
+        """End a process of a worker that is not ready in time, or answers nothing for too long."""
+        try:
+            # The first start has no time limit: its caller waits for it.
+            async with asyncio.timeout(self._start_seconds if worker.ready.is_set() else None):
+                await worker.serving.wait()
+        except TimeoutError:
+            log.error("worker %d is not ready after %g s and is killed", worker.index, self._start_seconds)  # noqa: TRY400
+        else:
+            await self._until_hung(worker)
+            log.error(
+                "worker %d (process %d) has answered nothing for %g s and is ended",
+                worker.index,
+                worker.process.pid if worker.process else 0,
+                self._hung_seconds,
+            )
+            self._events.hung()
+        self._signal(worker, STACKS_SIGNAL)
+        await asyncio.sleep(STACKS_SECONDS)
+        stacks = os.pread(worker.stacks, MAX_STACKS_BYTES, 0).decode(errors="replace")
+        log.error("the threads of worker %d: %s", worker.index, stacks or "it cannot write them")
+        self._signal(worker, signal.SIGKILL)
+
+    async def _until_hung(self, worker: _Worker) -> None:
+        """Return when a worker has sent nothing for too long, by a clock that stops with this process."""
+        silent_seconds = 0.0
+        while silent_seconds < self._hung_seconds:
+            worker.has_spoken = False
+            asked = asyncio.ensure_future(self._send(worker, message_line(ping=True)))
+            await asyncio.sleep(self._ping_seconds)
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+            silent_seconds = 0.0 if worker.has_spoken else silent_seconds + self._ping_seconds
 
     async def _pause(self, worker: _Worker, exit_code: int, lived_seconds: float) -> None:
         process_id = worker.process.pid if worker.process else 0
         log.error("worker %d (process %d) ended with code %d", worker.index, process_id, exit_code)
-        try:
-            self._on_restart(process_id)
-        except OSError as error:
-            log.error("the files of worker %d were not deleted: %s", worker.index, error.strerror or error)  # noqa: TRY400
+        self._events.ended(process_id)
         if lived_seconds > STEADY_SECONDS:
             worker.pause_seconds = FIRST_PAUSE_SECONDS
         await self._back_off(worker)

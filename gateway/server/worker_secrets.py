@@ -30,8 +30,6 @@ class WorkerSecrets:
     """Whether the database existed at the start; if so, a worker must not start without it."""
     discovered_file: str = ""
     """The file in which the supervisor lists discovered tables."""
-    metrics_directory: str = ""
-    """The directory of the files with the workers' metrics."""
 
     @staticmethod
     def made(config: Config) -> WorkerSecrets:
@@ -54,7 +52,6 @@ class WorkerSecrets:
                 self.config_text,
                 self.has_database,
                 self.discovered_file,
-                self.metrics_directory,
             ]
         ).encode()
 

@@ -42,6 +42,14 @@ class Action(StrEnum):
     QUERIED_TABLE_CHANGES = "deltaSharingQueriedTableChanges"
 
 
+OK = 200
+ANSWERED: Mapping[str, Action] = {
+    Action.QUERY_TABLE: Action.QUERIED_TABLE,
+    Action.QUERY_TABLE_CHANGES: Action.QUERIED_TABLE_CHANGES,
+}
+"""The action of an answer, by that of its request."""
+
+
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
     """One line of the log."""
@@ -60,8 +68,12 @@ class AuditRecord:
 
     def line(self) -> bytes:
         """Return the record as JSON with a line break."""
+        return line_of(self.fields())
+
+    def fields(self) -> dict[str, Any]:
+        """Return the record as it is in the log."""
         response = {"statusCode": self.status, "errorCode": self.error_code, "result": dict(self.result)}
-        record: dict[str, Any] = {
+        return {
             "version": RECORD_VERSION,
             "timestamp": self.at_ms,
             "serviceName": "deltaSharingGateway",
@@ -73,4 +85,16 @@ class AuditRecord:
             "requestParams": dict(self.details),
             "response": None if self.status is None else response,
         }
-        return json_line(record)
+
+
+def line_of(fields: Mapping[str, Any]) -> bytes:
+    """Return the fields of a record as JSON with a line break."""
+    return json_line(fields)
+
+
+def cut_by_worker(begun: Mapping[str, Any], at_ms: int) -> dict[str, Any]:
+    """Return the record of an answer whose worker ended, of the one that it had begun."""
+    result = {"complete": False, "outcome": "worker ended"}
+    response = {"statusCode": OK, "errorCode": None, "result": result}
+    action = ANSWERED.get(begun["actionName"], begun["actionName"])
+    return {**begun, "timestamp": at_ms, "actionName": action, "response": response}

@@ -1,14 +1,13 @@
 """Metrics for Prometheus: every metric with its name, type, labels and help.
 
 In: events, each by a typed attribute. Out: one text page. With several workers each one writes its values
-into files of a common directory, and the supervisor's page adds them up.
+into memory that its supervisor reads, and the supervisor's page adds them up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import struct
 import threading
 import time
@@ -17,18 +16,21 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from gateway.telemetry.request_record import GATEWAY_TOKEN_REFUSALS, REFUSAL_REASONS
+from gateway.telemetry.shared_values import merged, summed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+    from prometheus_client import Metric
+
+    from gateway.telemetry.shared_values import WorkerValues
 
 log = logging.getLogger("gateway.metrics")
 
 PREFIX = "delta_gateway"
-DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LAG_PROBE_SECONDS = 0.5
 PAGE_ATTEMPTS = 10
@@ -36,22 +38,16 @@ PAGE_RETRY_SECONDS = 0.02
 EXCESSES = ("requests", "streams", "files", "memory", "credentials", "attempts")
 CREDENTIALS = ("issued", "cached", "failed")
 CACHE_FILES = ("hit", "miss", "invalid", "written", "failed", "too_large", "evicted")
+STRANGER_CLOSINGS = ("many", "address", "bytes", "slow")
 SEARCHES = ("complete", "partial", "failed")
-BROKEN_STREAMS = ("client left", "slow reader", "failed", "revoked")
+BROKEN = f"{PREFIX}_broken_streams"
+WORKER_ENDED = "worker ended"
+BROKEN_STREAMS = ("client left", "slow reader", "failed", "revoked", "shutdown", WORKER_ENDED)
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 100.0, 300.0)
 _LAG_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 Counted = TypeVar("Counted", "Tally", "Timings")
-
-
-def write_values_to(directory: Path) -> None:
-    """Let metrics that are made from here on write their values into files of a directory.
-
-    The library chooses at its import, by the variable alone; it is imported by now.
-    """
-    os.environ[DIRECTORY_VARIABLE] = str(directory)
-    values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
 
 
 class Tally:
@@ -221,6 +217,14 @@ class Metrics:
             "memory_exhausted", "Processes above their memory limit that have no cache left to free."
         )
         self.open_files = self._gauge("open_files", "File descriptors of the serving processes.")
+        self.strangers = self._gauge(
+            "unauthenticated_connections", "Connections that have sent no authenticated request."
+        )
+        self.closed_strangers = self._counter(
+            "closed_unauthenticated_connections",
+            "Connections without an authenticated request that a bound has closed.",
+            "reason",
+        )
         self.audit_records = self._counter("audit_records", "Audit records by outcome.", "outcome")
         self.audit_waiting = self._gauge(
             "audit_waiting_records", "Audit records that are not yet in the file."
@@ -247,6 +251,7 @@ class Metrics:
             (self.temporary_credentials, CREDENTIALS),
             (self.broken_streams, BROKEN_STREAMS),
             (self.cache_files, CACHE_FILES),
+            (self.closed_strangers, STRANGER_CLOSINGS),
         ):
             for outcome in outcomes:
                 counter.labels(outcome)
@@ -373,33 +378,47 @@ class SupervisorMetrics:
             "Workers that ended by themselves and were started again.",
             registry=self.registry,
         )
+        self.worker_hangs = Counter(
+            f"{PREFIX}_worker_hangs",
+            "Workers that answered nothing for too long and were ended.",
+            registry=self.registry,
+        )
+        self.ended_streams = 0
+        """Streams that ended with their worker. They count among the broken ones."""
 
 
-def workers_page(directory: Path, supervisor: SupervisorMetrics) -> bytes:
-    """Return the sum over all workers, and the metrics of the supervisor. Blocks on file reads."""
-    return _sum_of_workers(directory) + generate_latest(supervisor.registry)
+def workers_page(workers: Sequence[WorkerValues], supervisor: SupervisorMetrics) -> bytes:
+    """Return the sum over all workers, and the metrics of the supervisor."""
+    return _sum_of_workers(workers, supervisor) + generate_latest(supervisor.registry)
 
 
-def _sum_of_workers(directory: Path) -> bytes:
+def _sum_of_workers(workers: Sequence[WorkerValues], supervisor: SupervisorMetrics) -> bytes:
     for _ in range(PAGE_ATTEMPTS - 1):
-        # The library reads the workers' files without a lock: one that a worker is creating or appending to
-        # can be empty, torn or gone.
-        with suppress(struct.error, ValueError, RuntimeError, FileNotFoundError):
-            return _read_workers(directory)
+        # A worker may be writing its file.
+        with suppress(struct.error, ValueError, RuntimeError):
+            return _read_workers(workers, supervisor)
         time.sleep(PAGE_RETRY_SECONDS)
-    return _read_workers(directory)
+    return _read_workers(workers, supervisor)
 
 
-def _read_workers(directory: Path) -> bytes:
-    registry = CollectorRegistry()
-    MultiProcessCollector(registry, path=str(directory))  # type: ignore[no-untyped-call]
-    return generate_latest(registry)
+def _read_workers(workers: Sequence[WorkerValues], supervisor: SupervisorMetrics) -> bytes:
+    metrics = merged(workers)
+    broken = metrics.get(BROKEN)
+    if broken is not None:
+        labels = (("reason", WORKER_ENDED),)
+        broken.add_sample(f"{BROKEN}_total", labels, supervisor.ended_streams)  # type: ignore[arg-type]
+    return generate_latest(_Collected(summed(metrics)))
 
 
-def forget_worker(directory: Path, process_id: int) -> None:
-    """Remove the gauges of a dead worker from the sum; its counters stay."""
-    with suppress(FileNotFoundError):
-        mark_process_dead(process_id, str(directory))  # type: ignore[no-untyped-call]
+class _Collected:
+    """Metrics in the form of a registry."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        return self._metrics
 
 
 @asynccontextmanager

@@ -18,6 +18,8 @@ REFUSAL_REASONS: tuple[RefusalReason, ...] = get_args(RefusalReason)
 GatewayTokenRefusal = Literal["forbidden", "client", "expired", "key"]
 GATEWAY_TOKEN_REFUSALS: tuple[GatewayTokenRefusal, ...] = get_args(GatewayTokenRefusal)
 """Checks of tokens of this server, beside their presence."""
+Outcome = Literal["client left", "slow reader", "revoked", "failed", "shutdown"]
+"""Why a stream ended early."""
 ClientRefusal = Literal["client", "secret", "expired", "address"]
 """Checks of OAuth clients that request a token."""
 
@@ -64,7 +66,7 @@ class RequestRecord(Struct):
     pruned_by_limit: int | None = None
     returned: int | None = None
     file_bytes: int | None = None
-    outcome: Literal["client left", "slow reader", "revoked", "failed"] | None = None
+    outcome: Outcome | None = None
     credential: Literal["issued", "cached", "failed"] | None = None
     refusal: RefusalReason | GatewayTokenRefusal | ClientRefusal | None = None
     rule_refused: bool | None = None

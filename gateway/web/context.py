@@ -62,6 +62,10 @@ def nothing_revoked() -> None:
     """Return: no stream is running whose access could end."""
 
 
+def ready() -> None:
+    """Return None: nothing keeps the server from answering."""
+
+
 def no_access() -> tuple[GatewayState, Recipient]:
     """Raise Unauthenticated: the route issues no credentials."""
     raise Unauthenticated
@@ -76,8 +80,7 @@ class RequestContext(Struct, eq=False):
         route, names: the route that answers, and the names in its path.
         state: of the configuration that was in force when the request came.
         start_seconds: when the request came, by the monotonic clock.
-        draining: the server is shutting down.
-        memory_exhausted: the process is above its memory limit, and no cache is left to free.
+        not_ready: returns why this server should get no requests; None if it should.
         recipient: known once the token is checked; see `required_recipient`.
         oauth_client: the client of a token request, once it is authenticated; see `required_client`.
         identity: for the audit log, what a token says about its bearer beside the recipient.
@@ -98,8 +101,7 @@ class RequestContext(Struct, eq=False):
     names: Mapping[str, str]
     state: GatewayState
     start_seconds: float
-    draining: bool = False
-    memory_exhausted: bool = False
+    not_ready: Callable[[], str | None] = ready
     recipient: Recipient | None = None
     oauth_client: AuthenticatedClient | None = None
     identity: tuple[tuple[str, str], ...] = ()

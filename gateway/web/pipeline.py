@@ -32,12 +32,14 @@ from gateway.limits.admission import LimitExceeded
 from gateway.limits.memory import MemoryGate
 from gateway.web.access_log import AccessLog
 from gateway.web.client_authentication import ClientAuthentication
+from gateway.web.connections import authenticated
 from gateway.web.context import RequestContext, Route, next_id, no_access, nothing_revoked
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left, is_rule_refusal
 from gateway.web.federation import Federation
 from gateway.web.request_body import read_body
 from gateway.web.request_limits import limit_error
 from gateway.web.response import WholeResponse
+from gateway.web.running import RunningRequests, is_end_of_server, shutting_down
 
 if TYPE_CHECKING:
     from gateway.access.authentication import Credential
@@ -82,9 +84,16 @@ class RequestPipeline:
         self.federation = Federation()
         self._client_authentication = ClientAuthentication(limits.attempts)
         self._router = router
-        self._recorder = recorder
+        self.recorder = recorder
+        self.running = RunningRequests()
+        self.obstacles: list[Callable[[], str | None]] = [
+            self._draining,
+            self._memory_is_exhausted,
+            self._audit_fails,
+        ]
+        """Each returns why readiness fails; None if it does not."""
         self._log = AccessLog()
-        self._audits_first = audits_first
+        self.audits_first = audits_first
         self._middleware = middleware
 
     @property
@@ -99,24 +108,39 @@ class RequestPipeline:
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request."""
+        self.running.add()
         route, names, methods = self._router.find(request.method, request.rel_url.path_safe)
         cors = self.state.cors
         if cors is not None and request.method == "OPTIONS" and _is_preflight(request, cors):
             route = _preflight(cors, methods) if methods else route
         context = RequestContext(
-            next_id(), request, route, names, self.state, time.monotonic(), draining=self.draining
+            next_id(), request, route, names, self.state, time.monotonic(), not_ready=self.not_ready
         )
-        context.memory_exhausted = self.limits.memory.is_exhausted
         if cors is not None:
             context.added_headers = cors.headers(request.headers.get("Origin"))
         if self._middleware is not None:
             return await self._middleware(context, self._record)
         return await self._record(context)
 
+    def not_ready(self) -> str | None:
+        """Return why this server should get no requests; None if it should."""
+        return next((reason for obstacle in self.obstacles if (reason := obstacle()) is not None), None)
+
+    def _draining(self) -> str | None:
+        return "the server is shutting down" if self.draining else None
+
+    def _memory_is_exhausted(self) -> str | None:
+        return "the server is above its memory limit" if self.limits.memory.is_exhausted else None
+
+    def _audit_fails(self) -> str | None:
+        if self.audits_first and not self.recorder.audit_is_healthy:
+            return "the server cannot write its audit records"
+        return None
+
     async def _record(self, context: RequestContext) -> web.StreamResponse:
         """Answer, then count, audit and log the request, also when its client has left."""
         response: web.StreamResponse | None = None
-        self._recorder.request_started(context)
+        self.recorder.request_started(context)
         try:
             response = await self._handle_errors(context)
             if context.added_headers and not response.prepared:
@@ -126,7 +150,7 @@ class RequestPipeline:
             return response
         finally:
             seconds = time.monotonic() - context.start_seconds
-            self._recorder.ended(context, response, seconds)
+            self.recorder.ended(context, response, seconds)
             self._log.ended(context, response, seconds)
 
     async def _handle_errors(self, context: RequestContext) -> web.StreamResponse:
@@ -144,7 +168,11 @@ class RequestPipeline:
             return self._error_response(context, error)
         except Exception as error:  # noqa: BLE001 - every error has a response
             return self._error_response(context, error)
-        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        except asyncio.CancelledError as cancelled:
+            if not is_end_of_server(cancelled):
+                raise
+            return self._error_response(context, shutting_down())
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - a panic of native code is not an Exception
             return self._error_response(context, error)
@@ -153,12 +181,13 @@ class RequestPipeline:
         """Answer an authenticated recipient whose address is allowed, within its limits."""
         limits = self.limits
         credential = await self._identify(context)
+        authenticated(context.request)
         context.recipient = recipient = credential.recipient
         if recipient.networks and not allowed(recipient.networks, context.address):
-            self._recorder.denied_address()
+            self.recorder.denied_address()
             raise PermissionDenied("this address is not on the recipient's allow-list")
-        if self._audits_first:
-            await self._recorder.audit_first(context)
+        if self.audits_first:
+            await self.recorder.audit_first(context)
         context.body = await read_body(context.request, limits.body_seconds)
         context.drain_rate = limits.drain_rate
         gate = limits.recipients.gate(recipient.name)
@@ -180,9 +209,10 @@ class RequestPipeline:
         limits = self.limits
         context.body = await read_body(context.request, limits.body_seconds, MAX_TOKEN_REQUEST_BYTES)
         context.oauth_client = client = self._client_authentication.client(context)
+        authenticated(context.request)
         context.recipient, context.identity = client.recipient, client.identity
-        if self._audits_first:
-            await self._recorder.audit_first(context)
+        if self.audits_first:
+            await self.recorder.audit_first(context)
         await limits.recipients.gate(client.recipient.name).request()
         return await context.route.handler(context)
 
@@ -207,7 +237,7 @@ class RequestPipeline:
             credential = _access_credential(context, token)
         except TokenRefused as refused:
             context.record.refusal = refused.reason
-            self._recorder.refused_gateway_token(refused.reason)
+            self.recorder.refused_gateway_token(refused.reason)
             log.info("request %s: the token is refused: %s", context.id, refused)
             return None
         return await self._federated(context, token) if credential is None else credential
@@ -217,7 +247,7 @@ class RequestPipeline:
             return await self.federation.credential(token, context.state)
         except TokenRefused as refused:
             context.record.refusal = refused.reason
-            self._recorder.refused_token(refused.reason)
+            self.recorder.refused_token(refused.reason)
             log.info("request %s: the token of an identity provider is refused: %s", context.id, refused)
             return None
 
@@ -226,14 +256,14 @@ class RequestPipeline:
     ) -> web.StreamResponse:
         """Answer by a route that may stream, within the memory limit of all streams."""
         admitted_bytes = await memory.enter_stream()
-        self._recorder.stream_started(context)
+        self.recorder.stream_started(context)
         context.require_access = AccessCheck(self, context, credential)
         try:
             return await context.route.handler(context)
         finally:
             # The check refers to the context: without the cycle both are freed at once, with the request.
             context.require_access = nothing_revoked
-            self._recorder.stream_ended(context)
+            self.recorder.stream_ended(context)
             memory.leave_stream(admitted_bytes)
 
     async def _issue(self, context: RequestContext, credential: Credential) -> web.StreamResponse:
@@ -246,7 +276,7 @@ class RequestPipeline:
 
     def _error_response(self, context: RequestContext, error: BaseException) -> web.StreamResponse:
         if isinstance(error, LimitExceeded):
-            self._recorder.limited(error.limit)
+            self.recorder.limited(error.limit)
             error = limit_error(error)
         if isinstance(error, _native.NativePanic) or not isinstance(error, Exception):
             self._recorder.native_panicked()

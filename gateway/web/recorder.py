@@ -7,13 +7,14 @@ credential.
 
 from __future__ import annotations
 
+import time
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.errors import Unavailable
 from gateway.telemetry.activity import LiveStream, RecentQuery
 from gateway.telemetry.audit import AuditLog
-from gateway.telemetry.audit_record import Action, AuditRecord
+from gateway.telemetry.audit_record import ANSWERED, OK, Action, AuditRecord
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 MAX_USER_AGENT_LENGTH = 300
 AUDIT_SECONDS = 2.0
+BEGUN_SECONDS = 1.0
 PARAMETERS = ("share", "schema", "table", "volume")
-OK = 200
 UNAUTHORIZED = 401
 CLIENT_LEFT = "client left"
 UNKNOWN_TABLE = ""
@@ -57,10 +58,6 @@ ACTIONS: Mapping[str, Action] = {
     "list_all_volumes": Action.LIST_ALL_VOLUMES,
     "get_volume": Action.GET_VOLUME,
     "temporary_volume_credentials": Action.GENERATE_VOLUME_CREDENTIAL,
-}
-ANSWERED: Mapping[Action, Action] = {
-    Action.QUERY_TABLE: Action.QUERIED_TABLE,
-    Action.QUERY_TABLE_CHANGES: Action.QUERIED_TABLE_CHANGES,
 }
 OUTCOMES: Mapping[str, str] = {
     "returned": "signed",
@@ -86,6 +83,14 @@ class RequestRecorder:
         self._activity = activity
         self._audit = audit
         self._now_ms = now_ms
+        self._fresh: dict[str, RequestContext] = {}
+        """The streams that began after the last look at them."""
+        self._begun: dict[str, RequestContext] = {}
+        """Those that are on record as begun."""
+        self.on_begun: Callable[[str, Mapping[str, Any]], None] = lambda _id, _record: None
+        """Called with the fields of the record of a stream that has run for `BEGUN_SECONDS`."""
+        self.on_ended: Callable[[str], None] = lambda _id: None
+        """Called at the end of each of these."""
         self._route = cache(lambda name: _RouteMetrics(metrics, name))
         self._files = [
             (name, metrics.tally(metrics.files.labels(outcome))) for name, outcome in OUTCOMES.items()
@@ -94,6 +99,11 @@ class RequestRecorder:
         self._stream_bytes = metrics.tally(metrics.stream_bytes)
         self._streams = metrics.tally(metrics.streams)
 
+    @property
+    def audit_is_healthy(self) -> bool:
+        """Whether the audit log can be written, if there is one."""
+        return self._audit is None or self._audit.healthy
+
     def request_started(self, context: RequestContext) -> None:
         """Count a request that starts."""
         self._route(context.route.name).in_flight.count += 1
@@ -101,6 +111,7 @@ class RequestRecorder:
     def stream_started(self, context: RequestContext) -> None:
         """Count a stream that starts."""
         self._streams.count += 1
+        self._fresh[context.id] = context
         if self._activity is not None:
             recipient, kind = context.required_recipient.name, context.route.name
             start_ms = self._now_ms()
@@ -114,8 +125,26 @@ class RequestRecorder:
     def stream_ended(self, context: RequestContext) -> None:
         """Count a stream that ends, with or without an error."""
         self._streams.count -= 1
+        if self._fresh.pop(context.id, None) is None and self._begun.pop(context.id, None) is not None:
+            self.on_ended(context.id)
         if self._activity is not None:
             self._activity.stream_ended(context.id)
+
+    def record_begun(self, *, is_on_record: bool) -> None:
+        """Record the streams that have run for a second: their process may end before them.
+
+        `is_on_record`: the audit log has each request before it is answered.
+        """
+        latest_seconds = time.monotonic() - BEGUN_SECONDS
+        while self._fresh:
+            request_id, context = next(iter(self._fresh.items()))
+            if context.start_seconds > latest_seconds:
+                return
+            self._begun[request_id] = self._fresh.pop(request_id)
+            record = self._audit_record(context, None, cut=False, seconds=None)
+            if self._audit is not None and not is_on_record:
+                self._audit.put(record.line())
+            self.on_begun(request_id, record.fields())
 
     def denied_address(self) -> None:
         """Count a recipient whose address is not allowed."""
@@ -213,7 +242,7 @@ class RequestRecorder:
         """Return the audit record; without a status the answer has not started."""
         record, route = context.record, context.route
         action = ACTIONS[route.name]
-        if status == OK or context.first_byte_seconds is not None:
+        if status == OK or (status is not None and context.first_byte_seconds is not None):
             action = ANSWERED.get(action, action)
         result = {name: value for name, value in _audited(record).items() if value is not None}
         if seconds is not None:

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from gateway.errors import AccessRevoked
 from gateway.protocol.response import end_stream_action
+from gateway.telemetry.request_record import Outcome
 from gateway.web.answer import Answer
 from gateway.web.body_writer import (
     BodyWriter,
@@ -29,8 +30,12 @@ from gateway.web.chunk_reader import ChunkReader
 from gateway.web.context import RequestContext
 from gateway.web.error_response import error_answer, is_rule_refusal
 from gateway.web.response import SERVER, WholeResponse
+from gateway.web.running import is_end_of_server, shutting_down
 
 log = logging.getLogger("gateway.stream")
+
+LAST_LINE_SECONDS = 0.5
+"""Time for the last line of an answer that the end of the server cuts off."""
 
 
 async def send(context: RequestContext, answer: Answer) -> web.StreamResponse:
@@ -79,8 +84,17 @@ async def pump(context: RequestContext, answer: Answer, reader: ChunkReader) -> 
         context.record.outcome = "slow reader"
         _cut(context.request)
         return response
+    except asyncio.CancelledError as cancelled:
+        if not is_end_of_server(cancelled):
+            raise
+        try:
+            async with asyncio.timeout(LAST_LINE_SECONDS):
+                await _fail(context, answer, body, shutting_down(), "shutdown")
+        except TimeoutError:
+            _cut(context.request)
     except Exception as error:  # noqa: BLE001 - after the first byte every error becomes the last line or a cut
-        await _fail(context, answer, body, error)
+        outcome: Outcome = "revoked" if isinstance(error, AccessRevoked) else "failed"
+        await _fail(context, answer, body, error, outcome)
     return response
 
 
@@ -96,10 +110,12 @@ def _head(answer: Answer) -> web.StreamResponse:
     return web.StreamResponse(headers=answer.response_headers(answer.expected_pruning()) | {"Server": SERVER})
 
 
-async def _fail(context: RequestContext, answer: Answer, body: BodyWriter, error: Exception) -> None:
+async def _fail(
+    context: RequestContext, answer: Answer, body: BodyWriter, error: Exception, outcome: Outcome
+) -> None:
     """Write an error as the last line, or cut the connection if the client did not request that line."""
     failure = error_answer(error, context.id)
-    context.record.outcome = "revoked" if isinstance(error, AccessRevoked) else "failed"
+    context.record.outcome = outcome
     context.record.error_code = failure.error_code
     context.record.rule_refused = is_rule_refusal(error) or None
     if answer.last_line is None:

@@ -12,7 +12,7 @@ from aiohttp.test_utils import RawTestServer, TestClient, unused_port
 from gateway.access.authentication import token_hash
 from gateway.app import create_app
 from gateway.config import Config, loads
-from gateway.server.connections import Runner
+from gateway.web.connections import Runner
 from gateway.web.pipeline import RequestPipeline
 
 TOKENS = {name: f"token-of-{name}" for name in ("alice", "bob", "nobody")}

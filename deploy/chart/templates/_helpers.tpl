@@ -112,9 +112,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and $several (not $config.gateway.tokenKeys) }}
 {{- fail "several replicas need common tokenKeys: without them each pod makes its own key and refuses the page tokens and file URLs of the others" }}
 {{- end }}
-{{- $drain := addf ($config.gateway.drainDelaySeconds | default 0) (ternary 30 $config.gateway.drainSeconds (kindIs "invalid" $config.gateway.drainSeconds)) }}
+{{- $drain := addf 5 (ternary 30 $config.gateway.drainSeconds (kindIs "invalid" $config.gateway.drainSeconds)) }}
 {{- if le (float64 .Values.terminationGracePeriodSeconds) $drain }}
-{{- fail (printf "terminationGracePeriodSeconds: %v is not more than the %v s that config.gateway.drainDelaySeconds and drainSeconds take: streams would be cut" .Values.terminationGracePeriodSeconds $drain) }}
+{{- fail (printf "terminationGracePeriodSeconds: %v is not more than the %v s that config.gateway.drainSeconds and the end of workers take: streams would be cut" .Values.terminationGracePeriodSeconds $drain) }}
 {{- end }}
 {{- if and $config.gateway.admin (not .Values.admin.existingSecret) }}
 {{- fail "config.gateway.admin needs admin.existingSecret, which switches on the admin API" }}

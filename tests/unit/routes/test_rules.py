@@ -131,7 +131,7 @@ async def test_a_rule_that_the_table_does_not_decide_refuses_its_recipient_alone
             assert b"'" not in body
         assert reason in caplog.text
         assert len(ids((await query(client, {}, name="bob"))[1])) == 12
-    recorder = client.server.pipeline._recorder  # type: ignore[attr-defined]
+    recorder = client.server.pipeline.recorder  # type: ignore[attr-defined]
     assert recorder._metrics.refused_rules._value.get() == 9
 
 

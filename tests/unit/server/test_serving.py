@@ -230,6 +230,9 @@ def test_requests_continue_while_the_audit_disk_is_full_unless_audit_fails_close
         with gateway.running():
             assert gateway.get("/delta-sharing/shares")[0] == status
             gateway.until(lambda gateway=gateway: "the audit log cannot be written" in gateway.log())
+            # Such a replica should get no requests, where it refuses them.
+            assert gateway.get("/readyz")[0] == status
+            assert gateway.get("/healthz")[0] == 200
             gateway.until(lambda gateway=gateway: total(gateway, "delta_gateway_audit_healthy") == 0)
 
 

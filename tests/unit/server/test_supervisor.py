@@ -15,11 +15,11 @@ import aiohttp
 import pytest
 
 from gateway.errors import StartFailed
-from gateway.server.supervisor import CannotListen, Supervisor, allow_restart, bind
+from gateway.server.supervisor import CannotListen, Supervisor, WorkerEvents, allow_restart, bind
 
 HANDED = "a secret that all workers have: " + "x" * 1_000_000
 SERVER = """
-import asyncio, os, signal, sys
+import asyncio, os, signal, sys, time
 from aiohttp import web
 from gateway.server.slot import Slot
 
@@ -29,6 +29,9 @@ async def who(request):
     return web.json_response(
         {"index": slot.index, "count": slot.count, "pid": os.getpid(), "handed": slot.secrets.decode()}
     )
+
+async def hang(request):
+    time.sleep(600)
 
 async def slow(request):
     response = web.StreamResponse()
@@ -50,7 +53,7 @@ async def answer(question):
 
 async def main():
     app = web.Application()
-    app.add_routes([web.get("/who", who), web.get("/slow", slow)])
+    app.add_routes([web.get("/who", who), web.get("/hang", hang), web.get("/slow", slow)])
     runner = web.AppRunner(app, shutdown_timeout=20)
     await runner.setup()
     await web.SockSite(runner, slot.listener).start()
@@ -65,6 +68,13 @@ asyncio.run(main())
 """
 
 
+class Ended(WorkerEvents):
+    """Remembers the ids of processes that have ended."""
+
+    def __init__(self, process_ids):
+        self.ended = process_ids.append
+
+
 @asynccontextmanager
 async def running(count=2, code=SERVER):
     listeners = bind("127.0.0.1", 0, count)
@@ -75,7 +85,7 @@ async def running(count=2, code=SERVER):
         listeners,
         environment=dict(os.environ),
         secrets=HANDED.encode,
-        on_restart=restarted.append,
+        events=Ended(restarted),
     )
     await supervisor.start()
     try:
@@ -486,15 +496,52 @@ async def test_a_hang_up_is_sent_to_workers_that_serve_alone(tmp_path):
 
 
 @pytest.mark.processes
-async def test_connections_of_a_dead_worker_reach_its_successor():
-    def full(_process_id):
-        raise OSError(28, "No space left on device")
+@pytest.mark.parametrize("fault", ["blocks", "is stopped"])
+async def test_a_worker_that_hangs_is_ended_with_its_stacks_and_replaced(fault, caplog):
+    restarted, hangs = [], []
+    events = Ended(restarted)
+    events.hung = lambda: hangs.append(1)
+    listeners = bind("127.0.0.1", 0, 2)
+    url = f"http://127.0.0.1:{listeners[0].getsockname()[1]}"
+    supervisor = Supervisor(
+        [sys.executable, "-P", "-c", SERVER],
+        listeners,
+        environment=dict(os.environ),
+        ping_seconds=0.5,
+        hung_seconds=5,
+        events=events,
+    )
+    await supervisor.start()
+    try:
+        workers = supervisor.process_ids
+        if fault == "is stopped":
+            os.kill(workers[0], signal.SIGSTOP)
+            victim = workers[0]
+        else:
+            async with aiohttp.ClientSession() as session:
+                with suppress(TimeoutError, aiohttp.ClientError):
+                    await session.get(f"{url}/hang", timeout=aiohttp.ClientTimeout(1))
+        async with asyncio.timeout(60):
+            while not restarted or len(supervisor.process_ids) < 2:
+                await asyncio.sleep(0.05)
+            while {(await ask(url))["index"] for _ in range(20)} != {0, 1}:
+                await asyncio.sleep(0.05)
+        assert len(restarted) == len(hangs) == 1
+        assert restarted[0] in workers
+        if fault == "is stopped":
+            assert restarted == [victim]
+        assert "has answered nothing for 5 s and is ended" in caplog.text
+        assert ("in hang" in caplog.text) == (fault == "blocks")
+    finally:
+        await supervisor.stop(seconds=20)
 
+
+@pytest.mark.processes
+async def test_connections_of_a_dead_worker_reach_its_successor():
     supervisor = Supervisor(
         [sys.executable, "-P", "-c", SERVER],
         bind("127.0.0.1", 0, 1),
         environment=dict(os.environ),
-        on_restart=full,
     )
     await supervisor.start()
     try:

@@ -26,10 +26,10 @@ from gateway.telemetry.metrics import (
     PREFIX,
     Metrics,
     SupervisorMetrics,
-    forget_worker,
     probes,
     workers_page,
 )
+from gateway.telemetry.shared_values import MOST_REMOVED, WorkerValues, value_class
 
 MONITORING = ROOT / "gateway" / "telemetry" / "dashboards"
 NAME = re.compile(rf"\b{PREFIX}_\w+")
@@ -105,6 +105,8 @@ WORKER = """
 import sys
 from gateway.telemetry.latest_values import LatestValues
 from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.shared_values import write_values_to
+write_values_to(int(sys.argv[2]), int(sys.argv[3]))
 metrics = Metrics()
 metrics.requests.labels("query", "200").inc(3)
 metrics.streams.set(2)
@@ -129,22 +131,25 @@ def samples(page):
 
 
 @pytest.mark.processes
-def test_workers_are_summed_and_a_dead_ones_gauges_leave_the_sum(tmp_path):
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-c", WORKER, str(healthy)],
-            env=environment,
+def test_workers_are_summed_and_a_dead_ones_gauges_leave_the_sum():
+    values = [WorkerValues(), WorkerValues()]
+
+    def started(healthy, own):
+        descriptors = own.begin()
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", WORKER, str(healthy), *map(str, descriptors)],
+            pass_fds=descriptors,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        for healthy in (1, 0)
-    ]
+
+    workers = [started(healthy, own) for healthy, own in zip((1, 0), values, strict=True)]
     requests = ("delta_gateway_requests_total", (("route", "query"), ("status", "200")))
+    supervisor = SupervisorMetrics()
     try:
         for worker in workers:
             assert worker.stdout.readline() == b"ready\n"
-        page = samples(workers_page(tmp_path, SupervisorMetrics()))
+        page = samples(workers_page(values, supervisor))
         assert page[requests] == 6
         assert page["delta_gateway_streams", ()] == 4
         assert page["delta_gateway_audit_healthy", ()] == 0
@@ -156,37 +161,68 @@ def test_workers_are_summed_and_a_dead_ones_gauges_leave_the_sum(tmp_path):
         expiry = "delta_gateway_storage_credentials_expire_timestamp_seconds"
         assert {page[expiry, (("storage", f"of {n}"),)] for n in (0, 1)} == {5}
         workers[1].kill()
-        workers[1].wait()
-        forget_worker(tmp_path, workers[1].pid)
-        page = samples(workers_page(tmp_path, SupervisorMetrics()))
+        workers[1].communicate()
+        values[1].end()
+        supervisor.ended_streams = 2
+        page = samples(workers_page(values, supervisor))
         assert page[requests] == 6
         assert page["delta_gateway_streams", ()] == 2
+        assert page["delta_gateway_broken_streams_total", (("reason", "worker ended"),)] == 2
         assert page[expiry, (("storage", "of 1"),)] == 5
         assert (expiry, (("storage", "of 0"),)) not in page
+        # The next worker of a slot continues its counters.
+        workers[1] = started(0, values[1])
+        assert workers[1].stdout.readline() == b"ready\n"
+        page = samples(workers_page(values, supervisor))
+        assert (page[requests], page["delta_gateway_streams", ()]) == (9, 4)
     finally:
         for worker in workers:
             worker.kill()
             worker.communicate()
+        for own in values:
+            own.close()
 
 
-@pytest.mark.parametrize(
-    "torn", [b"", struct.pack("iii", 30, 0, 200), struct.pack("iii", 40, 0, 2).ljust(40)]
-)
-def test_a_page_waits_for_a_file_that_a_worker_is_writing(tmp_path, torn):
-    file = tmp_path / "counter_1.db"
-    file.write_bytes(torn)
-    writer = threading.Timer(0.05, lambda: file.write_bytes(struct.pack("ii", 8, 0)))
+def test_a_page_waits_for_a_value_that_a_worker_is_writing():
+    values = WorkerValues()
+    counters, _ = values.begin()
+    os.write(counters, struct.pack("iii", 40, 0, 200))
+    writer = threading.Timer(0.05, lambda: os.pwrite(counters, struct.pack("ii", 8, 0), 0))
     writer.start()
     try:
-        assert samples(workers_page(tmp_path, SupervisorMetrics()))["delta_gateway_workers", ()] == 0
+        assert samples(workers_page([values], SupervisorMetrics()))["delta_gateway_workers", ()] == 0
     finally:
         writer.join()
+        values.close()
 
 
-def test_a_file_of_a_worker_that_stays_unreadable_is_an_error(tmp_path):
-    (tmp_path / "counter_1.db").write_bytes(b"")
-    with pytest.raises(struct.error):
-        workers_page(tmp_path, SupervisorMetrics())
+def test_values_that_stay_torn_are_an_error():
+    values = WorkerValues()
+    counters, _ = values.begin()
+    os.write(counters, struct.pack("iii", 40, 0, 200))
+    with pytest.raises((struct.error, RuntimeError)):
+        workers_page([values], SupervisorMetrics())
+    values.close()
+
+
+def test_removed_values_of_a_gauge_take_no_memory_for_ever():
+    values = WorkerValues()
+    counters, gauges = values.begin()
+    of_library = value_class(os.dup(counters), os.dup(gauges))
+
+    def value(name):
+        return of_library("gauge", "g", "g", ["name"], [name], "Help.", multiprocess_mode="livesum")
+
+    value("stays").set(1)
+    for number in range(5 * MOST_REMOVED):
+        gone = value(f"{number}")
+        gone.set(1)
+        gone.set(float("nan"))
+    page = samples(workers_page([values], SupervisorMetrics()))
+    assert {key[1]: found for key, found in page.items() if key[0] == "g"} == {(("name", "stays"),): 1}
+    assert os.fstat(gauges).st_size < 3 * 100 * MOST_REMOVED
+    of_library.close()
+    values.close()
 
 
 @settings(deadline=None)

@@ -90,7 +90,7 @@ async def refused(client: Client, token: str) -> str:
 def metrics_of(client: Client) -> str:
     server = client.server
     assert isinstance(server, PipelineServer)
-    return server.pipeline._recorder._metrics.page().decode()
+    return server.pipeline.recorder._metrics.page().decode()
 
 
 async def test_a_token_of_the_provider_is_its_recipients(client: Client, provider: IdentityProvider) -> None:

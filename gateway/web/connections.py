@@ -1,0 +1,357 @@
+"""Connections on which every answer follows the protocol and is sent completely.
+
+In: a request handler. Out: a runner like aiohttp's, with differences. A request head that cannot be parsed is
+answered with the JSON of all errors, and logged by the kind of its error only, because it may hold a token.
+The length of a head is bounded, no request is parsed before the one ahead of it is answered, and a connection
+is bounded until it has sent an authenticated request. Bodies are passed as they were sent, still in their
+content coding. And a caller can wait until the kernel has taken all written bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp.http import HttpRequestParser, RawRequestMessage
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.web_protocol import RequestPayloadError, _ErrInfo
+
+from gateway.errors import GatewayError, MalformedRequest, UnsupportedHttpVersion, UnsupportedTransferCoding
+from gateway.web.context import next_id
+from gateway.web.error_response import SERVER_FAULT, error_answer
+from gateway.web.strangers import Strangers
+
+log = logging.getLogger("gateway.serving")
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+MAX_HEAD_BYTES = 32 * 1024
+"""Of a request line and all header fields."""
+USUAL_BYTES = 4096
+"""What came before a request was parsed is looked at if it is more."""
+
+
+class OpenConnections:
+    """Connections that are open, or closed with unsent bytes."""
+
+    def __init__(self) -> None:
+        self._connections: set[web.RequestHandler] = set()
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def made(self, connection: web.RequestHandler) -> None:
+        """Add a connection."""
+        self._connections.add(connection)
+        self._none.clear()
+
+    def lost(self, connection: web.RequestHandler) -> None:
+        """Remove a connection without unsent bytes."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._none.set()
+
+    async def none(self) -> None:
+        """Wait until there are none."""
+        await self._none.wait()
+
+
+class Runner(web.ServerRunner):
+    """Runs a request handler."""
+
+    def __init__(self, handler: Handler, **options: Any) -> None:
+        """`options` are those of aiohttp's connections. Call it on the event loop."""
+        self._open_connections = OpenConnections()
+        self._connections = _Server(self._open_connections, handler, access_log=None, **options)
+        super().__init__(self._connections)
+
+    @property
+    def strangers(self) -> Strangers:
+        """The connections without an authenticated request."""
+        return self._connections.strangers
+
+    def close_idle_after(self, seconds: float) -> None:
+        """Close later connections when they are idle for that long."""
+        self._connections.idle_seconds = seconds
+
+    async def stop_accepting(self) -> None:
+        """Accept no more connections, and close those without a request."""
+        for site in list(self.sites):
+            await site.stop()
+        # Requests that have come by now are answered.
+        await asyncio.sleep(0)
+        self._connections.pre_shutdown()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._shutdown_timeout = 0
+        await self.cleanup()
+
+    async def sent(self, seconds: float) -> None:
+        """Wait at most that long until all answers are sent.
+
+        A handler may have ended, and its connection be closed, while a buffer of its answer waits for a slow
+        reader. A process that ended then would cut a complete answer.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._open_connections.none()
+
+
+class AppRunner(web.AppRunner):
+    """Runs an aiohttp application over such connections."""
+
+    async def _make_server(self) -> web.Server:
+        server = await super()._make_server()
+        return _Server(
+            OpenConnections(),
+            server.request_handler,
+            request_factory=server.request_factory,
+            **server._kwargs,  # noqa: SLF001 - aiohttp has no public name for the options of connections
+        )
+
+
+class _Server(web.Server):
+    def __init__(self, open_connections: OpenConnections, handler: Handler, **options: Any) -> None:
+        super().__init__(_supported(handler), **options)
+        self.open_connections = open_connections
+        self.strangers = Strangers()
+        self.idle_seconds: float | None = None
+
+    def __call__(self) -> web.RequestHandler:
+        options = self._kwargs
+        if self.idle_seconds is not None:
+            options = options | {"keepalive_timeout": self.idle_seconds}
+        return _Connection(self, loop=self._loop, **options)
+
+
+class _Parser(HttpRequestParser):
+    """Parses one request, and the next one when the connection says so."""
+
+    def message_consumed(self) -> None:
+        """Do nothing: aiohttp calls it before the request is handled."""
+
+    def next(self) -> None:
+        """Parse the next request from here on."""
+        super().message_consumed()
+
+
+class _HeadTooLong(HttpProcessingError):
+    """Raised for a request head above the bound."""
+
+
+class _Connection(web.RequestHandler):
+    """A connection that holds one request at a time.
+
+    What a client sends ahead of an answer stays unparsed, and unread beyond one part.
+    """
+
+    __slots__ = (
+        "_ahead_bytes",
+        "_body",
+        "_has_more",
+        "_head_bytes",
+        "_is_busy",
+        "_open_connections",
+        "_strangers",
+        "_wire",
+    )
+
+    def __init__(self, manager: _Server, **options: Any) -> None:
+        # A body is decoded when it is read, by an authenticated request, and not while it is skipped.
+        super().__init__(manager, auto_decompress=False, **options)
+        self._parser: _Parser | None = _Parser(
+            self,
+            self._loop,
+            self._read_bufsize,
+            max_line_size=self.max_line_size,
+            max_field_size=self.max_field_size,
+            max_headers=self.max_headers,
+            payload_exception=RequestPayloadError,
+            auto_decompress=False,
+            max_msg_queue_size=1,
+        )
+        self._open_connections = manager.open_connections
+        self._strangers: Strangers | None = manager.strangers
+        self._wire: asyncio.Transport | None = None
+        """As `transport`, which aiohttp forgets while unsent bytes remain."""
+        self._head_bytes = 0
+        """Received of the next request."""
+        self._ahead_bytes = 0
+        """About what was received after the request that is being answered."""
+        self._is_busy = False
+        """A request is parsed, and not yet answered with its body read."""
+        self._body: StreamReader = EMPTY_PAYLOAD
+        self._has_more = False
+        """Bytes came after the request that is being answered."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._wire = cast("asyncio.Transport", transport)
+        self._open_connections.made(self)
+        if self._strangers is not None:
+            peer = transport.get_extra_info("peername")
+            self._strangers.made(self, peer[0] if isinstance(peer, tuple) else None)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._open_connections.lost(self)
+        self.authenticated()
+        super().connection_lost(exc)
+
+    def authenticated(self) -> None:
+        """Lift the bounds of strangers."""
+        if self._strangers is not None:
+            self._strangers.lost(self)
+            self._strangers = None
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._wire is not None:
+            self._wire.abort()
+
+    def is_waiting(self) -> bool:
+        """Return whether the connection waits for its client, and not for the server."""
+        wire = self._wire
+        return not self._request_in_progress or (wire is not None and wire.get_write_buffer_size() > 0)
+
+    def data_received(self, data: bytes) -> None:
+        if self._strangers is not None and data:
+            self._strangers.received(self, len(data))
+        if self._is_busy:
+            if self._body.is_eof():
+                self._has_more = True
+                self._ahead_bytes += len(data)
+                self._pause_reading_for_buffer()
+            super().data_received(data)
+            self._end_if_done()
+            return
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._messages:
+            message, self._body = self._messages[-1]
+            self._is_busy, self._has_more = True, self._body.is_eof()
+            self._ahead_bytes = 0
+            if self._head_bytes > USUAL_BYTES:
+                own_bytes = _head_bytes(message)
+                self._ahead_bytes = max(0, self._head_bytes - own_bytes - _body_bytes(message))
+                if own_bytes > MAX_HEAD_BYTES:
+                    self._messages.clear()
+                    self._refuse_head()
+        elif self._head_bytes > MAX_HEAD_BYTES and not self._upgraded:
+            self._is_busy = True
+            self._refuse_head()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        # aiohttp resumes after each body, and parses again, even if reading was not paused.
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
+    def _resume_reading_if_drained(self) -> None:
+        # The next request is parsed when this one is answered.
+        if self._upgraded:
+            super()._resume_reading_if_drained()
+
+    async def _handle_request(
+        self, request: web.BaseRequest, start_time: float | None, request_handler: Handler
+    ) -> tuple[web.StreamResponse, bool]:
+        try:
+            return await super()._handle_request(request, start_time, request_handler)
+        finally:
+            self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        """Parse what came after a request, once it is answered and its body is read."""
+        if self._request_in_progress or self._messages or not self._is_busy or not self._body.is_eof():
+            return
+        parser = self._parser
+        if parser is None or self._force_close or self._close or self._upgraded:
+            return
+        self._is_busy, self._head_bytes = False, self._ahead_bytes
+        parser.next()
+        if self._strangers is not None:
+            self._strangers.answered(self, self._ahead_bytes)
+        if self._has_more:
+            self._has_more = False
+            self.data_received(b"")
+        if self._buffer_paused and not self._is_busy:
+            self._resume_reading_for_buffer()
+
+    def _refuse_head(self) -> None:
+        error = _HeadTooLong(message=f"more than {MAX_HEAD_BYTES} bytes")
+        self._messages.append((_ErrInfo(status=400, exc=error, message=error.message), EMPTY_PAYLOAD))
+        self._body = EMPTY_PAYLOAD
+        self._pause_reading_for_buffer()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = SERVER_FAULT,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - it quotes the request
+    ) -> web.StreamResponse:
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer has started, so its connection is cut")
+        if status >= SERVER_FAULT:
+            error = exc or RuntimeError("a handler ended without an answer")
+        else:
+            log.info("request refused: %s from %s", type(exc).__name__, request.remote)
+            error = MalformedRequest(_fault(exc))
+        response = error_answer(error, next_id()).response()
+        response.force_close()
+        return response
+
+
+def _supported(handler: Handler) -> Handler:
+    """Return a handler that refuses requests in forms of HTTP that this server does not have (RFC 9112)."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        if request.version not in (HttpVersion10, HttpVersion11):
+            return _refused(request, UnsupportedHttpVersion("this server has HTTP/1.1 and HTTP/1.0"))
+        if request.headers.get("Transfer-Encoding", "chunked").lower() != "chunked":
+            return _refused(request, UnsupportedTransferCoding("the body has another coding than chunked"))
+        return await handler(request)
+
+    return handle
+
+
+def _refused(request: web.BaseRequest, error: GatewayError) -> web.StreamResponse:
+    log.info("request refused: %s from %s", type(error).__name__, request.remote)
+    response = error_answer(error, next_id()).response()
+    response.force_close()
+    return response
+
+
+def authenticated(request: web.BaseRequest) -> None:
+    """Lift the bounds of strangers from the connection of a request that is authenticated."""
+    connection = request.protocol
+    if isinstance(connection, _Connection):
+        connection.authenticated()
+
+
+def _head_bytes(message: Any) -> int:
+    """Return about the length of a request head; 0 of what is no request."""
+    if not isinstance(message, RawRequestMessage):
+        return 0
+    return len(message.path) + sum(len(name) + len(value) + 4 for name, value in message.raw_headers)
+
+
+def _body_bytes(message: Any) -> int:
+    """Return the length that a request gives of its body; 0 where it gives none."""
+    text = message.headers.get("Content-Length", "") if isinstance(message, RawRequestMessage) else ""
+    return int(text) if text.isdecimal() else 0
+
+
+def _fault(error: BaseException | None) -> str:
+    if isinstance(error, LineTooLong):
+        return "a request line or header field is too long; up to 8190 bytes are accepted"
+    if isinstance(error, _HeadTooLong):
+        return f"the head of the request is too long; up to {MAX_HEAD_BYTES} bytes are accepted"
+    return "this is no valid HTTP request"

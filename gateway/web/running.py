@@ -1,0 +1,58 @@
+"""The requests that a process is answering, and their end before that of the process.
+
+In: the task of each request. Out: at the end of a drain the tasks are cancelled with a reason, by which an
+answer ends as the protocol says, and not as if its client had left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from gateway.errors import Unavailable
+
+_SERVER_ENDS: Final = "the server is shutting down"
+
+
+class RunningRequests:
+    """The tasks of the requests that are being answered."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    def add(self) -> asyncio.Task[object] | None:
+        """Add the current task, and return it."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def none(self, seconds: float) -> bool:
+        """Wait at most that long until there are none. False: not in time."""
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks), timeout=max(0.0, seconds))
+        return not self._tasks
+
+    async def end(self, seconds: float) -> int:
+        """End all requests within that time, and return their number."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel(_SERVER_ENDS)
+        await self.none(seconds)
+        return len(tasks)
+
+
+def shutting_down() -> Unavailable:
+    """Return the error of a request that the end of the server cuts off."""
+    return Unavailable(_SERVER_ENDS)
+
+
+def is_end_of_server(cancelled: asyncio.CancelledError) -> bool:
+    """Return whether a request was cancelled because the server ends. If so, its task goes on."""
+    if cancelled.args != (_SERVER_ENDS,):
+        return False
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+    return True

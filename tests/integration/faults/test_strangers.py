@@ -1,0 +1,142 @@
+"""Connections without a token: many, slow, ahead of their answers, and unread. Recipients notice nothing."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import threading
+import time
+from contextlib import ExitStack, suppress
+
+import pytest
+from support.gateway_directory import TOKEN, Gateway
+from support.process_resources import resident
+from support.waiting import wait_until
+
+pytestmark = pytest.mark.processes
+
+MANY = int(os.environ.get("DELTA_GATEWAY_STRANGERS", "2000"))
+MOST_BYTES = 64 * 1024 * 1024
+FIELDS = b"".join(b"X-%d: %s\r\n" % (number, b"a" * 200) for number in range(100))
+"""A head that is nearly as long as it may be."""
+HEAD = b"GET /delta-sharing/openapi.json HTTP/1.1\r\nHost: x\r\n"
+HOSTILE = {
+    "a head that does not end": (HEAD + FIELDS, False),
+    "requests ahead, answers unread": ((HEAD + FIELDS + b"\r\n") * 12, False),
+    "half closed": (HEAD + FIELDS, True),
+    "nothing": (b"", False),
+    "half a body": (
+        b"POST /delta-sharing/activate HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\nx",
+        False,
+    ),
+}
+
+
+def hostile(address, kind, source):
+    """A connection that holds what it can, from one of many addresses."""
+    sent, is_half_closed = HOSTILE[kind]
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.bind((source, 0))
+    connection.settimeout(20)
+    connection.connect(address)
+    connection.setblocking(False)
+    with suppress(OSError):
+        connection.send(sent)
+    if is_half_closed:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_WR)
+    return connection
+
+
+def latencies(gateway, requests=150):
+    """How long a recipient's requests take, each on a new connection."""
+    found = []
+    for _ in range(requests):
+        began = time.monotonic()
+        assert gateway.shares() == (200, ["sales"])
+        found.append(time.monotonic() - began)
+    return sorted(found)
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("listener", ["sharing", "admin"])
+def test_thousands_of_hostile_connections_cost_little_and_recipients_notice_nothing(tmp_path, listener):
+    gateway = Gateway(tmp_path)
+    with gateway.running(), ExitStack() as stack:
+        gateway.until(lambda: gateway.admin("GET", "/healthz")[0] == 200)
+        alone = latencies(gateway)
+        before = resident(gateway)
+        address = ("127.0.0.1", gateway.port if listener == "sharing" else gateway.admin_port)
+        kinds = [*HOSTILE]
+        for number in range(MANY):
+            source = f"127.0.{number // 250 + 1}.{number % 250 + 1}"
+            stack.enter_context(hostile(address, kinds[number % len(kinds)], source))
+        beside = latencies(gateway)
+        assert resident(gateway) - before < MOST_BYTES
+        # Twice, and what a busy machine may add to either.
+        assert beside[-2] < 2 * alone[-2] + 0.5, (alone[-5:], beside[-5:])
+        if listener == "sharing":
+            closed = "delta_gateway_closed_unauthenticated_connections_total{"
+            gateway.until(lambda: closed in gateway.admin("GET", "/metrics")[1].decode())
+            wait_until(lambda: "connections without a valid token were closed" in gateway.log())
+
+
+def test_connections_of_one_address_are_bounded_and_those_of_recipients_stay(tmp_path):
+    gateway = Gateway(tmp_path)
+    with gateway.running(), ExitStack() as stack:
+        known = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=20)
+
+        def ask():
+            known.request("GET", "/delta-sharing/shares", headers={"Authorization": f"Bearer {TOKEN}"})
+            return json.loads(known.getresponse().read())
+
+        assert ask()
+        sockets = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), 20)) for _ in range(300)
+        ]
+        assert gateway.shares()[0] == 200
+        assert ask()
+        known.close()
+        # The oldest ones are closed, the last ones are not.
+        assert sockets[0].recv(1) == b""
+        sockets[-1].sendall(HEAD + b"\r\n")
+        assert sockets[-1].recv(12) == b"HTTP/1.1 200"
+
+
+@pytest.mark.parametrize(
+    ("fields", "ending", "status"), [(100, b"\r\n", b"200"), (120, b"\r\n", b"400"), (120, b"", b"400")]
+)
+def test_a_head_is_bounded_as_a_whole(tmp_path, fields, ending, status):
+    head = HEAD + b"".join(b"X-%d: %s\r\n" % (number, b"a" * 300) for number in range(fields))
+    gateway = Gateway(tmp_path)
+    with gateway.running(), socket.create_connection(("127.0.0.1", gateway.port), 20) as connection:
+        connection.sendall(head + ending)
+        assert connection.recv(12)[-3:] == status
+
+
+def test_pipelined_requests_are_answered_in_order_one_at_a_time(tmp_path):
+    gateway = Gateway(tmp_path)
+    count, body = 200, b'{"a": 1}'
+    one = (
+        b"GET /delta-sharing/shares HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n" % TOKEN.encode()
+        + b"POST /delta-sharing/shares/sales/schemas/a/tables/b/query HTTP/1.1\r\nHost: x\r\n"
+        + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+        + b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    )
+    with gateway.running(), socket.create_connection(("127.0.0.1", gateway.port), 20) as connection:
+        sending = threading.Thread(target=connection.sendall, args=(one * count,))
+        sending.start()
+        found = []
+        answers = connection.makefile("rb")
+        for _ in range(3 * count):
+            found.append(answers.readline().split()[1])
+            length = 0
+            while (line := answers.readline()) != b"\r\n":
+                if line.lower().startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+            answers.read(length)
+        sending.join()
+        assert found == [b"200", b"401", b"200"] * count
