@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from aiohttp import web
 
 from gateway.config import Config
+from gateway.config.networks import Address, parse_networks
+from gateway.web.client_address import address_of
 
 if TYPE_CHECKING:
     # The supervisor has results of reloads also where there is no database.
@@ -63,6 +65,10 @@ class OpenShareDatabase(Protocol):
 @dataclass(frozen=True)
 class Administration:
     """The state and operations behind the admin API."""
+
+    def client_address(self, request: web.BaseRequest) -> Address | None:
+        """Return the address of the client that sent a request, as far as proxies are trusted."""
+        return address_of(request, parse_networks(self.config().gateway.trusted_proxies))
 
     open_database: OpenDatabase
     open_shares: OpenShareDatabase

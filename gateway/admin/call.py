@@ -78,7 +78,7 @@ class Call:
 
     @property
     def _actor(self) -> str:
-        return self.actor or f"admin:{self.request.remote}"
+        return self.actor or f"admin:{self.administration.client_address(self.request)}"
 
     async def _run(self, opener: Callable[[], D], work: Callable[[D], T], *, read_only: bool) -> T:
         def run() -> T:

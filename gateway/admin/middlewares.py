@@ -68,7 +68,8 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
     matches = [hmac.compare_digest(sent, one.lower()) for one in known]
     if scheme.lower() != "bearer" or not token.strip() or not any(matches):
         administration.count_refused()
-        log.warning("a request of the admin listener without a valid token: from %s", request.remote)
+        address = administration.client_address(request)
+        log.warning("a request of the admin listener without a valid token: from %s", address)
         message = "the admin's bearer token is needed: Authorization: Bearer <token>"
         raise Unauthenticated(message, token_sent=scheme.lower() == "bearer" and bool(token.strip()))
     authenticated(request)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from yarl import URL
 
-from gateway.config.networks import parse_address
 from gateway.console.identities import SignInFailed, identity_of
 from gateway.console.protection import SIGN_IN, sign_in_url
 from gateway.console.rendering import redirect
@@ -83,7 +82,8 @@ async def _signed_in(request: web.Request, settings: ConsoleOidc, flow: SignInFl
     provider = await site.provider.get(settings)
     await provider.check_issuer(_parameter(request, "iss"))
     code = _code(request)
-    client = network_of(parse_address(request.remote or ""))
+    address = site.administration.client_address(request)
+    client = network_of(address)
     try:
         site.attempts.check(client, ATTEMPT, hashlib.sha256(code.encode("utf-8", "replace")).digest())
     except LimitExceeded:
@@ -95,9 +95,7 @@ async def _signed_in(request: web.Request, settings: ConsoleOidc, flow: SignInFl
             site.attempts.failed(client, ATTEMPT)
         raise
     identity = identity_of(settings, token.claims)
-    log.info(
-        "%s signs in to the console: subject %s, from %s", identity.actor, identity.subject, request.remote
-    )
+    log.info("%s signs in to the console: subject %s, from %s", identity.actor, identity.subject, address)
     response = await onward_page(request, DONE, flow.target)
     user = ProviderUser(settings, identity.name, token.hint)
     begin(request, response, identity.actor, identity.role, user)
@@ -153,7 +151,10 @@ async def _failed(
     if failed.status < UNAVAILABLE:
         request.app[SITE].administration.count_refused()
     log.warning(
-        "a sign-in to the console by %s failed: %s: from %s", settings.issuer, failed.reason, request.remote
+        "a sign-in to the console by %s failed: %s: from %s",
+        settings.issuer,
+        failed.reason,
+        request.app[SITE].administration.client_address(request),
     )
     response = await sign_in_page(request, target, status=failed.status, problem=str(failed))
     if failed.status == 429:  # noqa: PLR2004 - Too Many Requests

@@ -17,7 +17,6 @@ from aiohttp import web
 from yarl import URL
 
 from gateway.config.checks import DOTS
-from gateway.config.networks import parse_address
 from gateway.console.forms import form_of
 from gateway.console.protection import PREFIX, PROVIDER_SIGN_IN, SIGN_IN, Refused, find_session
 from gateway.console.rendering import redirect, respond
@@ -50,19 +49,19 @@ async def sign_in(request: web.Request) -> web.Response:
     site, sent = request.app[SITE], await form_of(request)
     token, target = sent.get("secret", "").strip(), target_of(sent.get("next", ""))
     digest = hashlib.sha256(token.encode("utf-8", "surrogatepass"))
-    address = request.remote or ""
-    client = network_of(parse_address(address))
-    try:
-        site.attempts.check(client, ATTEMPT, digest.digest())
-    except LimitExceeded:
-        raise Refused(429, TOO_MANY) from None
+    address = site.administration.client_address(request)
+    client = network_of(address)
     role = role_of(site, digest.hexdigest()) if token else None
     if role is None:
+        # A valid token needs no budget: others who fail at its address, as behind a proxy, lock nobody out.
+        try:
+            site.attempts.check(client, ATTEMPT, digest.digest())
+        except LimitExceeded:
+            raise Refused(429, TOO_MANY) from None
         site.attempts.failed(client, ATTEMPT)
         site.administration.count_refused()
         log.warning("a sign-in to the console without a valid token: from %s", address)
         return await sign_in_page(request, target, status=401, problem="This token is not accepted.")
-    site.attempts.succeeded(client, ATTEMPT, digest.digest())
     actor = f"console:{role.name.lower()}:{address}"
     log.info("%s signs in to the console", actor)
     response = redirect(target)

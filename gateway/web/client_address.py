@@ -9,7 +9,14 @@ from gateway.config.networks import Address, Network, contains, parse_address
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aiohttp import web
+
 MAX_FORWARDED_HOPS = 32
+
+
+def address_of(request: web.BaseRequest, trusted: Sequence[Network]) -> Address | None:
+    """Return the address of the client that sent a request: the one rule for all listeners."""
+    return client_address(request.remote, request.headers.getall("X-Forwarded-For", []), trusted)
 
 
 def client_address(

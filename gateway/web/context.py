@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from gateway.errors import InvalidClient, Unauthenticated
 from gateway.limits.drain_rate import DrainRate
 from gateway.telemetry.request_record import RequestRecord
-from gateway.web.client_address import client_address
+from gateway.web.client_address import address_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -130,8 +130,7 @@ class RequestContext(Struct, eq=False):
     @property
     def address(self) -> Address | None:
         """The client's address, as far as proxies are trusted."""
-        forwarded_for = self.request.headers.getall("X-Forwarded-For", [])
-        return client_address(self.request.remote, forwarded_for, self.state.trusted_proxies)
+        return address_of(self.request, self.state.trusted_proxies)
 
     def sent_bytes(self, response: web.StreamResponse | None) -> int:
         """Return the bytes of the answer that were given to the socket, or are about to be."""
