@@ -107,7 +107,8 @@ class CredentialStore:
         self._failures = Failures(
             log, logging.ERROR, UNREADABLE, "the recipients' database can be read again"
         )
-        self._expiries = Expiries(metrics.token_expiry, now_ms)
+        self.expiries = Expiries(now_ms)
+        """The ends of tokens and client secrets, as of the last reading."""
         self._made: _Made | None = None
         self._stored = self._thread.first()
         self.replica_share = ALONE
@@ -259,7 +260,7 @@ class CredentialStore:
             names = [own.recipient.name for own in (*gone, *new)]
             credentials = [one for own in new for one in own.credentials]
             clients = [one for own in new for one in own.clients]
-            self._thread.work.append(lambda: self._expiries.report_some(names, credentials, clients))
+            self._thread.work.append(lambda: self.expiries.report_some(names, credentials, clients))
         return table
 
     def _whole_table(
@@ -276,7 +277,7 @@ class CredentialStore:
                 clients += own.clients
         # It is about everything: earlier ones are out of date, and would wait for a database that hangs.
         self._thread.work.clear()
-        self._thread.work.append(lambda: self._expiries.report_all(credentials, clients))
+        self._thread.work.append(lambda: self.expiries.report_all(credentials, clients))
         return CredentialTable(
             credentials,
             anonymous=ANONYMOUS if config.gateway.anonymous else None,

@@ -13,6 +13,7 @@ import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING
 
 from gateway.access.authentication import changed_recipients
@@ -68,6 +69,8 @@ CLOSE_SECONDS = 1.0
 """Minimum time for the last audit records."""
 HEAPS_BESIDE_THE_POOLS = 2
 """For the event loop and for the threads that read logs; each native thread has its own."""
+PROBES_OF_EXPIRIES = 10
+"""So many measurements of the process are one look at the ends of tokens."""
 LOGGED_ENTRIES = 20
 """Maximum number of log lines for each change of the database."""
 WORTH_RETURNING_BYTES = 2 * 1024 * 1024
@@ -84,13 +87,18 @@ class ServerProcess:
         workers: int,
         now_ms: Callable[[], int],
         shared_limits: SharedLimits | None = None,
+        reports_expiries: bool = True,
     ) -> None:
-        """`shared_limits`: those of all workers; a process that serves alone needs none."""
+        """`shared_limits`: those of all workers; a process that serves alone needs none.
+
+        `reports_expiries`: one of several workers reports the ends of tokens, which all of them know.
+        """
         config, read = start.config, start.read
         # The certificates are read below; later changes are noticed.
         self._read = (*read, *config.secret_stamp, *stamp(files_of(config.ssl))) if read else ()
         self._path = start.path
         self._workers = workers
+        self._reports_expiries = reports_expiries
         self._now_ms = now_ms
         self.metrics = metrics = Metrics()
         self._storage_calls = cache(
@@ -191,9 +199,10 @@ class ServerProcess:
         count_strangers = events_counter(
             self.metrics.closed_strangers, lambda: () if self.strangers is None else self.strangers.counts()
         )
-        breakers = LatestValues(self.metrics.storage_open, ended=0)
+        breakers = LatestValues(self.metrics.storage_open)
         expiries = LatestValues(self.metrics.credentials_expiry)
-        key_ages = LatestValues(self.metrics.jwks_age, ended=0)
+        key_ages = LatestValues(self.metrics.jwks_age)
+        token_ends, looks = LatestValues(self.metrics.token_expiry), count()
 
         def probe() -> None:
             count_audit()
@@ -210,6 +219,9 @@ class ServerProcess:
             storages.renew_due()
             breakers.set(dict(storages.breakers()))
             key_ages.set(self.pipeline.federation.ages_seconds(self.config))
+            # Of thousands of recipients the ends are looked at now and then.
+            if self._reports_expiries and next(looks) % PROBES_OF_EXPIRIES == 0:
+                token_ends.set(self.credential_store.expiries.soonest())
             expiries.set({storage: expires.timestamp() for storage, expires in storages.expiries()})
 
         return probe

@@ -182,6 +182,7 @@ async def _serve_slot(start: Start, slot: Slot) -> None:
         workers=slot.count,
         now_ms=epoch_ms,
         shared_limits=map_limits(slot.limits, workers=slot.count, worker=slot.index),
+        reports_expiries=slot.index == 0,
     )
     recorder = process.pipeline.recorder
     recorder.on_begun = lambda request, record: slot.lines.put(message_line(begun=request, record=record))

@@ -10,26 +10,23 @@ if TYPE_CHECKING:
     from prometheus_client import Gauge
 
 NO_VALUE = float("nan")
-"""A comparison with it is false, so what has ended raises no alert. Files of workers have no removal."""
+"""Removes a value from the memory that workers share."""
 
 
 class LatestValues:
-    """Sets a gauge to the values that there are, and to none for the labels that had one before."""
+    """Sets a gauge to the values that there are, and removes the labels that had one before."""
 
-    def __init__(self, gauge: Gauge, *, ended: float = NO_VALUE) -> None:
-        """`ended` is the value of what has ended.
-
-        Of a gauge that shows the maximum of all workers it is a number: nothing is greater than NO_VALUE, so
-        that would hide the values of other workers.
-        """
+    def __init__(self, gauge: Gauge) -> None:
         self._gauge = gauge
-        self._ended = ended
-        self._labels: set[str] = set()
+        self._values: dict[str, float] = {}
 
     def set(self, values: Mapping[str, float]) -> None:
         """Replace all values, by label."""
-        for label in self._labels - values.keys():
-            self._gauge.labels(label).set(self._ended)
+        for label in self._values.keys() - values.keys():
+            self._gauge.labels(label).set(NO_VALUE)
+            self._gauge.remove(label)
         for label, value in values.items():
-            self._gauge.labels(label).set(value)
-        self._labels = set(values)
+            # Setting one costs much more than a look.
+            if self._values.get(label) != value:
+                self._gauge.labels(label).set(value)
+        self._values = dict(values)

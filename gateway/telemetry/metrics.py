@@ -186,9 +186,9 @@ class Metrics:
         self.limited = self._counter("limited_requests", "Requests that a limit refused.", "limit")
         self.token_expiry = self._gauge(
             "token_expires_timestamp_seconds",
-            "End of the recipient's last token or client secret.",
+            "End of the recipient's last token or client secret, if it is within 30 days.",
             "recipient",
-            mode="mostrecent",
+            mode="livemax",
         )
         self.recipients_readable = self._gauge(
             "recipients_readable", "1 while the recipients' database can be read.", mode="livemin"
