@@ -14,6 +14,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from gateway.access.catalog import Catalog, SharedTable
 from gateway.cli.check_credentials import check_credentials, notes
 from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
 from gateway.cli.discovered_state import discovered_state
+from gateway.cli.process_counts import process_count
 from gateway.cli.storage_errors import explain, explain_error
 from gateway.cli.table_memory import cold_bytes, hot_bytes
 from gateway.cli.text_table import text_table
@@ -43,6 +45,7 @@ from gateway.tables.registry import Tables
 from gateway.tables.rules import InvalidRule
 from gateway.tables.runtime import read_whole
 from gateway.telemetry.audit import AuditLog
+from gateway.web.request_limits import check_memory
 
 FETCH_TIMEOUT_SECONDS = 30
 MAX_ERROR_BYTES = 64 * 1024
@@ -78,6 +81,9 @@ class Finding:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
+    parser.add_argument(
+        "--workers", type=process_count, default=1, metavar="N", help="those of the server; default 1"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -115,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     for finding in failed:
         sys.stdout.write(f"{finding.table} cannot be read: {finding.problem}\n")
     sys.stdout.write(f"{len(findings) - len(failed)} of {len(findings)} tables can be read.\n")
-    troubles = list(start_problems(config))
+    troubles = list(start_problems(config, workers=arguments.workers))
     for trouble in troubles:
         sys.stdout.write(f"The server would not start: {trouble}\n")
     problems = [*(found.problem for found in storages), *(found.problem for found in credentials)]
@@ -156,7 +162,7 @@ def _refused_rule(state: GatewayState, table: SharedTable) -> str | None:
     return None
 
 
-def start_problems(config: Config) -> Iterable[str]:
+def start_problems(config: Config, *, workers: int = 1) -> Iterable[str]:
     """Iterate over problems that would keep a server from starting, beside its tables. Creates nothing."""
     audit = config.gateway.audit
     if audit is not None and (trouble := AuditLog.trouble(audit.file)) is not None:
@@ -164,6 +170,7 @@ def start_problems(config: Config) -> Iterable[str]:
     for look in (
         check_extras,
         check_cache_directory,
+        partial(check_memory, workers=workers),
         check_session_policies,
         server_context,
         read_admin_certificate,

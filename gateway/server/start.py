@@ -7,6 +7,8 @@ a worker its slot.
 from __future__ import annotations
 
 import os
+import resource
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,7 @@ from gateway.server.slot import Slot
 from gateway.server.supervisor import bind
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.telemetry.clock import epoch_ms
+from gateway.web.request_limits import check_memory
 
 if TYPE_CHECKING:
     import socket
@@ -49,6 +52,16 @@ class Start:
     slot: Slot | None = None
 
 
+def allow_descriptors() -> None:
+    """Raise the limit of descriptors as far as the system allows. Workers inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return
+    # A system may have a lower bound than the limit says.
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def started(path: Path, *, workers: int = 1) -> Start:
     """Read the configuration and bind the sockets.
 
@@ -64,8 +77,10 @@ def started(path: Path, *, workers: int = 1) -> Start:
     check_extras(config)
     check_cache_directory(config)
     check_session_policies(config, str(path))
+    allow_descriptors()
     if slot is not None:
         return Start(path, config, read, slot=slot)
+    check_memory(config, workers=workers)
     admin = config.gateway.admin
     # Bound before anything else starts.
     listeners = bind(config.host, config.port, workers)

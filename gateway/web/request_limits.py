@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from gateway.config import Config, Limits
 
 MEMORY_PROBE_SECONDS = 0.05
+MIB = 1024 * 1024
+REST_BYTES = 60 * MIB
+"""Of a process without requests."""
 MEMORY_SHARE = 0.8
 """The part of the machine's memory that streams may use by default."""
 UNKNOWN_MACHINE_BYTES = 2**33
@@ -60,7 +63,7 @@ class RequestLimits:
         it when the configuration takes effect.
         """
         limits = config.gateway.limits
-        memory_bytes = limits.memory_bytes or int((machine_bytes() or UNKNOWN_MACHINE_BYTES) * MEMORY_SHARE)
+        memory_bytes = memory_of_worker(config, workers)
         own = [(entry.name, entry.limits) for entry in config.gateway.recipients]
         named = {name: replica.of(limits) for name, limits in own if limits is not None}
         default, queue = replica.of(limits.recipient), _queue(limits)
@@ -71,7 +74,7 @@ class RequestLimits:
             # Mapped columns can be most of the resident memory, and the system takes their pages back.
             process_bytes = private_bytes if config.gateway.cache.directory else resident_bytes
             memory = MemoryGate(
-                memory_bytes // workers,
+                memory_bytes,
                 **queue,
                 resident_bytes=cached(process_bytes, seconds=MEMORY_PROBE_SECONDS, clock=time.monotonic),
                 relieve=partial(release_memory, hot=True),
@@ -79,13 +82,37 @@ class RequestLimits:
         else:
             recipients, attempts, memory = previous.recipients, previous.attempts, previous.memory
             recipients.configure(default, named)
-            memory.configure(memory_bytes // workers, **queue)
+            memory.configure(memory_bytes, **queue)
         return RequestLimits(
             recipients=recipients,
             attempts=attempts,
             memory=memory,
             body_seconds=limits.body_seconds,
             drain_rate=DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds),
+        )
+
+
+def memory_of_worker(config: Config, workers: int) -> int:
+    """Return the bytes that one of several workers may use."""
+    machine = machine_bytes() or UNKNOWN_MACHINE_BYTES
+    return (config.gateway.limits.memory_bytes or int(machine * MEMORY_SHARE)) // workers
+
+
+def check_memory(config: Config, *, workers: int = 1) -> None:
+    """Raise OSError if the memory of each worker is less than that of a worker at rest.
+
+    It would refuse every query, and could free nothing.
+    """
+    own_bytes = memory_of_worker(config, workers)
+    if own_bytes < REST_BYTES:
+        whose = (
+            "gateway.limits.memoryBytes"
+            if config.gateway.limits.memory_bytes
+            else "the memory of this machine"
+        )
+        raise OSError(
+            f"{whose} leaves {own_bytes // MIB} MiB to each of {workers} processes, and one needs "
+            f"{REST_BYTES // MIB} MiB before it answers anything: it would refuse every query"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -182,18 +183,28 @@ def test_readiness_fails_before_connections_are_refused(tmp_path):
         gateway.get("/healthz")
 
 
-def test_metrics_and_recipients_by_the_admin_listener(gateway):
-    with gateway.running():
-        status, body = gateway.admin("POST", "/recipients", {"name": "bob", "shares": ["logs"]})
+@pytest.mark.parametrize("workers", [1, 2])
+def test_metrics_and_recipients_by_the_admin_listener(gateway, workers):
+    with gateway.running(workers=workers):
+        gateway.until(lambda: gateway.admin("GET", "/healthz")[0] == 200)
+        # That of a token without an end, or with a late one, is no label of the page.
+        for name, life in (("eve", {}), ("fay", {"expiresInSeconds": 40 * 86400})):
+            assert gateway.admin("POST", "/recipients", {"name": name, "shares": ["logs"], **life})[0] == 201
+        added = {"name": "bob", "shares": ["logs"], "expiresInSeconds": 86400}
+        status, body = gateway.admin("POST", "/recipients", added)
         assert status == 201
         token = json.loads(body)["profile"]["bearerToken"]
-        gateway.until(lambda: gateway.shares(token) == (200, ["logs"]))
+        gateway.until(everywhere(lambda: gateway.shares(token), (200, ["logs"])))
         status, page = gateway.admin("GET", "/metrics")
         assert status == 200
         assert b'delta_gateway_requests_total{route="list_shares",status="200"}' in page
         # Ends are reported after the change is in force.
         ends = b'delta_gateway_token_expires_timestamp_seconds{recipient="bob"}'
         gateway.until(lambda: ends in gateway.admin("GET", "/metrics")[1])
+        assert gateway.admin("GET", "/metrics")[1].count(b"token_expires_timestamp_seconds{") == 1
+        # It is gone with its recipient.
+        assert gateway.admin("DELETE", "/recipients/bob")[0] in (200, 204)
+        gateway.until(lambda: b"token_expires_timestamp_seconds{" not in gateway.admin("GET", "/metrics")[1])
         assert gateway.get("/metrics")[0] == 404
 
 
@@ -400,4 +411,30 @@ def test_a_storage_that_a_reload_removes_raises_no_alert(tmp_path, workers):
         gateway.settings["shares"][0]["schemas"] = []
         gateway.settings["gateway"]["storages"] = []
         gateway.write()
-        gateway.until(lambda: values() == ["0.0", "NaN"])
+        gateway.until(lambda: values() == ["", ""])
+
+
+@pytest.mark.parametrize(("memory_bytes", "workers", "starts"), [(64 << 20, 2, False), (64 << 20, 1, True)])
+def test_memory_that_is_too_little_for_each_worker_is_refused_at_the_start_and_by_check(
+    tmp_path, memory_bytes, workers, starts
+):
+    gateway = Gateway(tmp_path, limits={"memoryBytes": memory_bytes})
+    reason = "gateway.limits.memoryBytes leaves 32 MiB to each of 2 processes"
+    checked = gateway.command("--workers", str(workers), operation="check")
+    assert (checked.returncode == 0, reason in checked.stdout) == (starts, not starts)
+    if not starts:
+        refused = gateway.command("--workers", str(workers), operation="serve")
+        assert refused.returncode == 1
+        assert reason in refused.stderr
+
+
+def test_a_server_may_have_as_many_descriptors_as_the_system_allows(gateway):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        with gateway.running(workers=2):
+            gateway.until(lambda: "serving by 2 workers" in gateway.log())
+            for process in (gateway.process.pid, *children(gateway.process.pid)):
+                assert resource.prlimit(process, resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
