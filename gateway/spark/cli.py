@@ -182,7 +182,12 @@ def _verify(arguments: argparse.Namespace) -> int:
     )
     run_at = dt.datetime.now(dt.UTC)
     spark = delta_session("delta-gateway verify", jars=arguments.jars, connector=_connector_jar(arguments))
-    proofs = History(spark, arguments.results).proofs() if arguments.results else {}
+    history = History(spark, arguments.results) if arguments.results else None
+    proofs = history.proofs() if history else {}
+    if history and (ahead := history.runs_ahead()):
+        _say(
+            f"{arguments.results}: {ahead} runs are dated ahead of this clock, and their proofs count as none"
+        )
     results = verify(spark, arguments.profile, targets, options, _Progress(len(targets)), proofs=proofs)
     seconds = (dt.datetime.now(dt.UTC) - run_at).total_seconds()
     if arguments.junit:
@@ -379,7 +384,12 @@ def _usage(arguments: argparse.Namespace) -> int:
     from gateway.spark.session import delta_session  # noqa: PLC0415
 
     spark = delta_session("delta-gateway usage", jars=arguments.jars)
-    tables = usage.usage(usage.read_audit(spark, arguments.logs), slow_ms=arguments.slow_ms)
+    files, torn = usage.readable(spark, arguments.logs)
+    for path in torn:
+        _say(f"{path}: cannot be read to its end, and is left out")
+    if not files:
+        return 1
+    tables = usage.usage(usage.read_audit(spark, files), slow_ms=arguments.slow_ms)
     if arguments.tables:
         usage.upsert_usage(tables, arguments.tables)
     if arguments.html:
@@ -390,7 +400,7 @@ def _usage(arguments: argparse.Namespace) -> int:
             f"{row['day']} {row['recipient']} {row['table']}: {row['requests']} requests, "
             f"{row['files']} files of {row['addressed_bytes']} bytes, {row['errors']} errors"
         )
-    return 0
+    return 1 if torn else 0
 
 
 def _say(text: str) -> None:

@@ -5,9 +5,12 @@ files, errors and slow queries, per recipient, table and day. Lines that are no 
 and skipped.
 """
 
+import re
 from dataclasses import dataclass
+from urllib.parse import unquote
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -22,6 +25,7 @@ AUDIT_SCHEMA = """
     _corrupt STRING
 """
 SERVICE = "deltaSharingGateway"
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
 _QUERIES = ("deltaSharingQueriedTable", "deltaSharingQueriedTableChanges")
 
 
@@ -52,11 +56,26 @@ class UsageTables:
         return _slow(self.answered, self.slow_ms).orderBy(f.desc("durationMs"))
 
 
+def readable(spark: SparkSession, paths: list[str]) -> tuple[list[str], list[str]]:
+    """Return the files of audit logs, and the compressed ones that cannot be read to their end."""
+    files, torn = [], []
+    for name in spark.read.text(paths).inputFiles():
+        path = _plain(name)
+        try:
+            if name.endswith(_COMPRESSED):
+                spark.read.text(path).count()
+            files.append(path)
+        except (PySparkException, Py4JJavaError):
+            torn.append(unquote(name))
+    return files, torn
+
+
 def read_audit(spark: SparkSession, paths: list[str]) -> DataFrame:
     """Read all lines of audit logs; files may be compressed. A line that is not JSON is in `_corrupt`.
 
     `source` names the file a line is in by the SHA-256 of the file's first line: a log that grows, is renamed
-    or is compressed later is the same source.
+    or is compressed later is the same source. Of several files of one source the longest is read: the others
+    are earlier copies of it.
     """
     path = f.col("_metadata.file_path").alias("path")
     reading = spark.read.schema(AUDIT_SCHEMA).option("columnNameOfCorruptRecord", "_corrupt")
@@ -64,7 +83,28 @@ def read_audit(spark: SparkSession, paths: list[str]) -> DataFrame:
     lines = spark.read.text(paths).where(f.col("_metadata.file_block_start") == f.lit(0))
     numbered = lines.select(path, "value", f.monotonically_increasing_id().alias("number"))
     sources = numbered.groupBy("path").agg(f.sha2(f.min_by("value", "number"), 256).alias("source"))
-    return reading.json(paths).select("*", path).join(f.broadcast(sources), "path", "left").drop("path")
+    kept = reading.json(paths).select("*", path).join(f.broadcast(sources), "path", "left")
+    copies = _copies(spark, sources)
+    return (kept.where(~f.col("path").isin(copies)) if copies else kept).drop("path")
+
+
+def _copies(spark: SparkSession, sources: DataFrame) -> list[str]:
+    """Return the paths of files that are shorter copies of another file of their source."""
+    of_source: dict[str, list[str]] = {}
+    for row in sources.collect():
+        of_source.setdefault(row["source"], []).append(row["path"])
+    groups = [paths for paths in of_source.values() if len(paths) > 1]
+    if not groups:
+        return []
+    path = f.col("_metadata.file_path").alias("path")
+    reading = spark.read.text([_plain(one) for paths in groups for one in paths])
+    lines = {row["path"]: row["count"] for row in reading.select(path).groupBy("path").count().collect()}
+    return [one for paths in groups for one in sorted(paths, key=lambda one: (lines[one], one))[:-1]]
+
+
+def _plain(name: str) -> str:
+    """Return the path that reads one file, of its URI."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", unquote(name))
 
 
 def usage(audit: DataFrame, *, slow_ms: int = 5000) -> UsageTables:

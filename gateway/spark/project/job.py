@@ -34,7 +34,7 @@ from gateway.spark.project.lock import locked
 from gateway.spark.project.record import RECORD_FIELD, Record, difference, stamp
 from gateway.spark.project.results import Options, Outcome
 from gateway.spark.project.rule import check_rule, clean_schema, projected
-from gateway.spark.project.table_log import TableLog
+from gateway.spark.project.table_log import CHANGE_COLUMNS, TableLog
 from gateway.spark.project.transaction import NotMarked
 from gateway.spark.verify.compare import quoted
 from gateway.spark.verify.digest import Digest, digest
@@ -264,6 +264,9 @@ class Job:
         known = {one.name: _as_read(one.jsonValue()) for one in source.schema.fields}
         if any(known.get(one.name) != _as_read(one.jsonValue()) for one in before.schema.fields):
             return "the source's columns have changed"
+        taken = {*source.schema.names, *(one.name for one in self.target.projection.columns)}
+        if own := sorted(name for name in taken if name.casefold() in CHANGE_COLUMNS):
+            return f"Delta reads no changes of a table with a column {own[0]}"
         if before.partitions != source.partitions:
             # Files of before would be read without the values that their paths have.
             return "the source is partitioned by other columns"
@@ -403,6 +406,9 @@ class Job:
     def _maintain(self, outcome: Outcome, record: Record) -> None:
         """Put small files together and remove unneeded ones, where it is time for that."""
         now = self.now_ms()
+        if max(record.optimized_ms, record.vacuumed_ms) > now:
+            ahead = "its last compaction or cleaning is dated ahead of this clock, and counts as never"
+            outcome.remark = f"{outcome.remark}; {ahead}" if outcome.remark else ahead
         if self._is_due(record.optimized_ms, self.options.optimize_hours, now):
             record = self._optimize(outcome, record, now)
         if self._is_due(record.vacuumed_ms, self.options.vacuum_hours, now):
@@ -416,7 +422,8 @@ class Job:
 
     @staticmethod
     def _is_due(last_ms: int, hours: int, now: int) -> bool:
-        return hours > 0 and now - last_ms >= hours * _HOUR_MS
+        # A clock that was ahead wrote a later time than now: that is as good as none.
+        return hours > 0 and not 0 <= now - last_ms < hours * _HOUR_MS
 
     def _optimize(self, outcome: Outcome, record: Record, now: int) -> Record:
         """Put small files together, and write those with removed rows anew.
@@ -447,8 +454,12 @@ class Job:
         if self.target.first_version is not None:
             oldest = max(self._published.oldest(), self.target.first_version)
             oldest = min(oldest, self._published.number())
+            begun_ms = self._published.begun_ms(oldest)
+            if begun_ms > now:
+                # Its age is unknown, and with it which files its recipients need.
+                return
             # The clock of VACUUM is a later one: two hours leave one.
-            hours = max(hours, (now - self._published.begun_ms(oldest)) // _HOUR_MS + 2)
+            hours = max(hours, (now - begun_ms) // _HOUR_MS + 2)
         if hours > _KEPT_DAYS * 24:
             return
         DeltaTable.forPath(self.spark, self._work.root).vacuum(hours)

@@ -7,6 +7,7 @@ work on them ended.
 from __future__ import annotations
 
 import datetime as dt
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,8 +54,9 @@ class Published:
 def ended_ms(spark: SparkSession, root: str) -> int:
     """Return when its latest version was published, or when it failed after that, in ms as Unix time.
 
-    0 where neither can be read.
+    0 where neither can be read, or where both are ahead of now.
     """
+    now_ms = time.time() * 1000
     published_ms = failed_ms = 0
     with suppress(*_ABSENT):
         log = TableLog(spark, root)
@@ -63,7 +65,7 @@ def ended_ms(spark: SparkSession, root: str) -> int:
     with suppress(*_ABSENT):
         path, files = java.path_and_files(spark, f"{root}/{_FAILED}")
         failed_ms = files.getFileStatus(path).getModificationTime() if files.exists(path) else 0
-    return max(published_ms, failed_ms)
+    return max((one for one in (published_ms, failed_ms) if one <= now_ms), default=0)
 
 
 def note_failure(spark: SparkSession, root: str) -> None:

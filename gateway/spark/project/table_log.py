@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from gateway.spark.project.actions import Action
 
 CHANGE_TYPE = "_change_type"
+_COMMIT = ("_commit_version", "_commit_timestamp")
+CHANGE_COLUMNS = frozenset({CHANGE_TYPE, *_COMMIT})
+"""The columns that Delta adds to changed rows, in place of a table's own ones by these names."""
 INSERT, DELETE = "insert", "delete"
 """Values of `_change_type` in the rows of `TableLog.changes`."""
 _CHECKPOINT_INTERVAL = 10
@@ -137,7 +140,7 @@ class TableLog:
         reader, none = self._delta.commands.cdc.CDCReader, self._none
         session = java.session(self.spark)
         found = reader.changesToBatchDF(self.log, first, last, session, none, none, True, none)
-        return java.frame(found, self.spark).drop("_commit_version", "_commit_timestamp")
+        return java.frame(found, self.spark).drop(*_COMMIT)
 
     def stated_changes(self, first: int, last: int) -> DataFrame | None:
         """Return the rows that the change data feed of a range of versions states, as `changes` does.
@@ -152,7 +155,7 @@ class TableLog:
         kind = f.col(CHANGE_TYPE)
         is_insert = kind.isin(INSERT, "update_postimage")
         stated = found.withColumn(CHANGE_TYPE, f.when(is_insert, INSERT).otherwise(DELETE))
-        return stated.drop("_commit_version", "_commit_timestamp")
+        return stated.drop(*_COMMIT)
 
     def rows(self, number: int, files: Iterable[Action]) -> DataFrame:
         """Return the rows of some files of a version, without those of their deletion vectors. Lazy."""

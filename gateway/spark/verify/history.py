@@ -79,6 +79,7 @@ class History:
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         self._rows = _existing(spark, location)
+        self._now = f.lit(dt.datetime.now(dt.UTC))
 
     def proofs(self) -> dict[str, Proof]:
         """Return the proof of each subject whose last comparison found its rows equal and nothing wrong."""
@@ -129,10 +130,19 @@ class History:
         ]
 
     def _compared(self) -> DataFrame | None:
-        """Return the rows of comparisons; None without a table."""
+        """Return the rows of comparisons; None without a table.
+
+        A run that is dated ahead of now says nothing: it would count as the last one until that time.
+        """
         if self._rows is None:
             return None
-        return self._rows.where(~f.col("outcome").isin(*NOT_COMPARED))
+        return self._rows.where(~f.col("outcome").isin(*NOT_COMPARED) & (f.col("run_at") <= self._now))
+
+    def runs_ahead(self) -> int:
+        """Return the number of runs that are dated ahead of now."""
+        if self._rows is None:
+            return 0
+        return self._rows.where(f.col("run_at") > self._now).select("run_at").distinct().count()
 
 
 def _existing(spark: SparkSession, location: str) -> DataFrame | None:

@@ -184,6 +184,33 @@ def test_the_command_writes_a_page(spark: Any, log: str, tmp_path: Path) -> None
     assert page.index("s.d.orders") < page.index("Requests by day")
 
 
+def test_a_torn_or_mislabelled_file_is_named_and_left_out(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs = tmp_path / "logs [1]"
+    logs.mkdir()
+    (logs / "audit.log").write_bytes(record() * 3)
+    whole = gzip.compress(b"".join(record(request=f"r{number}") for number in range(2000)))
+    (logs / "torn.gz").write_bytes(whole[: len(whole) // 2])
+    (logs / "plain.gz").write_bytes(record(recipient="bob"))
+    escaped = str(logs).replace("[", "\\[").replace("]", "\\]")
+    assert cli.main(["usage", escaped]) == 1
+    said = capsys.readouterr().err
+    assert "torn.gz: cannot be read to its end, and is left out" in said
+    assert "plain.gz: cannot be read to its end, and is left out" in said
+    assert "ada s.d.orders: 3 requests" in said
+    assert "bob" not in said
+
+
+def test_a_log_under_two_names_counts_once(kept: Kept) -> None:
+    lines = [record(request=f"r{number}") for number in range(4)]
+    (kept.logs / "audit.log").write_bytes(b"".join(lines))
+    (kept.logs / "audit.log.1.gz").write_bytes(gzip.compress(b"".join(lines[:3])))
+    (kept.logs / "other.log").write_bytes(record(request="x"))
+    kept.read("audit.log", "audit.log.1.gz", "other.log")
+    assert kept.sum() == 5
+
+
 def test_a_page_of_no_lines_and_of_hostile_names_is_valid(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "hostile").write_bytes(
