@@ -82,6 +82,7 @@ STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
     _native.InvalidCursor: (400, "INVALID_PARAMETER_VALUE"),
     _native.FileReplaced: (503, "TEMPORARILY_UNAVAILABLE"),
     _native.StorageDenied: (403, "PERMISSION_DENIED"),
+    _native.StorageRefused: (403, "PERMISSION_DENIED"),
     _native.StorageUnavailable: (503, "TEMPORARILY_UNAVAILABLE"),
     _native.TooManySignatures: (400, "UNSUPPORTED_OPERATION"),
     _native.Cancelled: (503, "TEMPORARILY_UNAVAILABLE"),

@@ -598,7 +598,7 @@ fn an_object_without_a_length_or_with_a_time_of_another_form_is_read() {
                 match storage.read_log_file("t", &commit(4)) {
                     Ok(content) => assert!(body == "file" && content == body),
                     Err(error) => {
-                        assert!(body != "file" && matches!(error, Error::FileReplaced { .. }), "{error:?}")
+                        assert!(body != "file" && matches!(error, Error::FileReplaced { .. }), "{error:?}");
                     }
                 }
                 assert_eq!(storage.read("t/_delta_log/_last_checkpoint").unwrap(), body);
