@@ -10,9 +10,9 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, and_, delete, insert, select, update
+from sqlalchemy import Connection, Row, Select, and_, delete, insert, or_, select, update
 
-from gateway.access.stored_shares import StoredSchema, StoredShare, StoredTable
+from gateway.access.stored_shares import EXCLUDING_OPTIONS, StoredSchema, StoredShare, StoredTable
 from gateway.database.rows import all_rows, delete_orphans, is_text
 from gateway.database.schema import SCHEMAS, SHARES, TABLES, name_key
 
@@ -39,6 +39,17 @@ def discovering(connection: Connection) -> set[str]:
         select(SCHEMAS.c.share).where(SCHEMAS.c.options.like(_WITH_TABLES)),
     )
     return {key for query in queries for (key,) in all_rows(connection, query) if is_text(key)}
+
+
+def exclude_others(connection: Connection, key: str) -> bool:
+    """Return whether a share beside that of a key may have what `StoredShare.excludes_others` says."""
+    # A text of another option may have the word, too: then more is compared.
+    named = or_(*(TABLES.c.options.like(f'%"{name}"%') for name in sorted(EXCLUDING_OPTIONS)))
+    queries = (
+        select(TABLES.c.created_ms).where(TABLES.c.share != key, TABLES.c.options != _NO_OPTIONS, named),
+        select(SCHEMAS.c.created_ms).where(SCHEMAS.c.share != key, SCHEMAS.c.options.like('%"volumes"%')),
+    )
+    return any(connection.execute(query.limit(1)).first() is not None for query in queries)
 
 
 def write(connection: Connection, before: StoredShare | None, after: StoredShare, now_ms: int) -> None:

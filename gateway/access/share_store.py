@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+
+from sqlalchemy import Connection
 
 from gateway.access import share_rows
 from gateway.access.recipient_records import Change
@@ -17,6 +20,7 @@ from gateway.access.recorded_database import RecordedDatabase, Subject
 from gateway.access.share_records import ShareError, ShareExists, ShareNotFound
 from gateway.access.stored_shares import StoredShare, WithStored, with_stored
 from gateway.config import Config
+from gateway.database.changes import changed_since, last_position
 from gateway.database.schema import name_key
 
 KIND = "share"
@@ -123,14 +127,42 @@ class ShareDatabase(RecordedDatabase):
         described: Mapping[str, str] | None,
     ) -> StoredShare:
         self._check_name(name)
+        # Before the lock is taken, which revocations wait for.
+        with self.database.reading() as connection:
+            position = last_position(connection)
+        before, after = self._edited(self.database.reading, name, edit)
         with self.change(action, Subject(KIND, name, _key(name))) as (connection, detail):
-            stored = share_rows.read(connection, None)
-            before = stored.get(_key(name))
-            after = edit(before)
-            self._check(stored, after)
+            changed = changed_since(connection, position).keys
+            if changed is None or KIND in changed:
+                before, after = self._edited(lambda: nullcontext(connection), name, edit)
             share_rows.write(connection, before, after, self.now_ms())
             detail.update(described or {})
             return after
+
+    def _edited(
+        self,
+        reading: Callable[[], AbstractContextManager[Connection]],
+        name: str,
+        edit: Callable[[StoredShare | None], StoredShare],
+    ) -> tuple[StoredShare | None, StoredShare]:
+        """Return a share as it is, and its next state. Raises ShareError.
+
+        Other shares are read only where they can have an id or files in common with this one. Nothing is
+        computed within a transaction: that of a SQLite file keeps others from changing it.
+        """
+        if _NOT_STORABLE.search(name):
+            # No share has the name, and PostgreSQL takes no such text: one of both refuses it.
+            self._check({}, edit(None))
+        with reading() as connection:
+            before = share_rows.read(connection, [_key(name)]).get(_key(name))
+            is_excluded = share_rows.exclude_others(connection, _key(name))
+        after = edit(before)
+        own = {} if before is None else {after.key: before}
+        if after.excludes_others or is_excluded:
+            with reading() as connection:
+                own = {**share_rows.read(connection, None), **own}
+        self._check(own, after)
+        return before, after
 
     def _check_name(self, name: str) -> None:
         if any(share.name.casefold() == name.casefold() for share in self._config.shares):
@@ -144,9 +176,9 @@ class ShareDatabase(RecordedDatabase):
         _check_unique("schema", [schema.name for schema in after.schemas])
         for schema in after.schemas:
             _check_unique("table", [table.name for table in schema.tables])
-        before = with_stored(self._config, stored)
-        earlier = {*before.left_out}
-        whole = with_stored(self._config, {**stored, after.key: after}, before)
+        known = with_stored(self._config, stored)
+        earlier = {*known.left_out}
+        whole = with_stored(self._config, {**stored, after.key: after}, known)
         new = [one for one in whole.left_out if one not in earlier]
         if new:
             raise ShareError(f"{new[0].name}: {new[0].reason}")

@@ -22,6 +22,8 @@ from gateway.config.session_policies import session_policy_problems
 from gateway.config.volumes import volume_problems
 
 IN_CONFIGURATION = "the configuration has a share of this name, which is the one that is shared"
+EXCLUDING_OPTIONS = frozenset({"id", "accessModes", "auxiliaryLocations"})
+"""Options by which a table may keep one of another share from being shared."""
 OTHER_KEY = "its name in the database is not that of this key"
 
 
@@ -73,6 +75,15 @@ class StoredShare:
             **self.options,
             "schemas": [schema.document() for schema in self.schemas],
         }
+
+    @property
+    def excludes_others(self) -> bool:
+        """Return whether an id or a directory of it may keep a table of another share from being shared."""
+        return any(
+            "volumes" in schema.options
+            or any(not EXCLUDING_OPTIONS.isdisjoint(table.options) for table in schema.tables)
+            for schema in self.schemas
+        )
 
     @property
     def discovers(self) -> bool:

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -545,6 +546,47 @@ def test_only_shares_with_discovery_are_read_for_the_searches(
         assert shares() == {}
     finally:
         reader.close()
+
+
+def test_a_change_reads_no_other_share_unless_one_may_keep_its_tables_out(tmp_path: Path) -> None:
+    place = DatabasePlace(tmp_path / "recipients.db")
+    with ShareDatabase(configured(place), now_ms=Clock(0)) as database:
+        for name in ("s", "other"):
+            database.add(StoredShare(name))
+            add_table(database, name, "d", table())
+        statements: list[str] = []
+        numbers = count()
+
+        def whole() -> list[str]:
+            add_table(database, "s", "d", table(f"new{next(numbers)}"))
+            return [text for text in statements if "FROM tables ORDER" in " ".join(text.split())]
+
+        database.database.driver.set_trace_callback(statements.append)
+        assert whole() == []
+        add_table(database, "other", "d", table("own", "/own", id="x"))
+        statements.clear()
+        assert len(whole()) == 1
+        with pytest.raises(ShareError, match="belongs to a table of another location"):
+            add_table(database, "s", "d", table("second", "/second", id="x"))
+
+
+def test_what_another_program_changes_after_the_check_is_checked_again(
+    database: ShareDatabase, place: DatabasePlace
+) -> None:
+    database.add(StoredShare("s"))
+    add_table(database, "s", "d", table())
+    others = iter([True])
+
+    def edit(found: StoredShare) -> StoredShare:
+        # Between the check and the lock, once.
+        if next(others, False):
+            other.edit("s", lambda share: share_edits.with_table(share, "d", table("other", "/other")))
+        return share_edits.with_table(found, "d", table("new", "/new"))
+
+    with ShareDatabase(configured(place, OF_FILE), now_ms=Clock(0)) as other:
+        changed = database.edit("s", edit)
+    assert {one.name for one in changed.schemas[0].tables} == {"t", "other", "new"}
+    assert {one.name for one in database.show("s").schemas[0].tables} == {"t", "other", "new"}
 
 
 VARIANTS = [
