@@ -76,7 +76,7 @@ class MemoryGate:
         if not self.is_above:
             self._is_exhausted = False
         elif (self._relief is None or self._relief.done()) and not (self._is_exhausted and self.used_bytes):
-            self._relieve_soon()
+            _ = self._relieve_soon()
 
     async def enter_stream(self) -> int:
         """Take a stream's memory and return its bytes. Raises LimitExceeded when there is none in time."""

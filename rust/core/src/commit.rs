@@ -21,6 +21,9 @@ pub(crate) use columns::FileFacts;
 use json::Line;
 pub(crate) use json::{MetadataJson, lenient_i64, lenient_optional_i64};
 
+/// A line that is longer is no action: the schema of 10,000 columns has 2 MB.
+pub(crate) const MAX_LINE_BYTES: usize = 32 << 20;
+
 /// The actions of one file.
 #[derive(Debug)]
 pub struct CommitFile {
@@ -51,6 +54,9 @@ impl CommitFile {
             let line = line.trim_ascii();
             if line.is_empty() {
                 continue;
+            }
+            if line.len() > MAX_LINE_BYTES {
+                return Err(Error::corrupt(name, format!("line {} is too long", index + 1)));
             }
             let actions = serde_json::from_str(line)
                 .map_err(|error| Error::corrupt(name, format!("line {}: {}", index + 1, reason(&error))))?;
@@ -272,6 +278,13 @@ mod tests {
         ] {
             assert_eq!(parse(&format!(r#"{{"commitInfo":{info}}}"#)).in_commit_timestamp_ms, None, "{info}");
         }
+    }
+
+    #[test]
+    fn a_line_that_is_longer_than_any_action_is_refused() {
+        let line = |bytes: usize| format!(r#"{{"txn":{{"appId":"{}"}}}}"#, "x".repeat(bytes));
+        parse(&line(MAX_LINE_BYTES / 2));
+        assert!(refused(&format!("{{}}\n{}", line(MAX_LINE_BYTES))).contains("line 2 is too long"));
     }
 
     #[test]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.gateway_process import RunningGateway, running_gateway, share
 from support.waiting import wait_until
@@ -98,6 +101,75 @@ def test_tables_with_large_commits_leave_their_memory_to_each_other(long_log: Pa
         for _ in range(2):
             assert [files(table) for table in tables] == [VERSIONS * ADDS_PER_VERSION] * LARGE_COMMITS
         wait_until(lambda: gateway.request("GET", "/readyz").status == 200)
+
+
+HOSTILE_TEXTS = {
+    "one text": ({"stats": 200 * MIB}, "the texts of an add are too long|a page is too large"),
+    "many columns": (
+        {f"c{number}": 60 * MIB for number in range(8)},
+        "the pages of a row are too large|a page is too large",
+    ),
+}
+
+
+def hostile_checkpoint(root: Path, lengths: dict[str, int]) -> int:
+    """Write a table whose checkpoint is small and has texts of these lengths; return the file's size."""
+    log = root / "_delta_log"
+    log.mkdir(parents=True)
+    texts = {name: "x" * length for name, length in lengths.items()}
+    stats = texts.pop("stats", "{}")
+    parsed = {"numRecords": 1, "minValues": texts or {"c": "a"}}
+    fields = [
+        {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in parsed["minValues"]
+    ]
+    add = {"path": "f", "size": 1, "modificationTime": 1, "dataChange": True, "partitionValues": []}
+    add |= {"stats_parsed": parsed} if texts else {"stats": stats}
+    metadata = {
+        "id": "hostile",
+        "format": {"provider": "parquet"},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [],
+    }
+    rows = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}, "metaData": None, "add": None},
+        {"protocol": None, "metaData": metadata, "add": None},
+        {"protocol": None, "metaData": None, "add": add},
+    ]
+    inferred = pa.Table.from_pylist(rows).schema
+    string_map = pa.map_(pa.string(), pa.string())
+    children = [
+        field.with_type(string_map) if field.name == "partitionValues" else field
+        for field in inferred.field("add").type
+    ]
+    versions = pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()})
+    types = {"add": pa.struct(children), "protocol": versions, "metaData": inferred.field("metaData").type}
+    schema = pa.schema(types.items())
+    file = log / "00000000000000000000.checkpoint.parquet"
+    pq.write_table(
+        pa.Table.from_pylist(rows, schema),
+        file,
+        compression="zstd",
+        write_statistics=False,
+        use_dictionary=False,
+    )
+    (log / "_last_checkpoint").write_text(json.dumps({"version": 0, "size": len(rows)}))
+    return file.stat().st_size
+
+
+@pytest.mark.parametrize(("lengths", "reason"), HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS.keys())
+def test_a_small_checkpoint_makes_no_large_process(
+    tmp_path: Path, lengths: dict[str, int], reason: str
+) -> None:
+    assert hostile_checkpoint(tmp_path / "t", lengths) < MIB / 4
+    with running_gateway(
+        tmp_path, [share("s", {"t": str(tmp_path / "t")})], {"drainDelaySeconds": 0}
+    ) as gateway:
+        assert gateway.request("GET", "/shares").status == 200
+        before = peak_bytes(gateway)
+        answer = gateway.query("s.default.t")
+        assert answer.status == 500, answer
+        wait_until(lambda: re.search(reason, gateway.log.read_text()) is not None)
+        assert peak_bytes(gateway) < before + 64 * MIB + 16 * MIB
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["ascending", "descending"])

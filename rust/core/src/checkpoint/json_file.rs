@@ -10,15 +10,13 @@ use bytes::{Bytes, BytesMut};
 use super::top_file::{Sidecar, TopFile};
 use super::{Part, ReadOptions};
 use crate::actions::{FileBatch, RowIndices, SourceId};
-use crate::commit::CommitFile;
+use crate::commit::{CommitFile, MAX_LINE_BYTES};
 use crate::partition::PartitionInterner;
 use crate::storage::{Storage, StoredFile};
 use crate::{Error, Result};
 
 /// The number of bytes per read, if lines are shorter.
 const PIECE_BYTES: usize = 1 << 20;
-/// A line that is longer is no action.
-const MAX_LINE_BYTES: usize = 256 << 20;
 
 /// Lines of a file, and the row of the first one.
 #[derive(Debug)]

@@ -189,7 +189,10 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         }
         match current.reader.next() {
             Some(Ok(batch)) => {
-                current.decoded = decoded_bytes::cut(batch, BATCH_BYTES).into();
+                let Some(decoded) = decoded_bytes::cut(batch, BATCH_BYTES) else {
+                    return Err(self.corrupt("the texts of an add are too long"));
+                };
+                current.decoded = decoded.into();
                 Ok(true)
             }
             Some(Err(_)) if current.reader.is_too_large() && current.size.rows > 1 => {

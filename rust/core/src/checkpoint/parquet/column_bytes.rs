@@ -15,6 +15,7 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::page_guard::{TOO_LARGE, check_page_header, inflates_to_a_page};
+use super::page_meter::ColumnMeter;
 use crate::Error;
 use crate::lock::lock;
 
@@ -61,8 +62,14 @@ pub(crate) struct ColumnBytes<R> {
     window: Mutex<Window>,
     window_bytes: usize,
     codec: Compression,
-    /// The number of bytes before the compressed ones in the page whose header was read last.
-    levels: Arc<AtomicUsize>,
+    last_page: Arc<LastPage>,
+}
+
+/// What the page header says that was read last.
+struct LastPage {
+    meter: ColumnMeter,
+    /// The number of bytes before the compressed ones.
+    levels: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -79,12 +86,14 @@ impl<R: ChunkReader> ColumnBytes<R> {
         chunk: Range<u64>,
         codec: Compression,
         window_bytes: usize,
+        meter: ColumnMeter,
     ) -> Self {
         let window_bytes = window_bytes.clamp(*WINDOW_BYTES.start(), *WINDOW_BYTES.end());
         let end = chunk.end.min(source.len());
         let chunk = chunk.start..end;
         let window = Mutex::default();
-        Self { source, first_error, chunk, window, window_bytes, codec, levels: Arc::default() }
+        let last_page = Arc::new(LastPage { meter, levels: AtomicUsize::default() });
+        Self { source, first_error, chunk, window, window_bytes, codec, last_page }
     }
 
     /// At least `least` bytes from `start` on, more if the window has them.
@@ -117,13 +126,14 @@ impl<R: ChunkReader> ChunkReader for ColumnBytes<R> {
 
     fn get_read(&self, start: u64) -> Result<HeaderRead, ParquetError> {
         let left = self.chunk.end.saturating_sub(start).min(MAX_HEADER_BYTES as u64) as usize;
-        Ok(HeaderRead { bytes: self.ahead(start, left)?, checked: false, levels: Arc::clone(&self.levels) })
+        let last_page = Arc::clone(&self.last_page);
+        Ok(HeaderRead { bytes: self.ahead(start, left)?, checked: false, last_page })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
         let body = self.ahead(start, length)?.slice(..length);
         // A dictionary is sometimes read after the header of the page behind it; it has no levels.
-        let levels = [0, self.levels.load(Ordering::Relaxed)];
+        let levels = [0, self.last_page.levels.load(Ordering::Relaxed)];
         let fits =
             |levels: &usize| body.get(*levels..).is_none_or(|body| inflates_to_a_page(self.codec, body));
         if levels.iter().all(fits) { Ok(body) } else { Err(ParquetError::General(TOO_LARGE.to_owned())) }
@@ -134,15 +144,17 @@ impl<R: ChunkReader> ChunkReader for ColumnBytes<R> {
 pub(crate) struct HeaderRead {
     bytes: Bytes,
     checked: bool,
-    levels: Arc<AtomicUsize>,
+    last_page: Arc<LastPage>,
 }
 
 impl Read for HeaderRead {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         // Not on creation: the Parquet reader also makes one where a page's body begins, and drops it unread.
         if !self.checked {
-            let levels = check_page_header(&self.bytes).map_err(std::io::Error::other)?;
-            self.levels.store(levels, Ordering::Relaxed);
+            let header = check_page_header(&self.bytes).map_err(std::io::Error::other)?;
+            let is_counted = self.last_page.meter.begin(header.bytes, header.is_dictionary);
+            is_counted.map_err(std::io::Error::other)?;
+            self.last_page.levels.store(header.level_bytes, Ordering::Relaxed);
             self.checked = true;
         }
         let length = buffer.len().min(self.bytes.len());
@@ -181,6 +193,7 @@ mod tests {
             100..2_500_000,
             Compression::SNAPPY,
             1 << 20,
+            ColumnMeter::new(Arc::default()),
         );
         assert_eq!(column.get_bytes(100, 10).unwrap(), data[100..110]);
         assert_eq!(column.get_bytes(500_000, 500_000).unwrap(), data[500_000..1_000_000]);

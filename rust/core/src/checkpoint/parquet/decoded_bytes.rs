@@ -9,17 +9,25 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 /// Assumed bytes of a number, its key and quotes in statistics that are written from typed columns.
 const TYPED_VALUE_BYTES: usize = 48;
 
-/// The rows of a batch in pieces whose adds come to at most `limit` bytes of text each, or have one row.
-pub(crate) fn cut(batch: RecordBatch, limit: usize) -> Vec<RecordBatch> {
+/// The most text of one add. Its later forms hold it several times.
+const MAX_ADD_BYTES: usize = 8 << 20;
+
+/// The rows of a batch in pieces whose adds come to at most `limit` bytes of text each, or have one row. Returns `None` if
+/// the text of one add is too long.
+pub(crate) fn cut(batch: RecordBatch, limit: usize) -> Option<Vec<RecordBatch>> {
     let bytes = add_bytes(&batch);
     if bytes <= limit || batch.num_rows() <= 1 {
-        return vec![batch];
+        return (bytes <= limit.max(MAX_ADD_BYTES)).then(|| vec![batch]);
     }
     let pieces = bytes.div_ceil(limit).clamp(2, batch.num_rows());
     let rows = batch.num_rows().div_ceil(pieces);
     let starts = (0..batch.num_rows()).step_by(rows);
     // The texts of one piece may be longer than those of another.
-    starts.flat_map(|start| cut(batch.slice(start, rows.min(batch.num_rows() - start)), limit)).collect()
+    let mut cut_rows = Vec::with_capacity(pieces);
+    for start in starts {
+        cut_rows.append(&mut cut(batch.slice(start, rows.min(batch.num_rows() - start)), limit)?);
+    }
+    Some(cut_rows)
 }
 
 /// Partition values are not counted: each of them is kept once.

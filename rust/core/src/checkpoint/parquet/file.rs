@@ -21,7 +21,7 @@ use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 use super::calendar::Calendar;
 use super::column_bytes::{ColumnBytes, FirstError, store_error};
 use super::footer;
-use super::page_meter::{BatchLimit, MeteredPages, PageMeter};
+use super::page_meter::{BatchLimit, ColumnMeter, MeteredPages, PageMeter};
 use super::prefix_coded::Levels;
 use crate::checkpoint::{BATCH_BYTES, BATCH_ROWS};
 use crate::{Error, Result};
@@ -268,7 +268,9 @@ impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<'_, R> {
         let (start, length) = column.byte_range();
         let chunk = start..start.saturating_add(length);
         let (source, first_error) = (Arc::clone(self.source), self.first_error.clone());
-        let bytes = ColumnBytes::new(source, first_error, chunk, column.compression(), self.window_bytes);
+        let meter = ColumnMeter::new(Arc::clone(self.meter));
+        let codec = column.compression();
+        let bytes = ColumnBytes::new(source, first_error, chunk, codec, self.window_bytes, meter);
         let pages = SerializedPageReader::new(Arc::new(bytes), column, self.num_rows(), None)?;
         let descriptor = column.column_descr();
         let levels = Levels {

@@ -7,16 +7,14 @@ use std::io::Read;
 
 use parquet::basic::Compression;
 
+use super::page_meter::MAX_HELD_BYTES as MAX_PAGE_BYTES;
 use super::thrift::{Shape, Thrift};
 
-/// The maximum decompressed size of a page. Writers close a page at 1 MiB or 20,000 rows, but check only every 100 rows:
-/// a wide table with 1 MiB of statistics per file has valid pages of 100 MiB.
-const MAX_PAGE_BYTES: usize = 256 << 20;
 pub(crate) const TOO_LARGE: &str = "a page is too large";
 
 /// The fields of `PageHeader` (parquet.thrift).
 const PAGE_HEADER: &[(i64, Shape)] = &[
-    (1, Shape::I32),
+    (TYPE, Shape::I32),
     (UNCOMPRESSED, Shape::I32),
     (COMPRESSED, Shape::I32),
     (4, Shape::I32),
@@ -25,6 +23,8 @@ const PAGE_HEADER: &[(i64, Shape)] = &[
     (7, Shape::Struct(&[(1, Shape::I32), (2, Shape::I32), (3, Shape::Boolean)])),
     (8, Shape::Struct(DATA_PAGE_HEADER_V2)),
 ];
+const TYPE: i64 = 1;
+const DICTIONARY_PAGE: i32 = 2;
 const UNCOMPRESSED: i64 = 2;
 const COMPRESSED: i64 = 3;
 const DATA_PAGE_HEADER: &[(i64, Shape)] =
@@ -40,11 +40,23 @@ const DATA_PAGE_HEADER_V2: &[(i64, Shape)] = &[
     (8, Shape::Skipped),
 ];
 
-/// Checks a header (parquet.thrift, `PageHeader`) and returns the number of bytes of levels before the compressed data.
-pub(crate) fn check_page_header(header: &[u8]) -> Result<usize, &'static str> {
+/// The sizes in the header of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PageSizes {
+    /// The larger one of the compressed and the decompressed size.
+    pub(crate) bytes: usize,
+    pub(crate) is_dictionary: bool,
+    /// The bytes of levels before the compressed data.
+    pub(crate) level_bytes: usize,
+}
+
+/// Checks a header (parquet.thrift, `PageHeader`).
+pub(crate) fn check_page_header(header: &[u8]) -> Result<PageSizes, &'static str> {
     const MALFORMED: &str = "a page header is malformed";
     let mut sizes = [None; 2];
+    let mut is_dictionary = false;
     let is_known = Thrift::new(header).known(PAGE_HEADER, &mut |id, number| match id {
+        TYPE => is_dictionary = number == DICTIONARY_PAGE,
         UNCOMPRESSED => sizes[0] = Some(number),
         COMPRESSED => sizes[1] = Some(number),
         _ => {}
@@ -52,11 +64,11 @@ pub(crate) fn check_page_header(header: &[u8]) -> Result<usize, &'static str> {
     let ([Some(uncompressed), Some(compressed)], Some(())) = (sizes, is_known) else {
         return Err(MALFORMED);
     };
-    let fits = |size: i32| usize::try_from(size).is_ok_and(|size| size <= MAX_PAGE_BYTES);
-    if !fits(uncompressed) || !fits(compressed) {
-        return Err(TOO_LARGE);
-    }
-    Ok(levels_of_v2(header).and_then(|levels| usize::try_from(levels).ok()).unwrap_or(0))
+    let bytes = usize::try_from(uncompressed).ok().zip(usize::try_from(compressed).ok());
+    let bytes = bytes.map(|(uncompressed, compressed)| uncompressed.max(compressed));
+    let bytes = bytes.filter(|bytes| *bytes <= MAX_PAGE_BYTES).ok_or(TOO_LARGE)?;
+    let levels = levels_of_v2(header).and_then(|levels| usize::try_from(levels).ok());
+    Ok(PageSizes { bytes, is_dictionary, level_bytes: levels.unwrap_or(0) })
 }
 
 /// Returns the lengths of both kinds of levels, if the header, which was checked, has a `data_page_header_v2` behind the
@@ -123,7 +135,8 @@ mod tests {
     fn a_page_header_is_believed_up_to_the_ceiling_only() {
         // type 0, uncompressed 2000 = zigzag 4000, compressed 1000 = zigzag 2000
         let honest = [0x15, 0x00, 0x15, 0xa0, 0x1f, 0x15, 0xd0, 0x0f, 0x2c, 0x15, 0x02, 0x00, 0x00];
-        assert_eq!(check_page_header(&honest), Ok(0));
+        let sizes = PageSizes { bytes: 2000, is_dictionary: false, level_bytes: 0 };
+        assert_eq!(check_page_header(&honest), Ok(sizes));
         // uncompressed i32::MAX
         let huge = [0x15, 0x00, 0x15, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0x15, 0xd0, 0x0f, 0x00];
         assert_eq!(check_page_header(&huge), Err(TOO_LARGE));
@@ -153,14 +166,15 @@ mod tests {
 
     #[test]
     fn the_levels_of_a_second_version_page_are_found_with_and_without_a_checksum() {
+        let levels = |header: &[u8]| check_page_header(header).unwrap().level_bytes;
         let begin = [0x15, 0x06, 0x15, 0xa0, 0x1f, 0x15, 0xd0, 0x0f];
         // values, nulls, rows, encoding, 3 bytes of definition and 5 of repetition levels
         let inner = [0x15, 2, 0x15, 0, 0x15, 2, 0x15, 0, 0x15, 6, 0x15, 10, 0x00, 0x00];
-        assert_eq!(check_page_header(&[&begin[..], &[0x5c], &inner].concat()), Ok(8));
-        assert_eq!(check_page_header(&[&begin[..], &[0x15, 0xff, 0x7f, 0x4c], &inner].concat()), Ok(8));
+        assert_eq!(levels(&[&begin[..], &[0x5c], &inner].concat()), 8);
+        assert_eq!(levels(&[&begin[..], &[0x15, 0xff, 0x7f, 0x4c], &inner].concat()), 8);
         // data_page_header, the first version's: values and three encodings
         let inner = [0x15, 2, 0x15, 0, 0x15, 6, 0x15, 6, 0x00, 0x00];
-        assert_eq!(check_page_header(&[&begin[..], &[0x2c], &inner].concat()), Ok(0));
+        assert_eq!(levels(&[&begin[..], &[0x2c], &inner].concat()), 0);
     }
 
     fn gzip(content: &[u8]) -> Vec<u8> {

@@ -13,6 +13,10 @@ use parquet::errors::{ParquetError, Result};
 
 use super::prefix_coded::{self, Levels};
 
+/// The most that the current pages of all columns of a row group may have together. Writers close a page at 1 MiB or 20,000
+/// rows, but check only every 100 rows: a table of 5,000 columns has statistics of 400 kB a file, and pages of 40 MB.
+pub(crate) const MAX_HELD_BYTES: usize = 64 << 20;
+
 /// The byte counts that all columns of an open row group share.
 #[derive(Debug, Default)]
 pub(crate) struct PageMeter {
@@ -37,9 +41,44 @@ impl PageMeter {
         self.has_exceeded.load(Ordering::Relaxed)
     }
 
+    /// Replaces the bytes of a page by those of the next one, before memory is taken for it.
+    fn replace(&self, bytes: &AtomicUsize, next: usize) -> std::result::Result<(), &'static str> {
+        let before = bytes.swap(next, Ordering::Relaxed);
+        self.held_bytes.fetch_sub(before, Ordering::Relaxed);
+        let held = self.held_bytes.fetch_add(next, Ordering::Relaxed).saturating_add(next);
+        if held <= MAX_HELD_BYTES { Ok(()) } else { Err("the pages of a row are too large") }
+    }
+
     /// Returns the bytes that the reader of the row group holds between two batches.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// The pages of one column chunk, by the sizes in their headers.
+#[derive(Debug)]
+pub(crate) struct ColumnMeter {
+    meter: Arc<PageMeter>,
+    page_bytes: AtomicUsize,
+    dictionary_bytes: AtomicUsize,
+}
+
+impl ColumnMeter {
+    pub(crate) fn new(meter: Arc<PageMeter>) -> Self {
+        Self { meter, page_bytes: AtomicUsize::default(), dictionary_bytes: AtomicUsize::default() }
+    }
+
+    /// Counts the next page. Returns the reason for an error if all pages together are too large.
+    pub(crate) fn begin(&self, bytes: usize, is_dictionary: bool) -> std::result::Result<(), &'static str> {
+        let counted = if is_dictionary { &self.dictionary_bytes } else { &self.page_bytes };
+        self.meter.replace(counted, bytes)
+    }
+}
+
+impl Drop for ColumnMeter {
+    fn drop(&mut self) {
+        let bytes = *self.page_bytes.get_mut() + *self.dictionary_bytes.get_mut();
+        self.meter.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -50,8 +89,6 @@ pub(crate) struct MeteredPages<P> {
     levels: Levels,
     /// Pages that a batch may begin; `None` for batches of one row, which cannot be made smaller.
     limit: Option<BatchLimit>,
-    page_bytes: usize,
-    dictionary_bytes: usize,
     /// The batch that began a page of this column last.
     batch: usize,
 }
@@ -65,19 +102,14 @@ pub(crate) struct BatchLimit {
 
 impl<P> MeteredPages<P> {
     pub(crate) fn new(inner: P, meter: Arc<PageMeter>, levels: Levels, limit: Option<BatchLimit>) -> Self {
-        Self { inner, meter, levels, limit, page_bytes: 0, dictionary_bytes: 0, batch: 0 }
+        Self { inner, meter, levels, limit, batch: 0 }
     }
 
     fn count(&mut self, page: &Page) -> Result<()> {
-        let held = &self.meter.held_bytes;
-        let bytes = page.buffer().len();
         if matches!(page, Page::DictionaryPage { .. }) {
-            held.fetch_add(bytes, Ordering::Relaxed);
-            self.dictionary_bytes += bytes;
             return Ok(());
         }
-        held.fetch_sub(std::mem::replace(&mut self.page_bytes, bytes), Ordering::Relaxed);
-        held.fetch_add(bytes, Ordering::Relaxed);
+        let bytes = page.buffer().len();
         let batch = self.meter.batch.load(Ordering::Relaxed);
         let is_first = std::mem::replace(&mut self.batch, batch) != batch;
         let Some(limit) = self.limit else { return Ok(()) };
@@ -94,12 +126,6 @@ impl<P> MeteredPages<P> {
         }
         self.meter.has_exceeded.store(true, Ordering::Relaxed);
         Err(ParquetError::General("a batch holds too many pages".to_owned()))
-    }
-}
-
-impl<P> Drop for MeteredPages<P> {
-    fn drop(&mut self) {
-        self.meter.held_bytes.fetch_sub(self.page_bytes + self.dictionary_bytes, Ordering::Relaxed);
     }
 }
 

@@ -130,3 +130,18 @@ fn a_page_that_would_fill_the_memory_is_a_corrupt_log() {
     let error = outcome(&content).unwrap_err();
     assert!(matches!(&error, Error::CorruptLog { reason, .. } if reason.contains("too large")), "{error:?}");
 }
+
+#[test]
+fn pages_that_are_large_together_and_texts_of_an_add_that_are_too_long_are_a_corrupt_log() {
+    let refused = |fields: &[(&str, usize)]| {
+        let mut rows = rows();
+        for (field, mebibytes) in fields {
+            rows[2]["add"][*field] = json!("x".repeat(mebibytes << 20));
+        }
+        outcome(&parquet(&schema(), &rows, properties())).map_err(|error| error.to_string())
+    };
+    assert_eq!(refused(&[("stats", 7)]).unwrap(), 40);
+    assert!(refused(&[("stats", 9)]).unwrap_err().contains("the texts of an add are too long"));
+    let together = refused(&[("stats", 30), ("clusteringProvider", 30), ("path", 30)]);
+    assert!(together.unwrap_err().contains("the pages of a row are too large"));
+}
