@@ -165,7 +165,7 @@ class ServerProcess:
     @property
     def config(self) -> Config:
         """The configuration in force."""
-        return self.pipeline.state.config
+        return self.pipeline.config
 
     def files(self) -> list[Path]:
         """Return the files of the configuration, whose changes cause a reload."""

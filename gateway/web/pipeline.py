@@ -44,6 +44,7 @@ from gateway.web.running import RunningRequests, is_end_of_server, shutting_down
 if TYPE_CHECKING:
     from gateway.access.authentication import Credential
     from gateway.access.catalog import Recipient
+    from gateway.config import Config
     from gateway.protocol.cors import Cors, FieldLines
     from gateway.state import GatewayState
     from gateway.web.recorder import RequestRecorder
@@ -95,6 +96,11 @@ class RequestPipeline:
         self._log = AccessLog()
         self.audits_first = audits_first
         self._middleware = middleware
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force. It has no age: what ends an outdated state needs it."""
+        return self._state.config
 
     @property
     def state(self) -> GatewayState:
