@@ -23,6 +23,7 @@ from gateway.access.stored_shares import StoredShare
 from gateway.cli.apply_recipients import RecipientStep, plan_recipients
 from gateway.cli.federation_policies import printable
 from gateway.cli.stored import actor, on_shares
+from gateway.config.checks import dotted_names
 from gateway.config.errors import shown_key
 from gateway.telemetry.clock import epoch_ms
 
@@ -76,6 +77,9 @@ def _print(steps: Sequence[Step], changes: Sequence[RecipientStep]) -> None:
         sys.stdout.write(f"{SIGNS[step.verb]} share {printable(step.name)}\n")
         for line in step.lines:
             sys.stdout.write(f"    {printable(line)}\n")
+        for schema in () if step.share is None else step.share.schemas:
+            for warning in dotted_names(schema.name, (table.name for table in schema.tables)):
+                sys.stderr.write(f"delta-gateway apply: warning: {warning}\n")
     for change in changes:
         sys.stdout.write(f"{printable(change.line)}\n")
     if not steps and not changes:
