@@ -14,6 +14,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack
 
 from sqlalchemy import Column, Connection, Table, delete, insert, select
@@ -57,8 +58,9 @@ from gateway.access.recipient_records import (
     TokenRecord,
 )
 from gateway.access.recorded_database import RecordedDatabase, Subject, nothing
+from gateway.config.name_forms import name_form, new_name_problem
 from gateway.config.recipients import EVERY_SHARE
-from gateway.database.rows import delete_orphans
+from gateway.database.rows import all_rows, delete_orphans, is_text
 from gateway.database.schema import (
     ACTIVATION_LINKS,
     CLIENT_SECRETS,
@@ -449,9 +451,20 @@ class RecipientDatabase(RecordedDatabase):
 
     def _check_new(self, name: str, comment: str) -> None:
         check_name(name)
+        problem = new_name_problem(name)
+        if problem is not None:
+            raise RecipientError(f"recipient name {name!a}: {problem}")
         check_comment(comment)
         if name.lower() in self._taken_names():
             raise RecipientExists(f"recipient {name!r} is in the configuration file")
+
+    def _check_distinct(self, connection: Connection, name: str) -> None:
+        """Raise RecipientExists for a name that is easily taken for that of another recipient."""
+        form = name_form(name)
+        stored = (row.name for row in all_rows(connection, select(RECIPIENTS.c.name)) if is_text(row.name))
+        for other in chain(stored, self._taken_names()):
+            if name_form(other) == form:
+                raise RecipientExists(f"recipient name {name!a} is easily taken for {other!a}, which exists")
 
     def _insert(
         self,
@@ -469,6 +482,7 @@ class RecipientDatabase(RecordedDatabase):
         found = recipient_rows.read(connection, [key])
         if found.records or found.unreadable:
             raise RecipientExists(f"recipient {name!r} exists already; rotate gives it a new token")
+        self._check_distinct(connection, name)
         delete_orphans(connection, {table: table.c.recipient == key for table in RECIPIENT_TABLES})
         connection.execute(
             insert(RECIPIENTS).values(

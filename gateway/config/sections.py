@@ -19,6 +19,7 @@ from gateway.config.errors import Invalid, shown
 from gateway.config.federation import Oidc
 from gateway.config.file_stamps import Stamp
 from gateway.config.locations import Location
+from gateway.config.name_forms import is_built_in
 from gateway.config.oauth import OAuth
 from gateway.config.operation import (
     PROTECTS,
@@ -166,6 +167,9 @@ class Gateway:
         check_networks("trusted_proxies", self.trusted_proxies)
         check_url("public_url", self.public_url)
         check_unique("recipients", [recipient.name for recipient in self.recipients])
+        for recipient in self.recipients:
+            if is_built_in(recipient.name):
+                raise Invalid("recipients", f"the server itself has a recipient '{recipient.name}'")
         self._check_prefixes()
         check_unique("token_keys", [key.id for key in self.token_keys])
         self._check_tokens()

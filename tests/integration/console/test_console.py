@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 OPERATOR, VIEWER = "the-token-of-the-operators", "the-token-of-the-viewers"
 HOSTILE = ("<svg onload=document.title='owned'>", "x" * 255, "\u202etxt.eman", "מאגר", "{name}%2F..;")
+# No new recipient has a name with characters that are not shown.
+RECIPIENTS = tuple(name for name in HOSTILE[1:] if "\u202e" not in name)
 """Markup, the longest name, one that turns the text after it, one read from the right, and a pattern."""
 TABLES = 3000
 PAGES = (
@@ -129,7 +131,7 @@ def console(demo_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     ]
     shutil.copytree(directory / "small/whole", directory / "warehouse/new/arrived")
     for one in started(directory, shares, 2):
-        for number, name in enumerate(["acme", "globex", *HOSTILE[1:]]):
+        for number, name in enumerate(["acme", "globex", *RECIPIENTS]):
             body = {"name": name, "shares": ["demo"], "expiresInSeconds": 86_400 * (1 + 29 * number)}
             one.api("POST", "/recipients", body)
         yield one
@@ -185,7 +187,7 @@ def test_every_page_fits_its_window_and_keeps_its_policy(
         table_path("small", "corrupt"),
         "/console/recipients/acme",
         *(table_path(name, name) for name in HOSTILE),
-        *(f"/console/recipients/{quote(name)}" for name in HOSTILE[1:]),
+        *(f"/console/recipients/{quote(name)}" for name in RECIPIENTS),
         "/console/nothing",
     ]
     for one, opened in ((console, paths), (empty, PAGES)):

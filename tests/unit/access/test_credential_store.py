@@ -583,10 +583,15 @@ async def test_a_first_recipient_may_be_added_while_the_server_runs(clock, place
 
 
 def test_names_that_differ_in_more_than_ascii_case_share_no_tokens(database, clock, place):
-    one, other = database.add("Émile", shares=["sales"]), database.add("émile", shares=["logs"])
+    one = database.add("Émile", shares=["sales"])
+    with by_hand(place) as execute:
+        # As another program, or a build that did not compare how names look, has stored it.
+        execute("INSERT INTO recipients VALUES ('émile', 'émile', '', 1, '{}', FALSE)")
+        execute(f"INSERT INTO tokens VALUES ('{token_hash('other').hex()}', 'émile', 1, NULL)")
+        execute("INSERT INTO grants (recipient, share) VALUES ('émile', 'logs')")
     store = FollowedStore(place, clock)
     assert (store.knows(one.token).name, store.knows(one.token).shares) == ("Émile", {"sales"})
-    assert (store.knows(other.token).name, store.knows(other.token).shares) == ("émile", {"logs"})
+    assert (store.knows("other").name, store.knows("other").shares) == ("émile", {"logs"})
 
 
 def test_grants_of_parts_are_no_grants_of_the_share(database, clock, place):

@@ -471,3 +471,25 @@ def test_a_link_of_a_kind_of_a_later_release_gives_nothing(database):
     with database.database.changing() as connection:
         connection.exec_driver_sql("UPDATE activation_links SET kind = 'token'")
     assert database.activate(link.code).recipient == "bob"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("anonymous", "the server itself"),
+        ("Anonymous", "the server itself"),
+        ("\u0430nonymous", "the server itself"),
+        ("authorization.bearerToken", "the server itself"),
+        ("al\u0131ce", "easily taken for 'alice'"),
+        ("\u0430lice", "easily taken for 'alice'"),
+        ("\uff41lice", "easily taken for 'alice'"),
+        ("alice\u202e", "not shown"),
+        ("ali\u200bce", "not shown"),
+        ("FROM-\u0423AML", "easily taken for 'from-yaml'"),
+    ],
+)
+def test_no_new_name_is_taken_for_that_of_another_recipient(database, name, reason):
+    database.add("alice")
+    with pytest.raises(RecipientError, match=reason):
+        database.add(name)
+    assert [record.name for record in database.list()] == ["alice"]
