@@ -286,7 +286,7 @@ async def test_a_panic_is_answered_as_an_internal_error_without_details(
         assert (refused.status, orjson.loads(body)["errorCode"]) == (500, "INTERNAL_ERROR")
         assert b"secret" not in body
         assert "a secret of the native code" in caplog.text
-        page = client.server.pipeline._recorder._metrics.page()  # type: ignore[attr-defined]
+        page = client.server.pipeline.recorder._metrics.page()  # type: ignore[attr-defined]
         assert b"delta_gateway_native_panics_total 1.0" in page
         monkeypatch.undo()
         assert (await client.get(SHARES, headers=bearer())).status == 200

@@ -103,7 +103,7 @@ def pipeline_of(client: Client) -> Any:
 
 
 def metrics_of(client: Client) -> str:
-    return str(pipeline_of(client)._recorder._metrics.page().decode())
+    return str(pipeline_of(client).recorder._metrics.page().decode())
 
 
 def reload(client: Client, clock: Clock, text: str) -> None:
