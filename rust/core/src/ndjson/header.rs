@@ -5,7 +5,9 @@
 use super::line::ResponseFormat;
 use super::row::append_member;
 use crate::actions::{Metadata, Protocol, Totals};
+use crate::checkpoint::sizes_overflow;
 use crate::escape::append_string;
+use crate::log_path::LOG_DIRECTORY;
 use crate::schema::ColumnMetadata;
 use crate::{Error, Result};
 
@@ -60,7 +62,8 @@ pub fn append_metadata(
         append_member(b",\"version\":", version, out);
     }
     if let Some(totals) = facts.totals {
-        append_member(b",\"size\":", totals.size_bytes as i64, out);
+        let size_bytes = i64::try_from(totals.size_bytes).map_err(|_| sizes_overflow(LOG_DIRECTORY))?;
+        append_member(b",\"size\":", size_bytes, out);
         append_member(b",\"numFiles\":", totals.files as i64, out);
     }
     out.extend_from_slice(b"}}\n");
@@ -230,6 +233,17 @@ mod tests {
         );
         let delta = metadata_line(ResponseFormat::Delta, &metadata(), facts);
         assert!(delta.ends_with(&format!("\"createdTime\":5}}{after}")), "{delta}");
+    }
+
+    #[test]
+    fn sizes_beyond_the_numbers_of_clients_are_an_error() {
+        let facts = |size_bytes| MetadataFacts { totals: Some(Totals { files: 2, size_bytes }), ..FACTS };
+        let most = i64::MAX as u64;
+        for format in [ResponseFormat::Parquet, ResponseFormat::Delta] {
+            assert!(append_metadata(format, &metadata(), facts(most), &mut Vec::new()).is_ok());
+            let refused = append_metadata(format, &metadata(), facts(most + 1), &mut Vec::new());
+            assert!(matches!(refused, Err(Error::CorruptLog { .. })));
+        }
     }
 
     #[test]
