@@ -9,8 +9,8 @@ from ipaddress import ip_address
 from gateway.config import Compression
 from gateway.protocol.response import ContentCoding
 
-# Best first: zstd costs half of gzip's time and is smaller.
-CODINGS: tuple[ContentCoding, ...] = ("zstd", "gzip", "identity")
+# By how well clients read them. zstd costs half of gzip's time: clients give it a higher weight.
+CODINGS: tuple[ContentCoding, ...] = ("gzip", "zstd", "identity")
 ALIASES = {"x-gzip": "gzip"}
 # Clients repeat the same header.
 CACHED_HEADERS = 256

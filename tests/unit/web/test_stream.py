@@ -38,6 +38,9 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("whole", "broken"):
         maker.make_log(root / name, maker.LogOptions(adds=ADDS, commits=0))
     break_last_stats(next((root / "broken/_delta_log").glob("*.checkpoint.parquet")))
+    # Nothing replaces the checkpoint.
+    for commit in (root / "broken/_delta_log").glob("*.json"):
+        commit.unlink()
     return root
 
 
@@ -196,15 +199,16 @@ async def test_others_are_answered_while_long_answers_run(client: Client) -> Non
         ("", 1000, "identity"),
         ("gzip, deflate", 1000, "gzip"),
         ("gzip, deflate", 63, "identity"),
-        ("gzip, zstd", 1000, "zstd"),
+        ("gzip, zstd", 1000, "gzip"),
+        ("zstd, gzip;q=0.9", 1000, "zstd"),
         ("gzip;q=0.5, zstd;q=0", 1000, "gzip"),
-        ("*", 1000, "zstd"),
+        ("*", 1000, "gzip"),
         ("*;q=0, gzip", 1000, "gzip"),
         ("br, identity", 1000, "identity"),
         ("gzip;q=nonsense", 1000, "identity"),
         # Weights decide, whatever we prefer.
         ("gzip;q=1.0, zstd;q=0.9", 1000, "gzip"),
-        ("gzip;q=0.5, zstd;q=0.50", 1000, "zstd"),
+        ("gzip;q=0.5, zstd;q=0.50", 1000, "gzip"),
         ("gzip;q=0.5, identity", 1000, "identity"),
         ("gzip;q=0.5, identity;q=0.4", 1000, "gzip"),
         ("gzip;q=0.001", 1000, "gzip"),
@@ -218,7 +222,7 @@ async def test_others_are_answered_while_long_answers_run(client: Client) -> Non
         # What is not coded can be excluded, also for small answers.
         ("identity;q=0, gzip", 1, "gzip"),
         ("gzip, *;q=0", 1, "gzip"),
-        ("identity;q=0, *;q=0.5", 1, "zstd"),
+        ("identity;q=0, *;q=0.5", 1, "gzip"),
         ("*;q=0, identity", 1000, "identity"),
         ("identity;q=0", 1, "identity"),
         ("gzip, identity;q=0", 63, "gzip"),
