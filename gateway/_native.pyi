@@ -53,6 +53,9 @@ class TimestampOutOfRange(LogError):
 class CorruptLog(LogError):
     file: str
 
+class Contradiction(CorruptLog):
+    """Two sources of one version count different files; `detail` has both."""
+
 class UnsupportedFeature(LogError):
     feature: str
 
@@ -386,6 +389,10 @@ class Snapshot:
     """Whether `totals` and `header` read nothing."""
     has_bad_hint: bool
     """Whether `_last_checkpoint` is unusable, so that the whole log was listed."""
+    left_out: list[tuple[str, str]]
+    """Damaged checkpoints up to this version that other files replace: a file of each, and the reason."""
+    is_lost: bool
+    """Whether a log file of this version is missing or damaged, so that the version is loaded again."""
     identity: str
     """Identifies the checkpoint and version that fix the order of files; part of page tokens."""
 
@@ -656,6 +663,9 @@ def configure_cache_directory(directory: str | None, *, disk_bytes: int) -> None
     Makes the directory if it is absent. Raises InvalidArgument if it belongs to another user, if others can write to
     it, or if it cannot be written. *Blocks*.
     """
+
+def log_faults() -> list[tuple[str, int]]:
+    """Returns the number of contradictions, and of checkpoints, checksums and hints that were left out, by name."""
 
 def cache_directory_counts() -> list[tuple[str, int]]:
     """Returns the number of hits, misses, invalid, written, failed, too large and evicted files, by name."""

@@ -40,6 +40,7 @@ from gateway.tables.runtime import (
     cache_directory_counts,
     configure,
     configure_cache_directory,
+    log_faults,
     release_memory,
 )
 from gateway.telemetry.activity import Activity
@@ -199,6 +200,7 @@ class ServerProcess:
         count_strangers = events_counter(
             self.metrics.closed_strangers, lambda: () if self.strangers is None else self.strangers.counts()
         )
+        count_log_faults = events_counter(self.metrics.log_faults, log_faults)
         breakers = LatestValues(self.metrics.storage_open)
         expiries = LatestValues(self.metrics.credentials_expiry)
         key_ages = LatestValues(self.metrics.jwks_age)
@@ -215,6 +217,7 @@ class ServerProcess:
             if self.strangers is not None:
                 self.metrics.strangers.set(len(self.strangers))
             count_strangers()
+            count_log_faults()
             storages = self.pipeline.state.tables.storages
             storages.renew_due()
             breakers.set(dict(storages.breakers()))

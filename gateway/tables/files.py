@@ -15,7 +15,15 @@ from gateway.access.sealed_tokens import InvalidToken, Page, Refresh
 from gateway.protocol.capabilities import Capabilities, ResponseFormat
 from gateway.protocol.queries import ChangesQuery, Hints, TableQuery, TimeTravel
 from gateway.protocol.response import ContentCoding
-from gateway.tables.native import AnswerOptions, Changes, NdjsonChunks, Snapshot, Stop
+from gateway.tables.native import (
+    AnswerOptions,
+    Changes,
+    Contradiction,
+    CorruptLog,
+    NdjsonChunks,
+    Snapshot,
+    Stop,
+)
 from gateway.tables.open_table import OpenTable, metadata_id_of
 from gateway.times import MILLISECONDS
 
@@ -123,6 +131,16 @@ def start(opened: OpenTable, query: FilesQuery) -> Files:
 def start_snapshot(opened: OpenTable, query: FilesQuery, body: TableQuery) -> Files:
     """Start the answer of one version. Blocks, unless it is that of a `LatestTable`, in memory."""
     snapshot = _find_snapshot(opened, query, body)
+    try:
+        return _start_files(opened, query, body, snapshot)
+    except CorruptLog as error:
+        # A damaged checkpoint is left out from here on. A page continues the order of its files.
+        if query.page is not None or isinstance(error, Contradiction) or not snapshot.is_lost:
+            raise
+    return _start_files(opened, query, body, opened.refreshed(snapshot.version))
+
+
+def _start_files(opened: OpenTable, query: FilesQuery, body: TableQuery, snapshot: Snapshot) -> Files:
     opened.require_files(snapshot)
     chosen = query.negotiate(snapshot)
     rule = opened.rule

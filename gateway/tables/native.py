@@ -3,6 +3,8 @@
 from gateway._native import (
     AnswerOptions,
     Changes,
+    Contradiction,
+    CorruptLog,
     Explanation,
     Inventory,
     LogError,
@@ -24,6 +26,8 @@ from gateway._native import (
 __all__ = [
     "AnswerOptions",
     "Changes",
+    "Contradiction",
+    "CorruptLog",
     "Explanation",
     "Inventory",
     "LogError",

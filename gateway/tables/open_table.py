@@ -25,6 +25,8 @@ from gateway.tables.visible_errors import naming, too_early
 
 log = logging.getLogger("gateway.tables")
 
+MAX_WARNED = 100
+
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
@@ -59,7 +61,7 @@ class OpenTable:
         """Return the latest snapshot, or that of a version or timestamp, which need history sharing."""
         if version is None and timestamp_ms is None:
             latest = self.native.snapshot(max_staleness_ms=self.max_staleness_ms)
-            self._warn_of_bad_hint(latest)
+            self._warn_of_left_out(latest)
             return latest
         self.require_history()
         if version is not None:
@@ -164,13 +166,19 @@ class OpenTable:
     def require_files(self, snapshot: _native.Snapshot) -> None:
         """Raise for a snapshot whose files cannot be listed. Here all files can be read."""
 
-    def _warn_of_bad_hint(self, snapshot: _native.Snapshot) -> None:
+    def _warn_of_left_out(self, snapshot: _native.Snapshot) -> None:
         if snapshot.has_bad_hint and "hint" not in self.warned:
             self.warned.add("hint")
             log.warning(
                 "table %s: _last_checkpoint names no checkpoint, so the whole log is listed",
                 self.shared.full_name,
             )
+        for file, reason in snapshot.left_out:
+            if file not in self.warned and len(self.warned) < MAX_WARNED:
+                self.warned.add(file)
+                log.warning(
+                    "table %s: the checkpoint of %s is left out: %s", self.shared.full_name, file, reason
+                )
 
     def require_history(self) -> None:
         """Raise InvalidParameter where history is not shared, before anything is read."""

@@ -48,6 +48,11 @@ def configure_cache_directory(directory: Path | None, *, disk_bytes: int) -> Non
         raise OSError(f"gateway.cache.directory {directory}: {reason}") from None
 
 
+def log_faults() -> list[tuple[str, int]]:
+    """Return the faults of tables' logs since the start, by kind."""
+    return _native.log_faults()
+
+
 def cache_directory_counts() -> list[tuple[str, int]]:
     """Return the events of the cache directory since the start, by outcome."""
     return _native.cache_directory_counts()

@@ -33,6 +33,8 @@ def shared_error(table: SharedTable, error: Exception) -> Exception:
         return _unavailable_version(table, "version", error)
     if isinstance(error, _native.TimestampOutOfRange):
         return _out_of_range(table, "the timestamp", error)
+    if isinstance(error, _native.Contradiction):
+        return error
     if isinstance(error, _native.CorruptLog) and not _is_shared_whole(table):
         # The names of log files contain versions.
         masked = _native.CorruptLog("the table's log is corrupt")

@@ -39,6 +39,7 @@ EXCESSES = ("requests", "streams", "files", "memory", "credentials", "attempts")
 CREDENTIALS = ("issued", "cached", "failed")
 CACHE_FILES = ("hit", "miss", "invalid", "written", "failed", "too_large", "evicted")
 STRANGER_CLOSINGS = ("many", "address", "bytes", "slow")
+LOG_FAULTS = ("contradiction", "checkpoint", "checksum", "hint")
 SEARCHES = ("complete", "partial", "failed")
 BROKEN = f"{PREFIX}_broken_streams"
 WORKER_ENDED = "worker ended"
@@ -136,6 +137,11 @@ class Metrics:
         )
         self.cache_files = self._counter(
             "cache_files", "Files of columns in the cache directory, by outcome.", "outcome"
+        )
+        self.log_faults = self._counter(
+            "log_faults",
+            "Contradictions in logs of tables, and optional log files that are left out.",
+            "fault",
         )
         self.storage_seconds = self._histogram(
             "storage_call_seconds",
@@ -252,6 +258,7 @@ class Metrics:
             (self.broken_streams, BROKEN_STREAMS),
             (self.cache_files, CACHE_FILES),
             (self.closed_strangers, STRANGER_CLOSINGS),
+            (self.log_faults, LOG_FAULTS),
         ):
             for outcome in outcomes:
                 counter.labels(outcome)

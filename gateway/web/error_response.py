@@ -74,6 +74,7 @@ STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
     _native.VersionNotFound: (400, "INVALID_PARAMETER_VALUE"),
     _native.TimestampOutOfRange: (400, "INVALID_PARAMETER_VALUE"),
     _native.CorruptLog: (500, "INTERNAL_ERROR"),
+    _native.Contradiction: (500, "INTERNAL_ERROR"),
     _native.UnsupportedFeature: (400, "UNSUPPORTED_OPERATION"),
     _native.ChangeDataFeedDisabled: (400, "INVALID_PARAMETER_VALUE"),
     _native.IncompleteRemove: (400, "INVALID_PARAMETER_VALUE"),

@@ -7,6 +7,7 @@
 
 mod stats;
 
+use std::fmt;
 use std::sync::Arc;
 
 use arrow_array::{Array as _, Int64Array, StringViewArray};
@@ -391,6 +392,12 @@ pub struct Totals {
     pub files: u64,
     /// The sum of the files' sizes.
     pub size_bytes: u64,
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} files of {} bytes", self.files, self.size_bytes)
+    }
 }
 
 impl Totals {

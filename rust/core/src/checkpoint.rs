@@ -230,6 +230,11 @@ impl Checkpoint {
         parts.sum::<usize>() + self.metadata.as_ref().map_or(0, Metadata::memory_bytes)
     }
 
+    /// Returns the names of the parts, without their directories.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().map(|part| &*part.name)
+    }
+
     /// Returns the number of parts: the top files, then the sidecars in the order of the top file.
     #[must_use]
     pub fn parts(&self) -> u32 {

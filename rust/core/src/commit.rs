@@ -110,6 +110,26 @@ impl CommitFile {
     }
 }
 
+/// Returns `commitInfo.txnId` of a commit, if it has one.
+pub(crate) fn transaction_id(bytes: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct LineWithInfo {
+        commit_info: Info,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Info {
+        txn_id: String,
+    }
+    let is_info =
+        |line: &&[u8]| find(line, b"\"txnId\"").is_some() && find(line, b"\"commitInfo\"").is_some();
+    let mut infos = bytes.split(|byte| *byte == b'\n').filter(is_info);
+    infos
+        .find_map(|line| serde_json::from_slice::<LineWithInfo>(line).ok())
+        .map(|line| line.commit_info.txn_id)
+}
+
 /// The protocol and the metadata of a commit, without its file actions.
 #[derive(Debug, Default)]
 pub(crate) struct CommitHeads {
@@ -263,6 +283,26 @@ mod tests {
             r#"{"storageType":"u","pathOrInlineDv":"ab","sizeInBytes":4}"#,
         ] {
             assert!(refused(&add(vector)).contains("a deletionVector is incomplete"), "{vector}");
+        }
+    }
+
+    #[test]
+    fn tags_are_texts_or_left_out() {
+        for (tags, expected) in [
+            (r#"{ "a" : "x\u00e9" , "n":null}"#, Some(r#"{"a":"xé","n":null}"#)),
+            (r#"{"a":1e999999,"b":true}"#, Some(r#"{"a":"1e999999","b":"true"}"#)),
+            ("{}", Some("{}")),
+            ("null", None),
+            (r#"{"a":"\ud800"}"#, None),
+            (r#"{"a":{"b":"c"}}"#, None),
+            (r#"["a"]"#, None),
+            ("1", None),
+            (&format!(r#"{{"a":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000)), None),
+        ] {
+            let file = parse(&format!(r#"{{"add":{{"path":"a","size":1,"tags":{tags}}}}}"#));
+            let adds =
+                file.adds.batch(SourceId(0), &file.name, &mut PartitionInterner::new::<&str>(&[])).unwrap();
+            assert_eq!(adds.tags.as_ref().map(|tags| tags.value(0)), expected, "{tags:.40}");
         }
     }
 

@@ -13,6 +13,8 @@ pub(crate) struct Checksum {
     pub(crate) protocol: Option<Protocol>,
     pub(crate) metadata: Option<Metadata>,
     pub(crate) in_commit_timestamp_ms: Option<i64>,
+    /// The `txnId` of its commit.
+    pub(crate) transaction_id: Option<String>,
 }
 
 #[derive(serde::Deserialize)]
@@ -28,6 +30,7 @@ struct ChecksumJson {
     num_protocol: Option<i64>,
     #[serde(default, deserialize_with = "lenient_optional_i64")]
     in_commit_timestamp_opt: Option<i64>,
+    txn_id: Option<String>,
     protocol: Option<Protocol>,
     metadata: Option<MetadataJson>,
 }
@@ -47,6 +50,7 @@ impl Checksum {
             protocol: json.protocol,
             metadata: json.metadata.map(Metadata::from),
             in_commit_timestamp_ms: json.in_commit_timestamp_opt,
+            transaction_id: json.txn_id,
         })
     }
 
@@ -64,8 +68,21 @@ impl Checksum {
     /// Returns whether the file describes the version with this protocol and metadata.
     pub(crate) fn agrees(&self, protocol: &Protocol, metadata: &Metadata) -> bool {
         self.protocol.as_ref().is_none_or(|own| own == protocol)
-            && self.metadata.as_ref().is_none_or(|own| own.id == metadata.id)
+            && self.metadata.as_ref().is_none_or(|own| is_same(own, metadata))
     }
+}
+
+/// Writers order the properties of one metadata differently.
+fn is_same(own: &Metadata, metadata: &Metadata) -> bool {
+    let sorted = |metadata: &Metadata| {
+        let mut pairs = metadata.configuration.clone();
+        pairs.sort();
+        pairs
+    };
+    own.id == metadata.id
+        && own.schema_string == metadata.schema_string
+        && own.partition_columns == metadata.partition_columns
+        && sorted(own) == sorted(metadata)
 }
 
 #[cfg(test)]
@@ -80,6 +97,7 @@ mod tests {
         .unwrap();
         assert_eq!(checksum.totals, Totals { files: 3, size_bytes: 12 });
         assert_eq!(checksum.in_commit_timestamp_ms, Some(77));
+        assert_eq!(checksum.transaction_id.as_deref(), Some("x"));
         assert_eq!(checksum.metadata.unwrap().id, "i");
         assert_eq!(checksum.protocol.unwrap().min_reader_version, 1);
     }

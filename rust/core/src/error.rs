@@ -45,6 +45,12 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
+    /// Two sources of one version count different files, so an answer may be short.
+    #[error("the table's log contradicts itself: its counts of files differ")]
+    Contradiction {
+        /// The sources and their counts, for the operator's log: a recipient may read a part of the files only.
+        detail: String,
+    },
     /// The table's metaData has no usable schema.
     #[error("the table's metadata has no schema")]
     MissingSchema,
@@ -145,6 +151,7 @@ impl Error {
             | Self::StorageRefused { detail }
             | Self::StorageUnavailable { detail }
             | Self::RuleRefused { detail }
+            | Self::Contradiction { detail }
             | Self::Internal { detail } => Some(detail),
             _ => None,
         }

@@ -70,6 +70,7 @@ pub mod inventory;
 #[path = "../tests/support/known_tables.rs"]
 mod known_tables;
 mod lock;
+pub mod log_faults;
 pub mod log_path;
 pub mod ndjson;
 pub mod partition;

@@ -9,6 +9,8 @@ use crate::percent;
 
 /// The directory of the log, relative to the table's root.
 pub const LOG_DIRECTORY: &str = "_delta_log";
+/// The directory of sidecars, relative to the log's directory.
+pub const SIDECARS: &str = "_sidecars";
 /// The directory of sidecars, relative to the table's root.
 pub const SIDECAR_DIRECTORY: &str = "_delta_log/_sidecars";
 /// The hint to a recent checkpoint, in the log's directory.
@@ -58,6 +60,19 @@ impl LogFileName {
             _ => {}
         }
         parse_checkpoint(version, rest.strip_prefix("checkpoint.")?)
+    }
+}
+
+impl LogFileName {
+    /// Returns the version of a checkpoint or of its part.
+    #[must_use]
+    pub fn checkpoint_version(&self) -> Option<i64> {
+        match self {
+            Self::ClassicCheckpoint(version)
+            | Self::MultiPartCheckpoint { version, .. }
+            | Self::UuidCheckpoint { version, .. } => Some(*version),
+            Self::Commit(_) | Self::Checksum(_) => None,
+        }
     }
 }
 

@@ -199,14 +199,19 @@ pub fn files(
             None => error,
         })?;
     let (predicate, _) = Predicate::of_table(snapshot.metadata(), &request.hints);
+    let rule = table.bound_rule(request.rule.as_ref(), snapshot)?;
+    let totals = snapshot.known_totals_within(rule.as_ref());
     let options = ScanOptions {
-        rule: table.bound_rule(request.rule.as_ref(), snapshot)?,
+        rule,
         predicate: Arc::new(predicate),
         limit_hint: request.limit_hint,
         max_files: request.max_files,
         after: request.after,
         delta_fields: lines.format == ResponseFormat::Delta,
     };
+    if options.lists_all() {
+        snapshot.check_totals()?;
+    }
     let is_whole = options.reads_all();
     let mut scan = Scan::new(Arc::clone(snapshot), table.column_cache(snapshot), options)?;
     scan.prepare(pool);
@@ -221,5 +226,5 @@ pub fn files(
         let stamp = Stamp { version: snapshot.version(), timestamp_ms: snapshot.timestamp_ms()? };
         writer.set_action(crate::ndjson::FileAction::Live, Some(stamp));
     }
-    Ok(FileLines::new(head, scan, writer))
+    Ok(FileLines::new(head, scan, writer, totals.filter(|_| is_whole)))
 }

@@ -59,14 +59,17 @@ impl ScanOptions {
         }
     }
 
+    /// Whether the scan, with the pages before and after it, returns every file.
+    #[must_use]
+    pub fn lists_all(&self) -> bool {
+        self.predicate.is_trivial() && self.limit_hint.is_none()
+    }
+
     /// Whether the scan reads a checkpoint to its end with all columns. Files outside of the rule are read, too, if the
     /// columns are built from them.
     #[must_use]
     pub fn reads_all(&self) -> bool {
-        self.predicate.is_trivial()
-            && self.limit_hint.is_none()
-            && self.max_files.is_none()
-            && self.after.is_none()
+        self.lists_all() && self.max_files.is_none() && self.after.is_none()
     }
 }
 
@@ -135,6 +138,8 @@ pub struct Scan {
     limit: Limit,
     files_left: u64,
     outcome: Outcome,
+    /// The files of this scan and of the pages before it, if they are to be the whole table.
+    counted: Option<Totals>,
     /// Files that the precount selected.
     ahead: VecDeque<Selected>,
     /// Builds statistics in the background until the scan ends.
@@ -160,11 +165,11 @@ impl Scan {
             return Err(Error::InvalidCursor);
         }
         let rows_requested = options.after.map_or(options.limit_hint, |cursor| cursor.limit_left);
+        let before = options.after.map_or(Some(Totals::default()), |cursor| cursor.passed);
         Ok(Self {
             files_left: options.max_files.unwrap_or(u64::MAX),
             limit: Limit::new(rows_requested),
             snapshot,
-            options,
             stats_bytes_before: cache.as_ref().map_or(0, |(cache, _)| cache.stats_budget().used()),
             cache,
             stage: Stage::Commits { next: 0 },
@@ -172,12 +177,14 @@ impl Scan {
             rule_verdicts: RuleVerdicts::default(),
             counts: PruneCounts::default(),
             outcome: Outcome::default(),
+            counted: before.filter(|_| options.lists_all()),
             ahead: VecDeque::new(),
             stats_prefetch: None,
             pool: None,
             waits: false,
             rows_read: Arc::default(),
             failure: None,
+            options,
         })
     }
 
@@ -251,7 +258,10 @@ impl Scan {
         if self.limit.is_reached() {
             self.end_by_limit()?;
         }
-        let Some((batch, live)) = self.next_live()? else { return Ok(None) };
+        let Some((batch, live)) = self.next_live()? else {
+            self.check_counted()?;
+            return Ok(None);
+        };
         let passes = matches!(self.stage, Stage::Log { builder: None, .. });
         let rows = self.options.predicate.select(
             &batch.files,
@@ -294,6 +304,22 @@ impl Scan {
         }
     }
 
+    /// Returns [`Error::Contradiction`] at the end of a whole table, or of its last page, if the files are not those that
+    /// the header counts. Columns that were read are discarded: the next answer reads them again.
+    fn check_counted(&self) -> Result<()> {
+        let Some(counted) = self.counted.filter(|_| self.outcome.next_cursor.is_none()) else {
+            return Ok(());
+        };
+        let rule = self.options.rule.as_ref();
+        let checked = self.snapshot.check_counted(rule, counted);
+        if let (Err(_), Some((cache, key))) = (&checked, &self.cache)
+            && let Some(columns) = cache.get(key)
+        {
+            cache.discard(key, &columns);
+        }
+        checked
+    }
+
     /// Applies the page size and the row limit.
     fn cut(&mut self, batch: &CachedBatch, mut rows: RowIndices) -> Result<RowIndices> {
         let files = &batch.files;
@@ -304,6 +330,9 @@ impl Scan {
         rows = self.limit.take(&self.options.predicate, files, &batch.stats, rows, &mut self.verdicts);
         self.outcome.pruned_by_limit += (wanted - rows.len()) as u64;
         self.files_left -= rows.len() as u64;
+        if let Some(counted) = &mut self.counted {
+            counted.add(files, &rows);
+        }
         let last = rows.last().map(|index| (files.source, files.row[*index as usize]));
         if self.limit.is_reached() {
             self.outcome.pruned_by_limit += beyond_page as u64;
@@ -311,7 +340,8 @@ impl Scan {
         } else if let Some((source, row)) = last.filter(|_| self.files_left == 0) {
             if beyond_page > 0 || self.has_more()? {
                 let limit_left = self.limit.records_left();
-                self.outcome.next_cursor = Some(Cursor { source, row, limit_left }.to_text());
+                self.outcome.next_cursor =
+                    Some(Cursor { source, row, limit_left, passed: self.counted }.to_text());
             }
             self.end();
         }

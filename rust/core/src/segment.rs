@@ -9,11 +9,13 @@
 //! removes that the commits have.
 
 mod identity;
+mod left_out;
 mod listing;
 
-use crate::commit::lenient_i64;
+use crate::commit::{lenient_i64, lenient_optional_i64};
 use crate::error::{Error, Result};
-use crate::log_path::{self, LAST_CHECKPOINT, LOG_DIRECTORY};
+use crate::log_faults::LogFault;
+use crate::log_path::{self, LAST_CHECKPOINT, LOG_DIRECTORY, SIDECARS};
 use crate::storage::{LogFileEntry, Storage};
 
 pub use identity::LogIdentity;
@@ -52,6 +54,15 @@ pub struct CommitEntry {
     pub file: LogFileEntry,
 }
 
+/// A damaged file that is optional for readers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The name, without its directory.
+    pub file: String,
+    /// Why it cannot be read.
+    pub reason: String,
+}
+
 /// The files that rebuild one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogSegment {
@@ -69,6 +80,10 @@ pub struct LogSegment {
     pub has_newer_checkpoint: bool,
     /// Whether `_last_checkpoint` exists but is unusable, so that the whole log was listed.
     pub has_bad_hint: bool,
+    /// Checkpoints up to the version that are damaged: the file and the reason of each.
+    pub left_out: Vec<LeftOut>,
+    /// The number of adds in the checkpoint by `_last_checkpoint`.
+    pub stated_adds: Option<u64>,
     /// Modification times of commits from shortly before the checkpoint on: (version, milliseconds), ascending.
     pub modified_ms: Vec<(i64, i64)>,
 }
@@ -84,19 +99,69 @@ impl LogSegment {
         }
         let hint = last_checkpoint(storage, root)?;
         let mut has_bad_hint = matches!(hint, Hint::Unreadable);
-        if let Hint::Version(hint) = hint
-            && version.is_none_or(|version| hint <= version)
+        if let Hint::Checkpoint(hint) = &hint
+            && version.is_none_or(|version| hint.version <= version)
         {
-            let listing = Listing::read(storage, root, hint)?;
+            let listing = Listing::read(storage, root, hint.version)?;
             let is_within =
                 version.is_none_or(|version| listing.latest().is_some_and(|latest| version <= latest));
-            if let (true, Ok(segment)) = (is_within, listing.segment(version)) {
-                return Ok(segment);
+            if let (true, Ok(segment)) = (is_within, listing.segment_of_rest(version)) {
+                return Ok(segment.with_hint(hint));
             }
-            has_bad_hint = is_within;
+            has_bad_hint = is_within && !listing.has_left_out(hint.version);
+        }
+        if has_bad_hint {
+            LogFault::Hint.count();
         }
         let segment = Self::from_whole_listing(storage, root, version)?;
+        let segment = match &hint {
+            Hint::Checkpoint(hint) => segment.with_hint(hint),
+            Hint::Absent | Hint::Unreadable => segment,
+        };
         Ok(Self { has_bad_hint, ..segment })
+    }
+
+    fn with_hint(mut self, hint: &LastCheckpoint) -> Self {
+        let adds = hint.num_of_add_files.filter(|_| self.base_version() == hint.version);
+        self.stated_adds = adds.and_then(|adds| u64::try_from(adds).ok());
+        self
+    }
+
+    /// Leaves the checkpoint out of later segments if the error of a read is a fault of its files. `parts` are the
+    /// names of all of its parts, also of sidecars. Returns whether it is left out. A listed file that is missing is
+    /// left to a new listing: cleanup deletes files.
+    pub(crate) fn leave_out<'a>(
+        &self,
+        storage: &Storage,
+        root: &str,
+        error: &Error,
+        mut parts: impl Iterator<Item = &'a str>,
+    ) -> bool {
+        let Some(checkpoint) = &self.checkpoint else { return false };
+        let is_listed = |file: &str| checkpoint.files.iter().any(|listed| listed.name == file);
+        let is_damaged = match error {
+            Error::CorruptLog { file, .. } => {
+                file == SIDECARS || is_listed(file) || parts.any(|part| part == file)
+            }
+            Error::FileNotFound { file } => !is_listed(file) && parts.any(|part| part == file),
+            _ => false,
+        };
+        if is_damaged {
+            left_out::add(storage, root, checkpoint, error.clone());
+        }
+        is_damaged
+    }
+
+    /// Leaves the checkpoint out of later segments if a file of it is missing though it was listed twice.
+    pub(crate) fn leave_out_missing(&self, storage: &Storage, root: &str, error: &Error) -> bool {
+        let (Some(checkpoint), Error::FileNotFound { file }) = (&self.checkpoint, error) else {
+            return false;
+        };
+        let is_listed = checkpoint.files.iter().any(|listed| listed.name == *file);
+        if is_listed {
+            left_out::add(storage, root, checkpoint, error.clone());
+        }
+        is_listed
     }
 
     fn from_whole_listing(storage: &Storage, root: &str, version: Option<i64>) -> Result<Self> {
@@ -191,19 +256,24 @@ pub fn log_file_path(root: &str, name: &str) -> String {
 enum Hint {
     Absent,
     Unreadable,
-    Version(i64),
+    Checkpoint(LastCheckpoint),
+}
+
+/// Its `size` is not compared: some writers state the bytes of the checkpoint and not the number of its actions.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LastCheckpoint {
+    #[serde(deserialize_with = "lenient_i64")]
+    version: i64,
+    #[serde(default, deserialize_with = "lenient_optional_i64")]
+    num_of_add_files: Option<i64>,
 }
 
 /// The checksum is not verified: the listing detects a wrong version.
 fn last_checkpoint(storage: &Storage, root: &str) -> Result<Hint> {
-    #[derive(serde::Deserialize)]
-    struct Content {
-        #[serde(deserialize_with = "lenient_i64")]
-        version: i64,
-    }
     match storage.read(&log_file_path(root, LAST_CHECKPOINT)) {
-        Ok(bytes) => Ok(match serde_json::from_slice::<Content>(&bytes) {
-            Ok(Content { version: version @ 0.. }) => Hint::Version(version),
+        Ok(bytes) => Ok(match serde_json::from_slice::<LastCheckpoint>(&bytes) {
+            Ok(hint) if hint.version >= 0 => Hint::Checkpoint(hint),
             _ => Hint::Unreadable,
         }),
         Err(Error::FileNotFound { .. }) => Ok(Hint::Absent),

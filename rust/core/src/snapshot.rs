@@ -20,6 +20,7 @@ use crate::checkpoint::{Checkpoint, IsDead, ReadOptions, sizes_overflow};
 use crate::column_cache::{Allocation, ColumnCache, Decoding, columns_digest};
 use crate::error::{Error, Result};
 use crate::history::in_commit_timestamp_ms;
+use crate::log_faults::LogFault;
 use crate::partition::{PartitionInterner, PartitionTimestamps};
 use crate::predicate::{BoundRule, RuleVerdicts};
 use crate::replay::ReplaySet;
@@ -69,6 +70,7 @@ pub struct Snapshot {
     seen: Arc<ReplaySet>,
     checkpoint: Arc<OnceLock<Checkpoint>>,
     totals: OnceLock<Totals>,
+    checksum_totals: Option<Totals>,
     id: SnapshotId,
     is_lost: AtomicBool,
 }
@@ -228,10 +230,27 @@ impl Snapshot {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// Records an error of a read of its files.
+    /// Records an error of a read of its files. The next request reads the log again, without a checkpoint that is
+    /// damaged.
     pub(crate) fn record_error(&self, error: &Error) {
-        if error.is_outdated_listing() {
+        let parts = self.checkpoint.get().into_iter().flat_map(Checkpoint::names);
+        let is_left_out = self.segment.leave_out(&self.storage, &self.root, error, parts);
+        if is_left_out || error.is_outdated_listing() {
             self.is_lost.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns [`Error::CorruptLog`] if a checkpoint of `adds` has other adds than `_last_checkpoint` states.
+    pub(crate) fn check_adds(&self, adds: u64) -> Result<()> {
+        match (
+            self.segment.stated_adds,
+            self.segment.checkpoint.as_ref().and_then(|found| found.files.first()),
+        ) {
+            (Some(stated), Some(file)) if stated != adds => Err(Error::corrupt(
+                &file.name,
+                format!("it has {adds} adds, _last_checkpoint states {stated}"),
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -344,6 +363,35 @@ impl Snapshot {
         Ok(*self.totals.get_or_init(|| totals))
     }
 
+    /// Compares the totals with those of the checksum file. Returns [`Error::Contradiction`] if they differ, for which the
+    /// log is read again by the next request.
+    pub(crate) fn check_totals(&self) -> Result<()> {
+        match self.known_totals().zip(self.checksum_totals) {
+            Some((counted, stated)) if counted != stated => Err(self.contradiction(stated, counted)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares the totals within a rule with `counted`, the files of a whole answer. As [`Self::check_totals`].
+    pub(crate) fn check_counted(&self, rule: Option<&Arc<BoundRule>>, counted: Totals) -> Result<()> {
+        match (self.known_totals_within(rule), rule) {
+            (Some(stated), _) if stated != counted => return Err(self.contradiction(stated, counted)),
+            (Some(_), _) => {}
+            (None, None) => self.set_totals(counted),
+            (None, Some(rule)) => self.set_totals_within(rule, counted),
+        }
+        Ok(())
+    }
+
+    fn contradiction(&self, stated: Totals, counted: Totals) -> Error {
+        self.is_lost.store(true, Ordering::Relaxed);
+        LogFault::Contradiction.count();
+        let checksum = self.segment.checksum.as_ref().filter(|_| self.checksum_totals == Some(stated));
+        let source = checksum.map_or("the header of the answer", |checksum| &checksum.name);
+        let version = self.version();
+        Error::Contradiction { detail: format!("version {version} has {counted}, {source} counts {stated}") }
+    }
+
     /// As [`Self::known_totals`], of the files within a rule.
     #[must_use]
     pub fn known_totals_within(&self, rule: Option<&Arc<BoundRule>>) -> Option<Totals> {
@@ -447,6 +495,8 @@ fn source_of(commit: i64, base_version: i64) -> SourceId {
     SourceId(CHECKPOINT_SOURCE.0 - (commit - base_version) as u32)
 }
 
+#[cfg(test)]
+mod damage;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod compression;
 mod producer;
 
 use crate::Result;
+use crate::actions::Totals;
 use crate::ndjson::LineCounts;
 use crate::scan::{Outcome, Precount};
 use crate::stop::Stop;
@@ -36,6 +37,11 @@ pub trait LineSource: Send {
 
     /// Returns the final counts if they are known with the first item.
     fn precount(&mut self) -> Option<Precount> {
+        None
+    }
+
+    /// Returns the files that the lines must have at the end.
+    fn totals(&self) -> Option<Totals> {
         None
     }
 

@@ -14,6 +14,7 @@ create_exception!(gateway._native, TableNotFound, LogError);
 create_exception!(gateway._native, VersionNotFound, LogError);
 create_exception!(gateway._native, TimestampOutOfRange, LogError);
 create_exception!(gateway._native, CorruptLog, LogError);
+create_exception!(gateway._native, Contradiction, CorruptLog);
 create_exception!(gateway._native, UnsupportedFeature, LogError);
 create_exception!(gateway._native, ChangeDataFeedDisabled, LogError);
 create_exception!(gateway._native, IncompleteRemove, LogError);
@@ -48,6 +49,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         py.get_type::<VersionNotFound>(),
         py.get_type::<TimestampOutOfRange>(),
         py.get_type::<CorruptLog>(),
+        py.get_type::<Contradiction>(),
         py.get_type::<UnsupportedFeature>(),
         py.get_type::<ChangeDataFeedDisabled>(),
         py.get_type::<IncompleteRemove>(),
@@ -87,6 +89,7 @@ pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         Error::CorruptLog { file, .. } | Error::FileNotFound { file } => {
             with_text(py, CorruptLog::new_err(message), "file", file)
         }
+        Error::Contradiction { .. } => with_text(py, Contradiction::new_err(message), "file", "_delta_log"),
         Error::InvalidPath(_) => with_text(py, CorruptLog::new_err(message), "file", "path"),
         Error::MissingSchema => with_text(py, CorruptLog::new_err(message), "file", "metaData"),
         Error::UnsupportedFeature(feature) => {

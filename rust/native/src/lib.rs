@@ -52,6 +52,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(shared::configure, module)?)?;
     module.add_function(wrap_pyfunction!(shared::configure_cache_directory, module)?)?;
     module.add_function(wrap_pyfunction!(shared::cache_directory_counts, module)?)?;
+    module.add_function(wrap_pyfunction!(shared::log_faults, module)?)?;
     module.add_function(wrap_pyfunction!(shared::wait_for_cache_directory, module)?)?;
     module.add_function(wrap_pyfunction!(shared::cache_bytes_by_table, module)?)?;
     module.add_function(wrap_pyfunction!(shared::cache_used_bytes, module)?)?;

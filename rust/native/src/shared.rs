@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use deltalog::Result;
 use deltalog::column_cache::{ColumnCache, DEFAULT_CACHE_BYTES, DiskCache, DiskCounts};
+use deltalog::log_faults::LogFault;
 use deltalog::pool::Pool;
 use deltalog::stream::{Buffers, LineSource, NdjsonStream, StreamOptions};
 use pyo3::prelude::*;
@@ -83,6 +84,12 @@ pub(crate) fn configure_cache_directory(
         cache.set_disk(disk.map(Arc::new));
         Ok(())
     })
+}
+
+/// Returns the faults of logs that were found since the start, by name.
+#[pyfunction]
+pub(crate) fn log_faults() -> Vec<(&'static str, u64)> {
+    LogFault::NAMES.map(|(fault, name)| (name, fault.total())).to_vec()
 }
 
 /// Returns the events of the cache directory, by name.

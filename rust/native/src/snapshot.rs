@@ -115,6 +115,17 @@ impl Snapshot {
     }
 
     #[getter]
+    fn left_out(&self) -> Vec<(String, String)> {
+        let left_out = self.snapshot.segment().left_out.iter();
+        left_out.map(|left_out| (left_out.file.clone(), left_out.reason.clone())).collect()
+    }
+
+    #[getter]
+    fn is_lost(&self) -> bool {
+        self.snapshot.is_lost()
+    }
+
+    #[getter]
     fn identity(&self) -> String {
         self.snapshot.identity().to_string()
     }

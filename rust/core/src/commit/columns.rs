@@ -3,7 +3,7 @@
 use arrow_array::Int64Array;
 use bytes::Bytes;
 
-use super::json::{FileJson, partition_entries};
+use super::json::{FileJson, string_entries};
 use super::text::{Span, Text};
 use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, RemoveFields, SourceId, Stats};
 use crate::error::{Error, Result};
@@ -68,7 +68,8 @@ impl Columns {
         self.base_row_id.push(file.base_row_id);
         self.default_row_commit_version.push(file.default_row_commit_version);
         self.clustering_provider.push(file.clustering_provider.map(|name| self.text.span(&name)));
-        self.tags.push(file.tags.map(|raw| self.text.span(raw.get())));
+        let tags = file.tags.and_then(|raw| string_entries(raw.get()).ok().flatten());
+        self.tags.push(tags.map(|entries| self.text.map_span(&entries)));
         self.extended_file_metadata.push(file.extended_file_metadata);
     }
 
@@ -211,8 +212,9 @@ impl Columns {
         for (index, span) in self.partition_values.iter().enumerate() {
             let logged = span.map(|span| self.text.get(span)).filter(|raw| *raw != "null");
             let raw = logged.or_else(|| Some(found(index)?.partition_values)).unwrap_or("{}");
-            let entries = partition_entries(raw)
-                .map_err(|_| Error::corrupt(name, "partitionValues is no map of strings"))?;
+            let entries = string_entries(raw)
+                .map_err(|_| Error::corrupt(name, "partitionValues is no map of strings"))?
+                .unwrap_or_default();
             column.push_logged(entries.iter().map(|(key, value)| (key.as_ref(), value.as_deref())));
         }
         Ok(column.finish())

@@ -220,18 +220,18 @@ impl Visitor<'_> for WholeNumber {
 }
 
 /// A key and its value, `None` for null.
-type PartitionEntry<'a> = (Cow<'a, str>, Option<Cow<'a, str>>);
+pub(super) type StringEntry<'a> = (Cow<'a, str>, Option<Cow<'a, str>>);
 
-/// Returns the entries of a `partitionValues` object with their values as text.
-pub(super) fn partition_entries(raw: &str) -> serde_json::Result<Vec<PartitionEntry<'_>>> {
+/// Returns the entries of a `partitionValues` or `tags` object with their values as text; `None` for null.
+pub(super) fn string_entries(raw: &str) -> serde_json::Result<Option<Vec<StringEntry<'_>>>> {
     struct Entries;
     impl<'de> Visitor<'de> for Entries {
-        type Value = Vec<PartitionEntry<'de>>;
+        type Value = Option<Vec<StringEntry<'de>>>;
         fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            formatter.write_str("a map of partition values")
+            formatter.write_str("a map of strings")
         }
         fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
-            Ok(Vec::new())
+            Ok(None)
         }
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
             let mut entries = Vec::new();
@@ -245,13 +245,13 @@ pub(super) fn partition_entries(raw: &str) -> serde_json::Result<Vec<PartitionEn
                     }
                     // Some writers write numbers and booleans without quotes.
                     Some(b'{' | b'[') | None => {
-                        return Err(de::Error::custom("a partition value is no string"));
+                        return Err(de::Error::custom("a value is no string"));
                     }
                     Some(_) => Some(Cow::Borrowed(value.get())),
                 };
                 entries.push((key.0, value));
             }
-            Ok(entries)
+            Ok(Some(entries))
         }
     }
     let mut deserializer = serde_json::Deserializer::from_str(raw);

@@ -5,7 +5,8 @@ use arrow_array::builder::StringViewBuilder;
 use arrow_buffer::Buffer;
 use bytes::Bytes;
 
-use crate::escape::unescape;
+use super::json::StringEntry;
+use crate::escape::{append_string, unescape};
 
 /// A range of one of the two buffers. Log files are shorter than 2 GiB, so offsets fit 32 bits.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +52,25 @@ impl Text {
             return Some(self.span(content));
         }
         Some(self.keep(|buffer| unescape(content, buffer)))
+    }
+
+    /// Returns the span of a JSON object that is written anew from its entries.
+    pub(super) fn map_span(&mut self, entries: &[StringEntry<'_>]) -> Span {
+        self.keep(|buffer| {
+            buffer.push(b'{');
+            for (index, (key, value)) in entries.iter().enumerate() {
+                if index > 0 {
+                    buffer.push(b',');
+                }
+                append_string(key, buffer);
+                buffer.push(b':');
+                match value {
+                    Some(value) => append_string(value, buffer),
+                    None => buffer.extend_from_slice(b"null"),
+                }
+            }
+            buffer.push(b'}');
+        })
     }
 
     fn keep(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Span {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::actions::RowIndices;
+use crate::actions::{RowIndices, Totals};
 use crate::column_cache::CachedBatch;
 use crate::lock::lock;
 use crate::ndjson::{LineCounts, LineWriter};
@@ -41,14 +41,18 @@ pub struct FileLines {
     /// Remaining files of the last batch, and the number of its returned rows.
     rest: Option<(Selected, usize)>,
     writers: Writers,
+    /// The files that the head counts, if all of them follow.
+    totals: Option<Totals>,
 }
 
 impl FileLines {
-    /// `head` is written before the first file; `writer` is prepared for the stream's format and signer.
+    /// `head` is written before the first file; `writer` is prepared for the stream's format and signer. `totals` are
+    /// those of the head, if all files follow.
     #[must_use]
-    pub fn new(head: Vec<u8>, scan: Scan, writer: LineWriter) -> Self {
+    pub fn new(head: Vec<u8>, scan: Scan, writer: LineWriter, totals: Option<Totals>) -> Self {
         Self {
             head: Some(head),
+            totals,
             scan,
             precount: None,
             has_precounted: false,
@@ -131,6 +135,10 @@ impl LineSource for FileLines {
 
     fn precount(&mut self) -> Option<Precount> {
         self.precount.take()
+    }
+
+    fn totals(&self) -> Option<Totals> {
+        self.totals
     }
 
     fn outcome(&self) -> Outcome {

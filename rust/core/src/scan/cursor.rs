@@ -1,6 +1,6 @@
 //! The position of a file in the fixed order of a snapshot, as page tokens contain it.
 
-use crate::actions::SourceId;
+use crate::actions::{SourceId, Totals};
 use crate::checkpoint;
 use crate::snapshot::CHECKPOINT_SOURCE;
 use crate::{Error, Result};
@@ -12,26 +12,41 @@ pub struct Cursor {
     pub(super) row: u32,
     /// Remaining rows of `limit_hint` after this file.
     pub(super) limit_left: Option<u64>,
+    /// The files up to this one, if all pages together are the whole table.
+    pub(super) passed: Option<Totals>,
 }
 
 impl Cursor {
     /// Formats the cursor for a page token.
     #[must_use]
     pub fn to_text(self) -> String {
-        match self.limit_left {
-            Some(left) => format!("{}.{}.{left}", self.source.0, self.row),
-            None => format!("{}.{}", self.source.0, self.row),
-        }
+        let limit = self.limit_left.map_or_else(String::new, |left| format!(".{left}"));
+        let passed = self
+            .passed
+            .map_or_else(String::new, |Totals { files, size_bytes }| format!("+{files}.{size_bytes}"));
+        format!("{}.{}{limit}{passed}", self.source.0, self.row)
     }
 
     /// Parses the result of [`Self::to_text`].
     pub fn parse(text: &str) -> Result<Self> {
-        let mut numbers = text.split('.');
+        let (position, passed) = match text.split_once('+') {
+            Some((position, passed)) => (position, Some(passed)),
+            None => (text, None),
+        };
+        let mut numbers = position.split('.');
         let cursor = (|| {
+            let totals = |text: &str| {
+                let (files, size_bytes) = text.split_once('.')?;
+                Some(Totals { files: files.parse().ok()?, size_bytes: size_bytes.parse().ok()? })
+            };
+            let passed = match passed {
+                Some(passed) => Some(totals(passed)?),
+                None => None,
+            };
             let source = SourceId(numbers.next()?.parse().ok()?);
             let row = numbers.next()?.parse().ok()?;
             let limit_left = numbers.next().map(str::parse).transpose().ok()?;
-            numbers.next().is_none().then_some(Self { source, row, limit_left })
+            numbers.next().is_none().then_some(Self { source, row, limit_left, passed })
         })();
         cursor.ok_or(Error::InvalidCursor)
     }

@@ -40,6 +40,8 @@ pub(super) enum Stage {
         batches: Box<ReadAhead<PartReaders, PartReader, FileBatch>>,
         builder: Option<ColumnsBuilder>,
         selection: Option<Box<SelectionBuilder>>,
+        /// The adds so far, if every add of the checkpoint is read.
+        adds: Option<u64>,
     },
     End,
 }
@@ -78,8 +80,11 @@ impl Scan {
                         (batch, live)
                     })
                 }
-                Stage::Log { batches, builder, selection } => match batches.next().transpose()? {
+                Stage::Log { batches, builder, selection, adds } => match batches.next().transpose()? {
                     Some(mut files) => {
+                        if let Some(adds) = adds {
+                            *adds += files.len() as u64;
+                        }
                         if selection.as_mut().is_some_and(|selection| !selection.push(&files)) {
                             *selection = None;
                         }
@@ -138,9 +143,15 @@ impl Scan {
 
     fn next_stage(&mut self) -> Result<()> {
         let stage = std::mem::replace(&mut self.stage, Stage::End);
+        if let Stage::Log { adds: Some(adds), .. } = stage {
+            self.snapshot.check_adds(adds)?;
+        }
         match stage {
             Stage::Commits { .. } => self.stage = self.checkpoint_stage()?,
-            Stage::Log { builder: Some(builder), .. } => builder.finish(),
+            Stage::Log { builder: Some(builder), .. } => {
+                self.check_counted()?;
+                builder.finish();
+            }
             Stage::Log { builder: None, selection, .. } if self.is_filtered() => {
                 self.count_unseen();
                 self.record_whole_miss()?;
@@ -222,6 +233,7 @@ impl Scan {
             let mut scan = Self::new(Arc::clone(&self.snapshot), None, options)?;
             let start = Position { part: next.source.0.saturating_sub(CHECKPOINT_SOURCE.0), row: *row };
             scan.waits = true;
+            scan.counted = self.counted.filter(|_| self.options.rule.is_none());
             scan.stage = scan.log_stage(Some(start), Some(builder))?;
             scan.continue_in_background(pool);
         }
@@ -267,6 +279,7 @@ impl Scan {
             .filter(|_| self.options.max_files.is_none() && self.options.limit_hint.is_none());
         // Beside other scans, more readers of this one would only hold more pages.
         let by_row_group = may_match.is_some() && pool.as_ref().is_some_and(Pool::is_idle);
+        let reads_all = start.is_none() && keep_tuple.is_none() && may_match.is_none();
         let options = ReadOptions {
             needs,
             first_source: CHECKPOINT_SOURCE,
@@ -291,7 +304,8 @@ impl Scan {
             .filter(|_| builder.is_none() && is_whole)
             .and_then(|(cache, key)| cache.collect_selection(&key))
             .map(Box::new);
-        Ok(Stage::Log { batches: Box::new(ReadAhead::new(parts, measures, pool)), builder, selection })
+        let batches = Box::new(ReadAhead::new(parts, measures, pool));
+        Ok(Stage::Log { batches, builder, selection, adds: reads_all.then_some(0) })
     }
 
     /// Returns the filters for the reader of the checkpoint. Whole columns are built without any.

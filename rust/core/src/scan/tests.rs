@@ -24,6 +24,8 @@ use crate::stop::Stop;
 use crate::storage::Storage;
 use crate::table::{ChangesRequest, Heading, Table};
 
+mod counts;
+
 const CHECKPOINT_FILES: usize = 60;
 
 fn metadata_row() -> Value {
@@ -382,7 +384,7 @@ fn statistics_that_a_page_or_a_limit_needs_count_in_the_cache() {
         assert!(cache.has(&key));
         let before = cache.used_bytes();
         let predicate = by_sql(&table, "id IS NOT NULL OR id IS NULL AND city = 'x'");
-        let after = Some(Cursor { source: CHECKPOINT_SOURCE, row: 2, limit_left: limit_hint });
+        let after = Some(Cursor { source: CHECKPOINT_SOURCE, row: 2, limit_left: limit_hint, passed: None });
         let options = ScanOptions { predicate, limit_hint, max_files, after, ..everything() };
         assert!(!run(&table, options).0.is_empty());
         assert!(cache.used_bytes() > before, "{max_files:?}");

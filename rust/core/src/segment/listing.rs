@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::{CheckpointFiles, CheckpointKind, CommitEntry, LogIdentity, LogSegment};
+use super::{CheckpointFiles, CheckpointKind, CommitEntry, LeftOut, LogIdentity, LogSegment, left_out};
 use crate::error::{Error, Result};
 use crate::log_path::{self, LogFileName};
 use crate::storage::{LogFileEntry, Storage};
 
 const LOOK_BACK: i64 = 32;
+/// Maximum number of damaged files that a segment names.
+const MAX_LEFT_OUT: usize = 8;
 
 /// The files of a log from a version on.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Listing {
     /// The version that the listing began at.
     from: i64,
@@ -18,6 +20,10 @@ pub(crate) struct Listing {
     checksums: BTreeMap<i64, LogFileEntry>,
     /// Complete ones only, the preferred first.
     checkpoints: BTreeMap<i64, Vec<CheckpointFiles>>,
+    /// Checkpoints that were found damaged.
+    damaged: BTreeMap<i64, Vec<CheckpointFiles>>,
+    /// These and empty ones, by version.
+    left_out: Vec<(i64, LeftOut)>,
 }
 
 impl Listing {
@@ -25,18 +31,57 @@ impl Listing {
     pub(crate) fn read(storage: &Storage, root: &str, from: i64) -> Result<Self> {
         let from = from.saturating_sub(LOOK_BACK).max(0);
         let from_name = if from > 0 { log_path::first_name_of(from) } else { String::new() };
-        Ok(Self::of(storage.list_log(root, &from_name)?, from))
+        let mut listing = Self::of(storage.list_log(root, &from_name)?, from);
+        listing.leave_out(storage, root);
+        Ok(listing)
+    }
+
+    fn leave_out(&mut self, storage: &Storage, root: &str) {
+        for (version, checkpoint) in std::mem::take(&mut self.checkpoints)
+            .into_iter()
+            .flat_map(|(version, found)| found.into_iter().map(move |checkpoint| (version, checkpoint)))
+        {
+            let error = left_out::error(storage, root, &checkpoint);
+            let first = checkpoint.files.first().map(|file| file.name.clone()).unwrap_or_default();
+            let (file, reason) = match error {
+                None => {
+                    self.checkpoints.entry(version).or_default().push(checkpoint);
+                    continue;
+                }
+                Some(Error::CorruptLog { file, reason }) => (file, reason),
+                Some(error) => (first, error.to_string()),
+            };
+            self.left_out.push((version, LeftOut { file, reason }));
+            self.damaged.entry(version).or_default().push(checkpoint);
+        }
+    }
+
+    /// Returns whether a checkpoint of a version is damaged.
+    pub(super) fn has_left_out(&self, version: i64) -> bool {
+        self.left_out.iter().any(|(left_out, _)| *left_out == version)
+    }
+
+    /// Returns the error of the newest damaged checkpoint up to a version that cannot be rebuilt without it.
+    fn damage(&self, version: i64) -> Option<Error> {
+        let (_, LeftOut { file, reason }) = self
+            .left_out
+            .iter()
+            .filter(|(left_out, _)| *left_out <= version)
+            .max_by_key(|(version, _)| *version)?;
+        Some(Error::corrupt(file, reason))
     }
 
     fn of(entries: Vec<LogFileEntry>, from: i64) -> Self {
         let mut listing = Self { from, ..Self::default() };
         let mut parts: BTreeMap<(i64, u32), BTreeMap<u32, LogFileEntry>> = BTreeMap::new();
         for entry in entries {
-            // A writer died after it created the file.
-            let is_empty_checkpoint = entry.size == 0 && entry.name.contains(".checkpoint.");
-            let Some(name) = LogFileName::parse(&entry.name).filter(|_| !is_empty_checkpoint) else {
+            let Some(name) = LogFileName::parse(&entry.name) else { continue };
+            if let Some(version) = name.checkpoint_version().filter(|_| entry.size == 0) {
+                // A writer died after it created the file.
+                let left_out = LeftOut { file: entry.name, reason: "it is empty".into() };
+                listing.left_out.push((version, left_out));
                 continue;
-            };
+            }
             match name {
                 LogFileName::Commit(version) => _ = listing.commits.insert(version, entry),
                 LogFileName::Checksum(version) => _ = listing.checksums.insert(version, entry),
@@ -83,7 +128,28 @@ impl Listing {
         self.checkpoints.first_key_value().map(|(version, _)| *version)
     }
 
+    /// Returns the segment without damaged checkpoints, or with them if nothing else rebuilds the version: a read of
+    /// what is damaged is an error then.
     pub(super) fn segment(&self, version: Option<i64>) -> Result<LogSegment> {
+        self.segment_of_rest(version).or_else(|error| {
+            let with_damaged = Some(&self.damaged).filter(|damaged| !damaged.is_empty()).map(|damaged| {
+                let mut all = self.clone();
+                all.left_out.clear();
+                for (version, found) in damaged {
+                    all.checkpoints.entry(*version).or_default().extend_from_slice(found);
+                }
+                all.segment_of_rest(version)
+            });
+            match (with_damaged, version, self.latest()) {
+                (Some(Ok(segment)), ..) => Ok(segment),
+                (_, Some(version), Some(latest)) if version > latest => Err(error),
+                _ => Err(self.damage(version.unwrap_or(i64::MAX)).unwrap_or(error)),
+            }
+        })
+    }
+
+    /// The segment of the files that are not left out.
+    pub(super) fn segment_of_rest(&self, version: Option<i64>) -> Result<LogSegment> {
         let latest = self.latest().ok_or_else(Error::no_log)?;
         let target = version.unwrap_or(latest);
         // Without a checkpoint and without the first commit nothing can be rebuilt.
@@ -101,6 +167,9 @@ impl Listing {
     /// or not yet reached an older checkpoint.
     pub(super) fn cleaned_up(&self, version: Option<i64>) -> Option<Error> {
         let (requested, latest) = (version?, self.latest()?);
+        if self.damage(requested).is_some() {
+            return None;
+        }
         let (earliest, _) = self.checkpoints.range(requested.saturating_add(1)..).next()?;
         Some(Error::VersionNotFound { requested, earliest: *earliest, latest })
     }
@@ -109,8 +178,10 @@ impl Listing {
         let checkpoint = match identity.checkpoint_version() {
             None => None,
             Some(version) => {
-                let found = self.checkpoints.get(&version)?;
-                Some(found.iter().find(|checkpoint| identity.is_checkpoint(checkpoint))?.clone())
+                // A page continues the order of a checkpoint that was found damaged meanwhile.
+                let found =
+                    [&self.checkpoints, &self.damaged].into_iter().filter_map(|all| all.get(&version));
+                Some(found.flatten().find(|checkpoint| identity.is_checkpoint(checkpoint))?.clone())
             }
         };
         let base = checkpoint.as_ref().map_or(-1, |checkpoint| checkpoint.version);
@@ -138,6 +209,9 @@ impl Listing {
         let mut advanced = self.assemble(target, known.checkpoint.clone(), commits);
         advanced.has_newer_checkpoint |= known.has_newer_checkpoint;
         advanced.has_bad_hint = known.has_bad_hint;
+        advanced.stated_adds = known.stated_adds;
+        let added = advanced.left_out.into_iter().filter(|left_out| !known.left_out.contains(left_out));
+        advanced.left_out = known.left_out.iter().cloned().chain(added).take(MAX_LEFT_OUT).collect();
         let added = advanced.modified_ms.into_iter().filter(|(version, _)| *version > known.version);
         advanced.modified_ms = known.modified_ms.iter().copied().chain(added).collect();
         Some(advanced)
@@ -154,6 +228,8 @@ impl Listing {
             version,
             has_newer_checkpoint: self.has_checkpoint_after(base, version),
             has_bad_hint: false,
+            left_out: self.left_out_between(base, version),
+            stated_adds: None,
             commits,
             version_commit: self.commits.get(&version).cloned(),
             checksum: self.checksums.get(&version).cloned(),
@@ -165,6 +241,11 @@ impl Listing {
     /// Whether cleanup may have deleted the commit of `version`.
     pub(crate) fn has_checkpoint_since(&self, version: i64) -> bool {
         self.checkpoints.range(version..).next().is_some()
+    }
+
+    fn left_out_between(&self, base: i64, version: i64) -> Vec<LeftOut> {
+        let newer = self.left_out.iter().filter(|(left_out, _)| (base..=version).contains(left_out));
+        newer.map(|(_, left_out)| left_out.clone()).take(MAX_LEFT_OUT).collect()
     }
 
     /// Whether there is a checkpoint behind `base` up to `version`.

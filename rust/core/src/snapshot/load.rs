@@ -3,15 +3,18 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
+
 use super::rule_totals::SnapshotId;
 use super::{Base, Snapshot, TimeTravel, live_totals, source_of};
 use crate::actions::{FileBatch, Metadata, Protocol, RowIndices};
 use crate::checkpoint::Checkpoint;
 use crate::column_cache::Decoding;
-use crate::commit::CommitFile;
+use crate::commit::{CommitFile, transaction_id};
 use crate::crc::Checksum;
 use crate::error::{Error, Result};
 use crate::history::{History, InCommitTimestamps, monotonic};
+use crate::log_faults::LogFault;
 use crate::log_path::commit_name;
 use crate::partition::PartitionInterner;
 use crate::replay::ReplaySet;
@@ -99,11 +102,32 @@ fn try_load(request: LoadRequest<'_>, at: TimeTravel, base: Option<Base<'_>>) ->
 
 pub(super) fn load_identity(request: LoadRequest<'_>, identity: &LogIdentity) -> Result<Arc<Snapshot>> {
     let LoadRequest { storage, root, .. } = request;
-    let load = || from_start(request, LogSegment::find_identity(storage, root, identity)?);
+    let load = || from_segment(request, LogSegment::find_identity(storage, root, identity)?);
     list_again(load(), load)
 }
 
-fn from_start(request: LoadRequest<'_>, segment: LogSegment) -> Result<Arc<Snapshot>> {
+/// Loads a segment, or another one of its version if its checkpoint is damaged.
+fn from_start(request: LoadRequest<'_>, mut segment: LogSegment) -> Result<Arc<Snapshot>> {
+    let LoadRequest { storage, root, .. } = request;
+    loop {
+        let (version, checkpoint) = (segment.version, segment.checkpoint.clone());
+        let loaded = from_segment(request, segment);
+        let Err(error @ (Error::CorruptLog { .. } | Error::FileNotFound { .. })) = loaded else {
+            return loaded;
+        };
+        let find = || LogSegment::find(storage, root, Some(version), None);
+        segment = match checkpoint {
+            None => return Err(error),
+            Some(checkpoint) => match find()? {
+                next if next.checkpoint.as_ref() != Some(&checkpoint) => next,
+                same if same.leave_out_missing(storage, root, &error) => find()?,
+                _ => return Err(error),
+            },
+        };
+    }
+}
+
+fn from_segment(request: LoadRequest<'_>, segment: LogSegment) -> Result<Arc<Snapshot>> {
     let LoadRequest { storage, root, known } = request;
     let loaded = Loader { storage, root, known, segment }.load(None)?;
     loaded
@@ -169,9 +193,11 @@ impl Loader<'_> {
         let decoding = previous
             .filter(|previous| Arc::ptr_eq(&previous.metadata, &metadata))
             .map_or_else(|| Decoding::of(&metadata), |previous| previous.decoding);
-        let totals = match checksum.filter(|checksum| checksum.agrees(&protocol, &metadata)) {
+        let checksum = checksum.filter(|checksum| checksum.agrees(&protocol, &metadata));
+        let checksum_totals = checksum.map(|checksum| checksum.totals);
+        let totals = match checksum_totals {
             _ if self.segment.checkpoint.is_none() => OnceLock::from(live_totals(&commit_batches)),
-            Some(checksum) => OnceLock::from(checksum.totals),
+            Some(totals) => OnceLock::from(totals),
             None => OnceLock::new(),
         };
         Ok(Some(Snapshot {
@@ -189,6 +215,7 @@ impl Loader<'_> {
             seen,
             checkpoint,
             totals,
+            checksum_totals,
             id: SnapshotId::next(),
             is_lost: AtomicBool::new(false),
         }))
@@ -198,14 +225,36 @@ impl Loader<'_> {
     fn read(&self, count: usize) -> Result<(Vec<Commit<'_>>, Option<Checksum>)> {
         let entries = &self.segment.commits[..count];
         let files: Vec<_> = entries.iter().map(|entry| &entry.file).chain(&self.segment.checksum).collect();
-        let mut contents = self.storage.read_log_files(self.root, &files).into_iter();
-        let commits = entries
-            .iter()
-            .zip(contents.by_ref())
-            .map(|(entry, bytes)| Ok((entry, CommitFile::parse(&entry.file.name, &bytes?)?)))
-            .collect::<Result<Vec<_>>>()?;
-        let checksum = contents.next().and_then(Result::ok).and_then(|bytes| Checksum::parse(&bytes));
-        Ok((commits, checksum))
+        let mut contents = self.storage.read_log_files(self.root, &files);
+        let checksum = contents.get(entries.len()).and_then(|read| read.as_ref().ok());
+        let newest = contents.first().filter(|_| !entries.is_empty()).and_then(|read| read.as_ref().ok());
+        let checksum = checksum.and_then(|bytes| {
+            let found = Checksum::parse(bytes).filter(|found| self.is_current(found, newest));
+            if found.is_none() {
+                LogFault::Checksum.count();
+            }
+            found
+        });
+        contents.truncate(entries.len());
+        let commits = entries.iter().zip(contents);
+        let commits =
+            commits.map(|(entry, bytes)| Ok((entry, CommitFile::parse(&entry.file.name, &bytes?)?)));
+        Ok((commits.collect::<Result<Vec<_>>>()?, checksum))
+    }
+
+    /// Returns whether a checksum file describes the commit of its version: a log may have been cut back and continued
+    /// by a writer without such files. `newest` is the commit, if it is read.
+    fn is_current(&self, checksum: &Checksum, newest: Option<&Bytes>) -> bool {
+        let (commit, file) = (&self.segment.version_commit, &self.segment.checksum);
+        let is_newer = commit
+            .as_ref()
+            .zip(file.as_ref())
+            .is_none_or(|(commit, file)| file.modified_ms >= commit.modified_ms);
+        let is_same = match (&checksum.transaction_id, newest.and_then(|bytes| transaction_id(bytes))) {
+            (Some(stated), Some(own)) => *stated == own,
+            _ => true,
+        };
+        is_newer && is_same
     }
 
     /// The protocol and the metadata of the version, from the newest file that has them.
@@ -229,7 +278,8 @@ impl Loader<'_> {
             let (older_protocol, older_metadata) = if let Some((protocol, metadata)) = from_checksum {
                 (Some(protocol), Some(metadata))
             } else {
-                let opened = Checkpoint::open(self.storage, self.root, files)?;
+                let opened = Checkpoint::open(self.storage, self.root, files);
+                let opened = opened.inspect_err(|error| self.leave_out(error))?;
                 let opened = checkpoint.get_or_init(|| opened);
                 (opened.protocol().cloned(), opened.metadata().cloned())
             };
@@ -237,13 +287,26 @@ impl Loader<'_> {
             metadata = metadata.or(older_metadata.map(Arc::new));
         }
         let name = commit_name(self.segment.version);
-        let missing = |action| Error::corrupt(&*name, format!("no {action} up to this version"));
-        let protocol = protocol.ok_or_else(|| missing("protocol"))?;
+        let protocol = protocol.ok_or_else(|| self.missing("protocol"))?;
         let protocol = match previous.filter(|previous| Arc::ptr_eq(&previous.protocol, &protocol)) {
             Some(_) => protocol,
             None => Arc::new(Protocol::clone(&protocol).checked(&name)?),
         };
-        Ok((protocol, metadata.ok_or_else(|| missing("metaData"))?))
+        Ok((protocol, metadata.ok_or_else(|| self.missing("metaData"))?))
+    }
+
+    /// The error of an action that the oldest file must have: the checkpoint, or the first commit.
+    fn missing(&self, action: &str) -> Error {
+        let base = self.segment.checkpoint.as_ref().and_then(|checkpoint| checkpoint.files.first());
+        let oldest = base.or(self.segment.commits.last().map(|commit| &commit.file));
+        let name = oldest.map_or_else(|| commit_name(self.segment.version), |file| file.name.clone());
+        let error = Error::corrupt(name, format!("it has no {action}, and no later file has one"));
+        self.leave_out(&error);
+        error
+    }
+
+    fn leave_out(&self, error: &Error) {
+        self.segment.leave_out(self.storage, self.root, error, std::iter::empty());
     }
 
     fn batches(

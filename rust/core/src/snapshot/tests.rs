@@ -202,8 +202,10 @@ fn new_partition_columns_start_from_nothing() {
 #[test]
 fn a_checksum_is_believed_only_where_it_agrees() {
     let checksum = |id: &str, version: i32, files: u32| {
+        let metadata = METADATA.replace("table", id);
+        let metadata = metadata.strip_prefix(r#"{"metaData":"#).unwrap().strip_suffix('}').unwrap();
         format!(
-            r#"{{"tableSizeBytes":99,"numFiles":{files},"numMetadata":1,"numProtocol":1,"protocol":{{"minReaderVersion":{version},"minWriterVersion":2}},"metadata":{{"id":"{id}","schemaString":"x"}}}}"#
+            r#"{{"tableSizeBytes":99,"numFiles":{files},"numMetadata":1,"numProtocol":1,"protocol":{{"minReaderVersion":{version},"minWriterVersion":2}},"metadata":{metadata}}}"#
         )
     };
     let table = Table::new(&[&add("a")]);
@@ -212,14 +214,47 @@ fn a_checksum_is_believed_only_where_it_agrees() {
     table.write("00000000000000000000.crc", &checksum("table", 1, 7));
     let snapshot = table.load(TimeTravel::Latest).unwrap();
     assert_eq!(snapshot.known_totals(), Some(Totals { files: 7, size_bytes: 99 }));
-    table.commit(1, &[&METADATA.replace("table", "other"), &add("b")]);
-    table.write("00000000000000000001.crc", &checksum("table", 1, 7));
-    assert!(
-        matches!(table.load(TimeTravel::Latest), Err(Error::CorruptLog { .. })),
-        "the checkpoint is asked instead"
-    );
+    let other = METADATA.replace("table", "other");
+    table.commit(1, &[&other, &add("b")]);
     table.write("00000000000000000001.crc", &checksum("other", 1, 8));
     assert_eq!(table.load(TimeTravel::Latest).unwrap().known_totals().unwrap().files, 8);
+    table.write("00000000000000000001.crc", &checksum("table", 1, 7));
+    let snapshot = table.load(TimeTravel::Latest).unwrap();
+    assert_eq!(snapshot.segment().base_version(), -1, "the checkpoint is asked, and left out");
+    assert_eq!(snapshot.known_totals().unwrap().files, 2);
+}
+
+#[test]
+fn a_checksum_of_another_history_is_left_out() {
+    // The log was cut back and continued by a writer without checksum files: the later time, transaction or schema of
+    // the commit shows it.
+    let checksum = |transaction: &str, schema: &str| {
+        let metadata = METADATA.replace(r#"\"fields\":[]"#, schema);
+        let metadata = metadata.strip_prefix(r#"{"metaData":"#).unwrap().strip_suffix('}').unwrap();
+        format!(
+            r#"{{"txnId":"{transaction}","tableSizeBytes":99,"numFiles":7,"protocol":{{"minReaderVersion":1,"minWriterVersion":2}},"metadata":{metadata}}}"#
+        )
+    };
+    let (own, other) = (r#"\"fields\":[]"#, r#"\"fields\":[{}]"#);
+    for (transaction, schema, is_older, is_believed) in [
+        ("t", own, false, true),
+        ("t", own, true, false),
+        ("u", own, false, false),
+        ("t", other, false, false),
+    ] {
+        let table = Table::new(&[&add("a")]);
+        let top = [r#"{"checkpointMetadata":{"version":0}}"#, PROTOCOL, METADATA, &add("a")].join("\n");
+        table.write("00000000000000000000.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", &top);
+        table.commit(1, &[r#"{"commitInfo":{"txnId":"t"}}"#, METADATA, &add("b")]);
+        table.write("00000000000000000001.crc", &checksum(transaction, schema));
+        if is_older {
+            table.touch(1, 5_000_000_000_000);
+        }
+        let snapshot = table.load(TimeTravel::Latest).unwrap();
+        let expected = if is_believed { 7 } else { 2 };
+        assert_eq!(snapshot.totals().unwrap().files, expected, "{transaction} {schema} {is_older}");
+        assert_eq!(snapshot.metadata().schema_string.as_deref(), Some(r#"{"type":"struct","fields":[]}"#));
+    }
 }
 
 #[test]

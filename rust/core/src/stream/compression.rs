@@ -1,8 +1,9 @@
-//! Content coding of an answer, chunk by chunk, in parallel.
+//! Content coding of an answer, chunk by chunk.
 //!
-//! Every chunk is compressed separately, so several threads can work on one answer, and the concatenated chunks are one
-//! valid body. With gzip they are fully flushed parts of a single deflate stream: one member, with a checksum combined
-//! from those of the parts. With zstd they are frames, which RFC 8878 allows to be concatenated.
+//! A body is one gzip member or one zstd frame, flushed after each chunk: many decoders stop after the first one. With
+//! gzip every chunk is compressed separately, so several threads can work on one answer: the chunks are fully flushed
+//! parts of a single deflate stream, with a checksum combined from those of the parts. A zstd frame is written in order,
+//! because its blocks depend on earlier ones.
 
 use std::io::Write;
 
@@ -35,21 +36,47 @@ const DEFLATE_END: [u8; 2] = [3, 0];
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Checksum(Hasher);
 
-/// Encodes one chunk. `Checksum` must be given to [`Trailer::add`] in the order of the chunks.
+/// Encodes one chunk of another coding than zstd. `Checksum` must be given to [`Trailer::add`] in the order of the chunks.
 pub(crate) fn encode(coding: ContentCoding, plain: &[u8], out: &mut Vec<u8>) -> Result<Checksum> {
     match coding {
-        ContentCoding::Identity => {
+        ContentCoding::Identity | ContentCoding::Zstd => {
             out.extend_from_slice(plain);
             Ok(Checksum::default())
         }
         ContentCoding::Gzip => deflate(plain, out),
-        ContentCoding::Zstd => {
-            let failed = |error: std::io::Error| Error::Internal { detail: error.to_string() };
-            let mut frame = zstd::Encoder::new(&mut *out, LEVEL as i32).map_err(failed)?;
-            frame.write_all(plain).and_then(|()| frame.finish().map(drop)).map_err(failed)?;
-            Ok(Checksum::default())
-        }
     }
+}
+
+/// The zstd frame of a body.
+#[derive(Default)]
+pub(crate) struct ZstdFrame(Option<zstd::Encoder<'static, Vec<u8>>>);
+
+impl ZstdFrame {
+    /// Appends the next chunk to `out`.
+    pub(crate) fn write(&mut self, plain: &[u8], out: Vec<u8>) -> Result<Vec<u8>> {
+        let encoder = self.begun()?;
+        *encoder.get_mut() = out;
+        encoder.write_all(plain).and_then(|()| encoder.flush()).map_err(failed)?;
+        Ok(std::mem::take(encoder.get_mut()))
+    }
+
+    /// Returns the last chunk and the end of the frame.
+    pub(crate) fn finish(&mut self, plain: &[u8]) -> Result<Vec<u8>> {
+        self.begun()?.write_all(plain).map_err(failed)?;
+        self.0.take().map_or_else(|| Ok(Vec::new()), zstd::Encoder::finish).map_err(failed)
+    }
+
+    fn begun(&mut self) -> Result<&mut zstd::Encoder<'static, Vec<u8>>> {
+        if self.0.is_none() {
+            self.0 = Some(zstd::Encoder::new(Vec::new(), LEVEL as i32).map_err(failed)?);
+        }
+        self.0.as_mut().ok_or_else(|| Error::Internal { detail: "no zstd encoder".into() })
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the signature of `map_err`")]
+fn failed(error: std::io::Error) -> Error {
+    Error::Internal { detail: error.to_string() }
 }
 
 fn deflate(plain: &[u8], out: &mut Vec<u8>) -> Result<Checksum> {
@@ -113,6 +140,15 @@ mod tests {
     use super::*;
 
     fn code(coding: ContentCoding, chunks: &[Vec<u8>]) -> Vec<u8> {
+        if coding == ContentCoding::Zstd {
+            let mut frame = ZstdFrame::default();
+            let mut out = Vec::new();
+            for chunk in chunks {
+                out.extend(frame.write(chunk, Vec::new()).unwrap());
+            }
+            out.extend(frame.finish(b"").unwrap());
+            return out;
+        }
         let (mut out, mut trailer) = (Vec::new(), Trailer::default());
         Trailer::begin(coding, &mut out);
         for chunk in chunks {
@@ -125,22 +161,58 @@ mod tests {
         out
     }
 
+    /// Returns the whole body by a decoder that reads no second member or frame.
+    fn decode_one(coding: ContentCoding, body: impl Read) -> Vec<u8> {
+        let mut plain = Vec::new();
+        match coding {
+            ContentCoding::Identity => { body }.read_to_end(&mut plain).unwrap(),
+            ContentCoding::Gzip => flate2::read::GzDecoder::new(body).read_to_end(&mut plain).unwrap(),
+            ContentCoding::Zstd => {
+                zstd::Decoder::new(body).unwrap().single_frame().read_to_end(&mut plain).unwrap()
+            }
+        };
+        plain
+    }
+
+    /// Gives one byte at a time.
+    struct ByteByByte<'a>(&'a [u8]);
+
+    impl Read for ByteByByte<'_> {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            let most = into.len().min(1);
+            self.0.read(&mut into[..most])
+        }
+    }
+
+    const CODINGS: [ContentCoding; 3] = [ContentCoding::Identity, ContentCoding::Gzip, ContentCoding::Zstd];
+
+    #[test]
+    fn each_zstd_chunk_can_be_decoded_when_it_arrives() {
+        let mut frame = ZstdFrame::default();
+        let mut decoder = zstd::stream::write::Decoder::new(Vec::new()).unwrap();
+        for chunk in [&b"one\n"[..], b"two\n", b"three\n"] {
+            let before = decoder.get_ref().len();
+            decoder.write_all(&frame.write(chunk, Vec::new()).unwrap()).unwrap();
+            decoder.flush().unwrap();
+            assert_eq!(&decoder.get_ref()[before..], chunk);
+        }
+    }
+
     proptest! {
         #[test]
-        fn chunks_coded_apart_decode_to_their_concatenation(
+        fn a_body_is_one_member_or_frame_for_every_decoder(
             chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..5000), 1..6),
             repeats in 1usize..40,
         ) {
             let chunks: Vec<Vec<u8>> = chunks.into_iter().map(|chunk| chunk.repeat(repeats)).collect();
             let plain = chunks.concat();
-            let mut read = Vec::new();
-            // Not MultiGzDecoder: the body must be one member, as simple clients read no further.
-            flate2::read::GzDecoder::new(&code(ContentCoding::Gzip, &chunks)[..]).read_to_end(&mut read).unwrap();
-            prop_assert_eq!(&read, &plain);
-            read.clear();
-            zstd::Decoder::new(&code(ContentCoding::Zstd, &chunks)[..]).unwrap().read_to_end(&mut read).unwrap();
-            prop_assert_eq!(&read, &plain);
-            prop_assert_eq!(code(ContentCoding::Identity, &chunks), plain);
+            for coding in CODINGS {
+                let body = code(coding, &chunks);
+                prop_assert_eq!(&decode_one(coding, &body[..]), &plain);
+                prop_assert_eq!(&decode_one(coding, ByteByByte(&body)), &plain);
+            }
+            let all = zstd::bulk::decompress(&code(ContentCoding::Zstd, &chunks), plain.len().max(1)).unwrap();
+            prop_assert_eq!(&all, &plain);
         }
     }
 }

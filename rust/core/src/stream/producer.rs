@@ -13,9 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::buffers::{Buffers, Chunk};
-use super::compression::{Checksum, ContentCoding, Trailer, encode};
+use super::compression::{Checksum, ContentCoding, Trailer, ZstdFrame, encode};
 use super::{LineSource, Summary, Turn, Work};
+use crate::actions::Totals;
 use crate::lock::lock;
+use crate::log_faults::LogFault;
 use crate::ndjson::LineCounts;
 use crate::pool::{Pool, Task};
 use crate::stop::Stop;
@@ -61,6 +63,8 @@ pub struct NdjsonStream {
 struct Inner {
     source: Mutex<Box<dyn LineSource>>,
     state: Mutex<State>,
+    /// Used by the thread that emits, and at the end.
+    frame: Mutex<ZstdFrame>,
     cancelled: AtomicBool,
     /// Stops requests of running items.
     requests: Option<Stop>,
@@ -71,6 +75,7 @@ struct Inner {
 }
 
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts of one lock")]
 struct State {
     /// Items that the source has returned.
     started: u64,
@@ -79,11 +84,17 @@ struct State {
     /// Items that finished before an earlier one.
     out_of_order: BTreeMap<u64, Finished>,
     ready: VecDeque<Vec<u8>>,
+    /// Whether a thread adds the next chunk to the zstd frame.
+    is_emitting: bool,
     trailer: Trailer,
     summary: Summary,
     /// The number of items, once the source has ended.
     end: Option<u64>,
     failure: Option<Error>,
+    /// The files that the lines must have at the end.
+    totals: Option<Totals>,
+    /// Whether a chunk was taken.
+    has_begun: bool,
     /// Whether the stream is outside of the pool because its queue is full.
     parked: bool,
     /// Whether the consumer waits on the pipe.
@@ -126,10 +137,12 @@ impl NdjsonStream {
                 wakeup::pipe().map_err(|error| Error::Internal { detail: format!("no pipe: {error}") })?;
             (Some(wakeups), Some(signal))
         };
+        let state = State { totals: source.totals(), ..State::default() };
         let inner = Arc::new(Inner {
             requests: source.stop(),
             source: Mutex::new(source),
-            state: Mutex::default(),
+            state: Mutex::new(state),
+            frame: Mutex::default(),
             cancelled: AtomicBool::new(false),
             options,
             buffers: Arc::clone(buffers),
@@ -160,6 +173,7 @@ impl NdjsonStream {
             state.signalled = !taken;
         }
         if let Some(bytes) = state.ready.pop_front() {
+            state.has_begun = true;
             let resume = state.parked && state.has_room();
             state.parked &= !resume;
             drop(state);
@@ -168,14 +182,16 @@ impl NdjsonStream {
             }
             return Ok(Next::Chunk(Chunk::new(bytes, &self.inner.buffers)));
         }
-        if let Some(failure) = &state.failure {
+        if let Some(failure) = state.failure.as_ref().filter(|_| !state.is_emitting) {
             return Err(failure.clone());
         }
         if state.is_done() {
             return Ok(Next::Done);
         }
         // Work on a hanging mount cannot report the deadline itself.
-        if let Err(late) = self.inner.stopped() {
+        if let Err(late) = self.inner.stopped()
+            && !state.is_emitting
+        {
             drop(state);
             self.inner.fail(late.clone());
             return Err(late);
@@ -206,6 +222,9 @@ impl NdjsonStream {
     /// Encodes the last line and ends the body.
     pub fn finish(&self, last_line: &[u8]) -> Result<Vec<u8>> {
         let coding = self.inner.options.coding;
+        if coding == ContentCoding::Zstd {
+            return lock(&self.inner.frame).finish(last_line);
+        }
         let (mut trailer, nothing_before) = {
             let state = lock(&self.inner.state);
             (state.trailer.clone(), state.emitted == 0)
@@ -239,6 +258,11 @@ impl Drop for NdjsonStream {
 }
 
 impl State {
+    /// Takes the item whose turn it is, if it is finished.
+    fn next_item(&mut self) -> Option<Finished> {
+        self.out_of_order.remove(&self.emitted)
+    }
+
     fn has_room(&self) -> bool {
         (self.started - self.emitted) as usize + self.ready.len() < CHUNKS_AHEAD
     }
@@ -247,29 +271,49 @@ impl State {
         self.failure.is_none() && self.ready.is_empty() && self.end == Some(self.emitted)
     }
 
-    /// Appends a finished item to the ready chunks, with later items that waited for it.
-    fn emit(&mut self, number: u64, finished: Finished, coding: ContentCoding) {
-        self.out_of_order.insert(number, finished);
-        while let Some(mut finished) = self.out_of_order.remove(&self.emitted) {
-            if self.emitted == 0 && coding != ContentCoding::Identity {
-                let mut first = Vec::with_capacity(finished.bytes.len() + 16);
-                Trailer::begin(coding, &mut first);
-                first.extend_from_slice(&finished.bytes);
-                finished.bytes = first;
-            }
-            self.emitted += 1;
-            self.trailer.add(&finished.checksum, finished.plain_bytes);
-            self.summary.written = self.summary.written.plus(finished.written);
-            if !finished.bytes.is_empty() {
-                self.ready.push_back(finished.bytes);
-            }
+    /// Appends the next item to the ready chunks.
+    fn push(&mut self, mut finished: Finished, coding: ContentCoding) {
+        if self.emitted == 0 && coding == ContentCoding::Gzip {
+            let mut first = Vec::with_capacity(finished.bytes.len() + 16);
+            Trailer::begin(coding, &mut first);
+            first.extend_from_slice(&finished.bytes);
+            finished.bytes = first;
         }
+        self.emitted += 1;
+        self.trailer.add(&finished.checksum, finished.plain_bytes);
+        self.summary.written = self.summary.written.plus(finished.written);
+        if !finished.bytes.is_empty() {
+            self.ready.push_back(finished.bytes);
+        }
+        self.check_totals();
+    }
+
+    /// Fails a stream at its end if its lines are not those that its head counts.
+    fn check_totals(&mut self) {
+        let Some(stated) = self.totals.filter(|_| self.end == Some(self.emitted)) else { return };
+        let written = self.summary.written;
+        let written = Totals { files: written.files, size_bytes: written.file_bytes };
+        if written != stated {
+            LogFault::Contradiction.count();
+            let detail = format!("an answer has {written}, its header counts {stated}");
+            self.fail(Error::Contradiction { detail });
+        }
+    }
+
+    fn fail(&mut self, error: Error) {
+        // Nothing was sent yet: the error has a status.
+        if matches!(error, Error::Contradiction { .. }) && !self.has_begun {
+            self.ready.clear();
+        }
+        self.failure.get_or_insert(error);
+        self.out_of_order.clear();
     }
 
     /// Returns whether to wake the consumer, once per wait.
     #[must_use]
     fn wakes_reader(&mut self) -> bool {
-        let something_to_say = !self.ready.is_empty() || self.failure.is_some() || self.is_done();
+        let has_failed = self.failure.is_some() && !self.is_emitting;
+        let something_to_say = !self.ready.is_empty() || has_failed || self.is_done();
         let wakes = self.reader_waits && something_to_say && !self.signalled;
         if wakes {
             self.reader_waits = false;
@@ -283,8 +327,7 @@ impl Inner {
     fn fail(&self, error: Error) {
         let mut state = lock(&self.state);
         if state.failure.is_none() && state.end != Some(state.emitted) {
-            state.failure = Some(error);
-            state.out_of_order.clear();
+            state.fail(error);
             if self.cancelled.load(Ordering::Relaxed) {
                 state.ready.clear();
             }
@@ -331,6 +374,7 @@ impl Inner {
             Turn::End => {
                 state.end = Some(number);
                 state.summary.outcome = outcome.unwrap_or_default();
+                state.check_totals();
                 self.release(state);
                 Started::End
             }
@@ -342,8 +386,8 @@ impl Inner {
         let written = catch(|| work(&mut plain))?;
         let plain_bytes = plain.len();
         let (bytes, checksum) = match self.options.coding {
-            ContentCoding::Identity => (plain, Checksum::default()),
-            coding => {
+            ContentCoding::Identity | ContentCoding::Zstd => (plain, Checksum::default()),
+            coding @ ContentCoding::Gzip => {
                 let mut coded = self.buffers.take();
                 let checksum = catch(|| encode(coding, &plain, &mut coded))?;
                 self.buffers.put(plain);
@@ -353,12 +397,39 @@ impl Inner {
         Ok(Finished { bytes, plain_bytes, checksum, written })
     }
 
+    /// Emits an item, and those that were finished before it, in order. One thread at a time adds to a zstd frame, also
+    /// the items that others finish meanwhile.
+    fn emit(&self, number: u64, finished: Finished) -> Result<()> {
+        let coding = self.options.coding;
+        let mut state = lock(&self.state);
+        if state.failure.is_some() {
+            return Ok(());
+        }
+        state.out_of_order.insert(number, finished);
+        while !state.is_emitting
+            && let Some(mut finished) = state.next_item()
+        {
+            if coding == ContentCoding::Zstd {
+                state.is_emitting = true;
+                drop(state);
+                let coded = catch(|| lock(&self.frame).write(&finished.bytes, self.buffers.take()));
+                state = lock(&self.state);
+                state.is_emitting = false;
+                self.buffers.put(std::mem::replace(&mut finished.bytes, coded?));
+            }
+            state.push(finished, coding);
+            self.release(state);
+            state = lock(&self.state);
+        }
+        Ok(())
+    }
+
     fn produce_all(&self) -> Result<()> {
         loop {
             match self.begin()? {
                 Started::Lines(number, work) => {
                     let finished = self.produce(work)?;
-                    lock(&self.state).emit(number, finished, self.options.coding);
+                    self.emit(number, finished)?;
                 }
                 Started::Pending => {}
                 Started::End => return Ok(()),
@@ -385,10 +456,8 @@ impl Inner {
             }
         }
         let finished = self.produce(work)?;
+        self.emit(number, finished)?;
         let mut state = lock(&self.state);
-        if state.failure.is_none() {
-            state.emit(number, finished, self.options.coding);
-        }
         let resume = state.parked && state.has_room();
         state.parked &= !resume;
         self.release(state);

@@ -13,11 +13,12 @@ struct Numbers {
     fails_at: Option<u64>,
     panics_at: Option<u64>,
     slow: bool,
+    totals: Option<Totals>,
 }
 
 impl Numbers {
     fn to(count: u64) -> Self {
-        Self { next: 0, count, fails_at: None, panics_at: None, slow: false }
+        Self { next: 0, count, fails_at: None, panics_at: None, slow: false, totals: None }
     }
 }
 
@@ -43,6 +44,10 @@ impl LineSource for Numbers {
                 Ok(LineCounts { files: 1, file_bytes: 10, min_expiration_ms })
             })
         }))
+    }
+
+    fn totals(&self) -> Option<Totals> {
+        self.totals
     }
 
     fn precount(&mut self) -> Option<Precount> {
@@ -107,6 +112,27 @@ fn a_gzip_answer_with_a_last_line_is_one_member() {
         let mut plain = Vec::new();
         flate2::read::GzDecoder::new(&body[..]).read_to_end(&mut plain).unwrap();
         assert_eq!(plain, [lines(count), b"{}\n".to_vec()].concat());
+    }
+}
+
+#[test]
+fn an_answer_of_other_lines_than_its_head_counts_ends_with_an_error() {
+    let pool = Pool::new(2).unwrap();
+    let numbers =
+        |files, size_bytes| Numbers { totals: Some(Totals { files, size_bytes }), ..Numbers::to(30) };
+    let mut stream = start(&pool, numbers(30, 300), ContentCoding::Identity);
+    drain(&mut stream).1.unwrap();
+    for (files, size_bytes) in [(31, 300), (29, 300), (30, 299)] {
+        let mut stream = start(&pool, numbers(files, size_bytes), ContentCoding::Identity);
+        let (body, end) = drain(&mut stream);
+        assert!(matches!(end, Err(Error::Contradiction { .. })), "{end:?}");
+        assert_eq!(body, lines(30));
+        // Where it is known before the first byte, nothing of the answer is sent.
+        let options = StreamOptions { inline: true, ..StreamOptions::default() };
+        let source = Box::new(numbers(files, size_bytes));
+        let mut stream = NdjsonStream::start(&pool, &Arc::default(), source, options).unwrap();
+        assert!(matches!(stream.take(), Err(Error::Contradiction { .. })));
+        assert!(!stream.is_done());
     }
 }
 

@@ -1,0 +1,74 @@
+//! Checkpoints that are left out because they were found damaged.
+//!
+//! The process remembers them by the properties of their files, so a checkpoint that is written again is read. A store
+//! may have failed for a moment only: after [`MAX_AGE`] a checkpoint is tried again.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+use super::CheckpointFiles;
+use crate::error::Error;
+use crate::lock::lock;
+use crate::log_faults::LogFault;
+use crate::storage::Storage;
+
+const MAX_AGE: Duration = Duration::from_secs(3600);
+/// Maximum number of checkpoints: 100 KB.
+const MAX_CHECKPOINTS: usize = 1024;
+
+type Key = [u8; 32];
+
+#[derive(Debug)]
+struct Damage {
+    found_at: Instant,
+    error: Error,
+}
+
+static DAMAGED: LazyLock<Mutex<HashMap<Key, Damage>>> = LazyLock::new(Mutex::default);
+
+fn key_of(storage: &Storage, root: &str, checkpoint: &CheckpointFiles) -> Key {
+    let mut digest = Sha256::new();
+    let mut add = |bytes: &[u8]| {
+        digest.update((bytes.len() as u64).to_le_bytes());
+        digest.update(bytes);
+    };
+    storage.location().into_iter().chain([root]).for_each(|text| add(text.as_bytes()));
+    for file in &checkpoint.files {
+        add(file.name.as_bytes());
+        add(&file.size.to_le_bytes());
+        add(&file.modified_ms.to_le_bytes());
+        add(file.entity_tag.as_deref().unwrap_or_default().as_bytes());
+    }
+    digest.finalize().into()
+}
+
+/// Leaves out a checkpoint from here on.
+pub(super) fn add(storage: &Storage, root: &str, checkpoint: &CheckpointFiles, error: Error) {
+    let (key, found_at) = (key_of(storage, root, checkpoint), Instant::now());
+    let mut damaged = lock(&DAMAGED);
+    if damaged.len() >= MAX_CHECKPOINTS
+        && let Some(oldest) = damaged.iter().min_by_key(|(_, damage)| damage.found_at).map(|(key, _)| *key)
+    {
+        damaged.remove(&oldest);
+    }
+    if damaged.insert(key, Damage { found_at, error }).is_none() {
+        LogFault::Checkpoint.count();
+    }
+}
+
+/// Returns the error for which a checkpoint is left out.
+pub(super) fn error(storage: &Storage, root: &str, checkpoint: &CheckpointFiles) -> Option<Error> {
+    let mut damaged = lock(&DAMAGED);
+    if damaged.is_empty() {
+        return None;
+    }
+    let key = key_of(storage, root, checkpoint);
+    if damaged.get(&key)?.found_at.elapsed() > MAX_AGE {
+        damaged.remove(&key);
+        return None;
+    }
+    damaged.get(&key).map(|damage| damage.error.clone())
+}

@@ -1,0 +1,220 @@
+//! Versions of logs whose optional files are damaged: the commits or an older checkpoint replace them.
+
+use std::collections::BTreeSet;
+
+use ::parquet::file::properties::WriterProperties;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::checkpoint::tests::writer::{Log, UUID, parquet, schema};
+use crate::checkpoint::tests::{metadata_row, protocol_row};
+use crate::log_path::commit_name;
+
+/// The version of the damaged checkpoint.
+const VERSION: i64 = 2;
+const LATEST: i64 = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Classic,
+    MultiPart,
+    Json,
+    Sidecar,
+    JsonSidecar,
+}
+
+const FORMS: [Form; 5] = [Form::Classic, Form::MultiPart, Form::Json, Form::Sidecar, Form::JsonSidecar];
+
+fn add(number: i64) -> Value {
+    let path = format!("f{number}");
+    json!({"add": {
+        "path": path, "partitionValues": {}, "size": 10, "modificationTime": 1, "dataChange": true,
+    }})
+}
+
+fn lines(rows: &[Value]) -> Vec<u8> {
+    rows.iter().map(Value::to_string).collect::<Vec<_>>().join("\n").into_bytes()
+}
+
+fn rows(version: i64) -> Vec<Value> {
+    (0..=version).map(add).collect()
+}
+
+/// Writes a checkpoint of all files up to a version, and returns the names of its files. The last one is damaged.
+fn checkpoint(log: &Log, version: i64, form: Form) -> Vec<String> {
+    let heads = vec![protocol_row(), metadata_row(&[])];
+    let file = |rows: &[Value]| parquet(&schema(), rows, WriterProperties::default());
+    let base = format!("{version:020}.checkpoint");
+    let sidecar_of = |content: &[u8]| {
+        let name = format!("{UUID}-{version}.parquet");
+        let size = log.write(&format!("_sidecars/{name}"), content).size;
+        (
+            format!("_sidecars/{name}"),
+            json!({"sidecar": {"path": name, "sizeInBytes": size, "modificationTime": 1}}),
+        )
+    };
+    let all = [heads.clone(), rows(version)].concat();
+    match form {
+        Form::Classic => {
+            let name = format!("{base}.parquet");
+            log.write(&name, &file(&all));
+            vec![name]
+        }
+        Form::MultiPart => {
+            let names = [1, 2].map(|part| format!("{base}.{part:010}.{:010}.parquet", 2));
+            log.write(&names[0], &file(&heads));
+            log.write(&names[1], &file(&rows(version)));
+            names.into()
+        }
+        Form::Json => {
+            let name = format!("{base}.{UUID}.json");
+            log.write(&name, &lines(&all));
+            vec![name]
+        }
+        Form::Sidecar | Form::JsonSidecar => {
+            let (sidecar, action) = sidecar_of(&file(&rows(version)));
+            let top = [heads, vec![action]].concat();
+            let name = format!("{base}.{UUID}.{}", if form == Form::Sidecar { "parquet" } else { "json" });
+            let content = if form == Form::Sidecar { file(&top) } else { lines(&top) };
+            log.write(&name, &content);
+            vec![name, sidecar]
+        }
+    }
+}
+
+fn log_of(versions: std::ops::RangeInclusive<i64>) -> Log {
+    let log = Log::new();
+    for version in versions {
+        let head = if version == 0 { vec![protocol_row(), metadata_row(&[])] } else { Vec::new() };
+        log.write(&commit_name(version), &lines(&[head, vec![add(version)]].concat()));
+    }
+    log
+}
+
+/// The paths of all files of a version.
+fn files(root: &str, at: TimeTravel) -> Result<BTreeSet<String>> {
+    let snapshot = Snapshot::load(&Storage::local(), root, at, None)?;
+    let mut found = BTreeSet::new();
+    let mut take = |batch: &FileBatch, rows: &[u32]| {
+        found.extend(rows.iter().map(|row| batch.path.value(*row as usize).to_owned()));
+    };
+    for (batch, rows) in snapshot.commit_batches() {
+        take(batch, rows);
+    }
+    if let Some(checkpoint) = snapshot.checkpoint()? {
+        for batch in checkpoint.batches(snapshot.interner(), ReadOptions::default()) {
+            let batch = batch.inspect_err(|error| snapshot.record_error(error))?;
+            take(&batch, &snapshot.live_rows(&batch));
+        }
+    }
+    Ok(found)
+}
+
+/// A damage that is found in the middle of an answer ends it; the next one is right.
+fn files_at_last(root: &str, at: TimeTravel) -> Result<BTreeSet<String>> {
+    files(root, at).or_else(|_| files(root, at))
+}
+
+fn expected(version: i64) -> BTreeSet<String> {
+    (0..=version).map(|number| format!("f{number}")).collect()
+}
+
+/// Damages a file in one of these ways; `None` deletes it.
+fn damages(content: &[u8]) -> Vec<Option<Vec<u8>>> {
+    let half = content[..content.len() / 2].to_vec();
+    vec![None, Some(Vec::new()), Some(half), Some(vec![0; content.len()]), Some(b"PAR1".to_vec())]
+}
+
+fn damage(log: &Log, name: &str, content: Option<&[u8]>) {
+    match content {
+        Some(content) => _ = log.write(name, content),
+        None => std::fs::remove_file(format!("{}/_delta_log/{name}", log.root())).unwrap(),
+    }
+}
+
+#[test]
+fn commits_replace_a_damaged_checkpoint() {
+    for form in FORMS {
+        let whole = log_of(0..=LATEST);
+        let name = checkpoint(&whole, VERSION, form).pop().unwrap();
+        let content = std::fs::read(format!("{}/_delta_log/{name}", whole.root())).unwrap();
+        for damaged in damages(&content) {
+            let log = log_of(0..=LATEST);
+            checkpoint(&log, VERSION, form);
+            log.write("_last_checkpoint", format!(r#"{{"version":{VERSION}}}"#).as_bytes());
+            damage(&log, &name, damaged.as_deref());
+            for version in 0..=LATEST {
+                let found = files_at_last(log.root(), TimeTravel::Version(version));
+                assert_eq!(found.unwrap(), expected(version), "{form:?} {damaged:?} {version}");
+            }
+            let latest = Snapshot::load(&Storage::local(), log.root(), TimeTravel::Latest, None).unwrap();
+            let is_deleted_top = damaged.is_none() && !name.starts_with("_sidecars");
+            assert_eq!(latest.segment().left_out.is_empty(), is_deleted_top, "{form:?} {damaged:?}");
+            assert_eq!(latest.totals().unwrap().files, LATEST as u64 + 1);
+        }
+    }
+}
+
+#[test]
+fn an_older_checkpoint_replaces_a_damaged_one() {
+    for form in FORMS {
+        let log = log_of(0..=LATEST);
+        checkpoint(&log, 1, Form::Classic);
+        let name = checkpoint(&log, VERSION, form).pop().unwrap();
+        damage(&log, &name, Some(b"nonsense"));
+        std::fs::remove_file(format!("{}/_delta_log/{}", log.root(), commit_name(0))).unwrap();
+        for version in 1..=LATEST {
+            let found = files_at_last(log.root(), TimeTravel::Version(version)).unwrap();
+            assert_eq!(found, expected(version), "{form:?}");
+        }
+    }
+}
+
+#[test]
+fn where_commits_are_gone_the_error_names_the_damaged_file() {
+    for form in FORMS {
+        for content in [&b""[..], b"nonsense"] {
+            let log = log_of(1..=LATEST);
+            let name = checkpoint(&log, VERSION, form).pop().unwrap();
+            damage(&log, &name, Some(content));
+            for at in [TimeTravel::Latest, TimeTravel::Version(VERSION), TimeTravel::Version(LATEST)] {
+                for _ in 0..2 {
+                    let error = files(log.root(), at).unwrap_err();
+                    let own = name.trim_start_matches("_sidecars/");
+                    assert!(
+                        matches!(&error, Error::CorruptLog { file, .. } if file == own),
+                        "{form:?} {at:?} {error:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_that_is_written_again_is_read() {
+    let log = log_of(0..=LATEST);
+    let name = checkpoint(&log, VERSION, Form::Classic).pop().unwrap();
+    damage(&log, &name, Some(b"nonsense"));
+    let base = || {
+        let latest = Snapshot::load(&Storage::local(), log.root(), TimeTravel::Latest, None).unwrap();
+        latest.segment().base_version()
+    };
+    assert_eq!(base(), -1);
+    checkpoint(&log, VERSION, Form::Classic);
+    assert_eq!(base(), VERSION);
+}
+
+#[test]
+fn a_checkpoint_without_protocol_or_metadata_is_left_out() {
+    for rows in [vec![protocol_row()], vec![metadata_row(&[])], vec![]] {
+        let log = log_of(0..=LATEST);
+        let content = parquet(&schema(), &[rows, vec![add(0)]].concat(), WriterProperties::default());
+        let name = format!("{VERSION:020}.checkpoint.parquet");
+        log.write(&name, &content);
+        assert_eq!(files(log.root(), TimeTravel::Latest).unwrap(), expected(LATEST));
+        std::fs::remove_file(format!("{}/_delta_log/{}", log.root(), commit_name(0))).unwrap();
+        let error = files(log.root(), TimeTravel::Latest).unwrap_err();
+        assert!(matches!(&error, Error::CorruptLog { file, .. } if *file == name), "{error:?}");
+    }
+}

@@ -1,0 +1,122 @@
+"""Logs whose sources contradict each other, or with damaged optional files, through a real socket."""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp.test_utils import TestClient
+from support.gateway_app import PREFIX, serve
+
+from gateway.tables.runtime import log_faults
+
+Client = TestClient[Any, Any]
+TABLES = f"{PREFIX}/shares/s/schemas/d/tables"
+PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
+METADATA = {
+    "metaData": {
+        "id": "00000000-0000-0000-0000-000000000001",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(
+            {
+                "type": "struct",
+                "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}],
+            }
+        ),
+        "partitionColumns": [],
+        "configuration": {},
+    }
+}
+VERSIONS = 4
+
+
+def write_log(root: Path, *, stated_files: int | None = None) -> None:
+    """Write a log of a file in each version, and a checksum file that states a number of files."""
+    log = root / "_delta_log"
+    log.mkdir(parents=True)
+    for version in range(VERSIONS):
+        add = {"path": f"f{version}.parquet", "partitionValues": {}, "size": 10, "modificationTime": 1}
+        head = [PROTOCOL, METADATA] if version == 0 else []
+        lines = [*head, {"add": add | {"dataChange": True}}]
+        (log / f"{version:020}.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if stated_files is not None:
+        stated = {
+            "tableSizeBytes": 10 * VERSIONS,
+            "numFiles": stated_files,
+            "numMetadata": 1,
+            "numProtocol": 1,
+        }
+        (log / f"{VERSIONS - 1:020}.crc").write_text(json.dumps(stated))
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    """A gateway with a right table, one of too many stated files, and one with a damaged checkpoint."""
+    write_log(tmp_path / "right", stated_files=VERSIONS)
+    write_log(tmp_path / "wrong", stated_files=VERSIONS + 3)
+    write_log(tmp_path / "damaged")
+    (tmp_path / "damaged/_delta_log" / f"{2:020}.checkpoint.parquet").write_bytes(bytes(500))
+    entries = ", ".join(
+        f"{{name: {name}, location: '{tmp_path / name}'}}" for name in ("right", "wrong", "damaged")
+    )
+    started, _ = await serve(
+        f"shares: [{{name: s, schemas: [{{name: d, tables: [{entries}]}}]}}]\ngateway: {{anonymous: true}}\n"
+    )
+    yield started
+    await started.close()
+
+
+async def answer(client: Client, table: str, **body: Any) -> tuple[int, list[dict[str, Any]]]:
+    response = await client.post(f"{TABLES}/{table}/query", json=body)
+    return response.status, [orjson.loads(line) for line in (await response.read()).splitlines()]
+
+
+async def test_an_answer_that_contradicts_the_checksum_file_is_an_error_with_a_status(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = dict(log_faults())["contradiction"]
+    status, lines = await answer(client, "right")
+    assert (status, len(lines)) == (200, 2 + VERSIONS)
+    status, lines = await answer(client, "wrong")
+    assert status == 500
+    assert "contradicts itself" in lines[0]["message"]
+    assert "7" not in lines[0]["message"].partition(";")[0]
+    assert dict(log_faults())["contradiction"] == before + 1
+    details = [record.getMessage() for record in caplog.records if record.name == "gateway.errors"]
+    assert any("00000000000000000003.crc counts 7 files" in detail for detail in details)
+    # A part of the files is not compared.
+    status, lines = await answer(client, "wrong", limitHint=1)
+    assert status == 200
+
+
+async def test_the_sum_of_the_pages_is_compared_at_the_last_one(client: Client) -> None:
+    for table, expected in (("right", VERSIONS), ("wrong", None)):
+        found, token = 0, None
+        while True:
+            body = {"maxFiles": 3} | ({"pageToken": token} if token else {})
+            status, lines = await answer(client, table, **body)
+            if expected is None:
+                assert status == 500
+                break
+            assert status == 200
+            found += sum("file" in line for line in lines)
+            token = lines[-1]["endStreamAction"].get("nextPageToken")
+            if token is None:
+                assert found == expected
+                break
+
+
+async def test_commits_replace_a_damaged_checkpoint_which_is_logged_once(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "gateway.tables")
+    for _ in range(2):
+        status, lines = await answer(client, "damaged")
+        assert (status, len(lines)) == (200, 2 + VERSIONS)
+    warnings = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "s.d.damaged" in warnings[0]
+    assert "00000000000000000002.checkpoint.parquet" in warnings[0]
