@@ -285,7 +285,7 @@ class RequestPipeline:
             self.recorder.limited(error.limit)
             error = limit_error(error)
         if isinstance(error, _native.NativePanic) or not isinstance(error, Exception):
-            self._recorder.native_panicked()
+            self.recorder.native_panicked()
         answer = error_answer(error, context.id)
         context.record.error_code = answer.error_code
         context.record.rule_refused = is_rule_refusal(error) or None
