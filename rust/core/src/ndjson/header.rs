@@ -5,7 +5,6 @@
 use super::line::ResponseFormat;
 use super::row::append_member;
 use crate::actions::{Metadata, Protocol, Totals};
-use crate::checkpoint::sizes_overflow;
 use crate::escape::append_string;
 use crate::log_path::LOG_DIRECTORY;
 use crate::schema::ColumnMetadata;
@@ -62,7 +61,8 @@ pub fn append_metadata(
         append_member(b",\"version\":", version, out);
     }
     if let Some(totals) = facts.totals {
-        let size_bytes = i64::try_from(totals.size_bytes).map_err(|_| sizes_overflow(LOG_DIRECTORY))?;
+        let size_bytes = i64::try_from(totals.size_bytes)
+            .map_err(|_| Error::corrupt(LOG_DIRECTORY, "the sum of the files' sizes overflows"))?;
         append_member(b",\"size\":", size_bytes, out);
         append_member(b",\"numFiles\":", totals.files as i64, out);
     }
