@@ -64,8 +64,13 @@ fn checkpoint_of(data: &[u8]) -> CheckpointFiles {
             "00000000000000000007.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json",
         )
     };
-    let file =
-        LogFileEntry { name: name.to_owned(), size: data.len() as u64, modified_ms: 0, entity_tag: None, identity: 0 };
+    let file = LogFileEntry {
+        name: name.to_owned(),
+        size: data.len() as u64,
+        modified_ms: 0,
+        entity_tag: None,
+        identity: 0,
+    };
     CheckpointFiles { version: 7, kind, files: vec![file] }
 }
 
