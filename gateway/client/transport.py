@@ -324,7 +324,8 @@ def _retry_after(response: Response) -> float | None:
     text = response.headers.get("Retry-After")
     try:
         return None if text is None else urllib3.Retry().parse_retry_after(text)
-    except InvalidHeader:
+    except (InvalidHeader, ValueError, OverflowError):
+        # urllib3 does not check the size of a number or the year of a date.
         return None
 
 

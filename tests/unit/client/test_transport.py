@@ -110,6 +110,13 @@ class TestRetries:
         Transport(retries=waits.retries).fetch(answers.url + "/a")
         assert 30 < waits.seconds[0] <= 61
 
+    @pytest.mark.parametrize("text", ["9" * 5000, "Fri, 31 Dec 99999 23:59:59 GMT", "1m0s", "-1"])
+    def test_a_retry_after_that_cannot_be_read_is_none(self, answers: Answers, text: str) -> None:
+        waits = Waits()
+        answers.answers += [(503, {"Retry-After": text}, b""), (200, {}, b"found")]
+        assert Transport(retries=waits.retries).fetch(answers.url + "/a") == b"found"
+        assert waits.seconds == [0.5]
+
     def test_a_retry_after_of_an_hour_is_an_error_at_once(self, answers: Answers) -> None:
         waits = Waits()
         answers.answers.append((503, {"Retry-After": "3600"}, b"later"))
