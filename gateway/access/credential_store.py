@@ -45,7 +45,6 @@ PATIENCE_SECONDS = 10.0
 """A database that does not answer within this time counts as unreadable."""
 LOOK_SECONDS = 2.0
 """Time within which a look at a database that answers ends, beyond `maxOutageSeconds`."""
-THREAD = "recipients"
 OUTDATED = "the recipients' database was not read for %g s: its recipients get 503"
 UNREADABLE = "the recipients' database cannot be read, the last state stays in force: %s"
 
@@ -98,7 +97,9 @@ class CredentialStore:
         self._take_shares = take_shares
         self._metrics = metrics
         self._share_changed = share_changed
-        self._thread = ReadingThread(self._in_effect, THREAD, must_exist=must_exist, replica_id=replica_id)
+        self._thread = ReadingThread(
+            self._in_effect, "recipients", must_exist=must_exist, replica_id=replica_id
+        )
         self._elapsed = elapsed
         self._read_at_seconds = elapsed()
         self._has_ended = False

@@ -54,15 +54,29 @@ async def _follow(
     while True:
         failed: Exception | None = None
         try:
-            reading = asyncio.ensure_future(read())
-            while not (await asyncio.wait([reading], timeout=patience_seconds))[0]:
-                await _reported(report, TimeoutError(f"no answer within {patience_seconds:g} s"))
-            await apply(await reading)
+            await apply(await _read(read, report, patience_seconds))
         except Exception as error:  # noqa: BLE001 - without this loop no change would take effect
             failed = error
         await _reported(report, failed)
         if failed is not None:
             await asyncio.sleep(retry_seconds)
+
+
+async def _read(
+    read: Callable[[], Awaitable[T]],
+    report: Callable[[Exception | None], Awaitable[None]],
+    patience_seconds: float,
+) -> T:
+    reading = asyncio.ensure_future(read())
+    try:
+        while not (await asyncio.wait([reading], timeout=patience_seconds))[0]:
+            await _reported(report, TimeoutError(f"no answer within {patience_seconds:g} s"))
+        return await reading
+    finally:
+        if not reading.done():
+            # It would go on without the thread that it needs.
+            reading.cancel()
+            await asyncio.wait([reading])
 
 
 async def _reported(report: Callable[[Exception | None], Awaitable[None]], error: Exception | None) -> None:

@@ -30,6 +30,8 @@ POLL_SECONDS = 0.4
 FILE_POLL_SECONDS = 0.2
 """The same for a file, which notifies of nothing. A look takes 0.1 ms of CPU."""
 
+THREAD = "database"
+"""The begin of the names of these threads."""
 GONE = "its file or its tables are gone: put them back, or restore a backup"
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _NO_SHARES: StoredShares = {}
@@ -61,7 +63,7 @@ class ReadingThread:
         self._replica_id = replica_id
         self._is_searching = is_searching
         self._reader: DatabaseReader | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{THREAD}-{name}")
         self.has_existed = must_exist
         """Whether the database has ever existed."""
         self.work: deque[Callable[[], None]] = deque()

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from aiohttp import web
 
 from gateway.access.audited_database import database_problem
-from gateway.access.credential_store import THREAD as RECIPIENTS
+from gateway.access.reading_thread import THREAD as DATABASE
 from gateway.admin.administration import ReloadResult
 from gateway.config.file_stamps import stamp
 from gateway.discovery.directories import THREAD as DISCOVERY
@@ -122,9 +122,7 @@ class _Threads(ThreadPoolExecutor):
 def _exit_past_hanging_threads() -> None:
     """End the process if threads wait for a storage that hangs: the interpreter would wait for them."""
     end = time.monotonic() + LEAVE_SECONDS
-    while any(
-        thread.name.startswith((WORK, CALLS, RECIPIENTS, DISCOVERY)) for thread in threading.enumerate()
-    ):
+    while any(thread.name.startswith((WORK, CALLS, DATABASE, DISCOVERY)) for thread in threading.enumerate()):
         if time.monotonic() > end:
             log.warning("a storage hangs; the server ends without waiting for it")
             logging.shutdown()
