@@ -7,8 +7,9 @@ else of the answer is in it: bodies of refused signatures have session tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 
-from gateway.doctor.clock import skew_seconds
+from gateway.doctor.clock import clock_problem
 from gateway.doctor.findings import Owner, Problem
 from gateway.doctor.server_errors import ServerError
 from gateway.doctor.transport import Answer
@@ -17,19 +18,25 @@ from gateway.storage.refusals import Kind, refusal
 OWNERS: Mapping[str, Owner] = {"PublicAccessNotPermitted": Owner.NETWORK}
 
 
-def explain(answer: Answer, host: str) -> Problem:
-    """Return the problem of a refused read."""
+def explain(answer: Answer, host: str, *, is_listing: bool = False) -> Problem:
+    """Return the problem of a refused read of a file, or of a list of files."""
     headers = answer.headers
+    code = headers.get("x-ms-error-code")
+    if code is None and is_listing and answer.status == HTTPStatus.NOT_FOUND:
+        # Google's JSON has no code. A list of no files is no refusal, so the bucket is absent.
+        code = "NoSuchBucket"
     found = refusal(
         "gs" if any(name.startswith("x-goog-") for name in headers) else "s3",
         answer.status,
         answer.body.decode("utf-8", "replace"),
-        code=headers.get("x-ms-error-code"),
-        ahead_seconds=skew_seconds(answer),
+        code=code,
     )
     is_clock = found.kind is Kind.CLOCK and found.code != "RequestTimeTooSkewed"
     owner = Owner.RECIPIENT if is_clock else OWNERS.get(found.code, Owner.PROVIDER)
     meaning = found.meaning
     if found.kind is Kind.OTHER:
         meaning = ServerError(answer).message or meaning
+    # The server signs URLs by its own clock: this one is a suspect beside the reason.
+    if answer.status == HTTPStatus.FORBIDDEN and (clock := clock_problem(answer, "the store")) is not None:
+        meaning = f"{meaning}; {clock.message}"
     return Problem(f"{host} answers {found.name}: {meaning}", owner, found.advice)

@@ -73,7 +73,7 @@ def examine_directory(server: Server, table: ChosenTable, findings: Findings) ->
         )
     listed = _list(credentials, server.transport)
     if listed.status != 200:  # noqa: PLR2004 - OK
-        raise StepFailed(store_errors.explain(listed, "the store of the directory"))
+        raise StepFailed(store_errors.explain(listed, "the store of the directory", is_listing=True))
     findings.ok(STEP, f"{credentials.kind} list the log of the table, and end on {utc_text(end)}")
 
 

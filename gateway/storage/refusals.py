@@ -161,7 +161,8 @@ TABLE: Mapping[Kind, Mapping[str, tuple[str, str]]] = {
     Kind.PLACE: {
         "AccountIsDisabled": ("the account is disabled", "its owner enables it"),
         "AllAccessDisabled": ("the bucket is disabled", "its owner enables it"),
-        "ContainerNotFound": (
+        "ContainerNotFound FilesystemNotFound ResourceNotFound "
+        "ContainerBeingDeleted FilesystemBeingDeleted": (
             "there is no such container",
             "the operator looks at the location and the account",
         ),
@@ -173,7 +174,7 @@ TABLE: Mapping[Kind, Mapping[str, tuple[str, str]]] = {
             "it was deleted, for example by VACUUM while it was read: try again; if it stays so, restore the "
             "table",
         ),
-        "InvalidObjectState BlobArchived": (
+        "InvalidObjectState BlobArchived BlobBeingRehydrated": (
             "the file is in an archive tier",
             "the bucket's owner moves the table's files to an online tier",
         ),

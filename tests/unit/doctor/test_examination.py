@@ -405,6 +405,18 @@ def test_a_refusal_of_the_store_says_why_and_who_mends_it(
     assert words in found.message
 
 
+def test_a_clock_that_differs_hides_no_reason_of_the_store(
+    sharing_server: SharingServer, profile: Path, examine: Examine
+) -> None:
+    date = format_datetime(datetime.now(UTC) - timedelta(minutes=6), usegmt=True)
+    body = XML.format("AccessDenied", "Access Denied")
+    sharing_server.answers[STORED_FILE] = Response(403, body.encode(), {"Date": date})
+    found = failed(examine(profile))
+    assert str(found.owner) == "provider"
+    assert "the identity has no right; the clock of this machine is 6 minutes ahead of" in found.message
+    assert "s3:GetObject" in found.advice
+
+
 def test_a_store_that_ignores_ranges_and_short_urls_are_warnings(
     sharing_server: SharingServer, profile: Path, examine: Examine
 ) -> None:

@@ -111,6 +111,14 @@ def test_a_store_that_denies_vended_keys_is_explained(
     assert secret not in repr(found)
 
 
+def test_a_list_of_an_absent_bucket_is_about_no_file(
+    sharing_server: SharingServer, profile: Path, examine: Examine
+) -> None:
+    sharing_server.answers[VEND] = json_response({"credentials": credentials()})
+    sharing_server.answers[BUCKET] = json_response({"error": {"code": 404, "message": "no"}}, 404)
+    assert "there is no such bucket" in failed(examine(profile)).message
+
+
 def test_the_region_of_a_bucket_comes_from_the_bucket(
     sharing_server: SharingServer, profile: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
