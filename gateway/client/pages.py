@@ -20,7 +20,7 @@ from gateway.client.actions import (
     parse_head,
 )
 from gateway.client.profile import Profile
-from gateway.client.server import Server
+from gateway.client.server import Server, check_new
 from gateway.client.table_name import TableName
 from gateway.client.transport import HttpError, Response, Transport, body_of, lines_of
 
@@ -102,7 +102,9 @@ class ShareClient:
         """Yield all pages of an answer, each with the version and head of the first one."""
         first = page = self._page(query)
         yield first
+        seen = set[str]()
         while page.next_page_token:
+            check_new(page.next_page_token, seen)
             page = self._page(_next_page(query, page.next_page_token))
             if page.version != first.version or page.head != first.head:
                 raise UnsupportedTable("the server answered pages of different versions")
@@ -151,6 +153,13 @@ def _query_text(value: Any) -> str:
 
 def _page(lines: list[Any], response: Response) -> Page:
     """Read one answer. Raises HttpError when it is incomplete, UnsupportedTable when it cannot be read."""
+    try:
+        return _parsed(lines, response)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise HttpError("the answer has a line that is not one of Delta Sharing", 0) from None
+
+
+def _parsed(lines: list[Any], response: Response) -> Page:
     end = _end_of(lines, response)
     if [name for line in lines[:2] for name in line] != ["protocol", "metaData"]:
         if lines and "queryStatus" in lines[0]:
@@ -170,10 +179,17 @@ def _page(lines: list[Any], response: Response) -> Page:
         head=head,
         files=files,
         version=head.version,
-        next_page_token=end.get("nextPageToken") or None,
-        refresh_token=end.get("refreshToken") or None,
+        next_page_token=_token(end, "nextPageToken"),
+        refresh_token=_token(end, "refreshToken"),
         later_heads=tuple(parse_head(protocol, metadata, metadata.get("version")) for metadata in later),
     )
+
+
+def _token(end: Mapping[str, Any], name: str) -> str | None:
+    token = end.get(name) or None
+    if token is not None and not isinstance(token, str):
+        raise TypeError(name)
+    return token
 
 
 def _end_of(lines: list[Any], response: Response) -> Mapping[str, Any]:
@@ -187,8 +203,10 @@ def _end_of(lines: list[Any], response: Response) -> Mapping[str, Any]:
     elif announced:
         raise HttpError("the answer was cut: its last line is not the endStreamAction that was announced")
     if end and end.get("errorMessage"):
+        status = end.get("httpStatusErrorCode")
         raise HttpError(
-            f"the server failed in its answer: {end['errorMessage']}", end.get("httpStatusErrorCode")
+            f"the server failed in its answer: {end['errorMessage']}",
+            status if isinstance(status, int) else None,
         )
     return end or {}
 
@@ -197,4 +215,7 @@ def _version_of(response: Response) -> int:
     text = response.headers.get("Delta-Table-Version")
     if text is None:
         raise HttpError("the answer has no Delta-Table-Version", response.status)
-    return int(text)
+    try:
+        return int(text)
+    except ValueError:
+        raise HttpError("the answer has a Delta-Table-Version that is no number", 0) from None

@@ -42,7 +42,9 @@ class Server:
         """Yield the items of a list, over all pages. Raises HttpError."""
         page, token = self._page(path)
         yield from page
+        seen = set[str]()
         while token:
+            check_new(token, seen)
             page, token = self._page(page_path(path, token))
             yield from page
 
@@ -52,6 +54,13 @@ class Server:
             return page_of(json.loads(body))
         except ValueError:
             raise HttpError("the answer is not a list of Delta Sharing", 0) from None
+
+
+def check_new(token: str, seen: set[str]) -> None:
+    """Add the token of a page to those before it. Raises HttpError for one of them: pages would not end."""
+    if token in seen:
+        raise HttpError("the server answers a page with the token of an earlier one", 0)
+    seen.add(token)
 
 
 def page_path(path: str, token: str) -> str:
@@ -71,4 +80,7 @@ def page_of(document: Any) -> tuple[list[Item], str]:
     ):
         raise ValueError("not a page of named items")
     token = document.get("nextPageToken") or ""
-    return items, token if isinstance(token, str) else ""
+    if not isinstance(token, str):
+        # Without the next page the list would look whole.
+        raise ValueError("not a page with a token")  # noqa: TRY004 - as of every other document
+    return items, token

@@ -31,6 +31,41 @@ class TestClient:
         assert pages[0].refresh_token == "r"
         assert json.loads(answers.requests[1][1]) == {"version": 1, "pageToken": "n", "maxFiles": 1}
 
+    def test_pages_that_go_in_circles_are_an_error(self, answers: Answers) -> None:
+        for token in ("x", "y", "x"):
+            answers.say(*HEAD, file_line("a"), {"endStreamAction": {"nextPageToken": token}})
+        with pytest.raises(HttpError, match="the token of an earlier one"):
+            list(answers.client().pages(Query()))
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            5,
+            None,
+            "endStreamAction",
+            {"endStreamAction": "x"},
+            {"endStreamAction": {"nextPageToken": 5}},
+            {"file": {"url": "x"}},
+            {"file": {"id": "a", "deltaSingleAction": {}}},
+        ],
+    )
+    def test_a_line_that_is_not_of_the_protocol_is_an_error(self, answers: Answers, line: object) -> None:
+        answers.say(*HEAD, line)
+        with pytest.raises(HttpError, match="not one of Delta Sharing"):
+            list(answers.client().pages(Query()))
+
+    @pytest.mark.parametrize("code", [[503], "503"])
+    def test_an_error_has_its_message_whatever_its_code(self, answers: Answers, code: object) -> None:
+        for _ in range(3):
+            answers.say(*HEAD, {"endStreamAction": {"errorMessage": "lost", "httpStatusErrorCode": code}})
+        with pytest.raises(HttpError, match="lost"):
+            list(answers.client().pages(Query()))
+
+    def test_a_version_that_is_no_number_is_an_error(self, answers: Answers) -> None:
+        answers.say(**{"Delta-Table-Version": "x"})
+        with pytest.raises(HttpError, match="no number"):
+            answers.client().version()
+
     def test_an_error_in_the_last_line_is_an_error(self, answers: Answers) -> None:
         for _ in range(3):
             answers.say(*HEAD, {"endStreamAction": {"errorMessage": "lost", "httpStatusErrorCode": 503}})

@@ -45,9 +45,17 @@ def test_tables_are_those_of_all_pages_of_all_shares(answers: Answers) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"[]", b'{"items": [1]}', b'{"items": {}}', b'{"items": [{"name": 1}]}', b"{"]
+    "body",
+    [b"[]", b'{"items": [1]}', b'{"items": {}}', b'{"items": [{"name": 1}]}', b"{", b'{"nextPageToken": 5}'],
 )
 def test_a_body_that_is_no_list_is_an_error_and_not_an_empty_list(answers: Answers, body: bytes) -> None:
     answers.answers.append((200, {}, body))
     with pytest.raises(HttpError, match="not a list of Delta Sharing"):
+        list(server(answers).items("/shares"))
+
+
+def test_pages_that_go_in_circles_are_an_error(answers: Answers) -> None:
+    for token in ("x", "y", "x"):
+        page(answers, "a", token=token)
+    with pytest.raises(HttpError, match="the token of an earlier one"):
         list(server(answers).items("/shares"))
