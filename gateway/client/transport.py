@@ -251,7 +251,10 @@ def proxy_of_environment(parts: SplitResult) -> str | None:
     """Return the proxy that the environment names for a URL."""
     proxies = getproxies_environment()
     found = proxies.get(parts.scheme) or proxies.get("all")
-    if not found or proxy_bypass_environment(parts.netloc.rpartition("@")[2], proxies):
+    # NO_PROXY has addresses of IPv6 with brackets or without.
+    port = f":{parts.port}" if parts.port else ""
+    hosts = (f"{parts.hostname}{port}", parts.netloc.rpartition("@")[2])
+    if not found or any(proxy_bypass_environment(host, proxies) for host in hosts):
         return None
     return found if "://" in found else f"http://{found}"
 

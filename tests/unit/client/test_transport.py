@@ -13,7 +13,14 @@ from urllib.parse import urlsplit
 import pytest
 from support.scripted_server import Answers, listening
 
-from gateway.client.transport import HttpError, Retries, Transport, _redirected, _same_host
+from gateway.client.transport import (
+    HttpError,
+    Retries,
+    Transport,
+    _redirected,
+    _same_host,
+    proxy_of_environment,
+)
 
 
 @pytest.fixture
@@ -194,6 +201,15 @@ class TestProxies:
         assert b"roxy-authorization: basic dxnlcjpwyxnz" in proxy.requests[0].lower()
         assert "pass" not in str(refused.value).replace("Forbidden", "")
         assert "secret" not in str(refused.value)
+
+    @pytest.mark.parametrize("listed", ["::1", "[::1]", "[::1]:8080"])
+    def test_no_proxy_has_addresses_of_ipv6_with_brackets_or_without(
+        self, monkeypatch: pytest.MonkeyPatch, listed: str
+    ) -> None:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        monkeypatch.setenv("no_proxy", listed)
+        assert proxy_of_environment(urlsplit("http://[::1]:8080/a")) is None
+        assert proxy_of_environment(urlsplit("http://[::2]:8080/a")) == "http://127.0.0.1:1"
 
     @pytest.mark.parametrize("listed", ["127.0.0.1", "*", "example.com,127.0.0.1"])
     def test_no_proxy_is_heeded(self, answers: Answers, monkeypatch: pytest.MonkeyPatch, listed: str) -> None:
