@@ -215,7 +215,7 @@ fn a_large_file_is_read_in_pieces_that_are_those_of_the_file() {
 fn a_file_that_is_replaced_while_it_is_read_is_not_mixed() {
     let Some(server) = Server::start() else { return };
     let length = 12 << 20;
-    let path = "t/_delta_log/replaced";
+    let path = "t/_delta_log/00000000000000000007.checkpoint.parquet";
     server.upload(path, vec![1; length]);
     let storage = server.storage("SK");
     let listed = storage.list_log("t", "").unwrap().remove(0);

@@ -78,6 +78,7 @@ HELD_BY = {
     "an answer with more files": "test_an_answer_above_the_number_of_remote_signatures_is_refused",
     "a predicate hint": "test_a_hint_never_fails_a_request",
     "a missing table": EVERY_ROUTE,
+    "sources of a log": "test_an_answer_that_contradicts_the_checksum_file_is_an_error_with_a_status",
     "a corrupt log": "test_a_corrupt_log_names_a_request_to_quote",
     "a store that denies": "test_refused_keys_are_reported_as_the_providers_on_every_route",
     "a store that is": EVERY_ROUTE,
