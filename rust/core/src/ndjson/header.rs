@@ -96,7 +96,7 @@ fn append_parquet_metadata(
     append_string(&metadata.id, out);
     append_names(metadata, out);
     out.extend_from_slice(b",\"format\":{\"provider\":\"parquet\"},\"schemaString\":");
-    append_string(&ColumnMetadata::Comments.of(schema_string), out);
+    append_string(&ColumnMetadata::CommentsAndLengths.of(schema_string), out);
     out.extend_from_slice(b",\"partitionColumns\":");
     append_strings(metadata.partition_columns.iter(), out);
     out.extend_from_slice(b",\"configuration\":{");

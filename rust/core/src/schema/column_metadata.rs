@@ -14,20 +14,18 @@ const METADATA: &str = "metadata";
 /// What the readers of a response format need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColumnMetadata {
-    /// Comments.
-    Comments,
-    /// Comments and what Delta's reader features keep with a column: mapped names and ids, widened types, collations, and
-    /// the lengths of `char` and `varchar`.
+    /// Comments, and the lengths of `char` and `varchar`: Spark pads the values of a `char` by them.
+    CommentsAndLengths,
+    /// The same and what Delta's reader features keep with a column: mapped names and ids, widened types, collations.
     ReaderFeatures,
 }
 
 impl ColumnMetadata {
     fn keeps(self, key: &str) -> bool {
-        let needs_feature = || {
-            key.starts_with("delta.columnMapping.")
-                || matches!(key, "delta.typeChanges" | "__CHAR_VARCHAR_TYPE_STRING" | "__COLLATIONS")
-        };
-        key == "comment" || (self == Self::ReaderFeatures && needs_feature())
+        let needs_feature =
+            || key.starts_with("delta.columnMapping.") || matches!(key, "delta.typeChanges" | "__COLLATIONS");
+        matches!(key, "comment" | "__CHAR_VARCHAR_TYPE_STRING")
+            || (self == Self::ReaderFeatures && needs_feature())
     }
 
     /// Returns a schema without the other metadata of its columns. A text that is not JSON, which no client reads, is
@@ -215,7 +213,7 @@ mod tests {
             let members = keys.iter().map(|key| ((*key).to_owned(), private[*key].clone()));
             schema(&Value::Object(members.collect()))
         };
-        let comments = only(&["comment"]);
+        let comments = only(&["comment", "__CHAR_VARCHAR_TYPE_STRING"]);
         let needed = only(&[
             "comment",
             "delta.columnMapping.id",
@@ -230,7 +228,7 @@ mod tests {
             text.replace("\"metadata\":", "\"m\\u0065tadata\":").replace("\"tag\"", "\"t\\u0061g\"");
         for text in [text, pretty, escaped] {
             let comments_of = |value: Value| value.to_string().replace("m\\u0065tadata", "metadata");
-            assert_eq!(comments_of(kept(ColumnMetadata::Comments, &text)), comments.to_string());
+            assert_eq!(comments_of(kept(ColumnMetadata::CommentsAndLengths, &text)), comments.to_string());
             assert_eq!(comments_of(kept(ColumnMetadata::ReaderFeatures, &text)), needed.to_string());
         }
     }
@@ -238,7 +236,9 @@ mod tests {
     #[test]
     fn a_schema_without_metadata_and_a_text_without_json_stay_as_they_are() {
         let plain = json!({"type": "struct", "fields": [field("b", &json!("date"), &json!({}))]}).to_string();
-        assert!(matches!(ColumnMetadata::Comments.of(&plain), Cow::Borrowed(same) if same == plain));
+        assert!(
+            matches!(ColumnMetadata::CommentsAndLengths.of(&plain), Cow::Borrowed(same) if same == plain)
+        );
         let whole = schema(&private()).to_string();
         for text in [
             "",
@@ -249,12 +249,12 @@ mod tests {
             "{\"metadata\":{\"a\" 1}}",
             "\\",
         ] {
-            assert_eq!(ColumnMetadata::Comments.of(text), text);
+            assert_eq!(ColumnMetadata::CommentsAndLengths.of(text), text);
         }
         for end in 0..whole.len() {
-            let _ = ColumnMetadata::Comments.of(whole.get(..end).unwrap_or_default());
+            let _ = ColumnMetadata::CommentsAndLengths.of(whole.get(..end).unwrap_or_default());
         }
         let deep = format!("{}{}", "{\"metadata\":".repeat(100_000), "[".repeat(100_000));
-        let _ = ColumnMetadata::Comments.of(&deep);
+        let _ = ColumnMetadata::CommentsAndLengths.of(&deep);
     }
 }
