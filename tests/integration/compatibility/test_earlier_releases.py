@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from pathlib import Path
 
 import pytest
 from support import release_files
@@ -100,27 +99,3 @@ def test_a_refresh_token_renews_the_urls_of_the_same_files(gateway, answers):
 def test_the_token_of_a_list_continues_it(gateway, answers):
     page = gateway.request("GET", f"/shares?maxResults=9&pageToken={answers['sharesPageToken']}").json
     assert [*answers["firstShares"], *(share["name"] for share in page["items"])] == ["sales", "stock"]
-
-
-def test_a_cache_directory_with_columns_of_the_release_is_used_and_gives_no_wrong_answer(
-    release, tmp_path, answers
-):
-    """Columns of another release are not read; they are as good as absent, and leave when space is needed."""
-    if release.name == PRESENT:
-        pytest.skip("columns of the present release are read")
-    state = state_of(release, tmp_path)
-    (old,) = (state / "columns").glob("*.columns")
-    content = old.read_bytes()
-    with serving(release, state, release / "table", answers["bearerToken"]) as gateway:
-        assert ids(query(gateway)) == answers["ids"]
-        wait_until(lambda: len(columns(state)) == 2)
-    (own,) = set(columns(state)) - {old}
-    # Also under the name of this release's columns of the table.
-    shutil.move(old, own)
-    with serving(release, state, release / "table", answers["bearerToken"]) as gateway:
-        assert ids(query(gateway)) == answers["ids"]
-        wait_until(lambda: own.exists() and own.read_bytes() != content)
-
-
-def columns(state: Path) -> list[Path]:
-    return sorted((state / "columns").glob("*.columns"))
