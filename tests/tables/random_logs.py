@@ -366,6 +366,11 @@ def file_actions(log: Log, added: list[dict], removed: list[str], changing: str)
     """
     live_by_path = {path: (path, vector) for path, vector in log.live}
     fresh = {draw["path"]: draw for draw in added}
+    for key_of_file in {*live_by_path.values()}:
+        draw = fresh.get(key_of_file[0])
+        # Another add of a live file, without its removal, is of the same content.
+        if draw is not None and deletion_vector_id(draw["vector"]) == key_of_file[1]:
+            fresh[draw["path"]] = draw | {"size": log.live[key_of_file]["size"]}
     data_change = changing != "no change"
     actions: list[Action] = []
     for path in sorted({*removed, *fresh} & set(live_by_path)):

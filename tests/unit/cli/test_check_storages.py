@@ -188,7 +188,7 @@ def test_check_prints_the_storages_of_its_tables(
     code, printed = check(entry | {"secretAccessKey": "hidden-wrong"})
     assert code == 1
     assert "s3://check-storages/: " in printed
-    assert "403 SignatureDoesNotMatch: the secret does not belong to the access key" in printed
+    assert "403 SignatureDoesNotMatch: the signature does not fit the request" in printed
     assert "hidden" not in printed
     code, printed = check(entry | {"publicEndpoint": "http://127.0.0.1:1"})
     assert code == 1

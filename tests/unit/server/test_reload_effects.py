@@ -202,6 +202,14 @@ async def allowed_origin(live: Live) -> Any:
     return answer.headers.get("Access-Control-Allow-Origin")
 
 
+async def allows_own_header(live: Live) -> Any:
+    asked = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "x-own"}
+    answer = await live.answer(
+        "OPTIONS", "/delta-sharing/shares", headers={"Origin": "https://b.example"} | asked
+    )
+    return "x-own" in answer.headers["Access-Control-Allow-Headers"].lower()
+
+
 async def host_of_a_url(live: Live) -> Any:
     return urlsplit((await live.query())[3]["file"]["url"]).netloc
 
@@ -496,6 +504,13 @@ AT_ONCE: Mapping[str, Row] = {
     "gateway.cors.origins": Row(
         ["https://a.example"], ["https://b.example"], allowed_origin, (None, "https://b.example")
     ),
+    "gateway.cors.requestHeaders": Row(
+        ["*"],
+        ["traceparent"],
+        allows_own_header,
+        (True, False),
+        {"gateway.cors.origins": ["https://b.example"]},
+    ),
     "gateway.compression.enabled": Row(True, False, header("Content-Encoding", GZIP), ("gzip", None)),
     "gateway.compression.minimumFiles": Row(0, 9, header("Content-Encoding", GZIP), ("gzip", None)),
     "gateway.compression.skipLoopback": Row(False, True, header("Content-Encoding", GZIP), ("gzip", None)),
@@ -697,6 +712,8 @@ OIDC_ROWS: Mapping[str, tuple[Any, Any, tuple[Any, Any]]] = {
     "oidc.issuers[].algorithms": (["RS256"], ["ES256"], (200, 401)),
     "oidc.issuers[].maxLifetimeSeconds": (3600, 60, (200, 401)),
     "oidc.issuers[].allowPrivateAddresses": (True, False, (200, 200)),
+    # The claim `sub` is no address.
+    "oidc.issuers[].emailsAreVerified": (False, True, (200, 200)),
     "recipients[].oidc[].issuer": ("https://one", "https://two", (200, 401)),
     "recipients[].oidc[].subjectClaim": ("sub", "azp", (200, 401)),
     "recipients[].oidc[].subject": ("a", "b", (200, 401)),
