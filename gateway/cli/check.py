@@ -308,7 +308,8 @@ def signed_files(state: GatewayState, table: SharedTable, snapshot: Snapshot) ->
         response_format="delta",
         now_ms=state.now_ms(),
         lifetime_seconds=state.config.pre_signed_url_timeout_seconds,
-        max_files=SAMPLED_FILES,
+        # Google may sign each URL by a call.
+        max_files=1 if table.location.kind == "gs" else SAMPLED_FILES,
     )
     chunks = snapshot.files(options)
     lines = [orjson.loads(line) for line in read_whole(chunks).splitlines()]

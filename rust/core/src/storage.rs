@@ -370,6 +370,20 @@ mod tests {
     }
 
     #[test]
+    fn an_open_file_is_read_on_after_cleanup_has_deleted_it() {
+        let root = tempfile::tempdir().unwrap();
+        let log = root.path().join(LOG_DIRECTORY);
+        std::fs::create_dir_all(&log).unwrap();
+        let path = log.join("00000000000000000001.checkpoint.parquet");
+        std::fs::write(&path, "one").unwrap();
+        let entry = Storage::local().list_log(&text(root.path()), "").unwrap().remove(0);
+        let open = Storage::local().open_listed(&text(&path), &entry).unwrap();
+        assert_eq!(open.read_range(0, 1).unwrap(), b"o"[..]);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(open.read_range(0, 3).unwrap(), b"one"[..]);
+    }
+
+    #[test]
     fn a_directory_that_is_not_there_is_empty() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(Storage::local().list_log(&text(root.path()), "").unwrap(), []);

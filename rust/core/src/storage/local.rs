@@ -52,7 +52,7 @@ pub(super) fn read(path: &str, listed: Option<&LogFileEntry>) -> Result<Bytes> {
         let mut content = Vec::with_capacity(before.len() as usize);
         file.read_to_end(&mut content).map_err(failed)?;
         // A writer that does not know of Delta may have written over the file meanwhile.
-        let is_same = identity(&file.metadata().map_err(failed)?) == identity(&before);
+        let is_same = has_same_content(&before, &file.metadata().map_err(failed)?);
         if listed.is_some() && !(is_same && content.len() as u64 == before.len()) {
             return Err(replaced(path));
         }
@@ -79,7 +79,7 @@ pub(super) fn properties(path: &str) -> Result<Option<FileProperties>> {
 /// Opens a file for reads of ranges; with `listed`, only the listed one.
 pub(super) fn open(path: &str, listed: Option<&LogFileEntry>) -> Result<OpenFile> {
     let (file, metadata) = pool::block_in_place(|| open_blocking(path, listed))?;
-    Ok(OpenFile { file, size: metadata.len(), identity: identity(&metadata) })
+    Ok(OpenFile { file, size: metadata.len(), opened: metadata })
 }
 
 /// An open file, as it was when it was opened.
@@ -87,13 +87,13 @@ pub(super) fn open(path: &str, listed: Option<&LogFileEntry>) -> Result<OpenFile
 pub(super) struct OpenFile {
     pub(super) file: File,
     pub(super) size: u64,
-    identity: u64,
+    opened: Metadata,
 }
 
 impl OpenFile {
     /// Returns whether the file was not written to since.
     pub(super) fn is_unchanged(&self) -> IoResult<bool> {
-        Ok(identity(&self.file.metadata()?) == self.identity)
+        Ok(has_same_content(&self.opened, &self.file.metadata()?))
     }
 }
 
@@ -191,6 +191,13 @@ fn identity(metadata: &Metadata) -> u64 {
     [metadata.dev(), metadata.ino(), metadata.len()].hash(&mut hasher);
     [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()].hash(&mut hasher);
     hasher.finish().max(1)
+}
+
+/// Returns whether an open file was not written to. Cleanup that deletes it, or a writer that removes another name of it,
+/// changes the status time as well, but also the number of names.
+fn has_same_content(before: &Metadata, now: &Metadata) -> bool {
+    let content = |metadata: &Metadata| (metadata.len(), metadata.mtime(), metadata.mtime_nsec());
+    identity(before) == identity(now) || (before.nlink() != now.nlink() && content(before) == content(now))
 }
 
 fn modified_ms(metadata: &Metadata) -> i64 {
