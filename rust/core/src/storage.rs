@@ -288,7 +288,7 @@ fn check_whole_file_size(path: &str, size: u64) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     use super::*;
 
@@ -353,15 +353,21 @@ mod tests {
         assert!(open(&LogFileEntry { identity: 0, ..second }).is_ok());
     }
 
-    #[test]
-    fn a_local_file_that_changes_while_it_is_read_is_not_the_listed_one() {
-        let root = tempfile::tempdir().unwrap();
-        let log = root.path().join(LOG_DIRECTORY);
+    /// A log file with the content `one`, opened as it is listed.
+    fn opened_as_listed(root: &Path) -> (PathBuf, StoredFile) {
+        let log = root.join(LOG_DIRECTORY);
         std::fs::create_dir_all(&log).unwrap();
         let path = log.join("00000000000000000001.checkpoint.parquet");
         std::fs::write(&path, "one").unwrap();
-        let entry = Storage::local().list_log(&text(root.path()), "").unwrap().remove(0);
+        let entry = Storage::local().list_log(&text(root), "").unwrap().remove(0);
         let open = Storage::local().open_listed(&text(&path), &entry).unwrap();
+        (path, open)
+    }
+
+    #[test]
+    fn a_local_file_that_changes_while_it_is_read_is_not_the_listed_one() {
+        let root = tempfile::tempdir().unwrap();
+        let (path, open) = opened_as_listed(root.path());
         assert_eq!(open.read_range(0, 3).unwrap(), b"one"[..]);
         std::fs::write(&path, "tw").unwrap();
         assert!(matches!(open.read_range(0, 3), Err(Error::FileReplaced { .. })));
@@ -372,12 +378,7 @@ mod tests {
     #[test]
     fn an_open_file_is_read_on_after_cleanup_has_deleted_it() {
         let root = tempfile::tempdir().unwrap();
-        let log = root.path().join(LOG_DIRECTORY);
-        std::fs::create_dir_all(&log).unwrap();
-        let path = log.join("00000000000000000001.checkpoint.parquet");
-        std::fs::write(&path, "one").unwrap();
-        let entry = Storage::local().list_log(&text(root.path()), "").unwrap().remove(0);
-        let open = Storage::local().open_listed(&text(&path), &entry).unwrap();
+        let (path, open) = opened_as_listed(root.path());
         assert_eq!(open.read_range(0, 1).unwrap(), b"o"[..]);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(open.read_range(0, 3).unwrap(), b"one"[..]);
