@@ -1,0 +1,219 @@
+"""What the operations on recipients in the database have in common.
+
+A change of a recipient is one transaction, beside which no other change is made, with its entry in the
+history. A recipient is inserted without tokens, and of a new token only the SHA-256 is stored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, insert, select
+
+from gateway.access import grant_rows, recipient_rows, token_rows
+from gateway.access.authentication import token_hash
+from gateway.access.recipient_names import check_comment, check_name, check_network, check_share
+from gateway.access.recipient_records import (
+    MAX_LIFE_SECONDS,
+    IssuedToken,
+    RecipientError,
+    RecipientExists,
+    RecipientNotFound,
+    RecipientRecord,
+    TokenRecord,
+)
+from gateway.access.recorded_database import RecordedDatabase, Subject, nothing
+from gateway.config.name_forms import name_form, new_name_problem
+from gateway.config.recipients import EVERY_SHARE
+from gateway.database.rows import all_rows, delete_orphans, is_text
+from gateway.database.schema import (
+    ACTIVATION_LINKS,
+    CLIENT_SECRETS,
+    CLIENTS,
+    GRANTS,
+    NETWORKS,
+    POLICIES,
+    RECIPIENTS,
+    SHARES,
+    TOKENS,
+    name_key,
+    recipient_key,
+)
+
+if TYPE_CHECKING:
+    from gateway.config.database import DatabasePlace
+
+TOKEN_BYTES = 32
+KIND = "recipient"
+"""Of subjects in the history."""
+RECIPIENT_TABLES = (TOKENS, CLIENTS, CLIENT_SECRETS, NETWORKS, POLICIES, GRANTS, ACTIVATION_LINKS)
+"""Those whose rows belong to a recipient."""
+NOT_STORABLE = re.compile(r"[\x00\ud800-\udfff]")
+"""What the databases accept in no text."""
+
+
+class RecipientChanges(RecordedDatabase):
+    """One connection to the database, for changes of recipients."""
+
+    def __init__(
+        self,
+        place: DatabasePlace,
+        *,
+        taken_names: Callable[[], frozenset[str]] = frozenset,
+        known_shares: Callable[[], Iterable[str]] | None = None,
+        known_issuers: Callable[[], Iterable[str]] | None = None,
+        **options: Any,
+    ) -> None:
+        """Open the database; `options` are those of `RecordedDatabase`.
+
+        `taken_names`: keys of recipients in the configuration file. `known_shares`: the shares that can be
+        granted; `known_issuers`: the issuers that policies can name; None: any.
+        """
+        super().__init__(place, **options)
+        self._taken_names = taken_names
+        self._known_shares = known_shares
+        self._known_issuers = known_issuers
+
+    @contextmanager
+    def _change(
+        self,
+        action: str,
+        name: str,
+        deliver: Callable[[], None] = nothing,
+        committed: Callable[[], None] = nothing,
+    ) -> Iterator[tuple[Connection, dict[str, str]]]:
+        check_storable(name)
+        with self.change(action, Subject(KIND, name, recipient_key(name)), deliver, committed) as changed:
+            yield changed
+
+    def _check_new(self, name: str, comment: str) -> None:
+        check_name(name)
+        problem = new_name_problem(name)
+        if problem is not None:
+            raise RecipientError(f"recipient name {name!a}: {problem}")
+        check_comment(comment)
+        if name.lower() in self._taken_names():
+            raise RecipientExists(f"recipient {name!r} is in the configuration file")
+
+    def _check_distinct(self, connection: Connection, name: str) -> None:
+        """Raise RecipientExists for a name that is easily taken for that of another recipient."""
+        form = name_form(name)
+        stored = (row.name for row in all_rows(connection, select(RECIPIENTS.c.name)) if is_text(row.name))
+        for other in chain(stored, self._taken_names()):
+            if name_form(other) == form:
+                raise RecipientExists(f"recipient name {name!a} is easily taken for {other!a}, which exists")
+
+    def _insert(
+        self,
+        connection: Connection,
+        name: str,
+        detail: dict[str, str],
+        *,
+        shares: Sequence[str] = (),
+        networks: Sequence[str] = (),
+        comment: str = "",
+        allow_absent: bool = False,
+    ) -> None:
+        """Insert a recipient without tokens, and describe it in the `detail` of the change."""
+        key = recipient_key(name)
+        found = recipient_rows.read(connection, [key])
+        if found.records or found.unreadable:
+            raise RecipientExists(f"recipient {name!r} exists already; rotate gives it a new token")
+        self._check_distinct(connection, name)
+        delete_orphans(connection, {table: table.c.recipient == key for table in RECIPIENT_TABLES})
+        connection.execute(
+            insert(RECIPIENTS).values(
+                key=key,
+                name=name,
+                comment=comment,
+                created_ms=self.now_ms(),
+                properties="{}",
+                forbids_bearer_tokens=False,
+            )
+        )
+        self._check_shares(shares, allow_absent=allow_absent)
+        grant_rows.insert_shares(connection, read_one(connection, name), shares)
+        insert_networks(connection, name, networks)
+        detail |= {"shares": listed(shares), "networks": " ".join(networks)}
+
+    def _check_shares(self, shares: Sequence[str], *, allow_absent: bool) -> None:
+        """Check the names of shares to grant. Raises RecipientError."""
+        known = None
+        if self._known_shares is not None and not allow_absent:
+            known = {*self._known_shares(), *self.database.connection.scalars(select(SHARES.c.name))}
+        folded = {*map(name_key, known or ())}
+        for share in shares:
+            check_share(share)
+            if known is not None and share != EVERY_SHARE and name_key(share) not in folded:
+                there = ", ".join(sorted(known)) or "none"
+                raise RecipientError(
+                    f"share {share!r} is not in the configuration, whose shares are: {there}; to "
+                    "grant a share before it is configured: --allow-absent (API: allowAbsent)"
+                )
+
+    def _earliest_ms(self) -> int:
+        """Return the time from which an old token's remaining life counts.
+
+        The clock of an operator's machine may be ahead: by the clocks of servers that life would be longer.
+        """
+        server_ms = self.database.server_now_ms()
+        return self.now_ms() if server_ms is None else min(self.now_ms(), server_ms)
+
+    def _issue(
+        self, connection: Connection, name: str, expires_in_seconds: int | None, detail: dict[str, str]
+    ) -> IssuedToken:
+        now_ms, token = self.now_ms(), secrets.token_urlsafe(TOKEN_BYTES)
+        expires_ms = end_ms(now_ms, expires_in_seconds, "token")
+        stored = TokenRecord(token_hash(token).hex(), now_ms, expires_ms)
+        token_rows.insert_token(connection, name, stored)
+        detail["tokenExpiresMs"] = end_text(expires_ms)
+        return IssuedToken(name, token, expires_ms)
+
+
+def check_storable(name: str) -> None:
+    """Raise RecipientNotFound for a name that no recipient can have: earlier releases accepted others."""
+    if NOT_STORABLE.search(name):
+        raise RecipientNotFound(f"no recipient {name!r} in the database")
+
+
+def read_one(connection: Connection, name: str) -> RecipientRecord:
+    """Return a recipient. Raises RecipientNotFound and RecipientUnreadable."""
+    check_storable(name)
+    return recipient_rows.read_one(connection, name)
+
+
+def insert_networks(connection: Connection, name: str, networks: Sequence[str]) -> None:
+    """Allow a recipient to connect from networks. Raises RecipientError."""
+    for network in dict.fromkeys(str(check_network(text)) for text in networks):
+        connection.execute(insert(NETWORKS).values(recipient=recipient_key(name), network=network))
+
+
+def end_ms(now_ms: int, expires_in_seconds: int | None, what: str) -> int | None:
+    """Return the end of a new token or secret. Raises RecipientError."""
+    if expires_in_seconds is None:
+        return None
+    if not 0 < expires_in_seconds <= MAX_LIFE_SECONDS:
+        raise RecipientError(f"a {what}'s life: expected 1 to {MAX_LIFE_SECONDS} seconds")
+    return now_ms + expires_in_seconds * 1000
+
+
+def end_text(expires_ms: int | None) -> str:
+    """Return an end as the history shows it."""
+    return "never" if expires_ms is None else str(expires_ms)
+
+
+def check_old_life(seconds: int, what: str) -> None:
+    """Check the remaining life of an old token or secret. Raises RecipientError."""
+    if not 0 <= seconds <= MAX_LIFE_SECONDS:
+        raise RecipientError(f"the old {what}'s remaining life: expected 0 to {MAX_LIFE_SECONDS} seconds")
+
+
+def listed(shares: Sequence[str]) -> str:
+    """Return the names separated by blanks; a name with a blank is quoted."""
+    return " ".join(json.dumps(share, ensure_ascii=False) if " " in share else share for share in shares)
