@@ -20,7 +20,6 @@ use bytes::Bytes;
 use crate::actions::{Metadata, Protocol};
 use crate::column_cache::Allocation;
 use crate::error::{Error, Result};
-use crate::history::monotonic;
 use crate::log_path::commit_name;
 use crate::segment::Listing;
 use crate::snapshot::{Base, Snapshot, TimeTravel, list_again};
@@ -76,8 +75,8 @@ impl InForce {
 struct RangeCommit {
     version: i64,
     file: LogFileEntry,
-    /// The modification time, made monotonic.
-    modified_ms: i64,
+    /// The timestamp by modification times; `None` if the log was not listed far enough back for it.
+    timestamp_ms: Option<i64>,
 }
 
 impl Changes {
@@ -252,7 +251,11 @@ fn head_and_listing(
     // The checkpoint of a range's head is not read.
     let known = known.map(|snapshot| Base { snapshot, is_cached: true });
     let head = Snapshot::load(storage, root, TimeTravel::Version(start), known)?;
-    let listing = Listing::read(storage, root, start)?;
+    let listing = if head.has_in_commit_timestamp() {
+        Listing::read(storage, root, start)?
+    } else {
+        Listing::with_timestamps(storage, root, start)?
+    };
     if head.segment().version_commit.as_ref() != listing.commits.get(&start) {
         return Err(Error::FileReplaced { file: commit_name(start) });
     }
@@ -269,15 +272,16 @@ fn range_commits(listing: &Listing, start: i64, end: i64) -> Result<Arc<[RangeCo
             None => Error::corrupt(commit_name(missing), "the commit is missing"),
         });
     }
-    let times: BTreeMap<i64, i64> = monotonic(listing.modified_ms(start, end).into_iter()).collect();
+    let times: BTreeMap<i64, i64> = listing.timestamps_ms(end).collect();
     let commit = |version: i64| {
         let file = listing.commits.get(&version).cloned();
         let file = file.ok_or_else(|| Error::corrupt(commit_name(version), "the commit is missing"))?;
-        let modified_ms = times.get(&version).copied().unwrap_or(file.modified_ms);
-        Ok(RangeCommit { version, file, modified_ms })
+        Ok(RangeCommit { version, file, timestamp_ms: times.get(&version).copied() })
     };
     (start..=end).map(commit).collect()
 }
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timestamp_tests;

@@ -2,7 +2,7 @@
 //!
 //! Takes a listing of the log and the table's latest metadata. Returns timestamps of commits and versions found by
 //! timestamp. In-commit timestamps apply from the version that enabled them. Before it, and in other tables,
-//! modification times of the commit files apply, adjusted to be strictly monotonic (PROTOCOL, section In-Commit
+//! modification times of the commit files apply, adjusted as in `segment/times.rs` (PROTOCOL, section In-Commit
 //! Timestamps). Both ranges are searched separately.
 //!
 //! In-commit timestamps require the table feature in the protocol and the enabling property. A commit that must have one
@@ -59,7 +59,7 @@ pub struct History {
 struct Commit {
     version: i64,
     file: LogFileEntry,
-    /// Monotonic.
+    /// The timestamp by modification times.
     modified_ms: i64,
 }
 
@@ -68,8 +68,8 @@ impl History {
     pub fn read(storage: &Storage, root: &str, protocol: &Protocol, metadata: &Metadata) -> Result<Self> {
         let listing = Listing::read(storage, root, 0)?;
         let earliest = listing.earliest().ok_or_else(Error::no_log)?;
-        let times = listing.commits.iter().map(|(version, file)| (*version, file.modified_ms));
-        let commits = monotonic(times)
+        let commits = listing
+            .timestamps_ms(i64::MAX)
             .zip(listing.commits.values())
             .filter(|((version, _), _)| *version >= earliest)
             .map(|((version, modified_ms), file)| Commit { version, file: file.clone(), modified_ms })
@@ -87,7 +87,12 @@ impl History {
     /// Returns the first version committed at or after a timestamp; [`Error::TimestampOutOfRange`] after the last
     /// one.
     pub fn version_at_or_after(&self, timestamp_ms: i64) -> Result<i64> {
-        let index = self.first_at_or_after(timestamp_ms)?;
+        let index = match self.by_modification(timestamp_ms) {
+            Some(commits) => {
+                commits.iter().position(|commit| commit.modified_ms >= timestamp_ms).unwrap_or(commits.len())
+            }
+            None => self.first_in_commit_at_or_after(timestamp_ms)?,
+        };
         let commit = self.commits.get(index);
         commit.map(|commit| commit.version).map_or_else(|| Err(self.out_of_range(timestamp_ms)?), Ok)
     }
@@ -95,8 +100,12 @@ impl History {
     /// Returns the last version committed at or before a timestamp; [`Error::TimestampOutOfRange`] before the first
     /// one.
     pub fn version_at_or_before(&self, timestamp_ms: i64) -> Result<i64> {
-        let behind = match timestamp_ms.checked_add(1) {
-            Some(next) => self.first_at_or_after(next)?,
+        let behind = match timestamp_ms.checked_add(1).map(|next| (next, self.by_modification(next))) {
+            Some((_, Some(commits))) => commits
+                .iter()
+                .rposition(|commit| commit.modified_ms <= timestamp_ms)
+                .map_or(0, |last| last + 1),
+            Some((next, None)) => self.first_in_commit_at_or_after(next)?,
             None => self.commits.len(),
         };
         let commit = behind.checked_sub(1).and_then(|index| self.commits.get(index));
@@ -113,22 +122,18 @@ impl History {
         }
     }
 
-    /// The index of the first commit at or after a time; the number of commits if there is none.
-    fn first_at_or_after(&self, timestamp_ms: i64) -> Result<usize> {
+    /// The commits without in-commit timestamps, if a time is among theirs.
+    fn by_modification(&self, timestamp_ms: i64) -> Option<&[Commit]> {
         let split = self.first_in_commit();
-        let by_modification = &self.commits[..split];
-        let before = by_modification.partition_point(|commit| commit.modified_ms < timestamp_ms);
         let is_before_enablement =
             self.in_commit.is_none_or(|in_commit| in_commit.from_ms.is_some_and(|from| timestamp_ms < from));
-        if split == self.commits.len() || is_before_enablement && split > 0 {
-            return Ok(before);
-        }
-        self.first_in_commit_at_or_after(split, timestamp_ms)
+        (split == self.commits.len() || is_before_enablement && split > 0).then(|| &self.commits[..split])
     }
 
-    /// Searches by bisection; each step reads the start of one commit.
-    fn first_in_commit_at_or_after(&self, split: usize, timestamp_ms: i64) -> Result<usize> {
-        let (mut low, mut high) = (split, self.commits.len());
+    /// The index of the first commit at or after a time, among those with in-commit timestamps; the number of commits
+    /// if there is none. Searches by bisection; each step reads the start of one commit.
+    fn first_in_commit_at_or_after(&self, timestamp_ms: i64) -> Result<usize> {
+        let (mut low, mut high) = (self.first_in_commit(), self.commits.len());
         while low < high {
             let middle = low + (high - low) / 2;
             if self.at(middle)? < timestamp_ms {
@@ -187,15 +192,6 @@ pub(crate) fn no_in_commit_timestamp(file: &str) -> Error {
         file,
         "in-commit timestamps are enabled and this commit has none; read its version by number, not by time",
     )
-}
-
-/// Makes timestamps strictly increasing, independent of the clock and the resolution of the store.
-pub(crate) fn monotonic(times: impl Iterator<Item = (i64, i64)>) -> impl Iterator<Item = (i64, i64)> {
-    times.scan(None, |last: &mut Option<i64>, (version, modified_ms)| {
-        let timestamp_ms = last.map_or(modified_ms, |last| modified_ms.max(last.saturating_add(1)));
-        *last = Some(timestamp_ms);
-        Some((version, timestamp_ms))
-    })
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 mod identity;
 mod left_out;
 mod listing;
+mod times;
 
 use crate::commit::{lenient_i64, lenient_optional_i64};
 use crate::error::{Error, Result};
@@ -20,6 +21,7 @@ use crate::storage::{LogFileEntry, Storage};
 
 pub use identity::LogIdentity;
 pub(crate) use listing::Listing;
+pub(crate) use times::read_timestamps_ms;
 
 /// A complete checkpoint (PROTOCOL, section Checkpoints).
 #[derive(Debug, Clone, PartialEq, Eq)]

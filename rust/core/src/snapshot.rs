@@ -19,12 +19,12 @@ use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, RowIndices, 
 use crate::checkpoint::{Checkpoint, IsDead, ReadOptions, sizes_overflow};
 use crate::column_cache::{Allocation, ColumnCache, Decoding, columns_digest};
 use crate::error::{Error, Result};
-use crate::history::in_commit_timestamp_ms;
+use crate::history::{InCommitTimestamps, in_commit_timestamp_ms};
 use crate::log_faults::LogFault;
 use crate::partition::{PartitionInterner, PartitionTimestamps};
 use crate::predicate::{BoundRule, RuleVerdicts};
 use crate::replay::ReplaySet;
-use crate::segment::{CommitEntry, LogIdentity, LogSegment};
+use crate::segment::{CommitEntry, LogIdentity, LogSegment, read_timestamps_ms};
 use crate::stop::Stop;
 use crate::storage::Storage;
 use load::LoadRequest;
@@ -57,7 +57,7 @@ pub struct Snapshot {
     storage: Storage,
     root: String,
     segment: LogSegment,
-    /// Empty until the commit has been read; contains `None` if the commit lacks an in-commit timestamp.
+    /// Empty until the commit has been read or the log been listed for it; contains `None` if the commit lacks an in-commit timestamp.
     timestamp: OnceLock<Option<i64>>,
     protocol: Arc<Protocol>,
     metadata: Arc<Metadata>,
@@ -171,16 +171,26 @@ impl Snapshot {
     }
 
     /// The commit timestamp in milliseconds since the epoch: in-commit if the table has it, and then `None` if the
-    /// commit lacks it. May read the commit.
+    /// commit lacks it. May read the commit or list the log.
     pub fn timestamp_ms(&self) -> Result<Option<i64>> {
         if let Some(known) = self.timestamp.get() {
             return Ok(*known);
         }
+        let (storage, root, version) = (&self.storage, &self.root, self.version());
         let found = match &self.segment.version_commit {
-            Some(file) => in_commit_timestamp_ms(&self.storage, &self.root, file)?,
-            None => None,
+            Some(file) if self.has_in_commit_timestamp() => in_commit_timestamp_ms(storage, root, file),
+            Some(file) => read_timestamps_ms(storage, root, (version, file), version)
+                .map(|times| times.first().map(|(_, timestamp_ms)| *timestamp_ms)),
+            None => Ok(None),
         };
+        let found = found.inspect_err(|error| self.record_error(error))?;
         Ok(*self.timestamp.get_or_init(|| found))
+    }
+
+    /// Returns whether the timestamp of the version is in its commit.
+    pub(crate) fn has_in_commit_timestamp(&self) -> bool {
+        InCommitTimestamps::of(&self.protocol, &self.metadata)
+            .is_some_and(|in_commit| in_commit.covers(self.version()))
     }
 
     /// The protocol of this version.

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::history::{InCommitTimestamps, no_in_commit_timestamp};
 use crate::partition::PartitionInterner;
 use crate::schema::partition_names;
+use crate::segment::read_timestamps_ms;
 use crate::stop::Stop;
 
 /// The files of one kind in the answer of a version.
@@ -98,6 +99,8 @@ pub struct ChangeBatches {
     next: usize,
     starting_version: i64,
     effective: Effective,
+    /// Timestamps by modification times that the range was opened without.
+    later_timestamps: BTreeMap<i64, i64>,
     /// Completes removes, if they must have a size and partition values.
     removed: Option<RemovedFiles>,
 }
@@ -137,6 +140,7 @@ impl ChangeBatches {
             next,
             starting_version: changes.starting_version(),
             effective: Effective::new(in_force),
+            later_timestamps: BTreeMap::new(),
             removed: None,
         })
     }
@@ -197,6 +201,7 @@ impl ChangeBatches {
         if let Some(removed) = &mut self.removed {
             removed.complete(self.next, &file)?;
         }
+        let timestamp_ms = self.timestamp_ms(commit, &file)?;
         let interner = &mut self.effective.interner;
         let data_changes = |columns: &Columns| -> RowIndices {
             let is_chosen = |index: &usize| !has_cdc && columns.is_data_change(*index);
@@ -219,7 +224,7 @@ impl ChangeBatches {
             cdc,
             adds,
             removes,
-            timestamp_ms: self.timestamp_ms(commit, &file),
+            timestamp_ms,
             metadata_in_force: Arc::clone(&self.effective.metadata),
             protocol,
             metadata,
@@ -231,9 +236,21 @@ impl ChangeBatches {
         Ok(batch)
     }
 
-    fn timestamp_ms(&self, commit: &RangeCommit, file: &CommitFile) -> Option<i64> {
-        let has_own = self.effective.in_commit.is_some_and(|in_commit| in_commit.covers(commit.version));
-        if has_own { file.in_commit_timestamp_ms } else { Some(commit.modified_ms) }
+    fn timestamp_ms(&mut self, commit: &RangeCommit, file: &CommitFile) -> Result<Option<i64>> {
+        if self.effective.in_commit.is_some_and(|in_commit| in_commit.covers(commit.version)) {
+            return Ok(file.in_commit_timestamp_ms);
+        }
+        if commit.timestamp_ms.is_some() {
+            return Ok(commit.timestamp_ms);
+        }
+        // In-commit timestamps are in force at the start of the range and end within it.
+        if !self.later_timestamps.contains_key(&commit.version) {
+            let Groups { storage, root, .. } = &self.groups;
+            let last = self.commits.last().map_or(commit.version, |last| last.version);
+            let times = read_timestamps_ms(storage, root, (commit.version, &commit.file), last)?;
+            self.later_timestamps = times.into_iter().collect();
+        }
+        Ok(self.later_timestamps.get(&commit.version).copied())
     }
 }
 

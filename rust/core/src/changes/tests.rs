@@ -5,12 +5,12 @@ use crate::column_cache::ColumnCache;
 use crate::segment::log_file_path;
 use crate::stop::Stop;
 
-const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":4}}"#;
+pub(super) const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":4}}"#;
 
 const IN_COMMIT_PROTOCOL: &str =
     r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["inCommitTimestamp"]}}"#;
 
-fn metadata(feed: bool) -> String {
+pub(super) fn metadata(feed: bool) -> String {
     format!(
         r#"{{"metaData":{{"id":"t","schemaString":"{{}}","partitionColumns":["p"],"configuration":{{"delta.enableChangeDataFeed":"{feed}"}}}}}}"#
     )
@@ -28,10 +28,10 @@ fn with_vector(kind: &str, path: &str, vector: &str) -> String {
     )
 }
 
-struct Table(tempfile::TempDir);
+pub(super) struct Table(tempfile::TempDir);
 
 impl Table {
-    fn new(commits: &[Vec<String>]) -> Self {
+    pub(super) fn new(commits: &[Vec<String>]) -> Self {
         let table = Self(tempfile::tempdir().unwrap());
         std::fs::create_dir(table.0.path().join("_delta_log")).unwrap();
         for (version, lines) in (0..).zip(commits) {
@@ -40,15 +40,15 @@ impl Table {
         table
     }
 
-    fn root(&self) -> &str {
+    pub(super) fn root(&self) -> &str {
         self.0.path().to_str().unwrap()
     }
 
-    fn write(&self, name: &str, content: &str) {
+    pub(super) fn write(&self, name: &str, content: &str) {
         std::fs::write(log_file_path(self.root(), name), content).unwrap();
     }
 
-    fn open(&self, kind: ChangeKind, start: i64, end: Option<i64>) -> Result<Changes> {
+    pub(super) fn open(&self, kind: ChangeKind, start: i64, end: Option<i64>) -> Result<Changes> {
         Changes::open(&Storage::local(), self.root(), kind, start, end, None)
     }
 
@@ -75,7 +75,7 @@ fn describe(batch: &ChangeBatch) -> String {
     text
 }
 
-fn lines(lines: &[&str]) -> Vec<String> {
+pub(super) fn lines(lines: &[&str]) -> Vec<String> {
     lines.iter().map(|line| (*line).to_owned()).collect()
 }
 

@@ -7,7 +7,8 @@ use crate::error::{Error, Result};
 use crate::log_path::{self, LogFileName};
 use crate::storage::{LogFileEntry, Storage};
 
-const LOOK_BACK: i64 = 32;
+/// Versions before the requested one that are listed for its timestamp.
+pub(super) const LOOK_BACK: i64 = 32;
 /// Maximum number of damaged files that a segment names.
 const MAX_LEFT_OUT: usize = 8;
 
@@ -15,7 +16,7 @@ const MAX_LEFT_OUT: usize = 8;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Listing {
     /// The version that the listing began at.
-    from: i64,
+    pub(super) from: i64,
     pub(crate) commits: BTreeMap<i64, LogFileEntry>,
     checksums: BTreeMap<i64, LogFileEntry>,
     /// Complete ones only, the preferred first.
@@ -27,7 +28,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// The listing begins a little before `from`: see [`Self::modified_ms`].
+    /// The listing begins [`LOOK_BACK`] versions before `from`.
     pub(crate) fn read(storage: &Storage, root: &str, from: i64) -> Result<Self> {
         let from = from.saturating_sub(LOOK_BACK).max(0);
         let from_name = if from > 0 { log_path::first_name_of(from) } else { String::new() };
@@ -254,10 +255,8 @@ impl Listing {
         newest.is_some_and(|(found, _)| *found > base)
     }
 
-    /// When the commits `first..=last` and some before them were written. Stores count in whole seconds, so that
-    /// what is made of these times depends on where one begins: a second holds fewer commits than are looked
-    /// back at.
-    pub(crate) fn modified_ms(&self, first: i64, last: i64) -> Vec<(i64, i64)> {
+    /// When the commits `first..=last` and some before them were written, as their timestamps depend on earlier ones.
+    fn modified_ms(&self, first: i64, last: i64) -> Vec<(i64, i64)> {
         let written = self.commits.range(first.saturating_sub(LOOK_BACK)..=last);
         written.map(|(version, entry)| (*version, entry.modified_ms)).collect()
     }

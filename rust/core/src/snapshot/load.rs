@@ -13,7 +13,7 @@ use crate::column_cache::Decoding;
 use crate::commit::{CommitFile, transaction_id};
 use crate::crc::Checksum;
 use crate::error::{Error, Result};
-use crate::history::{History, InCommitTimestamps, monotonic};
+use crate::history::{History, InCommitTimestamps};
 use crate::log_faults::LogFault;
 use crate::log_path::commit_name;
 use crate::partition::PartitionInterner;
@@ -343,7 +343,7 @@ impl Loader<'_> {
         known.map_or(metadata, |known| Arc::clone(&known.metadata))
     }
 
-    /// The commit timestamp; empty if the commit has to be read for it.
+    /// The commit timestamp; empty if the commit has to be read or the log to be listed for it.
     fn timestamp(
         &self,
         protocol: &Protocol,
@@ -364,10 +364,10 @@ impl Loader<'_> {
                     (known, _) => known,
                 }
             }
-            Some(_) => {
-                let times = monotonic(self.segment.modified_ms.iter().copied());
-                Some(times.last().map_or(0, |(_, timestamp_ms)| timestamp_ms))
-            }
+            Some(_) => match self.segment.timestamp_ms() {
+                Some(timestamp_ms) => Some(timestamp_ms),
+                None => return OnceLock::new(),
+            },
             // Cleanup deleted the commit but not its checkpoint, whose modification time is unrelated.
             None if has_own => checksum.and_then(|checksum| checksum.in_commit_timestamp_ms),
             None => {
