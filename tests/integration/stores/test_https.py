@@ -68,10 +68,11 @@ def test_a_table_is_read_over_tls(store: VersityGw, monkeypatch: pytest.MonkeyPa
     assert table(store).snapshot().version == COMMITS
 
 
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "AWS_CA_BUNDLE"])
 def test_the_event_loop_itself_asks_a_store_over_tls(
-    store: VersityGw, monkeypatch: pytest.MonkeyPatch
+    store: VersityGw, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(store.certificate))
+    monkeypatch.setenv(variable, str(store.certificate))
     known, probes = table(store), native().Completions()
     known.snapshot()
     numbers = itertools.count()

@@ -8,7 +8,7 @@ use object_store::aws::{AmazonS3, AmazonS3Builder, AwsCredential};
 use super::credentials::{Credentials, Replaceable, S3Credentials};
 use super::direct::Direct;
 use super::remote::{Access, Connection, LISTING_TIME, Remote, StoreParts, invalid_options};
-use super::transport::{CA_BUNDLE, Connector};
+use super::transport::Connector;
 use crate::error::{Error, Result};
 use crate::sign;
 
@@ -182,10 +182,7 @@ fn is_plain(options: &S3Options, configured: &AmazonS3Builder) -> bool {
     // Directory buckets (S3 Express) need a session.
     !options.bucket.ends_with("--x-s3")
         && !options.requester_pays
-        && PROXIES
-            .iter()
-            .chain(&[CA_BUNDLE])
-            .all(|name| std::env::var_os(name).is_none_or(|value| value.is_empty()))
+        && PROXIES.iter().all(|name| std::env::var_os(name).is_none_or(|value| value.is_empty()))
         && [
             Key::Endpoint,
             Key::S3Express,

@@ -56,26 +56,25 @@ pub(super) struct Connector;
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let options = match ca_bundle()? {
-            None => options.clone(),
-            Some(certificates) => {
-                certificates.into_iter().fold(options.clone(), ClientOptions::with_root_certificate)
-            }
+        let unreadable = |error: std::io::Error| object_store::Error::Generic {
+            store: "TLS",
+            source: format!("the file of {CA_BUNDLE} cannot be read: {error}").into(),
         };
+        let authorities = Certificate::from_pem_bundle(&ca_bundle().map_err(unreadable)?)?;
+        let options = authorities.into_iter().fold(options.clone(), ClientOptions::with_root_certificate);
         Ok(HttpClient::new(Transport(ReqwestConnector::default().connect(&options)?)))
     }
 }
 
 /// The variable of AWS's own tools with the name of a file of authorities, beside those of the system.
-pub(super) const CA_BUNDLE: &str = "AWS_CA_BUNDLE";
+const CA_BUNDLE: &str = "AWS_CA_BUNDLE";
 
-fn ca_bundle() -> object_store::Result<Option<Vec<Certificate>>> {
-    let Some(path) = std::env::var_os(CA_BUNDLE).filter(|path| !path.is_empty()) else { return Ok(None) };
-    let failed = |error: std::io::Error| object_store::Error::Generic {
-        store: "TLS",
-        source: format!("the file of {CA_BUNDLE} cannot be read: {error}").into(),
-    };
-    Certificate::from_pem_bundle(&std::fs::read(path).map_err(failed)?).map(Some)
+/// Reads the authorities of [`CA_BUNDLE`] in PEM, none if it is not set.
+pub(super) fn ca_bundle() -> std::io::Result<Vec<u8>> {
+    match std::env::var_os(CA_BUNDLE).filter(|path| !path.is_empty()) {
+        Some(path) => std::fs::read(path),
+        None => Ok(Vec::new()),
+    }
 }
 
 #[derive(Debug)]

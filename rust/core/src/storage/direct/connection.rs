@@ -6,9 +6,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection};
-use rustls_platform_verifier::ConfigVerifierExt;
+use rustls_platform_verifier::Verifier;
+
+use super::super::transport::ca_bundle;
 
 /// Maximum age of a connection: the store's addresses change.
 const MAX_AGE: Duration = Duration::from_secs(300);
@@ -135,7 +138,14 @@ fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<TcpStream> {
 }
 
 fn handshake(endpoint: &Endpoint, stream: &mut TcpStream) -> io::Result<ClientConnection> {
-    let mut config = ClientConfig::with_platform_verifier().map_err(io::Error::other)?;
+    let authorities = CertificateDer::pem_slice_iter(&ca_bundle()?).collect::<Result<Vec<_>, _>>();
+    let builder = ClientConfig::builder();
+    let verifier = Verifier::new_with_extra_roots(
+        authorities.map_err(io::Error::other)?,
+        Arc::clone(builder.crypto_provider()),
+    );
+    let verifier = Arc::new(verifier.map_err(io::Error::other)?);
+    let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let name = ServerName::try_from(endpoint.host.clone()).map_err(io::Error::other)?;
     let mut session = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
