@@ -66,5 +66,6 @@ def test_a_store_that_does_not_know_the_vended_keys_is_explained(
     assert code == 1
     assert steps[-1]["step"] == "credentials"
     assert steps[-1]["message"] == (
-        "the store of the directory answers 400 InvalidToken: the session of the key that signed is not valid"
+        "the store of the directory answers 400 InvalidToken: "
+        "the session token does not belong to the access key"
     )

@@ -26,5 +26,5 @@ run._exit_past_hanging_threads()
 
 @pytest.mark.processes
 def test_a_database_that_hangs_keeps_no_supervisor_from_ending() -> None:
-    ended = subprocess.run([sys.executable, "-c", HANGING], check=False, timeout=30)
+    ended = subprocess.run([sys.executable, "-P", "-c", HANGING], check=False, timeout=30)
     assert ended.returncode == 0
