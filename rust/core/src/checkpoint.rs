@@ -230,6 +230,14 @@ impl Checkpoint {
         parts.sum::<usize>() + self.metadata.as_ref().map_or(0, Metadata::memory_bytes)
     }
 
+    /// Returns a number of actions of commits that the checkpoint has at least, by the footers that were read.
+    pub(crate) fn actions(&self) -> u64 {
+        let rows = self.parts.iter().filter_map(|part| part.row_group_ends.last()).copied();
+        let sidecars = self.parts.iter().filter(|part| part.listed.is_none()).count();
+        // Rows of sidecars and of `checkpointMetadata` are of no commit.
+        rows.map(u64::from).sum::<u64>().saturating_sub(sidecars as u64 + 1)
+    }
+
     /// Returns the names of the parts, without their directories.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().map(|part| &*part.name)

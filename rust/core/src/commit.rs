@@ -35,6 +35,8 @@ pub struct CommitFile {
     pub metadata: Option<Metadata>,
     /// `commitInfo.inCommitTimestamp`, milliseconds since the epoch.
     pub in_commit_timestamp_ms: Option<i64>,
+    /// The number of lines that are not blank.
+    pub actions: u32,
     /// The `add` actions.
     pub adds: Columns,
     /// The `remove` actions; `modificationTime` is their `deletionTimestamp`.
@@ -63,6 +65,7 @@ impl CommitFile {
             file.take(row, actions).ok_or_else(|| Error::corrupt(name, "it has too many actions"))?;
             row += 1;
         }
+        file.actions = row;
         for columns in [&mut file.adds, &mut file.removes, &mut file.cdc] {
             columns.seal();
         }
@@ -79,6 +82,7 @@ impl CommitFile {
             protocol: None,
             metadata: None,
             in_commit_timestamp_ms: None,
+            actions: 0,
             adds: Columns::new(bytes),
             removes: Columns::new(bytes),
             cdc: Columns::new(bytes),

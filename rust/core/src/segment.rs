@@ -63,6 +63,12 @@ pub struct LeftOut {
     pub file: String,
     /// Why it cannot be read.
     pub reason: String,
+    /// The version of the checkpoint.
+    pub version: i64,
+    /// A number of actions that the checkpoint has at least.
+    pub actions: u64,
+    /// The checkpoint, unless the file is empty.
+    checkpoint: Option<CheckpointFiles>,
 }
 
 /// The files that rebuild one version.
@@ -126,18 +132,48 @@ impl LogSegment {
     fn with_hint(mut self, hint: &LastCheckpoint) -> Self {
         let adds = hint.num_of_add_files.filter(|_| self.base_version() == hint.version);
         self.stated_adds = adds.and_then(|adds| u64::try_from(adds).ok());
+        let stated = hint.num_of_add_files.and_then(|adds| u64::try_from(adds).ok()).unwrap_or_default();
+        for left_out in self.left_out.iter_mut().filter(|left_out| left_out.version == hint.version) {
+            left_out.actions = left_out.actions.max(stated);
+        }
         self
     }
 
+    /// Returns the error of a damaged checkpoint that the commits do not replace, since some writers begin a log with a
+    /// checkpoint. The checkpoint is tried again by the next request.
+    ///
+    /// `actions` counts those of the commits up to a version, and `has_older_files` says whether the commits remove
+    /// files that they do not add.
+    pub(crate) fn check_replaced(
+        &self,
+        storage: &Storage,
+        root: &str,
+        actions: impl Fn(i64) -> u64,
+        has_older_files: bool,
+    ) -> Result<()> {
+        if self.checkpoint.is_some() {
+            return Ok(());
+        }
+        let lacks = |left_out: &&LeftOut| has_older_files || actions(left_out.version) < left_out.actions;
+        let Some(LeftOut { file, reason, checkpoint, .. }) = self.left_out.iter().find(lacks) else {
+            return Ok(());
+        };
+        if let Some(checkpoint) = checkpoint {
+            left_out::forget(storage, root, checkpoint);
+        }
+        Err(Error::corrupt(file.clone(), format!("{reason}; the commits do not have all of its files")))
+    }
+
     /// Leaves the checkpoint out of later segments if the error of a read is a fault of its files. `parts` are the
-    /// names of all of its parts, also of sidecars. Returns whether it is left out. A listed file that is missing is
-    /// left to a new listing: cleanup deletes files.
+    /// names of all of its parts, also of sidecars, and `actions` is the number of its actions as far as they are known.
+    /// Returns whether it is left out. A listed file that is missing is left to a new listing: cleanup deletes files.
     pub(crate) fn leave_out<'a>(
         &self,
         storage: &Storage,
         root: &str,
         error: &Error,
         mut parts: impl Iterator<Item = &'a str>,
+        actions: u64,
     ) -> bool {
         let Some(checkpoint) = &self.checkpoint else { return false };
         let is_listed = |file: &str| checkpoint.files.iter().any(|listed| listed.name == file);
@@ -149,7 +185,7 @@ impl LogSegment {
             _ => false,
         };
         if is_damaged {
-            left_out::add(storage, root, checkpoint, error.clone());
+            left_out::add(storage, root, checkpoint, error.clone(), actions);
         }
         is_damaged
     }
@@ -161,7 +197,7 @@ impl LogSegment {
         };
         let is_listed = checkpoint.files.iter().any(|listed| listed.name == *file);
         if is_listed {
-            left_out::add(storage, root, checkpoint, error.clone());
+            left_out::add(storage, root, checkpoint, error.clone(), 0);
         }
         is_listed
     }

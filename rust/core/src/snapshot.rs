@@ -244,7 +244,8 @@ impl Snapshot {
     /// damaged.
     pub(crate) fn record_error(&self, error: &Error) {
         let parts = self.checkpoint.get().into_iter().flat_map(Checkpoint::names);
-        let is_left_out = self.segment.leave_out(&self.storage, &self.root, error, parts);
+        let actions = self.checkpoint.get().map_or(0, Checkpoint::actions);
+        let is_left_out = self.segment.leave_out(&self.storage, &self.root, error, parts, actions);
         if is_left_out || error.is_outdated_listing() {
             self.is_lost.store(true, Ordering::Relaxed);
         }

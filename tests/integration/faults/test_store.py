@@ -197,6 +197,7 @@ async def test_a_request_to_a_storage_that_fails_for_a_moment_is_retried(faulty:
 
 @pytest.mark.parametrize("at", [1_000, 10_000, 100_000, 1_000_000])
 async def test_a_corrupted_byte_of_a_checkpoint_is_found_by_its_checksums(faulty: Faulty, at):
+    # The commits do not have the files of this log's checkpoint, and do not replace it.
     for flipped in (at, at + 1):
         faulty.proxy.fault = Fault(
             corrupt_at_byte=flipped, only=lambda request: b".checkpoint.parquet" in request

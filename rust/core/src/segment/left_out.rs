@@ -25,6 +25,7 @@ type Key = [u8; 32];
 struct Damage {
     found_at: Instant,
     error: Error,
+    actions: u64,
 }
 
 static DAMAGED: LazyLock<Mutex<HashMap<Key, Damage>>> = LazyLock::new(Mutex::default);
@@ -45,8 +46,8 @@ fn key_of(storage: &Storage, root: &str, checkpoint: &CheckpointFiles) -> Key {
     digest.finalize().into()
 }
 
-/// Leaves out a checkpoint from here on.
-pub(super) fn add(storage: &Storage, root: &str, checkpoint: &CheckpointFiles, error: Error) {
+/// Leaves out a checkpoint of at least `actions` actions from here on.
+pub(super) fn add(storage: &Storage, root: &str, checkpoint: &CheckpointFiles, error: Error, actions: u64) {
     let (key, found_at) = (key_of(storage, root, checkpoint), Instant::now());
     let mut damaged = lock(&DAMAGED);
     if damaged.len() >= MAX_CHECKPOINTS
@@ -54,13 +55,18 @@ pub(super) fn add(storage: &Storage, root: &str, checkpoint: &CheckpointFiles, e
     {
         damaged.remove(&oldest);
     }
-    if damaged.insert(key, Damage { found_at, error }).is_none() {
+    if damaged.insert(key, Damage { found_at, error, actions }).is_none() {
         LogFault::Checkpoint.count();
     }
 }
 
-/// Returns the error for which a checkpoint is left out.
-pub(super) fn error(storage: &Storage, root: &str, checkpoint: &CheckpointFiles) -> Option<Error> {
+/// Reads a checkpoint again from here on.
+pub(super) fn forget(storage: &Storage, root: &str, checkpoint: &CheckpointFiles) {
+    lock(&DAMAGED).remove(&key_of(storage, root, checkpoint));
+}
+
+/// Returns the error for which a checkpoint is left out, and a number of actions that it has at least.
+pub(super) fn damage(storage: &Storage, root: &str, checkpoint: &CheckpointFiles) -> Option<(Error, u64)> {
     let mut damaged = lock(&DAMAGED);
     if damaged.is_empty() {
         return None;
@@ -70,5 +76,5 @@ pub(super) fn error(storage: &Storage, root: &str, checkpoint: &CheckpointFiles)
         damaged.remove(&key);
         return None;
     }
-    damaged.get(&key).map(|damage| damage.error.clone())
+    damaged.get(&key).map(|damage| (damage.error.clone(), damage.actions))
 }

@@ -24,7 +24,7 @@ pub(crate) struct Listing {
     /// Checkpoints that were found damaged.
     damaged: BTreeMap<i64, Vec<CheckpointFiles>>,
     /// These and empty ones, by version.
-    left_out: Vec<(i64, LeftOut)>,
+    left_out: Vec<LeftOut>,
 }
 
 impl Listing {
@@ -42,34 +42,31 @@ impl Listing {
             .into_iter()
             .flat_map(|(version, found)| found.into_iter().map(move |checkpoint| (version, checkpoint)))
         {
-            let error = left_out::error(storage, root, &checkpoint);
+            let Some((error, actions)) = left_out::damage(storage, root, &checkpoint) else {
+                self.checkpoints.entry(version).or_default().push(checkpoint);
+                continue;
+            };
             let first = checkpoint.files.first().map(|file| file.name.clone()).unwrap_or_default();
             let (file, reason) = match error {
-                None => {
-                    self.checkpoints.entry(version).or_default().push(checkpoint);
-                    continue;
-                }
-                Some(Error::CorruptLog { file, reason }) => (file, reason),
-                Some(error) => (first, error.to_string()),
+                Error::CorruptLog { file, reason } => (file, reason),
+                error => (first, error.to_string()),
             };
-            self.left_out.push((version, LeftOut { file, reason }));
+            let of = Some(checkpoint.clone());
+            self.left_out.push(LeftOut { file, reason, version, actions, checkpoint: of });
             self.damaged.entry(version).or_default().push(checkpoint);
         }
     }
 
     /// Returns whether a checkpoint of a version is damaged.
     pub(super) fn has_left_out(&self, version: i64) -> bool {
-        self.left_out.iter().any(|(left_out, _)| *left_out == version)
+        self.left_out.iter().any(|left_out| left_out.version == version)
     }
 
     /// Returns the error of the newest damaged checkpoint up to a version that cannot be rebuilt without it.
     fn damage(&self, version: i64) -> Option<Error> {
-        let (_, LeftOut { file, reason }) = self
-            .left_out
-            .iter()
-            .filter(|(left_out, _)| *left_out <= version)
-            .max_by_key(|(version, _)| *version)?;
-        Some(Error::corrupt(file, reason))
+        let older = self.left_out.iter().filter(|left_out| left_out.version <= version);
+        let newest = older.max_by_key(|left_out| left_out.version)?;
+        Some(Error::corrupt(&newest.file, &newest.reason))
     }
 
     fn of(entries: Vec<LogFileEntry>, from: i64) -> Self {
@@ -79,8 +76,8 @@ impl Listing {
             let Some(name) = LogFileName::parse(&entry.name) else { continue };
             if let Some(version) = name.checkpoint_version().filter(|_| entry.size == 0) {
                 // A writer died after it created the file.
-                let left_out = LeftOut { file: entry.name, reason: "it is empty".into() };
-                listing.left_out.push((version, left_out));
+                let (file, reason) = (entry.name, "it is empty".into());
+                listing.left_out.push(LeftOut { file, reason, version, actions: 0, checkpoint: None });
                 continue;
             }
             match name {
@@ -245,8 +242,8 @@ impl Listing {
     }
 
     fn left_out_between(&self, base: i64, version: i64) -> Vec<LeftOut> {
-        let newer = self.left_out.iter().filter(|(left_out, _)| (base..=version).contains(left_out));
-        newer.map(|(_, left_out)| left_out.clone()).take(MAX_LEFT_OUT).collect()
+        let newer = self.left_out.iter().filter(|left_out| (base..=version).contains(&left_out.version));
+        newer.take(MAX_LEFT_OUT).cloned().collect()
     }
 
     /// Whether there is a checkpoint behind `base` up to `version`.

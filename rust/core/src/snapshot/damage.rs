@@ -9,6 +9,7 @@ use super::*;
 use crate::checkpoint::tests::writer::{Log, UUID, parquet, schema};
 use crate::checkpoint::tests::{metadata_row, protocol_row};
 use crate::log_path::commit_name;
+use crate::segment::log_file_path;
 
 /// The version of the damaged checkpoint.
 const VERSION: i64 = 2;
@@ -203,6 +204,34 @@ fn a_checkpoint_that_is_written_again_is_read() {
     assert_eq!(base(), -1);
     checkpoint(&log, VERSION, Form::Classic);
     assert_eq!(base(), VERSION);
+}
+
+/// Some writers begin a log with a checkpoint: its files are in no commit.
+#[test]
+fn commits_that_lack_files_of_a_damaged_checkpoint_do_not_replace_it() {
+    let remove = json!({"remove": {"path": "f0", "deletionTimestamp": 1, "dataChange": true}});
+    for (form, is_stated, is_removed) in
+        FORMS.into_iter().flat_map(|form| [(form, true, false), (form, false, true)])
+    {
+        let log = Log::new();
+        log.write(&commit_name(0), &lines(&[protocol_row(), metadata_row(&[])]));
+        let names = checkpoint(&log, 0, form);
+        let whole = std::fs::read(log_file_path(log.root(), names.last().unwrap())).unwrap();
+        let newer = if is_removed { vec![add(1), remove.clone()] } else { vec![add(1)] };
+        log.write(&commit_name(1), &lines(&newer));
+        if is_stated {
+            let hint = json!({"version": 0, "size": 3, "numOfAddFiles": 3});
+            log.write("_last_checkpoint", hint.to_string().as_bytes());
+        }
+        log.write(names.last().unwrap(), &whole[..whole.len() / 2]);
+        for _ in 0..3 {
+            let found = files(log.root(), TimeTravel::Latest);
+            assert!(matches!(found, Err(Error::CorruptLog { .. })), "{form:?} {found:?}");
+        }
+        log.write(names.last().unwrap(), &whole);
+        let right: &[&str] = if is_removed { &["f1"] } else { &["f0", "f1"] };
+        assert!(files_at_last(log.root(), TimeTravel::Latest).unwrap().iter().eq(right), "{form:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! An answer of a whole table, or of all its pages, has the files that the sources of counts state.
 
 use super::*;
+use crate::log_faults::LogFault;
 
 fn checksum(log: &Log, version: i64, files: u64, size_bytes: u64) {
     let content =
@@ -106,4 +107,24 @@ fn a_cursor_survives_its_text() {
     for text in ["", "1", "1.2+", "1.2+3", "1.2+3.4.5", "1.2+3.-4", "+1.2"] {
         assert!(Cursor::parse(text).is_err(), "{text}");
     }
+}
+
+#[test]
+fn a_checksum_file_of_version_0_gives_way_to_the_only_commit() {
+    let log = Log::new();
+    commit(&log, 0, &[protocol_row(), metadata_row(), dated_row(1)]);
+    checksum(&log, 0, 10, 5259);
+    let faults = LogFault::Checksum.total();
+    for cache_bytes in [0, 64 << 20] {
+        let table = Arc::new(Table::new(
+            Storage::local(),
+            log.root().to_owned(),
+            Arc::new(ColumnCache::new(cache_bytes)),
+        ));
+        for options in [everything(), pages(1), everything()] {
+            assert_eq!(scanned(&table, &options).unwrap(), 1);
+        }
+        assert_eq!(snapshot(&table).known_totals().unwrap().files, 1);
+    }
+    assert!(LogFault::Checksum.total() > faults);
 }
