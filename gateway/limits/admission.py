@@ -25,6 +25,8 @@ class LimitKind(StrEnum):
     MEMORY = "memory"
     CREDENTIALS = "credentials"
     ATTEMPTS = "attempts"
+    READERS = "readers"
+    DESCRIPTORS = "descriptors"
 
 
 class LimitExceeded(Exception):

@@ -7,6 +7,8 @@ and is opened beneath it without following any.
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import io
 import logging
 import math
@@ -25,29 +27,40 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_request import BaseRequest
 
 from gateway.errors import NotFound, PermissionDenied, Unavailable
+from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS, LimitExceeded, LimitKind
+from gateway.limits.attempts import network_of
+from gateway.limits.descriptors import is_reserved
+from gateway.limits.drain_rate import DrainRate
 from gateway.storage.calls import DATA_FILE_THREADS
 from gateway.tables.local_files import LocalFile, inside, spelling, split
+from gateway.web.body_writer import BodyWriter, SlowReader, connection_of, cut
 from gateway.web.connections import authenticated
 from gateway.web.context import RequestContext
 from gateway.web.response import SERVER
 
 log = logging.getLogger("gateway.storages")
 
+PIECE_BYTES = 256 * 1024
+"""Of a file: what is read at once, and sent within the time of a slow reader."""
+
 _RANGE = re.compile(r"bytes=(?:(\d{1,19})-(\d{0,19})|-(\d{1,19}))", re.ASCII | re.IGNORECASE)
 
 
 class DataFile(web.FileResponse):
-    """A file response with ranges, conditional requests and sendfile, without content coding.
+    """A file response with ranges and conditional requests, without content coding.
 
-    aiohttp would open the file by its path, in which a link may have come meanwhile, and send `name.gz` for
-    `name` to a client that accepts gzip, which is another file.
+    aiohttp would open the file by its path, in which a link may have come meanwhile, send `name.gz` for
+    `name` to a client that accepts gzip, which is another file, and wait for a client that reads nothing.
     """
 
-    def __init__(self, found: LocalFile, threads: Executor | None, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, found: LocalFile, threads: Executor | None, rate: DrainRate, headers: Mapping[str, str]
+    ) -> None:
         """`threads` open and read the file: aiohttp would use the default ones, which all share."""
         super().__init__(os.fsdecode(found.segments[-1]), headers=headers)
         self._found = found
         self._threads = threads
+        self._rate = rate
         self._file: io.BufferedReader | None = None
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
@@ -68,6 +81,9 @@ class DataFile(web.FileResponse):
         except OSError as error:
             log.warning("a data file cannot be opened: %s", error.strerror)
             raise Unavailable("the file cannot be read at the moment") from None
+        if is_reserved(self._file.fileno()):
+            self._file.close()
+            raise LimitExceeded(LimitKind.DESCRIPTORS, RETRY_AFTER_CEILING_SECONDS)
         sent = None
         try:
             result, sent, status, coding = super()._make_response(request, accept_encoding)
@@ -94,6 +110,30 @@ class DataFile(web.FileResponse):
         if found is not None and all(_is_same(validator, st) for validator in if_range):
             headers["Range"] = found
         return await super()._prepare_open_file(request.clone(headers=headers), fobj, st, file_encoding)
+
+    async def _sendfile(
+        self, request: BaseRequest, fobj: Any, offset: int, count: int
+    ) -> AbstractStreamWriter:
+        """Send a part of the file, each piece within the time of a slow reader.
+
+        Raises SlowReader, and OSError for a file that can no longer be read or has become shorter.
+        """
+        # aiohttp's own would send the file again.
+        writer = await web.StreamResponse.prepare(self, request)
+        if writer is None:
+            raise RuntimeError("the response has no writer")
+        body = BodyWriter(self, writer, self._rate, connection_of(request))
+        loop = asyncio.get_running_loop()
+        end = offset + count
+        while offset < end:
+            size = min(PIECE_BYTES, end - offset)
+            piece = await loop.run_in_executor(None, self._seek_and_read, fobj, offset, size)
+            if not piece:
+                raise OSError(errno.EIO, "the file has become shorter")
+            await body.write(memoryview(piece))
+            offset += len(piece)
+        await body.end(b"")
+        return writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +184,16 @@ async def file(context: RequestContext) -> web.StreamResponse:
     if local is None:
         raise NotFound("no such file")
     headers = {"Content-Type": "application/octet-stream", "Server": SERVER}
-    found = DataFile(local, state.tables.file_threads(identity), headers)
+    found = DataFile(local, state.tables.file_threads(identity), context.drain_rate, headers)
     found.headers.extend(context.added_headers)
     context.first_byte_seconds = time.monotonic()
     # Sent here and not by the server afterwards, so that logs and metrics count the sent bytes.
-    await found.prepare(request)
-    await found.write_eof()
+    with context.file_readers.reading(network_of(context.address), request.rel_url.raw_path):
+        try:
+            await found.prepare(request)
+            await found.write_eof()
+        except SlowReader:
+            log.info("request %s is cut off: a slow reader", context.id)
+            context.record.outcome = "slow reader"
+            cut(request)
     return found

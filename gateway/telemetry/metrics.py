@@ -35,10 +35,10 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LAG_PROBE_SECONDS = 0.5
 PAGE_ATTEMPTS = 10
 PAGE_RETRY_SECONDS = 0.02
-EXCESSES = ("requests", "streams", "files", "memory", "credentials", "attempts")
+EXCESSES = ("requests", "streams", "files", "memory", "credentials", "attempts", "readers", "descriptors")
 CREDENTIALS = ("issued", "cached", "failed")
 CACHE_FILES = ("hit", "miss", "invalid", "written", "failed", "too_large", "evicted")
-STRANGER_CLOSINGS = ("many", "address", "bytes", "slow")
+STRANGER_CLOSINGS = ("many", "address", "bytes", "slow", "reserve")
 LOG_FAULTS = ("contradiction", "checkpoint", "checksum", "hint")
 SEARCHES = ("complete", "partial", "failed")
 BROKEN = f"{PREFIX}_broken_streams"

@@ -91,6 +91,12 @@ def bound_kernel_buffers(connection: socket.socket | None) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
 
 
+def cut(request: web.BaseRequest) -> None:
+    """Close a connection at once: its answer is not whole."""
+    if request.transport is not None:
+        request.transport.abort()
+
+
 def end_by_reset(connection: socket.socket | None, is_on: bool) -> None:
     """Make the connection end by a reset, or make it end in order again.
 

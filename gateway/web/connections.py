@@ -20,7 +20,14 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import RequestPayloadError, _ErrInfo
 
-from gateway.errors import GatewayError, MalformedRequest, UnsupportedHttpVersion, UnsupportedTransferCoding
+from gateway.errors import (
+    GatewayError,
+    MalformedRequest,
+    Unavailable,
+    UnsupportedHttpVersion,
+    UnsupportedTransferCoding,
+)
+from gateway.limits.descriptors import is_reserved
 from gateway.web.context import next_id
 from gateway.web.error_response import SERVER_FAULT, error_answer
 from gateway.web.strangers import Strangers
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
 
     Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
+PROBES = ("/healthz", "/readyz")
+"""Answered while descriptors run short."""
 MAX_HEAD_BYTES = 32 * 1024
 """Of a request line and all header fields."""
 USUAL_BYTES = 4096
@@ -161,6 +170,7 @@ class _Connection(web.RequestHandler):
         "_open_connections",
         "_strangers",
         "_wire",
+        "is_for_probes",
     )
 
     def __init__(self, manager: _Server, **options: Any) -> None:
@@ -181,6 +191,8 @@ class _Connection(web.RequestHandler):
         self._strangers: Strangers | None = manager.strangers
         self._wire: asyncio.Transport | None = None
         """As `transport`, which aiohttp forgets while unsent bytes remain."""
+        self.is_for_probes = False
+        """It has a descriptor of the reserve, and is closed after one answer."""
         self._head_bytes = 0
         """Received of the next request."""
         self._ahead_bytes = 0
@@ -195,8 +207,10 @@ class _Connection(web.RequestHandler):
         self._wire = cast("asyncio.Transport", transport)
         self._open_connections.made(self)
         if self._strangers is not None:
-            peer = transport.get_extra_info("peername")
-            self._strangers.made(self, peer[0] if isinstance(peer, tuple) else None)
+            peer, connection = transport.get_extra_info("peername"), transport.get_extra_info("socket")
+            self.is_for_probes = connection is not None and is_reserved(connection.fileno())
+            address = peer[0] if isinstance(peer, tuple) else None
+            self._strangers.made(self, address, is_reserved=self.is_for_probes)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -209,6 +223,14 @@ class _Connection(web.RequestHandler):
         if self._strangers is not None:
             self._strangers.lost(self)
             self._strangers = None
+
+    def refuses(self, path: str) -> bool:
+        """Return whether the connection is there for probes, and the request is none."""
+        if not self.is_for_probes or path in PROBES:
+            return False
+        if self._strangers is not None:
+            self._strangers.refused()
+        return True
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -317,7 +339,14 @@ def _supported(handler: Handler) -> Handler:
             return _refused(request, UnsupportedHttpVersion("this server has HTTP/1.1 and HTTP/1.0"))
         if request.headers.get("Transfer-Encoding", "chunked").lower() != "chunked":
             return _refused(request, UnsupportedTransferCoding("the body has another coding than chunked"))
-        return await handler(request)
+        connection = request.protocol
+        if not isinstance(connection, _Connection) or not connection.is_for_probes:
+            return await handler(request)
+        if connection.refuses(request.path):
+            return _refused(request, Unavailable("the server has too many connections"))
+        response = await handler(request)
+        response.force_close()
+        return response
 
     return handle
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from gateway.errors import InvalidClient, Unauthenticated
+from gateway.limits.descriptors import FileReaders
 from gateway.limits.drain_rate import DrainRate
 from gateway.telemetry.request_record import RequestRecord
 from gateway.web.client_address import address_of
@@ -86,6 +87,7 @@ class RequestContext(Struct, eq=False):
         identity: for the audit log, what a token says about its bearer beside the recipient.
         body: the whole body, for routes that need a token or a client.
         drain_rate: the slowest reader that the answer waits for.
+        file_readers: the clients that read local files.
         first_byte_seconds: when the head of a stream was sent; None for an answer that is sent whole.
         record: facts for the log, metrics, audit and quota.
         require_access: raises AccessRevoked once the recipient may no longer read the answer.
@@ -107,6 +109,7 @@ class RequestContext(Struct, eq=False):
     identity: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     drain_rate: DrainRate = DrainRate()
+    file_readers: FileReaders = field(default_factory=FileReaders)
     first_byte_seconds: float | None = None
     record: RequestRecord = field(default_factory=RequestRecord)
     require_access: Callable[[], None] = nothing_revoked

@@ -120,7 +120,15 @@ class RequestPipeline:
         if cors is not None and request.method == "OPTIONS" and _is_preflight(request, cors):
             route = _preflight(cors, methods) if methods else route
         context = RequestContext(
-            next_id(), request, route, names, self.state, time.monotonic(), not_ready=self.not_ready
+            next_id(),
+            request,
+            route,
+            names,
+            self.state,
+            time.monotonic(),
+            not_ready=self.not_ready,
+            drain_rate=self.limits.drain_rate,
+            file_readers=self.limits.file_readers,
         )
         if cors is not None:
             context.added_headers = cors.headers(request.headers.get("Origin"))
@@ -195,7 +203,6 @@ class RequestPipeline:
         if self.audits_first:
             await self.recorder.audit_first(context)
         context.body = await read_body(context.request, limits.body_seconds)
-        context.drain_rate = limits.drain_rate
         gate = limits.recipients.gate(recipient.name)
         await gate.request()
         if context.route.issues_credentials:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypedDict
 from gateway.errors import GatewayError, TooManyRequests, Unavailable
 from gateway.limits.admission import LimitExceeded, LimitKind
 from gateway.limits.attempts import FailedAttempts
+from gateway.limits.descriptors import FileReaders
 from gateway.limits.drain_rate import DrainRate
 from gateway.limits.memory import MemoryGate
 from gateway.limits.process_memory import cached, machine_bytes, private_bytes, resident_bytes
@@ -44,6 +45,7 @@ class RequestLimits:
     recipients: RecipientGates
     attempts: FailedAttempts
     memory: MemoryGate
+    file_readers: FileReaders
     body_seconds: float
     drain_rate: DrainRate
 
@@ -79,14 +81,17 @@ class RequestLimits:
                 resident_bytes=cached(process_bytes, seconds=MEMORY_PROBE_SECONDS, clock=time.monotonic),
                 relieve=partial(release_memory, hot=True),
             )
+            file_readers = FileReaders()
         else:
             recipients, attempts, memory = previous.recipients, previous.attempts, previous.memory
+            file_readers = previous.file_readers
             recipients.configure(default, named)
             memory.configure(memory_bytes, **queue)
         return RequestLimits(
             recipients=recipients,
             attempts=attempts,
             memory=memory,
+            file_readers=file_readers,
             body_seconds=limits.body_seconds,
             drain_rate=DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds),
         )
@@ -133,6 +138,7 @@ def _queue(limits: Limits) -> _Queue:
 def limit_error(exceeded: LimitExceeded) -> GatewayError:
     """Return the error for a client over a limit."""
     seconds = exceeded.retry_after_seconds
-    if exceeded.limit is LimitKind.MEMORY:
+    if exceeded.limit in (LimitKind.MEMORY, LimitKind.DESCRIPTORS):
         return Unavailable("the server is busy", retry_after_seconds=seconds)
-    return TooManyRequests(f"over the limit of {exceeded.limit}", retry_after_seconds=seconds)
+    limit = "readers of one file or at one address" if exceeded.limit is LimitKind.READERS else exceeded.limit
+    return TooManyRequests(f"over the limit of {limit}", retry_after_seconds=seconds)

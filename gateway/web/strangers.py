@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gateway.config.networks import parse_address
 from gateway.limits.attempts import network_of
+from gateway.limits.descriptors import reserve_size
 from gateway.telemetry.metrics import STRANGER_CLOSINGS
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ LIFE_SECONDS = 20.0
 """Time for a request head, and time in which an answer has to be read."""
 SWEEP_SECONDS = 1.0
 REPORT_SECONDS = 60.0
-MANY, OF_ADDRESS, HELD, SLOW = STRANGER_CLOSINGS
+MANY, OF_ADDRESS, HELD, SLOW, RESERVE = STRANGER_CLOSINGS
 """Why a connection was closed."""
 
 
@@ -62,6 +63,8 @@ class Strangers:
         self._states: OrderedDict[Stranger, _State] = OrderedDict()
         """In the order in which they began to wait for their clients."""
         self._of_network: dict[str, OrderedDict[Stranger, None]] = {}
+        self._reserved: OrderedDict[Stranger, None] = OrderedDict()
+        """Those with a descriptor of the reserve. The other half of it is for files and stores."""
         self._held_bytes = 0
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = dict.fromkeys(STRANGER_CLOSINGS, 0)
@@ -75,8 +78,12 @@ class Strangers:
         """Return the numbers of closed connections, by reason."""
         return self._closed.items()
 
-    def made(self, connection: Stranger, peer: str | None) -> None:
-        """Add a connection that has just been opened."""
+    def made(self, connection: Stranger, peer: str | None, *, is_reserved: bool = False) -> None:
+        """Add a connection that has just been opened. `is_reserved`: only the reserve was left for it."""
+        if is_reserved:
+            if len(self._reserved) >= reserve_size() // 2:
+                self._close(next(iter(self._reserved)), RESERVE)
+            self._reserved[connection] = None
         network = network_of(parse_address(peer) if peer else None)
         of_network = self._of_network.setdefault(network, OrderedDict())
         if len(of_network) >= MAX_OF_ADDRESS:
@@ -88,6 +95,10 @@ class Strangers:
         self._states[connection] = _State(network, time.monotonic())
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._close_slow)
+
+    def refused(self) -> None:
+        """Count a request that a connection of the reserve is not for."""
+        self._closed[RESERVE] += 1
 
     def received(self, connection: Stranger, size: int) -> None:
         """Count bytes that no handler has taken yet."""
@@ -112,6 +123,7 @@ class Strangers:
         state = self._states.pop(connection, None)
         if state is None:
             return
+        self._reserved.pop(connection, None)
         self._held_bytes -= state.held_bytes
         of_network = self._of_network[state.network]
         del of_network[connection]

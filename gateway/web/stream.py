@@ -24,6 +24,7 @@ from gateway.web.body_writer import (
     SlowReader,
     bound_kernel_buffers,
     connection_of,
+    cut,
     end_by_reset,
 )
 from gateway.web.chunk_reader import ChunkReader
@@ -82,7 +83,7 @@ async def pump(context: RequestContext, answer: Answer, reader: ChunkReader) -> 
     except SlowReader:
         log.info("request %s is cut off: a slow reader", context.id)
         context.record.outcome = "slow reader"
-        _cut(context.request)
+        cut(context.request)
         return response
     except asyncio.CancelledError as cancelled:
         if not is_end_of_server(cancelled):
@@ -91,7 +92,7 @@ async def pump(context: RequestContext, answer: Answer, reader: ChunkReader) -> 
             async with asyncio.timeout(LAST_LINE_SECONDS):
                 await _fail(context, answer, body, shutting_down(), "shutdown")
         except TimeoutError:
-            _cut(context.request)
+            cut(context.request)
     except Exception as error:  # noqa: BLE001 - after the first byte every error becomes the last line or a cut
         outcome: Outcome = "revoked" if isinstance(error, AccessRevoked) else "failed"
         await _fail(context, answer, body, error, outcome)
@@ -119,16 +120,10 @@ async def _fail(
     context.record.error_code = failure.error_code
     context.record.rule_refused = is_rule_refusal(error) or None
     if answer.last_line is None:
-        _cut(context.request)
+        cut(context.request)
         return
     fields = {"errorMessage": failure.message, "httpStatusErrorCode": failure.status}
     try:
         await body.end(answer.chunks.finish(end_stream_action(fields)))
     except SlowReader:
-        _cut(context.request)
-
-
-def _cut(request: web.BaseRequest) -> None:
-    """Close the connection without the final chunk."""
-    if request.transport is not None:
-        request.transport.abort()
+        cut(context.request)

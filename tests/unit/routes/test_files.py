@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import pytest
+from aiohttp import ClientPayloadError
 from aiohttp.test_utils import TestClient
 from support.gateway_app import PREFIX, Clock, error_of, serve
 from support.waiting import until
@@ -25,6 +26,7 @@ from gateway.tables.local_files import inside, spelling
 Client = TestClient[Any, Any]
 NOW_MS = 1_700_000_000_000
 CONTENT = bytes(range(256)) * 8
+LARGE_BYTES = 32 * 1024 * 1024
 NAMES = ["plain.parquet", "a b+c=d%e/é ü.parquet", "date=2024-01-01 10%3A00/x.parquet"]
 
 
@@ -332,6 +334,48 @@ async def test_a_file_that_cannot_be_opened_for_now_is_not_missing(served: tuple
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert (answer.status, error_of(body)) == (503, "TEMPORARILY_UNAVAILABLE")
     assert "Retry-After" in answer.headers
+
+
+@pytest.fixture
+async def large(root: Path, clock: Clock) -> AsyncIterator[tuple[Client, Config, Path]]:
+    """A server that cuts slow readers after a second, and a file that no buffer of a connection holds."""
+    (root / "large.parquet").write_bytes(bytes(LARGE_BYTES))
+    started, config = await serve(
+        f"""
+shares:
+- {{name: s, schemas: [{{name: d, tables: [{{name: one, location: {root}, id: id-1}}]}}]}}
+gateway:
+  anonymous: true
+  tokenKeys: [{{id: k1, secret: a secret for the tests}}]
+  limits: {{slowReaderSeconds: 1, minimumBytesPerSecond: 1000000}}
+""",
+        clock=clock,
+    )
+    yield started, config, root / "large.parquet"
+    await started.close()
+
+
+def open_here(path: Path) -> bool:
+    return any(one.resolve() == path for one in Path("/proc/self/fd").iterdir() if one.is_symlink())
+
+
+async def test_a_reader_that_reads_nothing_is_cut_off(large: tuple[Client, Config, Path]) -> None:
+    client, config, path = large
+    async with client.session.get(signed(config, path.name)) as answered:
+        assert answered.status == 200
+        assert open_here(path)
+        await until(lambda: not open_here(path))
+        with pytest.raises(ClientPayloadError):
+            await answered.read()
+
+
+async def test_a_file_that_becomes_shorter_cuts_its_answer(large: tuple[Client, Config, Path]) -> None:
+    client, config, path = large
+    async with client.session.get(signed(config, path.name)) as answered:
+        await answered.content.readexactly(1)
+        os.truncate(path, 1)
+        with pytest.raises(ClientPayloadError):
+            await answered.read()
 
 
 async def test_other_methods_are_refused(served: tuple[Client, Config]) -> None:
