@@ -55,6 +55,16 @@ def condition_of(filtered: DataFrame) -> Any:
     return filtered._jdf.queryExecution().analyzed().condition()
 
 
+def parsed(spark: SparkSession, text: str) -> Any:
+    """Return an expression of SQL, of which no name is resolved."""
+    return session(spark).sessionState().sqlParser().parseExpression(text)
+
+
+def first_of(selected: DataFrame) -> Any:
+    """Return the first column of a DataFrame that `select` has made, as the optimizer leaves it."""
+    return selected._jdf.queryExecution().optimizedPlan().projectList().apply(0)
+
+
 def dataset(rows: DataFrame) -> Any:
     """Return a DataFrame as Java sees it."""
     return rows._jdf

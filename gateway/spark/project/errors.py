@@ -10,6 +10,10 @@ from pyspark.errors import PySparkException
 _MAX_CAUSES = 20
 
 
+class InvalidRule(ValueError):
+    """Raised for a rule that the source's columns do not fit, or that is no pure function of a row."""
+
+
 class NotKept(Exception):
     """Raised for a source or a directory that the job cannot work on. The message has no value of a row."""
 

@@ -8,16 +8,15 @@ version could not be proved later.
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from gateway.spark import java
+from gateway.spark.project.condition import resolved
+from gateway.spark.project.errors import InvalidRule
 from gateway.spark.verify.compare import quoted
 
 if TYPE_CHECKING:
@@ -38,6 +37,8 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
+    # A text of SQL is what it says: no variable of the process, such as `${env:HOME}`.
+    "spark.sql.variable.substitute": "false",
     # A file that cannot be read is an error, and not the absence of its rows.
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
@@ -62,29 +63,6 @@ _HASHABLE = (
     t.TimestampType,
     t.TimestampNTZType,
 )
-_IMPURE = (
-    "Current",
-    "LocalTimestamp",
-    "Now",
-    "SessionUser",
-    "Subquery",
-    "ListQuery",
-    "Exists",
-    "UDF",
-    "JavaMethod",
-    "CallMethod",
-    "InputFile",
-    "Uuid",
-    "Rand",
-)
-_SPECIAL_TIME = re.compile(
-    r"""['"]\s*(?:now|today|tomorrow|yesterday)(?:\s+[\w/:+-]+)?\s*['"]""", re.IGNORECASE
-)
-"""Texts, with or without a zone, that Spark reads as the moment of the run where a date or a time is due."""
-
-
-class InvalidRule(ValueError):
-    """Raised for a rule that the source's columns do not fit, or that is no pure function of a row."""
 
 
 def projected(frame: DataFrame, projection: Projection, *, beside: tuple[str, ...] = ()) -> DataFrame:
@@ -131,26 +109,13 @@ def clean_schema(schema: t.StructType) -> t.StructType:
 
 def check_rule(frame: DataFrame, projection: Projection) -> None:
     """Raise InvalidRule for a rule that the columns of a source do not fit, or that is not pure."""
+    if projection.where is not None:
+        resolved(frame, projection.where)
     try:
         projected(frame, projection).schema  # noqa: B018 - resolves all names
     except AnalysisException as error:
         # The text of an analysis has the rule and names of columns, and no rows.
         raise InvalidRule(f"where: {str(error).strip().splitlines()[0]}") from None
-    if projection.where is None:
-        return
-    if _SPECIAL_TIME.search(projection.where):
-        raise InvalidRule(
-            "where: 'now', 'today', 'tomorrow' and 'yesterday' are times of the run; give a date"
-        )
-    try:
-        condition = java.condition_of(frame.where(f.expr(projection.where)))
-        classes = [node["class"].rpartition(".")[2] for node in json.loads(condition.toJSON())]
-    except Py4JError:
-        raise InvalidRule("where: Spark cannot describe the condition") from None
-    impure = [name for name in classes if any(word in name for word in _IMPURE)]
-    if impure or not condition.deterministic():
-        named = f" ({', '.join(sorted(set(impure)))})" if impure else ""
-        raise InvalidRule(f"where: a condition depends on the columns of one row alone{named}")
 
 
 def _filtered(frame: DataFrame, condition: Column) -> DataFrame:

@@ -23,13 +23,13 @@ from gateway.config.projections import WORK_DIRECTORY
 from gateway.spark import java
 from gateway.spark.java import without_log
 from gateway.spark.opened_logs import OpenedLogs
-from gateway.spark.project.errors import NotKept, kind_of
+from gateway.spark.project.errors import InvalidRule, NotKept, kind_of
 from gateway.spark.project.job import Job
 from gateway.spark.project.lock import Locked
 from gateway.spark.project.objects import Unsafe
 from gateway.spark.project.published import ended_ms, note_failure
 from gateway.spark.project.results import Options, Outcome, Target
-from gateway.spark.project.rule import SETTINGS, InvalidRule
+from gateway.spark.project.rule import SETTINGS
 from gateway.spark.project.table_log import CommitExists
 from gateway.spark.session import session_like
 from gateway.spark.targets import for_spark
