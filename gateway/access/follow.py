@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
+
+from gateway.background import alongside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -35,13 +37,8 @@ async def following(
     reading or applying, or None. While a reading lasts, it is called with a TimeoutError every
     `patience_seconds`. After an error the next round begins `retry_seconds` later.
     """
-    task = asyncio.ensure_future(_follow(read, apply, report, retry_seconds, patience_seconds))
-    try:
+    async with alongside(_follow(read, apply, report, retry_seconds, patience_seconds)):
         yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def _follow(

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -35,7 +35,7 @@ from gateway.limits.shared_memory import map_limits
 from gateway.server.accepted_config import accepted
 from gateway.server.discovery import DiscoveredFile, Discoverer
 from gateway.server.process import CLOSE_SECONDS, ServerProcess
-from gateway.server.reload import POLL_SECONDS, Reloader
+from gateway.server.reload import Reloader
 from gateway.server.service_manager import ServiceManager, without_service_manager
 from gateway.server.slot import message_line
 from gateway.server.sources import Sources
@@ -218,7 +218,8 @@ async def _supervise(start: Start) -> None:
         shared = Path(directory)
 
         discovered = DiscoveredFile(shared / "discovered.json")
-        sources = Sources(lambda: latest[0])
+        secrets = replace(WorkerSecrets.made(config), discovered_file=str(discovered.path))
+        sources = Sources(lambda: latest[0], must_exist=secrets.has_database)
         discoverer = Discoverer(
             lambda: latest[0],
             sources.all,
@@ -226,14 +227,10 @@ async def _supervise(start: Start) -> None:
             discovered.write,
             metrics.discovery,
         )
-        secrets = replace(WorkerSecrets.made(config), discovered_file=str(discovered.path))
-        database_seen = asyncio.Event()
-        if secrets.has_database:
-            database_seen.set()
 
         async def obstacle() -> str | None:
             # The others know the recipients; this one would refuse them.
-            if not database_seen.is_set():
+            if not sources.had_database:
                 return None
             return await asyncio.to_thread(database_problem, latest[0])
 
@@ -243,7 +240,7 @@ async def _supervise(start: Start) -> None:
             start.listeners,
             environment=without_service_manager(os.environ),
             secrets=lambda: replace(
-                secrets, config_text=latest[0].text, has_database=database_seen.is_set()
+                secrets, config_text=latest[0].text, has_database=sources.had_database
             ).pack(),
             events=_Recorded(metrics, audit),
             obstacle=obstacle,
@@ -268,23 +265,20 @@ async def _supervise(start: Start) -> None:
 
         async with sources.following(), discoverer.following(), manager.watched():
             await supervisor.start()
+            administration = _administration(
+                config,
+                start.admin_listener,
+                lambda: latest[0],
+                audit=audit,
+                page=page,
+                reload=reload,
+                had_database=lambda: sources.had_database,
+                metrics=metrics.admin,
+                ask=supervisor.ask,
+                workers=workers,
+            )
             try:
-                async with _hang_up(hang_up), reloader.watching(read), AsyncExitStack() as stack:
-                    await stack.enter_async_context(_noticing(config, database_seen.set))
-                    await stack.enter_async_context(
-                        _administration(
-                            config,
-                            start.admin_listener,
-                            lambda: latest[0],
-                            audit=audit,
-                            page=page,
-                            reload=reload,
-                            had_database=database_seen.is_set,
-                            metrics=metrics.admin,
-                            ask=supervisor.ask,
-                            workers=workers,
-                        )
-                    )
+                async with _hang_up(hang_up), reloader.watching(read), administration:
                     log.info("serving by %d workers", workers)
                     manager.ready()
                     await stop.wait()
@@ -452,25 +446,6 @@ async def _renewing(
     )
     async with reloader.watching(read):
         yield
-
-
-@asynccontextmanager
-async def _noticing(config: Config, noticed: Callable[[], None]) -> AsyncIterator[None]:
-    """Call `noticed` once the database is there, within the context: the first recipient may create it."""
-
-    async def look() -> None:
-        # In a thread: the file may lie on a mount that hangs.
-        while not await asyncio.to_thread(lambda: config.has_database):  # noqa: ASYNC110 - files tell no event
-            await asyncio.sleep(POLL_SECONDS)
-        noticed()
-
-    task = asyncio.ensure_future(look())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 def _stop_signals() -> asyncio.Event:

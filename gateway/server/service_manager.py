@@ -17,6 +17,8 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gateway.background import alongside
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
@@ -74,13 +76,8 @@ class ServiceManager:
         if self.address is None or self.watchdog_seconds is None:
             yield
             return
-        task = asyncio.ensure_future(self._report_liveness(self.watchdog_seconds / 2))
-        try:
+        async with alongside(self._report_liveness(self.watchdog_seconds / 2)):
             yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     async def _report_liveness(self, pause_seconds: float) -> None:
         while True:

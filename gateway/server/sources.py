@@ -34,16 +34,24 @@ UNREADABLE = "the places of stored shares cannot be read, the last ones stay: %s
 class Sources:
     """The places as of the last reading."""
 
-    def __init__(self, config: Callable[[], Config]) -> None:
-        """`config` returns the configuration in force; it is called on a thread, too."""
+    def __init__(self, config: Callable[[], Config], *, must_exist: bool = False) -> None:
+        """`config` returns the configuration in force; it is called on a thread, too.
+
+        Unless `must_exist`, the database may be created later.
+        """
         self._config = config
-        self._thread = ReadingThread(config, "sources", is_searching=True)
+        self._thread = ReadingThread(config, "sources", must_exist=must_exist, is_searching=True)
         self._failures = Failures(
             log, logging.WARNING, UNREADABLE, "the places of stored shares can be read again"
         )
         self._seen: tuple[Config, StoredShares] | None = None
         self._stored: tuple[Source, ...] = ()
         self._has_read = asyncio.Event()
+
+    @property
+    def had_database(self) -> bool:
+        """Return whether the database has ever existed."""
+        return self._thread.has_existed
 
     def all(self) -> tuple[Source, ...]:
         """Return the places of the configuration and those of the database."""

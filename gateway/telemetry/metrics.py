@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from gateway.background import alongside
 from gateway.telemetry.request_record import GATEWAY_TOKEN_REFUSALS, REFUSAL_REASONS
 from gateway.telemetry.shared_values import merged, summed
 
@@ -436,13 +437,10 @@ async def probes(
 
     `also` is called at each measurement.
     """
-    task = asyncio.ensure_future(_probe(metrics, resident_bytes, also))
     try:
-        yield
+        async with alongside(_probe(metrics, resident_bytes, also)):
+            yield
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
         metrics.flush()
 
 

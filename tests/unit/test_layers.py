@@ -46,6 +46,7 @@ LAYERS = (
     Layer("pages"),
     Layer("report"),
     Layer("client", native=True),
+    Layer("background"),
     Layer("times"),
     Layer("encoding"),
     Layer("__init__"),
