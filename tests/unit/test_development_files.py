@@ -307,13 +307,13 @@ def test_parts_side_by_side_start_in_their_order_and_some_run_at_a_time(
     monkeypatch.setattr(run, "PARTS_AT_A_TIME", 2)
     parts = {name: short(name) for name in run.SIDE_BY_SIDE} | {"rust": long}
     monkeypatch.setattr(run, "PARTS", parts)
-    chosen = ["clone", "fuzz", "docs", "rust"]
+    chosen = ["clone", "spark", "docs", "rust"]
     outcome = run.Outcome()
     (stage,) = run.stages(chosen)
     run.run_stage(stage, [], run.Progress(chosen, outcome))
     assert outcome.failed == []
     # The first two threads may begin in either order.
-    assert [name for name in started if name != "rust"] == ["docs", "fuzz", "clone"]
+    assert [name for name in started if name != "rust"] == ["docs", "spark", "clone"]
     assert outcome.passed[-1] == "rust"
 
 
