@@ -5,6 +5,13 @@
 
 // The targets begin with an attribute of their crates, and import the macro that this crate defines.
 #![allow(unused_attributes, unused_imports)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::match_same_arms
+)]
 
 extern crate self as libfuzzer_sys;
 
