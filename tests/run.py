@@ -39,6 +39,7 @@ import time
 import tomllib
 import traceback
 import urllib.request
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -121,9 +122,12 @@ USUAL_PLACES = [Path.home() / ".cargo/bin", Path("/usr/local/go/bin"), Path.home
 
 
 class Output(threading.local):
-    """Where the part of this thread prints: a file, or without one the standard output."""
+    """What the part of this thread prints to, a file or without one the standard output, and its times."""
 
     log: TextIO | None = None
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
 
 
 OUTPUT = Output()
@@ -163,6 +167,7 @@ class Outcome:
     passed: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    slowest: list[tuple[float, str]] = field(default_factory=list)
 
     @property
     def ended(self) -> set[str]:
@@ -187,6 +192,7 @@ def main() -> int:
     progress = Progress(chosen, outcome)
     for stage in stages(chosen):
         run_stage(stage, pytest_arguments, progress)
+    progress.say_times()
     return summarise(outcome, time.monotonic() - started)
 
 
@@ -216,15 +222,19 @@ class Progress:
         self._file = CACHE / "seconds.json"
         self._before: dict[str, float] = json.loads(self._file.read_text()) if self._file.exists() else {}
         self._begin = time.monotonic()
+        self._times: list[str] = []
 
     def start(self, part: str) -> None:
         """Marks a part as running."""
+        OUTPUT.seconds.clear()
         self._started[part] = time.monotonic()
         self.say()
 
     def finish(self, part: str) -> None:
-        """Keeps how many seconds a part took."""
+        """Keeps how many seconds a part took, and what they went to."""
         seconds = time.monotonic() - self._started.pop(part)
+        kinds = ", ".join(f"{kind} {clock(spent)}" for kind, spent in OUTPUT.seconds.items())
+        self._times.append(f"{self._words(part, seconds)}: {kinds or 'nothing'}")
         if part in self.outcome.passed:
             with self._lock:
                 self._before[part] = seconds
@@ -244,6 +254,13 @@ class Progress:
             f" next: {', '.join(following) or 'nothing'}; done: {len(ended)} of {len(self._chosen)}",
             flush=True,
         )
+
+    def say_times(self) -> None:
+        """Prints where the time went: a line a part beside the last run, and the slowest tests."""
+        for line in self._times:
+            say(line)
+        for seconds, test in sorted(self.outcome.slowest, reverse=True)[:10]:
+            say(f"{seconds:7.1f} s {test}")
 
     def _words(self, part: str, seconds: float | None = None) -> str:
         """A part with its time and the time it took before, `spark (2:05 of 7:10)`."""
@@ -290,13 +307,19 @@ def run_stage(stage: Sequence[str], pytest_arguments: list[str], progress: Progr
 def run_part_into_log(part: str, pytest_arguments: list[str], progress: Progress) -> None:
     """Runs a part with its output in a file, which is printed whole when the part ends."""
     progress.start(part)
-    with log_of(part):
+    with log_of(part) as log:
         run_part(part, pytest_arguments, progress.outcome)
         progress.finish(part)
+        log.seek(0)
+        progress.outcome.slowest += [(float(found[1]), found[2]) for found in DURATION.finditer(log.read())]
+
+
+# A line of pytest's `--durations`.
+DURATION = re.compile(r"^([0-9.]+)s (?:setup|call|teardown) +(\S.*)$", re.MULTILINE)
 
 
 @contextmanager
-def log_of(name: str) -> Iterator[None]:
+def log_of(name: str) -> Iterator[TextIO]:
     """Keeps what this thread says in a file, and prints it whole at the end."""
     path = CACHE / "logs" / f"{name}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -304,7 +327,7 @@ def log_of(name: str) -> Iterator[None]:
     with path.open("w+", encoding="utf-8", errors="replace") as log:
         OUTPUT.log = log
         try:
-            yield
+            yield log
         finally:
             OUTPUT.log = None
             log.seek(0)
@@ -372,7 +395,11 @@ def clippy() -> None:
 
 def cargo_test(*arguments: str, variables: Mapping[str, str] | None = None, directory: Path = ROOT) -> None:
     """Tests of the pure crates, the core with all assertions, on the dependencies of the wheel."""
-    run(*cargo_test_command(), *arguments, variables=variables, directory=directory)
+    command: list[str | Path] = [*cargo_test_command(), *arguments]
+    if "--doc" not in arguments:
+        targets = command[: command.index("--")] if "--" in command else command
+        run(*targets, "--no-run", variables=variables, directory=directory)
+    run(*command, variables=variables, directory=directory)
 
 
 def cargo_test_command() -> list[str]:
@@ -1209,9 +1236,20 @@ def run(*command: str | Path, variables: Mapping[str, str] | None = None, direct
     except subprocess.TimeoutExpired:
         name, minutes = Path(words[0]).name, LONGEST_COMMAND_SECONDS // 60
         raise Failed(f"{name} was ended after {minutes} min: it does not end by itself") from None
+    seconds = time.monotonic() - started
+    OUTPUT.seconds[kind_of(words)] += seconds
     if code:
-        raise Failed(f"{Path(words[0]).name} ended with code {code} after {time.monotonic() - started:.0f} s")
-    say(f"  {time.monotonic() - started:.0f} s")
+        raise Failed(f"{Path(words[0]).name} ended with code {code} after {seconds:.0f} s")
+    say(f"  {seconds:.0f} s")
+
+
+def kind_of(words: Sequence[str]) -> str:
+    """What the time of a command goes to: compiling, tests, or installing what they need."""
+    name = Path(words[0]).name
+    if name in {"maturin", "go"} or (name == "cargo" and (words[1] != "test" or "--no-run" in words)):
+        return "compiling"
+    installs = name in {"npm", "mvn", "apt-get", "git", "uv"} or "pip" in words or "venv" in words
+    return "installing" if installs else "tests"
 
 
 def environ(variables: Mapping[str, str] | None = None) -> dict[str, str]:

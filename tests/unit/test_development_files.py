@@ -326,6 +326,29 @@ def test_a_command_that_does_not_end_fails_its_part(monkeypatch: pytest.MonkeyPa
     assert outcome.failed == ["docs"]
 
 
+@pytest.mark.processes
+def test_the_times_of_a_part_are_those_of_its_commands(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "CACHE", tmp_path)
+
+    def part(_arguments: list[str]) -> None:
+        run.run("python3", "-m", "pip", "--version")
+        run.run("sh", "-c", "echo '3.25s call     tests/unit/test_x.py::test_y'")
+
+    monkeypatch.setattr(run, "PARTS", {"docs": part, "lint": part})
+    outcome = run.Outcome()
+    progress = run.Progress(["docs", "lint"], outcome)
+    run.run_stage(["docs", "lint"], [], progress)
+    assert (sorted(outcome.passed), outcome.failed) == (["docs", "lint"], [])
+    capfd.readouterr()
+    progress.say_times()
+    *parts, first, second = capfd.readouterr().out.splitlines()
+    assert sorted(line.split(" ")[0] for line in parts) == ["docs", "lint"]
+    assert all("installing 0:0" in line and "tests 0:0" in line for line in parts)
+    assert first == second == "    3.2 s tests/unit/test_x.py::test_y"
+
+
 def test_tests_that_measure_time_run_after_all_others_though_those_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
