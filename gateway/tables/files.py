@@ -20,12 +20,16 @@ from gateway.tables.native import (
     Changes,
     Contradiction,
     CorruptLog,
+    FileReplaced,
     NdjsonChunks,
     Snapshot,
     Stop,
 )
 from gateway.tables.open_table import OpenTable, metadata_id_of
 from gateway.times import MILLISECONDS
+
+MAX_LISTED_AGAIN = 3
+"""How often a log is listed again that was cleaned up or replaced before its first line."""
 
 
 class FilesQuery(Struct, frozen=True):
@@ -130,14 +134,15 @@ def start(opened: OpenTable, query: FilesQuery) -> Files:
 
 def start_snapshot(opened: OpenTable, query: FilesQuery, body: TableQuery) -> Files:
     """Start the answer of one version. Blocks, unless it is that of a `LatestTable`, in memory."""
-    snapshot = _find_snapshot(opened, query, body)
-    try:
-        return _start_files(opened, query, body, snapshot)
-    except CorruptLog as error:
-        # A damaged checkpoint is left out from here on. A page continues the order of its files.
-        if query.page is not None or isinstance(error, Contradiction) or not snapshot.is_lost:
-            raise
-    return _start_files(opened, query, body, opened.refreshed(snapshot.version))
+    for _ in range(MAX_LISTED_AGAIN):
+        snapshot = _find_snapshot(opened, query, body)
+        try:
+            return _start_files(opened, query, body, snapshot)
+        except (CorruptLog, FileReplaced) as error:
+            # A damaged checkpoint is left out from here on. A page continues the order of its files.
+            if query.page is not None or isinstance(error, Contradiction) or not snapshot.is_lost:
+                raise
+    return _start_files(opened, query, body, _find_snapshot(opened, query, body))
 
 
 def _start_files(opened: OpenTable, query: FilesQuery, body: TableQuery, snapshot: Snapshot) -> Files:

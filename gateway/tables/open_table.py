@@ -211,7 +211,7 @@ class LatestTable(OpenTable):
 
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> _native.Snapshot:
         """Return the latest version, or another one as `OpenTable`."""
-        if version is None and timestamp_ms is None:
+        if version is None and timestamp_ms is None and not self.latest.is_lost:
             return self.latest
         return OpenTable.snapshot(self, version=version, timestamp_ms=timestamp_ms)
 

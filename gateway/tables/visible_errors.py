@@ -40,6 +40,8 @@ def shared_error(table: SharedTable, error: Exception) -> Exception:
         masked = _native.CorruptLog("the table's log is corrupt")
         masked.detail = "; ".join(filter(None, (str(error), error.detail)))
         return masked
+    if isinstance(error, _native.FileReplaced) and not _is_shared_whole(table):
+        return _native.FileReplaced("the table was replaced or cleaned up while it was read; try again")
     return error
 
 

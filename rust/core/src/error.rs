@@ -90,8 +90,8 @@ pub enum Error {
         /// The name of the file, without its directory.
         file: String,
     },
-    /// A log file is not the one that was listed, or not whole.
-    #[error("{file} was replaced while the table was read; try again")]
+    /// A log file is not the one that was listed, is not whole, or was deleted since.
+    #[error("{file} was replaced or deleted while the table was read; try again")]
     FileReplaced {
         /// The name of the file, without its directory.
         file: String,

@@ -233,7 +233,7 @@ impl Scan {
     }
 
     fn explain(&self, error: Error) -> Error {
-        self.snapshot.record_error(&error);
+        let error = self.snapshot.read_error(error);
         // A request without a previous page can be repeated, and then reads the version from other files.
         if self.options.after.is_some() { self.snapshot.explain_missing(error) } else { error }
     }

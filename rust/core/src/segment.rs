@@ -218,12 +218,17 @@ impl LogSegment {
     /// or checkpoint. If log cleanup deleted one, returns [`Error::VersionNotFound`], or [`Error::InvalidCursor`] if
     /// other files rebuild the version in another order.
     pub fn find_identity(storage: &Storage, root: &str, identity: &LogIdentity) -> Result<Self> {
-        let from = identity.checkpoint_version().unwrap_or(0);
-        if let Some(found) = Listing::read(storage, root, from)?.segment_of(identity) {
+        if let Some(found) = Self::listed(storage, root, identity)? {
             return Ok(found);
         }
         Self::from_whole_listing(storage, root, Some(identity.version()))?;
         Err(Error::InvalidCursor)
+    }
+
+    /// Lists the files of an identity; `None` if one is gone or another.
+    pub(crate) fn listed(storage: &Storage, root: &str, identity: &LogIdentity) -> Result<Option<Self>> {
+        let from = identity.checkpoint_version().unwrap_or(0);
+        Ok(Listing::read(storage, root, from)?.segment_of(identity))
     }
 
     /// Returns the memory in bytes.

@@ -183,7 +183,7 @@ impl Snapshot {
                 .map(|times| times.first().map(|(_, timestamp_ms)| *timestamp_ms)),
             None => Ok(None),
         };
-        let found = found.inspect_err(|error| self.record_error(error))?;
+        let found = found.map_err(|error| self.read_error(error))?;
         Ok(*self.timestamp.get_or_init(|| found))
     }
 
@@ -240,9 +240,23 @@ impl Snapshot {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// Records an error of a read of its files. The next request reads the log again, without a checkpoint that is
-    /// damaged.
-    pub(crate) fn record_error(&self, error: &Error) {
+    /// Records an error of a read of its files, and returns it. The next request reads the log again, without a
+    /// checkpoint that is damaged. A file that cleanup deleted since it was listed is [`Error::FileReplaced`]; one that
+    /// the log still names stays [`Error::FileNotFound`].
+    pub(crate) fn read_error(&self, error: Error) -> Error {
+        let error = match error {
+            Error::FileNotFound { file } if self.is_cleaned_up() => Error::FileReplaced { file },
+            error => error,
+        };
+        self.record_error(&error);
+        error
+    }
+
+    fn is_cleaned_up(&self) -> bool {
+        LogSegment::listed(&self.storage, &self.root, &self.identity()).is_ok_and(|listed| listed.is_none())
+    }
+
+    fn record_error(&self, error: &Error) {
         let parts = self.checkpoint.get().into_iter().flat_map(Checkpoint::names);
         let actions = self.checkpoint.get().map_or(0, Checkpoint::actions);
         let is_left_out = self.segment.leave_out(&self.storage, &self.root, error, parts, actions);
@@ -265,11 +279,11 @@ impl Snapshot {
         }
     }
 
-    /// Replaces the error of a missing file by one with the available versions, for callers that need exactly
-    /// this snapshot.
+    /// Replaces the error of a missing or replaced file by one with the available versions, for callers that need
+    /// exactly this snapshot.
     #[must_use]
     pub fn explain_missing(&self, error: Error) -> Error {
-        if !matches!(error, Error::FileNotFound { .. }) {
+        if !error.is_outdated_listing() {
             return error;
         }
         LogSegment::find_identity(&self.storage, &self.root, &self.identity()).err().unwrap_or(error)
@@ -318,7 +332,7 @@ impl Snapshot {
             return Ok(Some(opened));
         }
         let opened = Checkpoint::open(&self.storage, &self.root, files);
-        let opened = opened.inspect_err(|error| self.record_error(error))?;
+        let opened = opened.map_err(|error| self.read_error(error))?;
         Ok(Some(self.checkpoint.get_or_init(|| opened)))
     }
 
@@ -367,8 +381,7 @@ impl Snapshot {
         }
         let mut totals = live_totals(&self.commit_batches);
         if let Some(checkpoint) = self.checkpoint()? {
-            let found =
-                self.checkpoint_totals(checkpoint, stop).inspect_err(|error| self.record_error(error))?;
+            let found = self.checkpoint_totals(checkpoint, stop).map_err(|error| self.read_error(error))?;
             totals = totals.plus(found).ok_or_else(|| sizes_overflow("checkpoint"))?;
         }
         Ok(*self.totals.get_or_init(|| totals))
@@ -437,7 +450,7 @@ impl Snapshot {
                     let mut totals = Totals::default();
                     for batch in reader {
                         stop.check()?;
-                        let batch = batch.inspect_err(|error| self.record_error(error))?;
+                        let batch = batch.map_err(|error| self.read_error(error))?;
                         let rows = rule.select(&batch.partitions, self.live_rows(&batch), verdicts)?;
                         totals.add(&batch, &rows);
                     }

@@ -26,7 +26,7 @@ use crate::lock::lock;
 use crate::pool::Pool;
 use crate::predicate::{BoundRule, NamedRule, Rule};
 use crate::segment::LogIdentity;
-use crate::snapshot::{Base, Snapshot, TimeTravel};
+use crate::snapshot::{Base, Snapshot, TimeTravel, list_again};
 use crate::stop::Stop;
 use crate::storage::Storage;
 use cached_totals::{cached_totals, cached_totals_within};
@@ -284,10 +284,17 @@ impl Table {
         Ok(changes)
     }
 
-    /// Reads the commit timestamps of the table's versions.
-    pub fn history(self: &Arc<Self>, pool: &Pool) -> Result<History> {
-        let latest = self.latest(Duration::ZERO, pool)?;
-        History::read(&self.storage, &self.root, latest.protocol(), latest.metadata())
+    /// Finds a version in the commit timestamps of the table's versions.
+    pub fn version_by_time(
+        self: &Arc<Self>,
+        pool: &Pool,
+        find: impl Fn(&History) -> Result<i64>,
+    ) -> Result<i64> {
+        let read = || {
+            let latest = self.latest(Duration::ZERO, pool)?;
+            find(&History::read(&self.storage, &self.root, latest.protocol(), latest.metadata())?)
+        };
+        list_again(read(), read)
     }
 
     /// Returns the column cache and the key of the columns of a snapshot's checkpoint.

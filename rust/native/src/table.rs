@@ -72,11 +72,11 @@ impl Table {
     }
 
     fn version_at_or_after(&self, py: Python<'_>, timestamp_ms: i64) -> PyResult<i64> {
-        run(py, || self.0.history(&pool()?)?.version_at_or_after(timestamp_ms))
+        run(py, || self.0.version_by_time(&pool()?, |history| history.version_at_or_after(timestamp_ms)))
     }
 
     fn version_at_or_before(&self, py: Python<'_>, timestamp_ms: i64) -> PyResult<i64> {
-        run(py, || self.0.history(&pool()?)?.version_at_or_before(timestamp_ms))
+        run(py, || self.0.version_by_time(&pool()?, |history| history.version_at_or_before(timestamp_ms)))
     }
 
     #[pyo3(signature = (

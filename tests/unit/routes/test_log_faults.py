@@ -120,3 +120,48 @@ async def test_commits_replace_a_damaged_checkpoint_which_is_logged_once(
     assert len(warnings) == 1
     assert "s.d.damaged" in warnings[0]
     assert "00000000000000000002.checkpoint.parquet" in warnings[0]
+
+
+def clean_up(log: Path) -> None:
+    """Write another version with a checkpoint, and delete all before it."""
+    paths = [f"f{version}.parquet" for version in range(VERSIONS + 1)]
+    adds = [
+        {"add": {"path": path, "partitionValues": {}, "size": 10, "modificationTime": 1, "dataChange": True}}
+        for path in paths
+    ]
+    (log / f"{VERSIONS:020}.json").write_text(json.dumps(adds[-1]) + "\n")
+    write_checkpoint(log, VERSIONS, adds)
+    for file in log.iterdir():
+        if int(file.name.partition(".")[0]) < VERSIONS:
+            file.unlink()
+
+
+def write_checkpoint(log: Path, version: int, adds: list[dict[str, Any]]) -> None:
+    lines = [{"checkpointMetadata": {"version": version}}, PROTOCOL, METADATA, *adds]
+    name = f"{version:020}.checkpoint.00000000-0000-0000-0000-{version:012}.json"
+    (log / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize("page", [{}, {"maxFiles": 2}])
+async def test_a_log_that_is_cleaned_up_during_its_first_answer_is_listed_again(
+    tmp_path: Path, page: dict[str, Any]
+) -> None:
+    write_log(tmp_path)
+    log = tmp_path / "_delta_log"
+    # The last commit has the metadata, so the checkpoint is not read with the version.
+    last = log / f"{VERSIONS - 1:020}.json"
+    last.write_text("".join(json.dumps(line) + "\n" for line in (PROTOCOL, METADATA)) + last.read_text())
+    write_checkpoint(log, 1, [])
+    started, _ = await serve(
+        f"shares: [{{name: s, schemas: [{{name: d, tables: [{{name: t, location: '{tmp_path}'}}]}}]}}]\n"
+        "gateway: {anonymous: true, maxStalenessSeconds: 600}\n"
+    )
+    try:
+        response = await started.get(f"{TABLES}/t/version")
+        assert response.headers["Delta-Table-Version"] == str(VERSIONS - 1)
+        clean_up(log)
+        status, lines = await answer(started, "t", **page)
+        assert status == 200
+        assert sum("file" in line for line in lines) == page.get("maxFiles", VERSIONS + 1)
+    finally:
+        await started.close()

@@ -95,7 +95,7 @@ impl Changes {
         while let Some((group, contents)) = reads.next() {
             for (commit, bytes) in commits[group].iter().zip(contents) {
                 stop.check()?;
-                let bytes = bytes?;
+                let bytes = bytes.map_err(|error| reads.explain_missing(error, self.starting_version()))?;
                 let heads = CommitHeads::parse(&commit.file.name, &bytes)?;
                 kept_bytes += bytes.len();
                 if kept_bytes <= KEPT_BYTES {

@@ -95,6 +95,10 @@ fn log_of(versions: std::ops::RangeInclusive<i64>) -> Log {
 /// The paths of all files of a version.
 fn files(root: &str, at: TimeTravel) -> Result<BTreeSet<String>> {
     let snapshot = Snapshot::load(&Storage::local(), root, at, None)?;
+    files_of(&snapshot)
+}
+
+fn files_of(snapshot: &Snapshot) -> Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     let mut take = |batch: &FileBatch, rows: &[u32]| {
         found.extend(rows.iter().map(|row| batch.path.value(*row as usize).to_owned()));
@@ -104,7 +108,7 @@ fn files(root: &str, at: TimeTravel) -> Result<BTreeSet<String>> {
     }
     if let Some(checkpoint) = snapshot.checkpoint()? {
         for batch in checkpoint.batches(snapshot.interner(), ReadOptions::default()) {
-            let batch = batch.inspect_err(|error| snapshot.record_error(error))?;
+            let batch = batch.map_err(|error| snapshot.read_error(error))?;
             take(&batch, &snapshot.live_rows(&batch));
         }
     }
@@ -246,4 +250,49 @@ fn a_checkpoint_without_protocol_or_metadata_is_left_out() {
         let error = files(log.root(), TimeTravel::Latest).unwrap_err();
         assert!(matches!(&error, Error::CorruptLog { file, .. } if *file == name), "{error:?}");
     }
+}
+
+/// A version whose checkpoint is not opened to load it, and the names of the checkpoint's files.
+fn unopened(form: Form) -> (Log, Arc<Snapshot>, Vec<String>) {
+    let log = log_of(VERSION..=LATEST);
+    let names = checkpoint(&log, VERSION, form);
+    log.write(&commit_name(LATEST), &lines(&[protocol_row(), metadata_row(&[]), add(LATEST)]));
+    let snapshot = Snapshot::load(&Storage::local(), log.root(), TimeTravel::Latest, None).unwrap();
+    (log, snapshot, names)
+}
+
+#[test]
+fn a_checkpoint_that_is_cleaned_up_before_it_is_read_is_asked_for_again() {
+    for form in FORMS {
+        let (log, snapshot, names) = unopened(form);
+        checkpoint(&log, LATEST, Form::Classic);
+        let commits = (VERSION..LATEST).map(commit_name);
+        names.into_iter().chain(commits).for_each(|name| damage(&log, &name, None));
+        let error = files_of(&snapshot).unwrap_err();
+        assert!(matches!(error, Error::FileReplaced { .. }), "{form:?} {error:?}");
+        assert!(snapshot.is_lost());
+        assert!(matches!(snapshot.explain_missing(error), Error::InvalidCursor), "the page of {form:?}");
+        assert_eq!(files(log.root(), TimeTravel::Latest).unwrap(), expected(LATEST), "{form:?}");
+    }
+}
+
+#[test]
+fn a_sidecar_that_is_missing_from_a_listed_checkpoint_stays_missing() {
+    for form in [Form::Sidecar, Form::JsonSidecar] {
+        let (log, snapshot, names) = unopened(form);
+        damage(&log, names.last().unwrap(), None);
+        let error = files_of(&snapshot).unwrap_err();
+        assert!(matches!(error, Error::FileNotFound { .. }), "{form:?} {error:?}");
+    }
+}
+
+#[test]
+fn a_log_that_loses_another_file_at_each_listing_is_asked_for_again() {
+    let missing = |file: &str| Err::<(), _>(Error::FileNotFound { file: file.into() });
+    let mut later = ["b", "c", "d", "e"].into_iter();
+    let error = list_again(missing("a"), || missing(later.next().unwrap())).unwrap_err();
+    assert!(matches!(error, Error::FileReplaced { file } if file == "d"));
+    let error = list_again(missing("a"), || missing("a")).unwrap_err();
+    assert!(matches!(error, Error::FileNotFound { .. }));
+    assert!(list_again(missing("a"), || Ok(())).is_ok());
 }

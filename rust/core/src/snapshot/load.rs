@@ -52,17 +52,23 @@ pub(super) fn load(
     list_again(try_load(request, at, base), || try_load(request, at, None))
 }
 
-/// Repeats a load whose files are not those that were listed: cleanup may delete one meanwhile, and a table may be
-/// replaced.
+/// Repeats a read whose files are not those that were listed: cleanup may delete one meanwhile, and a table may be
+/// replaced. If each listing misses another file, the log changes faster than it is read: [`Error::FileReplaced`].
 pub(crate) fn list_again<T>(first: Result<T>, mut again: impl FnMut() -> Result<T>) -> Result<T> {
-    let mut loaded = first;
+    let mut read = first;
+    let mut first_missing: Option<String> = None;
     for _ in 0..MAX_LISTED_AGAIN {
-        match &loaded {
-            Err(error) if error.is_outdated_listing() => loaded = again(),
-            _ => break,
+        match &read {
+            Err(Error::FileNotFound { file }) => _ = first_missing.get_or_insert_with(|| file.clone()),
+            Err(Error::FileReplaced { .. }) => {}
+            _ => return read,
         }
+        read = again();
     }
-    loaded
+    read.map_err(|error| match error {
+        Error::FileNotFound { file } if first_missing.as_ref() != Some(&file) => Error::FileReplaced { file },
+        error => error,
+    })
 }
 
 fn try_load(request: LoadRequest<'_>, at: TimeTravel, base: Option<Base<'_>>) -> Result<Arc<Snapshot>> {

@@ -124,7 +124,7 @@ impl Table {
         let known = lock(&self.latest).clone();
         if let Some(latest) = &known
             && latest.refreshed_at >= requested_at
-            && let Some(snapshot) = latest.snapshot.upgrade()
+            && let Some(snapshot) = latest.usable()
         {
             // A refresh of another request started after this request.
             return Ok(snapshot);
