@@ -256,6 +256,12 @@ def choices(commands: argparse.ArgumentParser, name: str) -> dict[str, argparse.
     return cast("dict[str, argparse.ArgumentParser]", found)
 
 
+def test_every_file_that_the_contributing_page_names_is_there() -> None:
+    named = [name for name in codes(section(page("contributing"), "Where to change what")) if "/" in name]
+    assert len(named) > 40
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_the_contributing_page_lists_every_part_of_the_test_command() -> None:
     listed = [part for row in rows(section(page("contributing"), "Tests")) for part in codes(row[0])]
     assert sorted(listed) == sorted(PARTS)
