@@ -37,8 +37,8 @@ impl ColumnsKey {
 }
 
 /// Computes a digest that is equal in all processes for equal columns, and for no others: of this program's version,
-/// the location of the table, the name, size and entity tag (or modification time) of each file of the checkpoint, and
-/// the metadata that decoding depends on. Sidecars have names that never come again, which the top file contains.
+/// the location of the table, the name, size, entity tag (or modification time) and local identity of each file of the
+/// checkpoint, and the metadata that decoding depends on. Sidecars have names that never come again, which the top file contains.
 #[must_use]
 pub fn columns_digest(location: &[&str], checkpoint: &CheckpointFiles, decoding: &Decoding) -> [u8; 32] {
     let mut digest = Sha256::new();
@@ -60,6 +60,8 @@ pub fn columns_digest(location: &[&str], checkpoint: &CheckpointFiles, decoding:
             Some(tag) => add(tag.as_bytes()),
             None => add(&file.modified_ms.to_le_bytes()),
         }
+        // A local table may be written again in place with equal times and sizes, as from an archive.
+        add(&file.identity.to_le_bytes());
     }
     add(&decoding.0);
     digest.finalize().into()

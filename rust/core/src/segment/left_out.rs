@@ -42,6 +42,7 @@ fn key_of(storage: &Storage, root: &str, checkpoint: &CheckpointFiles) -> Key {
         add(&file.size.to_le_bytes());
         add(&file.modified_ms.to_le_bytes());
         add(file.entity_tag.as_deref().unwrap_or_default().as_bytes());
+        add(&file.identity.to_le_bytes());
     }
     digest.finalize().into()
 }
