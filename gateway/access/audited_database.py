@@ -13,9 +13,10 @@ from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.audit_record import AuditRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gateway.access.recipient_store import RecipientDatabase
+    from gateway.access.recorded_database import RecordedDatabase
     from gateway.access.share_store import ShareDatabase
     from gateway.config import Config
 
@@ -33,11 +34,13 @@ def open_database(
     audit: AuditLog | None = None,
     create: bool = True,
     read_only: bool = False,
+    beside: RecordedDatabase | None = None,
 ) -> RecipientDatabase:
     """Open the database. Raises DatabaseError, OSError.
 
-    `create`: create the database where there is none. `read_only`: do not change it. With `failClosed` a
-    change is in the audit log before it is committed; it raises Unavailable when it cannot be recorded.
+    `create`: create the database where there is none. `read_only`: do not change it. `beside`: use the
+    connection of another one. With `failClosed` a change is in the audit log before it is committed; it
+    raises Unavailable when it cannot be recorded.
     """
     # Commands that open no database start sooner.
     from gateway.access.recipient_store import RecipientDatabase  # noqa: PLC0415
@@ -50,11 +53,12 @@ def open_database(
         actor=actor,
         create=create,
         read_only=read_only,
+        beside=beside,
         known_shares=lambda: [share.name for share in config.shares],
         known_issuers=lambda: [issuer.issuer for issuer in config.gateway.oidc.issuers],
         taken_names=lambda: configured_names(config),
-        before_change=before,
-        on_change=after,
+        before_changes=before,
+        on_changes=after,
     )
 
 
@@ -78,26 +82,28 @@ def open_share_database(
         actor=actor,
         create=create,
         read_only=read_only,
-        before_change=before,
-        on_change=after,
+        before_changes=before,
+        on_changes=after,
     )
 
 
 def _hooks(
     config: Config, audit: AuditLog | None, what: str, record: Callable[[Change], AuditRecord]
-) -> tuple[Callable[[Change], None], Callable[[Change], None]]:
-    """Return what is called before and after the commit of each change."""
+) -> tuple[Callable[[Sequence[Change]], None], Callable[[Sequence[Change]], None]]:
+    """Return what is called before and after the commit of changes."""
     settings = config.gateway.audit
     first = audit if settings is not None and settings.fail_closed else None
 
-    def before(change: Change) -> None:
-        if first and not first.write(record(change).line(), timeout_seconds=AUDIT_SECONDS):
+    def before(changes: Sequence[Change]) -> None:
+        lines = (record(change).line() for change in changes)
+        if first and not first.write(*lines, timeout_seconds=AUDIT_SECONDS):
             raise Unavailable("the change is not made: the audit log cannot be written")
 
-    def after(change: Change) -> None:
-        log.info("%s of %s %s by %s", change.action, what, change.recipient, change.actor)
+    def after(changes: Sequence[Change]) -> None:
+        for change in changes:
+            log.info("%s of %s %s by %s", change.action, what, change.recipient, change.actor)
         if audit is not None and first is None:
-            audit.put(record(change).line())
+            audit.put_all([record(change).line() for change in changes], timeout_seconds=AUDIT_SECONDS)
 
     return before, after
 

@@ -103,11 +103,16 @@ class RecipientChanges(RecordedDatabase):
 
     def _check_distinct(self, connection: Connection, name: str) -> None:
         """Raise RecipientExists for a name that is easily taken for that of another recipient."""
-        form = name_form(name)
-        stored = (row.name for row in all_rows(connection, select(RECIPIENTS.c.name)) if is_text(row.name))
-        for other in chain(stored, self._taken_names()):
-            if name_form(other) == form:
-                raise RecipientExists(f"recipient name {name!a} is easily taken for {other!a}, which exists")
+        with self.together() as whole:
+            if whole.names is None:
+                rows = all_rows(connection, select(RECIPIENTS.c.name))
+                stored = (row.name for row in rows if is_text(row.name))
+                whole.names = {name_form(other): other for other in chain(stored, self._taken_names())}
+            form = name_form(name)
+            other = whole.names.get(form)
+            whole.names.setdefault(form, name)
+        if other is not None:
+            raise RecipientExists(f"recipient name {name!a} is easily taken for {other!a}, which exists")
 
     def _insert(
         self,

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 from sqlalchemy import Column, Connection, Table, delete, insert
@@ -89,6 +90,20 @@ class RecipientDatabase(ClientChanges):
         for one in found.unreadable[:LOGGED_RECIPIENTS]:
             log.warning("recipient %s cannot be read and is refused: %s", ascii(one.key), one.reason)
         return found.records
+
+    def check_unchanged(self, records: Iterable[RecipientRecord]) -> None:
+        """Raise RecipientError where someone else has changed what a record says; tokens may have changed.
+
+        Call it within `together`, whose changes then begin at these records.
+        """
+        expected = {recipient_key(record.name): _described(record) for record in records}
+        with self.together() as whole:
+            found = recipient_rows.read(whole.connection, [*expected]).records
+        for record in found:
+            if expected[recipient_key(record.name)] == _described(record):
+                del expected[recipient_key(record.name)]
+        for record in expected.values():
+            raise RecipientError(f"recipient {record.name!r} was changed meanwhile; run the command again")
 
     def show(self, name: str) -> RecipientRecord:
         """Return a recipient. Raises RecipientNotFound."""
@@ -384,3 +399,8 @@ def _replace_networks(
     connection.execute(delete(NETWORKS).where(NETWORKS.c.recipient == recipient_key(name)))
     insert_networks(connection, name, networks)
     detail["networks"] = " ".join(networks)
+
+
+def _described(record: RecipientRecord) -> RecipientRecord:
+    """Return a record without its credentials and its comment."""
+    return replace(record, comment="", tokens=(), clients=())

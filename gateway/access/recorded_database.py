@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, select
 
 from gateway.access.recipient_records import Change
 from gateway.config.database import DatabasePlace
 from gateway.database.changes import forget_old
+from gateway.database.engine import Database
 from gateway.database.migration import opened
+from gateway.database.rows import batches, insert_rows
 from gateway.database.schema import HISTORY
 
 
@@ -43,6 +46,30 @@ class Subject:
     key: str
 
 
+@dataclass(slots=True)
+class Whole:
+    """Changes that are committed as one.
+
+    Attributes:
+        connection: within the transaction.
+        names: the names of recipients by their forms; None before they are read.
+        recorded: each change with the database that makes it and its subject.
+        deliveries, commits: what is called before and after the commit.
+
+    """
+
+    connection: Connection
+    names: dict[str, str] | None = None
+    recorded: list[tuple[RecordedDatabase, Change, Subject]] = field(default_factory=list)
+    deliveries: list[Callable[[], None]] = field(default_factory=list)
+    commits: list[Callable[[], None]] = field(default_factory=list)
+
+    def by_database(self) -> Iterator[tuple[RecordedDatabase, list[Change]]]:
+        """Iterate over the changes of each database, in their order."""
+        for database, recorded in groupby(self.recorded, key=lambda one: one[0]):
+            yield database, [change for _, change, _ in recorded]
+
+
 class RecordedDatabase:
     """One connection. Not thread-safe; open one for each thread. Changes of several programs are safe."""
 
@@ -55,19 +82,26 @@ class RecordedDatabase:
         create: bool = True,
         read_only: bool = False,
         source: Path | None = None,
-        before_change: Callable[[Change], None] = lambda _change: None,
-        on_change: Callable[[Change], None] = lambda _change: None,
+        beside: RecordedDatabase | None = None,
+        before_changes: Callable[[Sequence[Change]], None] = lambda _changes: None,
+        on_changes: Callable[[Sequence[Change]], None] = lambda _changes: None,
     ) -> None:
         """Open the database. Raises as `gateway.database.migration.opened`.
 
-        `before_change` is called with each change before it is committed, and may raise to refuse it;
-        `on_change` is called afterwards.
+        `beside`: use the connection of another one, in whose `together` changes of both are one.
+        `before_changes` is called with the changes of a transaction before it is committed, and may raise to
+        refuse them; `on_changes` is called afterwards.
         """
         self.now_ms = now_ms
         self._actor = actor
-        self._before_change = before_change
-        self._on_change = on_change
-        self.database = opened(place, create=create, read_only=read_only, source=source)
+        self._before_changes = before_changes
+        self._on_changes = on_changes
+        self._open: list[Whole] = [] if beside is None else beside._open  # noqa: SLF001 - of this class
+        self.database: Database = (
+            opened(place, create=create, read_only=read_only, source=source)
+            if beside is None
+            else beside.database
+        )
 
     def close(self) -> None:
         """Close the connection."""
@@ -106,31 +140,39 @@ class RecordedDatabase:
         """Do the same for several subjects in one transaction: each has its details, and its own record."""
         details: list[dict[str, str]] = [{} for _ in subjects]
         at_ms = self.now_ms()
-        with self.database.changing() as connection:
-            yield connection, details
+        with self.together() as whole:
+            yield whole.connection, details
             for subject, detail in zip(subjects, details, strict=True):
-                connection.execute(
-                    insert(HISTORY).values(
-                        at_ms=at_ms,
-                        actor=self._actor,
-                        action=action,
-                        kind=subject.kind,
-                        subject=subject.key,
-                        name=subject.name,
-                        detail=json.dumps(detail, ensure_ascii=False),
-                    )
-                )
-            forget_old(connection)
-            changes = [
-                Change(at_ms, self._actor, action, subject.name, MappingProxyType(detail))
-                for subject, detail in zip(subjects, details, strict=True)
-            ]
-            for change in changes:
-                self._before_change(change)
-            deliver()
-        committed()
-        for change in changes:
-            self._on_change(change)
+                change = Change(at_ms, self._actor, action, subject.name, MappingProxyType(detail))
+                whole.recorded.append((self, change, subject))
+            whole.deliveries.append(deliver)
+            whole.commits.append(committed)
+
+    @contextmanager
+    def together(self) -> Iterator[Whole]:
+        """Commit all changes within the context as one, or none of them after an exception.
+
+        The lock of the database is held from the start to the end of the context.
+        """
+        if self._open:
+            yield self._open[0]
+            return
+        with self.database.changing() as connection:
+            whole = Whole(connection)
+            self._open.append(whole)
+            try:
+                yield whole
+            finally:
+                self._open.clear()
+            _record(whole)
+            for database, changes in whole.by_database():
+                database._before_changes(changes)  # noqa: SLF001 - as above
+            for deliver in whole.deliveries:
+                deliver()
+        for committed in whole.commits:
+            committed()
+        for database, changes in whole.by_database():
+            database._on_changes(changes)  # noqa: SLF001 - as above
 
     def changes(self, kind: str, key: str | None, *, most: int | None = None) -> tuple[Change, ...]:
         """Return the changes of a subject, also of a deleted one, oldest first; None: of all of the kind.
@@ -146,3 +188,22 @@ class RecordedDatabase:
                 for row in connection.execute(query)
             ]
         return tuple(reversed(newest_first))
+
+
+def _record(whole: Whole) -> None:
+    """Write the history of changes."""
+    rows = [
+        {
+            "at_ms": change.at_ms,
+            "actor": change.actor,
+            "action": change.action,
+            "kind": subject.kind,
+            "subject": subject.key,
+            "name": subject.name,
+            "detail": json.dumps(dict(change.detail), ensure_ascii=False),
+        }
+        for _, change, subject in whole.recorded
+    ]
+    for batch in batches(rows):
+        insert_rows(whole.connection, HISTORY, batch)
+    forget_old(whole.connection)

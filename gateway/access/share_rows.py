@@ -8,17 +8,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, and_, delete, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Executable,
+    Row,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    or_,
+    select,
+    update,
+)
 
 from gateway.access.stored_shares import EXCLUDING_OPTIONS, StoredSchema, StoredShare, StoredTable
-from gateway.database.rows import all_rows, delete_orphans, is_text
+from gateway.database.rows import BATCH, all_rows, batches, delete_orphans, insert_rows, is_text
 from gateway.database.schema import SCHEMAS, SHARES, TABLES, name_key
 
-BATCH = 500
 _NO_OPTIONS = "{}"
 _WITH_TABLES = '%"tables"%'
+_PLACES = {SHARES: ("key",), SCHEMAS: ("share", "key"), TABLES: ("share", "schema", "key")}
+"""The columns of the primary key of each table."""
 
 
 def read(connection: Connection, keys: Collection[str] | None) -> dict[str, StoredShare]:
@@ -52,64 +66,105 @@ def exclude_others(connection: Connection, key: str) -> bool:
     return any(connection.execute(query.limit(1)).first() is not None for query in queries)
 
 
-def write(connection: Connection, before: StoredShare | None, after: StoredShare, now_ms: int) -> None:
-    """Write what differs between two states of a share."""
-    key = after.key
-    if before is None:
-        delete_orphans(connection, {SCHEMAS: SCHEMAS.c.share == key, TABLES: TABLES.c.share == key})
-        connection.execute(
-            insert(SHARES).values(key=key, name=after.name, options=_text(after.options), created_ms=now_ms)
-        )
-    elif (before.name, before.options) != (after.name, after.options):
-        connection.execute(
-            update(SHARES).where(SHARES.c.key == key).values(name=after.name, options=_text(after.options))
-        )
-    earlier = {name_key(schema.name): schema for schema in before.schemas} if before else {}
-    later = {name_key(schema.name): schema for schema in after.schemas}
-    for gone in earlier.keys() - later.keys():
-        connection.execute(delete(SCHEMAS).where(SCHEMAS.c.share == key, SCHEMAS.c.key == gone))
-    for schema_key, schema in later.items():
-        _write_schema(connection, key, earlier.get(schema_key), schema, now_ms)
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """The rows that differ between two states of shares.
+
+    Attributes:
+        new_shares, new_schemas: keys of those that are new, under which nothing else may be left.
+        gone: places by their table.
+        changed: values by their place, by their table.
+        new: rows by their table.
+
+    """
+
+    new_shares: list[str] = field(default_factory=list)
+    new_schemas: list[tuple[str, ...]] = field(default_factory=list)
+    gone: dict[Table, list[tuple[str, ...]]] = field(
+        default_factory=lambda: _by_table(SHARES, SCHEMAS, TABLES)
+    )
+    changed: dict[Table, list[dict[str, Any]]] = field(
+        default_factory=lambda: _by_table(SHARES, SCHEMAS, TABLES)
+    )
+    new: dict[Table, list[dict[str, Any]]] = field(default_factory=lambda: _by_table(SHARES, SCHEMAS, TABLES))
+
+    def write(self, connection: Connection, now_ms: int) -> None:
+        """Write them. The number of statements does not depend on what is stored beside them."""
+        for keys in batches(self.new_shares):
+            delete_orphans(connection, {SCHEMAS: SCHEMAS.c.share.in_(keys), TABLES: TABLES.c.share.in_(keys)})
+        for table, places in self.gone.items():
+            _execute(connection, delete(table).where(*_at(table)), map(_placed, places))
+        if connection.dialect.name == "sqlite":
+            place = (TABLES.c.share == bindparam("at0"), TABLES.c.schema == bindparam("at1"))
+            _execute(connection, delete(TABLES).where(*place), map(_placed, self.new_schemas))
+        for table, values in self.changed.items():
+            _execute(connection, update(table).where(*_at(table)), values)
+        for table, rows in self.new.items():
+            for batch in batches({**row, "created_ms": now_ms} for row in rows):
+                insert_rows(connection, table, batch)
+
+    def add(self, before: StoredShare | None, after: StoredShare) -> None:
+        """Add what differs between two states of a share."""
+        earlier = {name_key(schema.name): schema for schema in before.schemas} if before else {}
+        later = {name_key(schema.name): schema for schema in after.schemas}
+        values = {"name": after.name, "options": _text(after.options)}
+        if before is None:
+            self.new_shares.append(after.key)
+        if before is None or (before.name, before.options) != (after.name, after.options):
+            self._put(SHARES, (after.key,), values, is_new=before is None)
+        self.gone[SCHEMAS] += ((after.key, key) for key in sorted(earlier.keys() - later.keys()))
+        for key, schema in later.items():
+            self._add_schema((after.key, key), earlier.get(key), schema)
+
+    def _add_schema(self, place: tuple[str, ...], before: StoredSchema | None, after: StoredSchema) -> None:
+        if before is None:
+            self.new_schemas.append(place)
+        if before is None or (before.name, before.options) != (after.name, after.options):
+            values = {"name": after.name, "options": _text(after.options)}
+            self._put(SCHEMAS, place, values, is_new=before is None)
+        earlier = {name_key(table.name): table for table in before.tables} if before else {}
+        later = {name_key(table.name): table for table in after.tables}
+        self.gone[TABLES] += ((*place, key) for key in sorted(earlier.keys() - later.keys()))
+        for key, table in later.items():
+            if earlier.get(key) != table:
+                values = {"name": table.name, "location": table.location, "options": _text(table.options)}
+                self._put(TABLES, (*place, key), values, is_new=key not in earlier)
+
+    def _put(self, table: Table, place: tuple[str, ...], values: dict[str, Any], *, is_new: bool) -> None:
+        if is_new:
+            self.new[table].append({**dict(zip(_PLACES[table], place, strict=True)), **values})
+        else:
+            self.changed[table].append({**_placed(place), **values})
 
 
-def remove(connection: Connection, key: str) -> None:
-    """Delete a share with its schemas and tables."""
-    connection.execute(delete(SHARES).where(SHARES.c.key == key))
+def remove(connection: Connection, key: str) -> bool:
+    """Delete a share with its schemas and tables, and return whether there was one."""
+    return connection.execute(delete(SHARES).where(SHARES.c.key == key)).rowcount > 0
 
 
-def _write_schema(
-    connection: Connection, share: str, before: StoredSchema | None, after: StoredSchema, now_ms: int
-) -> None:
-    key = name_key(after.name)
-    if before is None:
-        delete_orphans(connection, {TABLES: and_(TABLES.c.share == share, TABLES.c.schema == key)})
-        connection.execute(
-            insert(SCHEMAS).values(
-                share=share, key=key, name=after.name, options=_text(after.options), created_ms=now_ms
-            )
-        )
-    elif (before.name, before.options) != (after.name, after.options):
-        connection.execute(
-            update(SCHEMAS)
-            .where(SCHEMAS.c.share == share, SCHEMAS.c.key == key)
-            .values(name=after.name, options=_text(after.options))
-        )
-    earlier = {name_key(table.name): table for table in before.tables} if before else {}
-    later = {name_key(table.name): table for table in after.tables}
-    for gone in earlier.keys() - later.keys():
-        connection.execute(
-            delete(TABLES).where(TABLES.c.share == share, TABLES.c.schema == key, TABLES.c.key == gone)
-        )
-    new = []
-    for table_key, table in later.items():
-        values = {"name": table.name, "location": table.location, "options": _text(table.options)}
-        if table_key not in earlier:
-            new.append({"share": share, "schema": key, "key": table_key, **values, "created_ms": now_ms})
-        elif earlier[table_key] != table:
-            place = (TABLES.c.share == share, TABLES.c.schema == key, TABLES.c.key == table_key)
-            connection.execute(update(TABLES).where(*place).values(**values))
-    for start in range(0, len(new), BATCH):
-        connection.execute(insert(TABLES), new[start : start + BATCH])
+def differences(before: StoredShare | None, after: StoredShare) -> Differences:
+    """Return what differs between two states of a share; None: it is new."""
+    found = Differences()
+    found.add(before, after)
+    return found
+
+
+def _by_table(*tables: Table) -> dict[Table, list[Any]]:
+    return {table: [] for table in tables}
+
+
+def _at(table: Table) -> list[ColumnElement[bool]]:
+    return [table.c[name] == bindparam(f"at{number}") for number, name in enumerate(_PLACES[table])]
+
+
+def _placed(place: tuple[str, ...]) -> dict[str, Any]:
+    """Return the parameters of a place."""
+    return {f"at{number}": key for number, key in enumerate(place)}
+
+
+def _execute(connection: Connection, statement: Executable, rows: Iterable[dict[str, Any]]) -> None:
+    for batch in batches(rows):
+        connection.execute(statement, batch)
 
 
 def _read(connection: Connection, keys: Collection[str] | None) -> dict[str, StoredShare]:

@@ -8,8 +8,9 @@ same reason; it is part of the history, and servers notice it within a second.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
@@ -17,17 +18,31 @@ from sqlalchemy import Connection
 from gateway.access import share_rows
 from gateway.access.recipient_records import Change
 from gateway.access.recorded_database import RecordedDatabase, Subject
+from gateway.access.share_plan import Step, Verb
 from gateway.access.share_records import ShareError, ShareExists, ShareNotFound
-from gateway.access.stored_shares import StoredShare, WithStored, with_stored
+from gateway.access.stored_shares import StoredShare, StoredShares, WithStored, with_stored
 from gateway.config import Config
-from gateway.database.changes import changed_since, last_position
-from gateway.database.schema import name_key
+from gateway.database.changes import Position, changed_since, last_position
+from gateway.database.schema import SHARES, name_key
 
 KIND = "share"
 """Of subjects in the history."""
 CREATED, CHANGED, DELETED = "createShare", "updateShare", "deleteShare"
+ACTIONS: Mapping[Verb, str] = {"add": CREATED, "change": CHANGED, "remove": DELETED}
+MAX_LINES = 20
+"""Lines of a step in the history."""
 
 _NOT_STORABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSteps:
+    """Steps whose end can be shared, with the state that they begin at."""
+
+    steps: Sequence[Step]
+    position: Position
+    stored: StoredShares
+    differences: share_rows.Differences
 
 
 class ShareDatabase(RecordedDatabase):
@@ -94,30 +109,57 @@ class ShareDatabase(RecordedDatabase):
 
         return self._edit(action, name, edited, detail)
 
-    def replace(
-        self, share: StoredShare, before: StoredShare | None = None, detail: Mapping[str, str] | None = None
-    ) -> StoredShare:
-        """Put a share in the place of another state of it; None: there is none.
+    def stored(self) -> tuple[Position, StoredShares]:
+        """Return all shares, and the last change that they have, for `checked`."""
+        with self.database.reading() as connection:
+            return last_position(connection), share_rows.read(connection, None)
 
-        Raises ShareError, also where the share has another state than `before`: what someone else has changed
-        stays.
-        """
+    def checked(self, steps: Sequence[Step], position: Position, stored: StoredShares) -> CheckedSteps:
+        """Return steps from the stored shares whose end can be shared as a whole. Raises ShareError."""
+        for step in steps:
+            if step.share is not None:
+                self._check_name(step.name)
+                _check_texts(step.share)
+        self._check_end(stored, steps)
+        found = share_rows.Differences()
+        for step in steps:
+            if step.share is None:
+                found.gone[SHARES].append((_key(step.name),))
+            else:
+                found.add(step.before, step.share)
+        return CheckedSteps(steps, position, stored, found)
 
-        def replaced(found: StoredShare | None) -> StoredShare:
-            if found != before:
-                raise ShareError(f"share {share.name!r} was changed meanwhile; run the command again")
-            return share
+    def make(self, checked: CheckedSteps) -> None:
+        """Make steps, all or none. Raises ShareError where one of their shares has changed meanwhile."""
+        subjects = [Subject(KIND, step.name, _key(step.name)) for step in checked.steps]
+        with self.together() as whole:
+            changed = changed_since(whole.connection, checked.position).keys
+            if changed is None or KIND in changed:
+                self._check_again(whole.connection, checked, None if changed is None else changed[KIND])
+            checked.differences.write(whole.connection, self.now_ms())
+            for step, subject in zip(checked.steps, subjects, strict=True):
+                with self.change(ACTIONS[step.verb], subject) as (_connection, detail):
+                    detail |= {"by": "apply", "differs": "; ".join(step.lines[:MAX_LINES])}
 
-        return self._edit(CHANGED, share.name, replaced, detail)
+    def _check_again(
+        self, connection: Connection, checked: CheckedSteps, changed: Collection[str] | None
+    ) -> None:
+        """Check steps after changes by others; None: anything may have changed. Raises ShareError."""
+        found = share_rows.read(connection, changed)
+        kept = {} if changed is None else {k: v for k, v in checked.stored.items() if k not in changed}
+        stored = {**kept, **found}
+        for step in checked.steps:
+            if stored.get(_key(step.name)) != step.before:
+                raise ShareError(f"share {step.name!r} was changed meanwhile; run the command again")
+        self._check_end(stored, checked.steps)
 
     def remove(self, name: str) -> None:
         """Remove a share with its schemas and tables; their files stay. Raises ShareNotFound."""
         if _NOT_STORABLE.search(name):
             raise self._missing(name)
         with self.change(DELETED, Subject(KIND, name, _key(name))) as (connection, _detail):
-            if _key(name) not in share_rows.read(connection, [_key(name)]):
+            if not share_rows.remove(connection, _key(name)):
                 raise self._missing(name)
-            share_rows.remove(connection, _key(name))
 
     def _edit(
         self,
@@ -131,11 +173,13 @@ class ShareDatabase(RecordedDatabase):
         with self.database.reading() as connection:
             position = last_position(connection)
         before, after = self._edited(self.database.reading, name, edit)
+        differences = share_rows.differences(before, after)
         with self.change(action, Subject(KIND, name, _key(name))) as (connection, detail):
             changed = changed_since(connection, position).keys
             if changed is None or KIND in changed:
                 before, after = self._edited(lambda: nullcontext(connection), name, edit)
-            share_rows.write(connection, before, after, self.now_ms())
+                differences = share_rows.differences(before, after)
+            differences.write(connection, self.now_ms())
             detail.update(described or {})
             return after
 
@@ -168,17 +212,26 @@ class ShareDatabase(RecordedDatabase):
         if any(share.name.casefold() == name.casefold() for share in self._config.shares):
             raise ShareExists(f"share {name!r} is in the configuration file, where it is changed")
 
-    def _check(self, stored: Mapping[str, StoredShare], after: StoredShare) -> None:
+    def _check(self, stored: StoredShares, after: StoredShare) -> None:
         """Raise ShareError where a state of a share would not be shared as a whole."""
-        for text in _texts(after):
-            if _NOT_STORABLE.search(text):
-                raise ShareError("a name or location has a control character or half of a surrogate pair")
-        _check_unique("schema", [schema.name for schema in after.schemas])
-        for schema in after.schemas:
-            _check_unique("table", [table.name for table in schema.tables])
+        _check_texts(after)
+        self._check_shared(stored, {**stored, after.key: after})
+
+    def _check_end(self, stored: StoredShares, steps: Iterable[Step]) -> None:
+        """Raise ShareError where something of the end of steps would not be shared."""
+        end = dict(stored)
+        for step in steps:
+            if step.share is None:
+                del end[_key(step.name)]
+            else:
+                end[step.share.key] = step.share
+        self._check_shared(stored, end)
+
+    def _check_shared(self, stored: StoredShares, end: StoredShares) -> None:
+        """Raise ShareError where a state of shares has more left out than one before."""
         known = with_stored(self._config, stored)
         earlier = {*known.left_out}
-        whole = with_stored(self._config, {**stored, after.key: after}, known)
+        whole = with_stored(self._config, end, known)
         new = [one for one in whole.left_out if one not in earlier]
         if new:
             raise ShareError(f"{new[0].name}: {new[0].reason}")
@@ -191,6 +244,15 @@ class ShareDatabase(RecordedDatabase):
 
 def _key(name: str) -> str:
     return name_key(name)
+
+
+def _check_texts(share: StoredShare) -> None:
+    for text in _texts(share):
+        if _NOT_STORABLE.search(text):
+            raise ShareError("a name or location has a control character or half of a surrogate pair")
+    _check_unique("schema", [schema.name for schema in share.schemas])
+    for schema in share.schemas:
+        _check_unique("table", [table.name for table in schema.tables])
 
 
 def _texts(share: StoredShare) -> list[str]:

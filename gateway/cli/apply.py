@@ -1,7 +1,7 @@
 """`delta-gateway apply FILE`: brings shares and recipients of the database to the state of a file.
 
-In: a file of `delta-gateway export`, or one with `shares` alone. Out: the plan, and its steps, each a change
-of its own. Applied again, the file changes nothing. What it does not have is removed only by `--remove`.
+In: a file of `delta-gateway export`, or one with `shares` alone. Out: the plan, and its steps, all in one
+transaction. Applied again, the file changes nothing. What it does not have is removed only by `--remove`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,18 +22,18 @@ from gateway.access.stored_shares import StoredShare
 from gateway.cli.apply_recipients import RecipientStep, plan_recipients
 from gateway.cli.federation_policies import printable
 from gateway.cli.stored import actor, on_shares
+from gateway.cli.yaml_text import loaded
 from gateway.config.checks import dotted_names
 from gateway.config.errors import shown_key
 from gateway.telemetry.clock import epoch_ms
 
 if TYPE_CHECKING:
-    from gateway.access.share_store import ShareDatabase
+    from gateway.access.recipient_store import RecipientDatabase
+    from gateway.access.share_store import CheckedSteps, ShareDatabase
     from gateway.config import Config
     from gateway.telemetry.audit import AuditLog
 
 SIGNS = {"add": "+", "change": "~", "remove": "-"}
-MAX_LINES = 20
-"""Lines of the plan in the history."""
 KEYS = frozenset({"shares", "recipients"})
 
 
@@ -55,18 +54,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     def apply(database: ShareDatabase, config: Config, audit: AuditLog | None) -> None:
         shares, wanted = read(arguments.file)
-        steps = plan(database.all(), shares, removes=arguments.remove)
-        opened = open_database(
-            config, actor(), now_ms=epoch_ms, audit=audit, create=False, read_only=arguments.dry_run
-        )
-        with closing(opened) as recipients:
-            changes = list(plan_recipients(recipients.list(), wanted, removes=arguments.remove))
-            _print(steps, changes)
-            if not arguments.dry_run:
-                for step in steps:
-                    _apply(database, step)
-                for change in changes:
-                    change.make(recipients)
+        position, stored = database.stored()
+        steps = database.checked(plan(stored, shares, removes=arguments.remove), position, stored)
+        recipients = open_database(config, actor(), now_ms=epoch_ms, audit=audit, beside=database)
+        changes = [*plan_recipients(recipients.list(), wanted, removes=arguments.remove)]
+        _print(steps.steps, changes)
+        if not arguments.dry_run:
+            _make(database, steps, recipients, changes)
 
     return on_shares(arguments, "apply", apply, reads=arguments.dry_run, creates=not arguments.dry_run)
 
@@ -89,7 +83,7 @@ def _print(steps: Sequence[Step], changes: Sequence[RecipientStep]) -> None:
 def read(file: Path) -> tuple[list[StoredShare], list[Any]]:
     """Return the shares and the recipients of a file. Raises ShareError and OSError."""
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = loaded(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError):
         raise ShareError(f"{file} is not YAML") from None
     if not isinstance(document, Mapping) or not all(isinstance(document.get(key, []), list) for key in KEYS):
@@ -110,11 +104,15 @@ def _map(file: Path, value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _apply(database: ShareDatabase, step: Step) -> None:
-    detail = {"by": "apply", "differs": "; ".join(step.lines[:MAX_LINES])}
-    if step.share is None:
-        database.remove(step.name)
-    elif step.verb == "add":
-        database.add(step.share, detail)
-    else:
-        database.replace(step.share, step.before, detail)
+def _make(
+    shares: ShareDatabase,
+    steps: CheckedSteps,
+    recipients: RecipientDatabase,
+    changes: Sequence[RecipientStep],
+) -> None:
+    """Make all steps, or none: also where someone else has changed since the plan what they are about."""
+    with shares.together():
+        shares.make(steps)
+        recipients.check_unchanged(change.before for change in changes if change.before is not None)
+        for change in changes:
+            change.make(recipients)

@@ -7,7 +7,7 @@ A new recipient has no token: `delta-gateway recipient rotate` issues one. No re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gateway.access.federation import FederationPolicy
@@ -28,10 +28,14 @@ GRANT_KEYS = frozenset({"share", "schema", "table", "condition"})
 
 @dataclass(frozen=True, slots=True)
 class RecipientStep:
-    """One change of a recipient, as a line of the plan and as a call."""
+    """One change of a recipient, as a line of the plan and as a call.
+
+    `before` is the recipient in the plan; None: it is new.
+    """
 
     line: str
     make: Callable[[RecipientDatabase], object]
+    before: RecipientRecord | None = None
 
 
 def plan_recipients(
@@ -51,7 +55,8 @@ def plan_recipients(
             if recipient.forbids_bearer_tokens:
                 yield _with_bearer_tokens(recipient.name, forbidden=True)
         else:
-            yield from _changed(record, recipient, removes=removes)
+            for step in _changed(record, recipient, removes=removes):
+                yield replace(step, before=record)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,13 @@
-"""Writes documents as YAML."""
+"""Writes documents as YAML, and reads them: by libyaml where PyYAML has it, which is ten times faster."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import yaml
 
+_BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LINE_BREAKS = frozenset("\r\x85\u2028\u2029")
 
 
@@ -12,13 +16,19 @@ def dumped(document: object) -> str:
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
-class _Dumper(yaml.SafeDumper):
+def loaded(text: str) -> Any:
+    """Return the document of a text. Raises yaml.YAMLError."""
+    return yaml.load(text, _Loader)  # noqa: S506 - a safe loader
+
+
+class _Dumper(_BaseDumper):  # type: ignore[misc]
     """Writes texts with line breaks other than LF in double quotes: PyYAML folds them in other styles."""
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+def _text(dumper: Any, text: str) -> yaml.ScalarNode:
     style = '"' if LINE_BREAKS & {*text} else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    node: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    return node
 
 
 _Dumper.add_representer(str, _text)

@@ -5,12 +5,18 @@ SQLite keeps values of any type in a column of texts, and any bytes in a text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
 
 import sqlalchemy.exc
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, insert, text
 
+T = TypeVar("T")
+
+BATCH = 500
+"""Rows or keys of a statement."""
 _NOT_UTF_8 = "Could not decode to UTF-8"
 
 
@@ -31,6 +37,29 @@ def all_rows(connection: Connection, query: Select[Any]) -> Sequence[Row[Any]]:
         return connection.execute(query).all()
     finally:
         driver.text_factory = str
+
+
+def insert_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows with the same columns, of texts and numbers.
+
+    PostgreSQL runs its triggers for each statement, and a statement with a parameter for each value takes
+    longer to make than to run: there all rows are one parameter.
+    """
+    if connection.dialect.name != "postgresql":
+        connection.execute(insert(table), rows)
+        return
+    quote = connection.dialect.identifier_preparer.quote
+    name, columns = quote(table.name), ", ".join(map(quote, rows[0]))
+    source = f"json_populate_recordset(NULL::{name}, CAST(:rows AS json))"
+    statement = f"INSERT INTO {name} ({columns}) SELECT {columns} FROM {source}"  # noqa: S608 - own names
+    connection.execute(text(statement), {"rows": json.dumps([dict(row) for row in rows])})
+
+
+def batches(values: Iterable[T]) -> Iterator[list[T]]:
+    """Iterate over parts of values, each as long as statements should be."""
+    remaining = iter(values)
+    while batch := [*islice(remaining, BATCH)]:
+        yield batch
 
 
 def delete_orphans(connection: Connection, conditions: Mapping[Table, ColumnElement[bool]]) -> None:

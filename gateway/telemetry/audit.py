@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from gateway.config import Config
@@ -124,10 +124,31 @@ class AuditLog:
             return False
         return True
 
-    def write(self, line: bytes, *, timeout_seconds: float) -> bool:
-        """As `written`, for a thread that may block."""
+    def write(self, *lines: bytes, timeout_seconds: float) -> bool:
+        """As `written`, for a thread that may block. More lines than fit have the time several times."""
+        return self.healthy and all(self._write(turn, timeout_seconds) for turn in self._turns(lines))
+
+    def put_all(self, lines: Sequence[bytes], *, timeout_seconds: float) -> None:
+        """Queue lines as `put`, and wait for the room of more than fit. For a thread that may block.
+
+        Where the file takes no lines within the time, those that do not fit are lost, and counted.
+        """
+        turns = [*self._turns(lines)]
+        for turn in turns[:-1]:
+            if not self._write(turn, timeout_seconds):
+                timeout_seconds = 0.0
+        for line in turns[-1] if turns else ():
+            self._enqueue(line, None)
+
+    def _turns(self, lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+        """Iterate over parts of lines that the queue has room for."""
+        length = max(1, min(BATCH_RECORDS, self._queue_records // 8))
+        return (lines[begin : begin + length] for begin in range(0, len(lines), length))
+
+    def _write(self, lines: Sequence[bytes], timeout_seconds: float) -> bool:
         done = threading.Event()
-        return self.healthy and self._enqueue(line, done.set) and done.wait(timeout_seconds)
+        queued = [self._enqueue(line, None) for line in lines[:-1]]
+        return all([*queued, self._enqueue(lines[-1], done.set)]) and done.wait(timeout_seconds)
 
     def close(self, *, timeout_seconds: float = 5.0) -> None:
         """Write queued records, then stop; records that are not written in time count as dropped."""

@@ -91,11 +91,8 @@ def test_an_applied_export_is_the_exported_state(
     text = dumped([share.document() for share in wanted])
     exported = [of_document(one) for one in yaml.safe_load(text)]
     for state in (earlier, exported):
-        for step in plan(database.all(), state, removes=True):
-            if step.share is None:
-                database.remove(step.name)
-            else:
-                database.replace(step.share, step.before)
+        position, stored = database.stored()
+        database.make(database.checked(plan(stored, state, removes=True), position, stored))
     stored = database.all()
     assert plan(stored, wanted, removes=True) == []
     assert plan(stored, wanted, removes=False) == []

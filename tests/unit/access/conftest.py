@@ -39,7 +39,7 @@ def database(place, clock, changes):
         actor="cli:test",
         taken_names=lambda: frozenset({"from-yaml"}),
         known_shares=lambda: ["sales", "Logs", "a share", "other share"],
-        on_change=changes.append,
+        on_changes=changes.extend,
     )
     yield database
     database.close()

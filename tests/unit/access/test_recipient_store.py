@@ -398,13 +398,13 @@ def test_every_change_is_in_the_history_and_reported_once_with_its_actor(databas
 def test_a_change_that_is_refused_before_its_commit_leaves_nothing_behind(place, clock):
     refused = []
 
-    def refuse(change):
-        refused.append(change.action)
+    def refuse(changes):
+        refused.extend(changes)
         if len(refused) > 1:
             raise RuntimeError("it cannot be recorded")
 
     done = []
-    with RecipientDatabase(place, now_ms=clock, before_change=refuse, on_change=done.append) as database:
+    with RecipientDatabase(place, now_ms=clock, before_changes=refuse, on_changes=done.extend) as database:
         token = database.add("alice", shares=["sales"]).token
         before = database.list(), database.history("alice")
         clock.now_ms += 1

@@ -20,6 +20,7 @@ from support.gateway_app import Clock
 from gateway.access import share_edits
 from gateway.access.catalog import Catalog
 from gateway.access.recipient_records import Change
+from gateway.access.share_plan import plan
 from gateway.access.share_records import ShareError, ShareExists, ShareNotFound
 from gateway.access.share_store import ShareDatabase
 from gateway.access.stored_recipients import DatabaseReader
@@ -66,7 +67,7 @@ def database(place: DatabasePlace, changes: list[Change]) -> Iterator[ShareDatab
         configured(place, OF_FILE),
         now_ms=Clock(1_700_000_000_000),
         actor="cli:test",
-        on_change=changes.append,
+        on_changes=changes.extend,
     )
     yield opened
     opened.close()
@@ -131,7 +132,7 @@ def test_shares_of_the_configuration_are_changed_in_its_file(database: ShareData
     for change in (
         lambda: database.add(StoredShare("fILE")),
         lambda: database.edit("file", lambda one: one),
-        lambda: database.replace(StoredShare("File")),
+        lambda: database.add(StoredShare("File")),
         lambda: database.remove("file"),
         lambda: database.show("file"),
     ):
@@ -262,21 +263,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_the_configuration_refuses_is_not_stored(database: ShareDatabase) -> None:
     for share, reason in REFUSED:
         with pytest.raises(ShareError) as refused:
-            database.replace(share_edits.of_document(share))
+            database.add(share_edits.of_document(share))
         assert reason in str(refused.value)
         assert database.all() == {}
-
-
-def test_a_share_that_someone_else_has_changed_is_not_replaced(database: ShareDatabase) -> None:
-    planned = database.add(StoredShare("s"))
-    add_table(database, "s", "d", table("t"))
-    with pytest.raises(ShareError, match="changed meanwhile"):
-        database.replace(StoredShare("s", {"comment": "new"}), planned)
-    with pytest.raises(ShareError, match="changed meanwhile"):
-        database.replace(StoredShare("s"))
-    now = database.show("s")
-    assert [one.name for schema in now.schemas for one in schema.tables] == ["t"]
-    assert database.replace(StoredShare("s", {"comment": "new"}), now) == database.show("s")
 
 
 def test_a_new_share_or_schema_has_nothing_of_one_that_sql_has_deleted(tmp_path: Path) -> None:
@@ -329,7 +318,7 @@ def test_what_is_no_longer_valid_is_left_out_one_by_one(
             }
         ],
     }
-    database.replace(share_edits.of_document(document))
+    database.add(share_edits.of_document(document))
     with database.database.changing() as connection:
         connection.execute(
             update(TABLES).where(TABLES.c.key == "broken").values(options='{"accessModes": 7}')
@@ -568,6 +557,24 @@ def test_a_change_reads_no_other_share_unless_one_may_keep_its_tables_out(tmp_pa
         assert len(whole()) == 1
         with pytest.raises(ShareError, match="belongs to a table of another location"):
             add_table(database, "s", "d", table("second", "/second", id="x"))
+
+
+def test_the_statements_of_an_apply_grow_with_its_shares_and_with_nothing_beside_them(tmp_path: Path) -> None:
+    numbers: list[int] = []
+    with ShareDatabase(configured(DatabasePlace(tmp_path / "recipients.db")), now_ms=Clock(0)) as database:
+        for names in (range(100), range(200, 300), range(1000, 1200)):
+            shares = [StoredShare(f"s{n}", {}, (StoredSchema("d", {}, (table(),)),)) for n in names]
+            statements: list[str] = []
+            database.database.driver.set_trace_callback(statements.append)
+            position, stored = database.stored()
+            database.make(database.checked(plan(stored, shares, removes=False), position, stored))
+            database.database.driver.set_trace_callback(None)
+            # Those of triggers are comments.
+            numbers.append(sum(not text.startswith("--") for text in statements))
+        assert len(database.all()) == 400
+    first, second, twice = numbers
+    assert second == first
+    assert twice <= 2 * first
 
 
 def test_what_another_program_changes_after_the_check_is_checked_again(

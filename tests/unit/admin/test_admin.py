@@ -47,7 +47,7 @@ def open_database(tmp_path, recorded):
             known_shares=lambda: ["sales", "logs", "a share", *(f"share{number}" for number in range(30))],
             known_issuers=lambda: ["https://idp.example.com"],
             taken_names=lambda: frozenset({"from-yaml"}),
-            on_change=recorded.append,
+            on_changes=recorded.extend,
         )
 
     return open_database

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ import yaml
 
 from gateway.__main__ import main
 from gateway.access import share_edits
-from gateway.access.audited_database import open_share_database
-from gateway.access.stored_shares import StoredTable
+from gateway.access.audited_database import open_database, open_share_database
+from gateway.access.grant_operations import grant_parts, revoke_parts, set_properties
+from gateway.access.grants import Grant
+from gateway.access.stored_shares import StoredShare, StoredTable
 from gateway.cli import apply
+from gateway.cli.export import exported
 from gateway.config import load
 from gateway.telemetry.clock import epoch_ms
 
@@ -446,31 +450,170 @@ def test_a_dry_run_changes_no_file(config: Path, tmp_path: Path, capsys: pytest.
     assert not [*tmp_path.glob("recipients.db.*")]
 
 
-def test_what_someone_else_changes_after_the_plan_stays(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert run(config, "share", "add", "s") == 0
+def others_between(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
+    """Let someone else make a change between the plan of `apply` and its execution."""
     shown = apply._print
 
     def changed_meanwhile(*plan: Any) -> None:
         shown(*plan)
-        with open_share_database(load(config), "another", now_ms=epoch_ms) as database:
-            database.edit(
-                "s",
-                lambda share: share_edits.with_table(share, "d", StoredTable("t", "/t")),
-                action="addTable",
-            )
+        change()
 
     monkeypatch.setattr(apply, "_print", changed_meanwhile)
-    wanted = write(tmp_path / "1.yaml", {"name": "s", "comment": "new"})
+
+
+BEFORE: dict[str, Any] = {
+    "shares": [
+        {
+            "name": "s",
+            "comment": "c",
+            "schemas": [{"name": "d", "tables": [table("t", "/t"), table("u", "/u")]}],
+        },
+        {"name": "gone"},
+    ],
+    "recipients": [
+        {
+            "name": "acme",
+            "shares": ["s", {"share": "s", "schema": "d", "condition": "p = 1"}],
+            "properties": {"country": "de"},
+            "networks": ["10.0.0.0/8"],
+            "oidc": [{"name": "p", "issuer": "https://i", "subject": "x", "audiences": ["a"]}],
+        }
+    ],
+}
+OF_SHARES = {
+    "another table": lambda one: one.edit(
+        "s", lambda s: share_edits.with_table(s, "d", StoredTable("v", "/v"))
+    ),
+    "another location": lambda one: one.edit(
+        "s", lambda s: share_edits.with_table(s, "d", StoredTable("t", "/other"), is_new=False)
+    ),
+    "no table": lambda one: one.edit("s", lambda s: share_edits.without_table(s, "d", "u")),
+    "another comment": lambda one: one.edit("s", lambda s: share_edits.with_options(s, {"comment": "other"})),
+    "no share": lambda one: one.remove("s"),
+    "a table of a removed share": lambda one: one.edit(
+        "gone", lambda s: share_edits.with_table(s, "d", StoredTable("v", "/v"))
+    ),
+    "the new share": lambda one: one.add(StoredShare("new")),
+}
+OF_RECIPIENTS = {
+    "networks": lambda one: one.allow("acme", ["10.1.0.0/16"]),
+    "a grant": lambda one: one.grant("acme", ["x"], allow_absent=True),
+    "no grant": lambda one: one.revoke("acme", shares=["s"]),
+    "a condition": lambda one: grant_parts(one, "acme", [Grant.of("s", "d", None, "p = 2")], lambda _: None),
+    "no condition": lambda one: revoke_parts(one, "acme", [Grant.of("s", "d", None, None)]),
+    "a property": lambda one: set_properties(one, "acme", {"country": "fr"}, lambda _: None),
+    "no policy": lambda one: one.remove_policy("acme", "p"),
+    "bearer tokens": lambda one: one.forbid_bearer_tokens("acme", forbidden=True),
+    "no recipient": lambda one: one.delete("acme"),
+    "the new recipient": lambda one: one.add("new"),
+}
+
+
+@pytest.mark.parametrize("change", [*OF_SHARES, *OF_RECIPIENTS])
+def test_what_someone_else_changes_after_the_plan_stays_as_a_whole(
+    config: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+) -> None:
+    file = tmp_path / "before.yaml"
+    file.write_text(yaml.safe_dump(BEFORE))
+    printed(config, capsys, "apply", str(file))
+    of_shares, of_recipients = OF_SHARES.get(change), OF_RECIPIENTS.get(change)
+    states: list[str] = []
+
+    def changed() -> None:
+        open_it: Any = open_share_database if of_shares is not None else open_database
+        with open_it(load(config), "another", now_ms=epoch_ms) as database:
+            (of_shares or of_recipients or print)(database)
+        export(states)
+
+    def export(into: list[str]) -> None:
+        with (
+            open_share_database(load(config), "test", now_ms=epoch_ms) as shares,
+            open_database(load(config), "test", now_ms=epoch_ms) as recipients,
+        ):
+            into.append(exported(shares, recipients.list()))
+
+    others_between(monkeypatch, changed)
+    wanted = write(
+        tmp_path / "wanted.yaml",
+        {"name": "s", "comment": "wanted", "schemas": [{"name": "d", "tables": [table("t", "/w")]}]},
+        {"name": "new", "comment": "wanted"},
+        recipients=[{"name": "acme", "shares": ["file"], "networks": ["10.2.0.0/16"]}, {"name": "new"}],
+    )
     capsys.readouterr()
-    assert run(config, "apply", wanted) == 1
-    assert "share 's' was changed meanwhile; run the command again" in capsys.readouterr().err
-    monkeypatch.undo()
+    assert run(config, "apply", wanted, "--remove") == 1
+    reason = capsys.readouterr().err
+    assert "changed meanwhile; run the command again" in reason or "exists already" in reason
+    export(states)
+    assert states[0] == states[1]
+
+
+def test_a_token_that_is_rotated_after_the_plan_keeps_no_step_back(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(config, "apply", write(tmp_path / "0.yaml", {"name": "s"}, recipients=[{"name": "acme"}]))
+
+    def rotated() -> None:
+        with closing(open_database(load(config), "another", now_ms=epoch_ms)) as database:
+            database.rotate("acme")
+        with open_share_database(load(config), "another", now_ms=epoch_ms) as shares:
+            shares.add(StoredShare("beside"))
+
+    others_between(monkeypatch, rotated)
+    wanted = write(
+        tmp_path / "1.yaml", {"name": "s", "comment": "x"}, recipients=[{"name": "acme", "shares": ["s"]}]
+    )
     printed(config, capsys, "apply", wanted)
-    shown_share = printed(config, capsys, "share", "show", "s")
-    assert "comment: new" in shown_share
-    assert "file:///t" in shown_share
+    monkeypatch.undo()
+    assert printed(config, capsys, "apply", wanted) == "Nothing differs.\n"
+
+
+def test_what_others_make_invalid_after_the_check_is_not_applied(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def added() -> None:
+        share = share_edits.with_table(StoredShare("other"), "d", StoredTable("t", "/t", {"id": "one"}))
+        with open_share_database(load(config), "another", now_ms=epoch_ms) as shares:
+            shares.add(share)
+
+    others_between(monkeypatch, added)
+    tables = [table("t", "/elsewhere", id="one")]
+    wanted = write(tmp_path / "1.yaml", {"name": "s", "schemas": [{"name": "d", "tables": tables}]})
+    assert run(config, "apply", wanted) == 1
+    assert "belongs to a table of another location" in capsys.readouterr().err
+    assert [one["name"] for one in yaml.safe_load(printed(config, capsys, "export"))["shares"]] == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [
+        (
+            ({"name": "z", "schemas": [{"name": "d", "tables": [table("t", "ftp://x")]}]}, {"name": "z"}),
+            "ftp",
+        ),
+        (({"name": "z"}, {"name": "z", "networks": ["no network"]}), "no network"),
+    ],
+)
+def test_an_apply_that_fails_at_its_last_step_leaves_nothing(
+    config: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    last: tuple[dict[str, Any], dict[str, Any]],
+    reason: str,
+) -> None:
+    share, recipient = last
+    run(config, "share", "add", "kept")
+    audited = (tmp_path / "audit.jsonl").read_text()
+    text = printed(config, capsys, "export")
+    wanted = write(tmp_path / "1.yaml", {"name": "a"}, share, recipients=[{"name": "a"}, recipient])
+    assert run(config, "apply", wanted, "--remove") == 1
+    assert reason in capsys.readouterr().err
+    assert printed(config, capsys, "export") == text
+    assert (tmp_path / "audit.jsonl").read_text() == audited
+    assert "a" not in printed(config, capsys, "share", "history", "a")
 
 
 @pytest.mark.parametrize(
