@@ -240,7 +240,8 @@ class _Connection(web.RequestHandler):
     def is_waiting(self) -> bool:
         """Return whether the connection waits for its client, and not for the server."""
         wire = self._wire
-        return not self._request_in_progress or (wire is not None and wire.get_write_buffer_size() > 0)
+        is_idle = not self._request_in_progress and not self._messages
+        return is_idle or (wire is not None and wire.get_write_buffer_size() > 0)
 
     def data_received(self, data: bytes) -> None:
         if self._strangers is not None and data:

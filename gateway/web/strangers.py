@@ -1,9 +1,11 @@
 """Connections that have sent no authenticated request: few, small and short.
 
 In: connections as they open, receive, are authenticated and close. Out: those that are over a bound are
-aborted, the oldest first: a client that sends its request at once is never among them. Without these bounds a
-stranger holds memory and descriptors for as long as it likes, with heads that it does not finish, requests
-that it sends ahead, and answers that it does not read.
+aborted, the oldest first. Without these bounds a stranger holds memory and descriptors for as long as it
+likes, with heads that it does not finish, requests that it sends ahead, and answers that it does not read.
+
+Many clients may come at once from one address, such as that of a proxy: what waits for the server, or for its
+client for less than `GRACE_SECONDS`, is over no bound but those of a flood.
 """
 
 from __future__ import annotations
@@ -29,6 +31,10 @@ MAX_OF_ADDRESS = 256
 """Of one IPv4 address, or of one IPv6 network of a host."""
 MAX_HELD_BYTES = 8 * 1024 * 1024
 """Received bytes of all together that no handler has taken."""
+GRACE_SECONDS = 5.0
+MAX_IN_FLOOD = 4096
+MAX_HELD_BYTES_IN_FLOOD = 3 * MAX_HELD_BYTES
+"""Bounds of connections and of received bytes that include new connections."""
 LIFE_SECONDS = 20.0
 """Time for a request head, and time in which an answer has to be read."""
 SWEEP_SECONDS = 1.0
@@ -48,11 +54,13 @@ class Stranger(Protocol):
 
 
 class _State:
-    __slots__ = ("held_bytes", "network", "since")
+    __slots__ = ("held_bytes", "network", "rounds", "since")
 
     def __init__(self, network: str, since: float) -> None:
         self.network = network
         self.since = since
+        self.rounds = 0
+        """Sweeps since then that found the connection waiting for its client."""
         self.held_bytes = 0
 
 
@@ -62,7 +70,7 @@ class Strangers:
     def __init__(self) -> None:
         self._states: OrderedDict[Stranger, _State] = OrderedDict()
         """In the order in which they began to wait for their clients."""
-        self._of_network: dict[str, OrderedDict[Stranger, None]] = {}
+        self._of_network: dict[str, int] = {}
         self._reserved: OrderedDict[Stranger, None] = OrderedDict()
         """Those with a descriptor of the reserve. The other half of it is for files and stores."""
         self._held_bytes = 0
@@ -84,17 +92,13 @@ class Strangers:
             if len(self._reserved) >= reserve_size() // 2:
                 self._close(next(iter(self._reserved)), RESERVE)
             self._reserved[connection] = None
-        network = network_of(parse_address(peer) if peer else None)
-        of_network = self._of_network.setdefault(network, OrderedDict())
-        if len(of_network) >= MAX_OF_ADDRESS:
-            self._close(next(iter(of_network)), OF_ADDRESS)
-            of_network = self._of_network.setdefault(network, OrderedDict())
-        elif len(self._states) >= MAX_STRANGERS:
+        if len(self._states) >= MAX_IN_FLOOD:
             self._close(next(iter(self._states)), MANY)
-        of_network[connection] = None
+        network = network_of(parse_address(peer) if peer else None)
+        self._of_network[network] = self._of_network.get(network, 0) + 1
         self._states[connection] = _State(network, time.monotonic())
         if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._close_slow)
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._close_old)
 
     def refused(self) -> None:
         """Count a request that a connection of the reserve is not for."""
@@ -107,8 +111,12 @@ class Strangers:
             return
         state.held_bytes += size
         self._held_bytes += size
-        while self._held_bytes > MAX_HELD_BYTES and self._states:
-            self._close(next(iter(self._states)), HELD)
+        while self._held_bytes > MAX_HELD_BYTES:
+            oldest, waiting = next(iter(self._states.items()))
+            is_new = time.monotonic() - waiting.since < GRACE_SECONDS
+            if is_new and self._held_bytes <= MAX_HELD_BYTES_IN_FLOOD:
+                break
+            self._close(oldest, HELD)
 
     def answered(self, connection: Stranger, held_bytes: int) -> None:
         """Begin the time of a connection again, whose request is answered. `held_bytes`: sent ahead."""
@@ -125,34 +133,41 @@ class Strangers:
             return
         self._reserved.pop(connection, None)
         self._held_bytes -= state.held_bytes
-        of_network = self._of_network[state.network]
-        del of_network[connection]
-        if not of_network:
+        self._of_network[state.network] -= 1
+        if not self._of_network[state.network]:
             del self._of_network[state.network]
 
     def _begin_again(self, connection: Stranger, state: _State) -> None:
-        state.since = time.monotonic()
+        state.since, state.rounds = time.monotonic(), 0
         self._states.move_to_end(connection)
-        self._of_network[state.network].move_to_end(connection)
 
     def _close(self, connection: Stranger, reason: str) -> None:
         self._closed[reason] += 1
         self.lost(connection)
         connection.abort()
 
-    def _close_slow(self) -> None:
+    def _close_old(self) -> None:
         now = time.monotonic()
-        while self._states:
-            connection, state = next(iter(self._states.items()))
-            if now - state.since < LIFE_SECONDS:
+        for connection, state in list(self._states.items()):
+            age = now - state.since
+            if age < GRACE_SECONDS:
                 break
-            if connection.is_waiting():
-                self._close(connection, SLOW)
-            else:
+            if not connection.is_waiting():
                 self._begin_again(connection, state)
+                continue
+            state.rounds += 1
+            # A loop that was busy may not yet have read what the client has sent.
+            if state.rounds == 1:
+                continue
+            if age >= LIFE_SECONDS:
+                self._close(connection, SLOW)
+            elif self._of_network[state.network] > MAX_OF_ADDRESS:
+                self._close(connection, OF_ADDRESS)
+            elif len(self._states) > MAX_STRANGERS:
+                self._close(connection, MANY)
         self._report(now)
         loop = asyncio.get_running_loop()
-        self._sweep = loop.call_later(SWEEP_SECONDS, self._close_slow) if self._states else None
+        self._sweep = loop.call_later(SWEEP_SECONDS, self._close_old) if self._states else None
 
     def _report(self, now: float) -> None:
         closed = sum(self._closed.values())

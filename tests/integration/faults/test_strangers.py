@@ -106,6 +106,18 @@ def test_connections_of_one_address_are_bounded_and_those_of_recipients_stay(tmp
         assert sockets[-1].recv(12) == b"HTTP/1.1 200"
 
 
+def test_many_clients_that_come_at_once_from_one_address_are_all_answered(tmp_path):
+    gateway = Gateway(tmp_path)
+    request = HEAD.replace(b"openapi.json", b"shares") + b"Authorization: Bearer %s\r\n\r\n" % TOKEN.encode()
+    with gateway.running(), ExitStack() as stack:
+        address = ("127.0.0.1", gateway.port)
+        sockets = [stack.enter_context(socket.create_connection(address, 20)) for _ in range(1200)]
+        for connection in sockets:
+            connection.sendall(request)
+        # A busy server says so, and cuts no connection.
+        assert {connection.recv(12)[-3:] for connection in sockets} <= {b"200", b"503"}
+
+
 @pytest.mark.parametrize(
     ("fields", "ending", "status"), [(100, b"\r\n", b"200"), (120, b"\r\n", b"400"), (120, b"", b"400")]
 )
