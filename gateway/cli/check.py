@@ -8,6 +8,7 @@ looked up as by the files route, because no server runs yet.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import urllib.error
 import urllib.parse
@@ -28,6 +29,7 @@ from gateway.cli.discovered_state import discovered_state
 from gateway.cli.process_counts import process_count
 from gateway.cli.storage_errors import explain, explain_error
 from gateway.cli.table_memory import cold_bytes, hot_bytes
+from gateway.cli.table_schema import schema_problem
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
 from gateway.config.database import DatabasePlace
@@ -49,6 +51,7 @@ from gateway.web.request_limits import check_memory
 
 FETCH_TIMEOUT_SECONDS = 30
 MAX_ERROR_BYTES = 64 * 1024
+ODD_PART = re.compile(r"/\.?(?=/)")
 SAMPLED_FILES = 1000
 """Files by whose actions the memory of a table is estimated."""
 MOST_REFUSED = 20
@@ -263,6 +266,9 @@ def check_table(state: GatewayState, table: SharedTable) -> Finding:
         if adds:
             fetch(state, table, adds[0]["path"])
         reached = Stage.FETCHED
+        fetch_oddly_named(state, table, adds)
+        if problem := schema_problem(snapshot):
+            return failed(problem)
     except TableNotFound as error:
         if is_projection(state.config, table):
             return failed("it is a projection without a published version; run `delta-gateway project`")
@@ -322,6 +328,22 @@ def fetch(state: GatewayState, table: SharedTable, url: str) -> None:
         _fetch_local(state.tables, state.config, url)
     else:
         _fetch(url, table.location.kind)
+
+
+def fetch_oddly_named(state: GatewayState, table: SharedTable, adds: Sequence[Mapping[str, Any]]) -> None:
+    """Fetch the first file whose path has an empty or a relative part. Raises NotReadable."""
+    url = next(
+        (add["path"] for add in adds if ODD_PART.search(urllib.parse.urlsplit(add["path"]).path)), None
+    )
+    if url is None:
+        return
+    try:
+        fetch(state, table, url)
+    except NotReadable as error:
+        raise NotReadable(
+            f"the log names a file by a path with an empty or a relative part ('//', '/./'): {error}; "
+            "a writer must add it by its own name"
+        ) from None
 
 
 def _fetch(url: str, kind: str) -> None:

@@ -60,8 +60,14 @@ impl CommitFile {
             if line.len() > MAX_LINE_BYTES {
                 return Err(Error::corrupt(name, format!("line {} is too long", index + 1)));
             }
-            let actions = serde_json::from_str(line)
-                .map_err(|error| Error::corrupt(name, format!("line {}: {}", index + 1, reason(&error))))?;
+            let actions = serde_json::from_str(line).map_err(|error| {
+                let is_last = || text.trim_ascii_end().ends_with(line);
+                let reason = match error.is_eof() && !is_last() {
+                    true => "its JSON goes on in the next line, and an action must be on one".to_owned(),
+                    false => reason(&error),
+                };
+                Error::corrupt(name, format!("line {}: {reason}", index + 1))
+            })?;
             file.take(row, actions).ok_or_else(|| Error::corrupt(name, "it has too many actions"))?;
             row += 1;
         }
@@ -150,7 +156,9 @@ impl CommitHeads {
             return Ok(heads);
         }
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| is_head(line)) {
-            let commit = CommitFile::parse(name, &bytes.slice_ref(line))?;
+            // The number of the line is that in the file.
+            let commit = CommitFile::parse(name, &bytes.slice_ref(line))
+                .map_err(|error| CommitFile::parse(name, bytes).err().unwrap_or(error))?;
             heads.protocol = commit.protocol.or(heads.protocol);
             heads.metadata = commit.metadata.or(heads.metadata);
         }
@@ -322,6 +330,21 @@ mod tests {
         ] {
             assert_eq!(parse(&format!(r#"{{"commitInfo":{info}}}"#)).in_commit_timestamp_ms, None, "{info}");
         }
+    }
+
+    #[test]
+    fn an_action_over_several_lines_is_named_as_one() {
+        let action = "{\n  \"add\": {\n    \"path\": \"a\",\n    \"size\": 1\n  }\n}\n";
+        let several = "line 1: its JSON goes on in the next line";
+        assert!(refused(action).contains(several), "{}", refused(action));
+        assert!(refused(&action.replace('\n', "\r\n")).contains(several));
+        let later = format!("{{\"commitInfo\":{{}}}}\n\n{action}");
+        assert!(refused(&later).contains("line 3: its JSON goes on"), "{}", refused(&later));
+        // A file that a writer has not finished.
+        assert!(refused("{\"commitInfo\":{}}\n{\"add\":{").contains("line 2: EOF"));
+        let heads = "{\"commitInfo\":{}}\n{\n\"metaData\": {\n}}\n";
+        let error = CommitHeads::parse("x.json", &Bytes::from(heads.to_owned())).unwrap_err();
+        assert!(error.to_string().contains("line 2: its JSON goes on"), "{error}");
     }
 
     #[test]

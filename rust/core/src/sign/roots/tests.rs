@@ -122,6 +122,20 @@ fn all_spellings_of_a_file_are_one() {
 }
 
 #[test]
+fn a_path_that_begins_at_the_table_names_its_file() {
+    for path in ["./p%201", "././p%201", "p%201"] {
+        assert_eq!(
+            url(&mut s3_stream(), path).unwrap(),
+            "http://store.test/main/tables/t%201/p%201",
+            "{path}"
+        );
+        assert_eq!(url(&mut local_stream(), path).unwrap(), "http://gateway.test/files/t1/p%201", "{path}");
+    }
+    assert!(matches!(url(&mut local_stream(), "./"), Err(Error::InvalidPath("names no file"))));
+    assert!(matches!(url(&mut local_stream(), "./../p"), Err(Error::ForbiddenPath)));
+}
+
+#[test]
 fn a_path_outside_of_all_locations_is_refused() {
     for path in [
         "..",
