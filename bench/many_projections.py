@@ -25,10 +25,11 @@ from projection import RULE, SOURCE
 from spark_source import cpu_of_tree
 
 from gateway import config
+from gateway.spark.project.evaluation import rule_session
 from gateway.spark.project.results import Options
-from gateway.spark.project.rule import SETTINGS, projected
+from gateway.spark.project.rule import projected
 from gateway.spark.project.run import LOCAL_SETTINGS, keep, projections
-from gateway.spark.session import delta_session, session_like
+from gateway.spark.session import delta_session
 from gateway.spark.verify.digest import digest
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def measure(spark: SparkSession, targets: list[Target], parallel: int) -> dict[s
 
 def check(spark: SparkSession, target: Target) -> None:
     """Compare all rows of the published version with those of the rule."""
-    session = session_like(spark, SETTINGS)
+    session = rule_session(spark)
     source, served = (session.read.format("delta").load(one) for one in (target.source, target.root))
     assert digest(projected(source, target.projection)) == digest(served)
 

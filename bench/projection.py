@@ -26,11 +26,12 @@ import yaml
 from spark_source import cpu_of_tree
 
 from gateway import config
+from gateway.spark.project.evaluation import rule_session
 from gateway.spark.project.job import Job
 from gateway.spark.project.results import Options, Outcome
-from gateway.spark.project.rule import SETTINGS, projected
+from gateway.spark.project.rule import projected
 from gateway.spark.project.run import LOCAL_SETTINGS, projections
-from gateway.spark.session import delta_session, session_like
+from gateway.spark.session import delta_session
 from gateway.spark.verify.digest import digest
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def step(spark: SparkSession, arguments: argparse.Namespace) -> dict[str, Any]:
         )
     (target,) = projections(config.load(arguments.place / "share.yaml", needs_readers=False))
     started, cpu_before = time.perf_counter(), cpu_of_tree()
-    outcome = Job(session_like(spark, SETTINGS), target, Options(optimize_hours=0, vacuum_hours=0)).run()
+    outcome = Job(rule_session(spark), target, Options(optimize_hours=0, vacuum_hours=0)).run()
     seconds, cpu = time.perf_counter() - started, cpu_of_tree() - cpu_before
     check(spark, target, outcome)
     return {
@@ -160,7 +161,7 @@ def step(spark: SparkSession, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def check(spark: SparkSession, target: Target, outcome: Outcome) -> None:
     """Compare all rows of the published version with those of the rule."""
-    session = session_like(spark, SETTINGS)
+    session = rule_session(spark)
     source, served = (session.read.format("delta").load(one) for one in (target.source, target.root))
     expected, found = digest(projected(source, target.projection)), digest(served)
     assert expected == found, (str(expected), str(found))

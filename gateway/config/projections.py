@@ -18,7 +18,7 @@ from gateway.config.locations import Location
 from gateway.config.operation import setting
 from gateway.config.secret import Secret
 
-RULE_VERSION = 1
+RULE_VERSION = 2
 """Part of the directory's name. It changes with the meaning of a function."""
 
 WORK_DIRECTORY = "data"

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from gateway import config
+from gateway.spark.project.evaluation import rule_session
 from gateway.spark.project.job import Job
 from gateway.spark.project.results import Options
-from gateway.spark.project.rule import SETTINGS
 from gateway.spark.project.run import projections
-from gateway.spark.session import delta_session, session_like
+from gateway.spark.session import delta_session
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
 
     (target, *_) = projections(config.load(file, needs_readers=False))
     spark = delta_session("killed", jars=Path(jars))
-    Job(session_like(spark, SETTINGS), target, Options(), step).run()
+    Job(rule_session(spark), target, Options(), step).run()
 
 
 if __name__ == "__main__":

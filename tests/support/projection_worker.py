@@ -15,12 +15,12 @@ from pathlib import Path
 
 from gateway import config
 from gateway.spark.project import job
+from gateway.spark.project.evaluation import rule_session
 from gateway.spark.project.job import Job
 from gateway.spark.project.lock import locked
 from gateway.spark.project.results import Options
-from gateway.spark.project.rule import SETTINGS
 from gateway.spark.project.run import outcome_of, projections
-from gateway.spark.session import delta_session, session_like
+from gateway.spark.session import delta_session
 from gateway.spark.verify.digest import digest
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     """Answer commands until the input ends."""
     file, jars, settings, lease_ms = sys.argv[1:]
     (target,) = projections(config.load(file, needs_readers=False))
-    spark = session_like(delta_session("worker", jars=Path(jars), local=json.loads(settings)), SETTINGS)
+    spark = rule_session(delta_session("worker", jars=Path(jars), local=json.loads(settings)))
     job.locked = partial(locked, lease_ms=int(lease_ms))  # type: ignore[attr-defined]
     for line in sys.stdin:
         command, _, pause = line.strip().partition(" ")

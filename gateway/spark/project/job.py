@@ -130,7 +130,7 @@ class Job:
         # Before its rows: the next run finds out if they are of a past that is replaced meanwhile.
         self._source_stamp = self._source.stamp(source.number)
         # Of a version without its files: a condition is checked by the columns alone.
-        check_rule(self._source.rows(source.number, ()), self.target.projection)
+        self._evaluation = check_rule(self._source.rows(source.number, ()), self.target.projection)
         if self.options.check:
             return Outcome(self.target.names, how="checked", source_version=source.number)
         with locked(self.spark, self.target.root) as self._check_lock:
@@ -250,7 +250,14 @@ class Job:
         return not stamp or not record.source_stamp or stamp == record.source_stamp
 
     def _why_whole(self, source: Version, record: Record) -> str | None:
-        """Return why changes are not enough; None if they are."""
+        """Return why changes are not enough; None if they are. Raises NotKept."""
+        if other := record.evaluation.difference(self._evaluation):
+            if not self.options.whole:
+                raise NotKept(
+                    f"the rule may make other rows now ({other}): see what it makes, then run with --whole, "
+                    "which writes all rows anew"
+                )
+            return f"the rule is evaluated in another way ({other})"
         if source.table_id != record.source_id:
             return "the source is another table"
         if source.number < record.source_version:
@@ -347,13 +354,16 @@ class Job:
 
     def _prove_again(self, outcome: Outcome, base: int, source: Version, record: Record) -> Record:
         """Prove all rows of the published version; write it anew where it differs."""
-        if (
+        if other := record.evaluation.difference(self._evaluation):
+            outcome.remark = f"written anew: the rule is evaluated in another way ({other})"
+        elif (
             self._digest_of_source(source)
             == record.digest
             == self._digest_of_work(self._work.latest().number)
         ):
             return record
-        outcome.remark = "written anew: it differed from its source"
+        else:
+            outcome.remark = "written anew: it differed from its source"
         found = self._whole(outcome, base, source)
         return self._publish(outcome, base, source, found, record)
 
@@ -372,6 +382,7 @@ class Job:
             digest=proved.digest,
             optimized_ms=optimized,
             vacuumed_ms=vacuumed,
+            evaluation=self._evaluation,
             source_stamp=self._source_stamp,
             files=mark_of(()) if before is None else before.files,
         )

@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gateway.spark.project.evaluation import Evaluation
 from gateway.spark.verify.digest import Digest
 
 RECORD_FIELD = "projection"
@@ -23,6 +24,7 @@ class Record:
         work_version: version of the work table.
         digest: of all rows.
         optimized_ms, vacuumed_ms: when the files were put together, and unneeded ones removed, the last time.
+        evaluation: by what its rows were made.
         source_stamp: of the commit of that version of the source; empty if it is unknown.
         work_base: the version of the work table after which the published commits begin; -1 if it is unknown.
         work_stamp: of these commits.
@@ -36,6 +38,7 @@ class Record:
     digest: Digest
     optimized_ms: int
     vacuumed_ms: int
+    evaluation: Evaluation
     source_stamp: str = ""
     work_base: int = -1
     work_stamp: str = ""
@@ -59,7 +62,9 @@ class Record:
                 xors, sums = (
                     tuple(int(word, 16) for word in found["digest"][one]) for one in ("xors", "sums")
                 )
-                return cls(**(found | {"digest": Digest(found["digest"]["rows"], xors, sums)}))
+                evaluation = Evaluation(**found["evaluation"])
+                digest = Digest(found["digest"]["rows"], xors, sums)
+                return cls(**(found | {"digest": digest, "evaluation": evaluation}))
         return None
 
 

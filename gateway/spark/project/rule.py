@@ -17,41 +17,13 @@ from pyspark.sql import types as t
 from gateway.spark import java
 from gateway.spark.project.condition import resolved
 from gateway.spark.project.errors import InvalidRule
+from gateway.spark.project.evaluation import SALT_PREFIX, Evaluation
 from gateway.spark.verify.compare import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from gateway.config.projections import ProjectedColumn, Projection
-
-SALT_PREFIX = "delta-gateway-salt-"
-"""The start of a salt in plans, by which Spark keeps it out of its logs and its pages."""
-
-REDACTION = {
-    # Spark folds the salt's cast into a constant of bytes, which plans show in hexadecimal digits.
-    "spark.sql.redaction.string.regex": f"(?:{SALT_PREFIX}|{SALT_PREFIX.encode().hex().upper()})[0-9A-Fa-f]+"
-}
-
-SETTINGS = {
-    # Texts of times and errors of casts depend on these, so they are part of every rule.
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.caseSensitive": "false",
-    # A text of SQL is what it says: no variable of the process, such as `${env:HOME}`.
-    "spark.sql.variable.substitute": "false",
-    # A file that cannot be read is an error, and not the absence of its rows.
-    "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.sql.files.ignoreCorruptFiles": "false",
-    # The job keeps files for a week at least. The table's property is for a longer memory of removals.
-    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-    # Few rows are looked for in many files at once. Each partition may give as many as are looked for.
-    "spark.sql.limit.initialNumPartitions": "32",
-    # Checksum files list the files of larger tables, too: an update need not look for them in the log.
-    "spark.databricks.delta.allFilesInCrc.thresholdNumFiles": "200",
-    # Spark keeps the texts of a thousand plans for the web interface; that of a wide table takes megabytes.
-    "spark.sql.maxPlanStringLength": "1000",
-    **REDACTION,
-}
 
 _HASHABLE = (
     t.StringType,
@@ -107,15 +79,18 @@ def clean_schema(schema: t.StructType) -> t.StructType:
     return t.StructType.fromJson(clean(schema.jsonValue()))
 
 
-def check_rule(frame: DataFrame, projection: Projection) -> None:
-    """Raise InvalidRule for a rule that the columns of a source do not fit, or that is not pure."""
-    if projection.where is not None:
-        resolved(frame, projection.where)
+def check_rule(frame: DataFrame, projection: Projection) -> Evaluation:
+    """Return how a rule is evaluated over the columns of a source.
+
+    Raises InvalidRule for a rule that they do not fit, or that is not pure.
+    """
+    condition = None if projection.where is None else resolved(frame, projection.where)
     try:
         projected(frame, projection).schema  # noqa: B018 - resolves all names
     except AnalysisException as error:
         # The text of an analysis has the rule and names of columns, and no rows.
-        raise InvalidRule(f"where: {str(error).strip().splitlines()[0]}") from None
+        raise InvalidRule(f"columns: {str(error).strip().splitlines()[0]}") from None
+    return Evaluation.of(frame.sparkSession, projection, condition)
 
 
 def _filtered(frame: DataFrame, condition: Column) -> DataFrame:
@@ -167,7 +142,7 @@ def _hashed(value: Column, kind: t.DataType, salt: str) -> Column:
 
 
 def _salt(projection: Projection) -> str:
-    """Return the salt as a text that `REDACTION` matches, whatever its characters are."""
+    """Return the salt as a text that Spark keeps out of its logs, whatever its characters are."""
     if projection.salt is None:
         raise InvalidRule("salt must be given for the function sha256")
     return SALT_PREFIX + hashlib.sha256(projection.salt.reveal().encode()).hexdigest()

@@ -24,14 +24,13 @@ from gateway.spark import java
 from gateway.spark.java import without_log
 from gateway.spark.opened_logs import OpenedLogs
 from gateway.spark.project.errors import InvalidRule, NotKept, kind_of
+from gateway.spark.project.evaluation import rule_session
 from gateway.spark.project.job import Job
 from gateway.spark.project.lock import Locked
 from gateway.spark.project.objects import Unsafe
 from gateway.spark.project.published import ended_ms, note_failure
 from gateway.spark.project.results import Options, Outcome, Target
-from gateway.spark.project.rule import SETTINGS
 from gateway.spark.project.table_log import CommitExists
-from gateway.spark.session import session_like
 from gateway.spark.targets import for_spark
 
 if TYPE_CHECKING:
@@ -112,8 +111,7 @@ def keep(
     """
     sessions: SimpleQueue[SparkSession] = SimpleQueue()
     for _ in range(parallel):
-        # The settings are part of the rules, and those of the given session stay as they are.
-        sessions.put(session_like(spark, SETTINGS))
+        sessions.put(rule_session(spark))
     logs = OpenedLogs(spark)
     ends = None if budget is None else clock() + budget.total_seconds()
 

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from gateway.config import ProjectedColumn, Projection
+from gateway.config.locations import Location
+from gateway.spark import java
 from gateway.spark.project.condition import resolved
 from gateway.spark.project.errors import InvalidRule
-from gateway.spark.project.rule import SETTINGS
+from gateway.spark.project.evaluation import Evaluation, rule_session
 from gateway.spark.session import session_like
 
 pytestmark = pytest.mark.usefixtures("few_rows")
@@ -60,7 +63,7 @@ IMPURE = [
 
 
 def test_a_condition_is_a_pure_function_of_the_columns_of_one_row(spark: Any) -> None:
-    session = session_like(spark, SETTINGS)
+    session = rule_session(spark)
     session.udf.register("of_python", lambda number: number, "BIGINT")
     frame = session.createDataFrame([], COLUMNS)
     for condition in PURE:
@@ -70,6 +73,31 @@ def test_a_condition_is_a_pure_function_of_the_columns_of_one_row(spark: Any) ->
             pytest.fail(f"{condition} is accepted: {resolved(frame, condition)}")
 
 
+def test_no_setting_of_a_session_changes_what_a_condition_means(spark: Any) -> None:
+    """With these it has no column "de", reads other texts of times, and compares other types of them."""
+    odd = session_like(
+        spark,
+        {
+            "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+            "spark.sql.legacy.timeParserPolicy": "LEGACY",
+            "spark.sql.parser.escapedStringLiterals": "true",
+            "spark.sql.timestampType": "TIMESTAMP_NTZ",
+            "spark.sql.shuffle.partitions": "3",
+            "spark.sql.session.timeZone": "Asia/Kolkata",
+        },
+    )
+    where = r"""country = "de" AND at > TIMESTAMP '2024-01-01' AND status RLIKE '\\d' """
+    usual, session = rule_session(spark), rule_session(odd)
+    assert session.conf.get("spark.sql.shuffle.partitions") == "3"
+    with java.active(odd):
+        condition = resolved(session.createDataFrame([], COLUMNS), where)
+    assert condition == resolved(usual.createDataFrame([], COLUMNS), where)
+    projection = Projection(source=Location("file", "", "source"), columns=(ProjectedColumn("id"),))
+    made = [Evaluation.of(one, projection, condition) for one in (usual, session, odd)]
+    assert made[0] == made[1]
+    assert "timeParserPolicy" in made[0].difference(made[2])
+
+
 def test_the_resolved_condition_names_the_casts_that_spark_adds(spark: Any) -> None:
-    frame = session_like(spark, SETTINGS).createDataFrame([], COLUMNS)
+    frame = rule_session(spark).createDataFrame([], COLUMNS)
     assert resolved(frame, "at > '2024-01-01'") == "(at > CAST('2024-01-01' AS TIMESTAMP))"

@@ -35,18 +35,18 @@ from gateway.spark.project import changes as changing
 from gateway.spark.project import few
 from gateway.spark.project import reduced as reducing
 from gateway.spark.project.errors import InvalidRule, NotKept, NotProved
+from gateway.spark.project.evaluation import rule_session
 from gateway.spark.project.job import Job
 from gateway.spark.project.lock import LOCK_FILE, Locked, locked
 from gateway.spark.project.objects import Directory
 from gateway.spark.project.published import published
 from gateway.spark.project.reduced import reduced
 from gateway.spark.project.results import Options, Outcome, Target
-from gateway.spark.project.rule import SETTINGS, projected
+from gateway.spark.project.rule import projected
 from gateway.spark.project.run import keep, left_over, projections
 from gateway.spark.project.search import all_of, conditions
 from gateway.spark.project.table_log import TableLog
 from gateway.spark.project.transaction import Transaction
-from gateway.spark.session import session_like
 from gateway.spark.targets import load_targets
 from gateway.spark.verify.digest import digest
 from gateway.spark.verify.results import VerifyOptions
@@ -164,7 +164,7 @@ def kept(spark: Any, tmp_path: Path) -> Kept:
 
 
 def made(spark: Any, directory: Path, **rule: Any) -> Kept:
-    session = session_like(spark, SETTINGS)
+    session = rule_session(spark)
     kept = Kept(session, str(directory / "source"), directory / "share.yaml", RULE | rule)
     kept.sql(f"CREATE TABLE {{t}} ({ROWS}) USING delta TBLPROPERTIES (delta.enableDeletionVectors = true)")
     kept.sql(f"INSERT INTO {{t}} {values(0, 200)}")
@@ -598,6 +598,25 @@ def test_settings_of_a_session_change_no_projection(spark: Any, tmp_path: Path) 
     kept.sql("CREATE OR REPLACE TABLE {t} USING delta AS SELECT * FROM {t} WHERE zip NOT LIKE '1%'")
     kept.sql("ALTER TABLE {t} ALTER COLUMN zip COMMENT 'changed'")
     assert kept.run().how == "whole"
+    kept.assert_equal()
+
+
+def test_versions_of_two_evaluations_are_never_mixed(kept: Kept) -> None:
+    kept.run()
+    before = digest(kept.served())
+    kept.sql("DELETE FROM {t} WHERE id < 50")
+    kept.spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    with pytest.raises(NotKept, match=r"timeParserPolicy is another.*--whole"):
+        kept.run()
+    assert digest(kept.served()) == before
+    outcome = kept.run(replace(NO_MAINTENANCE, whole=True))
+    assert (outcome.how, "timeParserPolicy" in outcome.remark) == ("whole", True)
+    kept.assert_equal()
+    kept.sql("DELETE FROM {t} WHERE id < 60")
+    assert kept.run().how == "changes"
+    # A version that is proved again is written by the evaluation of the run, too.
+    kept.spark.conf.unset("spark.sql.legacy.timeParserPolicy")
+    assert kept.run(replace(NO_MAINTENANCE, whole=True)).how == "whole"
     kept.assert_equal()
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.spark.project.actions import file_key, fold, moved
+from gateway.spark.project.evaluation import Evaluation
 from gateway.spark.project.record import Record, difference
 from gateway.spark.verify.digest import Digest
 
@@ -105,6 +106,7 @@ def test_a_difference_put_together_with_what_was_taken_away_is_the_whole(whole: 
 
 @given(DIGESTS)
 def test_a_record_is_read_as_it_was_written(digest: Digest) -> None:
-    record = Record("id", 3, 4, digest, 5, 6)
+    evaluation = Evaluation("4.1.0", "17", {"spark.sql.ansi.enabled": "true"}, "c0")
+    record = Record("id", 3, 4, digest, 5, 6, evaluation)
     assert Record.of([{"commitInfo": {"projection": record.as_json()}}, {"add": {}}]) == record
     assert Record.of([{"commitInfo": {}}, {"add": {}}]) is None
