@@ -65,6 +65,11 @@ def first_of(selected: DataFrame) -> Any:
     return selected._jdf.queryExecution().optimizedPlan().projectList().apply(0)
 
 
+def row_bytes(rows: DataFrame) -> int:
+    """Return Spark's estimate of the bytes of a row, by the types of its columns."""
+    return int(rows._jdf.schema().defaultSize())
+
+
 def dataset(rows: DataFrame) -> Any:
     """Return a DataFrame as Java sees it."""
     return rows._jdf

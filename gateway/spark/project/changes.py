@@ -14,6 +14,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as f
 
 from gateway.spark import java
+from gateway.spark.project.order import in_own_order
 from gateway.spark.project.search import all_of, conditions
 from gateway.spark.project.table_log import CHANGE_TYPE, DELETE, INSERT
 from gateway.spark.verify.compare import quoted
@@ -151,11 +152,12 @@ def _add(work: TableLog, counted: DataFrame) -> None:
     """Append as many copies of each row as its number says. Raises Disagreement for a negative one."""
     rows = counted.where(f.col("n") != 0).persist()
     try:
-        fewest = rows.agg(f.min("n")).collect()[0][0]
+        fewest, number = rows.agg(f.min("n"), f.sum("n")).collect()[0]
         if fewest is None:
             return
         if fewest < 0:
             raise Disagreement
-        copies(rows).write.format("delta").mode("append").save(work.root)
+        added = in_own_order(copies(rows), number, work.latest().partitions)
+        added.write.format("delta").mode("append").save(work.root)
     finally:
         rows.unpersist()

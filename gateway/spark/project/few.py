@@ -29,6 +29,7 @@ from gateway.spark.project.changes import (
     net_changes,
     with_hashes,
 )
+from gateway.spark.project.order import in_own_order
 from gateway.spark.project.reduced import reduced
 from gateway.spark.project.rule import chosen, plain_columns, projected
 from gateway.spark.project.search import Search, all_of, search, searched
@@ -120,7 +121,7 @@ class FewChanges:
         """Return the rows to add. Lazy."""
         spark = self.changed.source.sparkSession
         if self.are_plain:
-            return self.changed.of_kind(INSERT).coalesce(1)
+            return self.changed.of_kind(INSERT)
         if max(self.added.values()) == 1:
             inserted = with_hashes(self.changed.of_kind(INSERT)).where(is_among(spark, self.added))
             return inserted.groupBy(*HASHES).agg(f.first(ROW).alias(ROW)).select(f"{ROW}.*")
@@ -195,7 +196,8 @@ def apply_few(
         transaction.remove(places)
     step("removed")
     if few.added:
-        transaction.add(few.rows_to_add())
+        number, partitions = sum(few.added.values()), work.latest().partitions
+        transaction.add(in_own_order(few.rows_to_add(), number, partitions))
     transaction.commit()
     step("added")
     version = work.latest().number

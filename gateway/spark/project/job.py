@@ -31,6 +31,7 @@ from gateway.spark.project.changes import (
 from gateway.spark.project.errors import NotKept, NotProved, kind_of
 from gateway.spark.project.few import Changed, apply_few, few_changes
 from gateway.spark.project.lock import locked
+from gateway.spark.project.order import in_own_order
 from gateway.spark.project.record import RECORD_FIELD, Record, difference, stamp
 from gateway.spark.project.results import Options, Outcome
 from gateway.spark.project.rule import check_rule, clean_schema, projected
@@ -342,11 +343,13 @@ class Job:
                 self._work.root
             )
             self._step("created")
-        rows.write.format("delta").mode("overwrite").option(*_ALL_PARTITIONS).save(self._work.root)
+        expected = self._digest_of_source(source)
+        written = in_own_order(rows, expected.rows, partitions).write.format("delta").mode("overwrite")
+        written.option(*_ALL_PARTITIONS).save(self._work.root)
         self._step("written")
         now = self._work.latest().number
         commits = self._work.commits(base + 1, now)
-        found, expected = self._digest_of_work(now), self._digest_of_source(source)
+        found = self._digest_of_work(now)
         if found != expected:
             raise NotProved(f"{found.rows} rows were written, the rule makes {expected.rows} of the source")
         outcome.how, outcome.changed_rows = "whole", found.rows

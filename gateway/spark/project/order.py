@@ -1,0 +1,38 @@
+"""The order in which rows are written: a function of the published rows alone.
+
+In: rows of a projection as the source's files hold them. Out: the same rows, cut into files and sorted by a
+hash of all their columns. The order of a source, its files and its partitions tell values of columns that
+the projection does not show.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from gateway.spark import java
+from gateway.spark.verify.compare import quoted
+from gateway.spark.verify.digest import row_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+_SEED = 0x5EED0003
+_FILE_BYTES = 128 << 20
+"""Of rows in Spark's memory, by its estimate of the columns' sizes."""
+
+_ORDER = "row order"
+"""No column of a projection has a space in its name."""
+
+
+def in_own_order(rows: DataFrame, number: int, partitions: Sequence[str]) -> DataFrame:
+    """Return rows, `number` of them, in the order and the files of a table that has `partitions`. Lazy."""
+    files = math.ceil(number * java.row_bytes(rows) / _FILE_BYTES) or 1
+    order = f.col(quoted(_ORDER))
+    cut = rows.withColumn(_ORDER, row_hash(rows.schema, _SEED)).repartition(files, order)
+    # Sorted as Delta's writer needs it: it would sort by the partitions in an order of its own.
+    return cut.sortWithinPartitions(*map(quoted, partitions), order).drop(_ORDER)

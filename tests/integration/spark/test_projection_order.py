@@ -1,0 +1,114 @@
+"""Published files say nothing of columns that a projection does not show by the order of their rows."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway import config
+from gateway.spark.project import few
+from gateway.spark.project.evaluation import rule_session
+from gateway.spark.project.job import Job
+from gateway.spark.project.order import in_own_order
+from gateway.spark.project.results import Options
+from gateway.spark.project.run import projections
+
+pytestmark = pytest.mark.usefixtures("few_rows")
+
+PARTS = 8
+SHUFFLES = 20
+
+
+def information(positions: list[int], hidden: list[int]) -> float:
+    """The mutual information, in bits, of equal parts of the positions and of a hidden value."""
+    size = max(positions) // PARTS + 1
+    parts = [position // size for position in positions]
+    both, first, second = Counter(zip(parts, hidden, strict=True)), Counter(parts), Counter(hidden)
+    total = len(parts)
+    return sum(
+        n / total * math.log2(n * total / (first[part] * second[value])) for (part, value), n in both.items()
+    )
+
+
+def assert_tells_nothing(positions: list[int], hidden: list[int]) -> None:
+    chance = random.Random(7)
+    found, shuffled = information(positions, hidden), []
+    for _ in range(SHUFFLES):
+        copy = list(hidden)
+        chance.shuffle(copy)
+        shuffled.append(information(positions, copy))
+    assert found < 1.5 * max(shuffled), (found, max(shuffled))
+
+
+def published(spark: Any, root: str, version: int, partition: str) -> list[tuple[str, int]]:
+    """The files and the identifiers of their rows that a version has more than the one before, in order."""
+    rows = spark.read.format("delta").option("versionAsOf", version).load(root)
+    located = rows.selectExpr("id", "_metadata.file_path", "_metadata.row_index", partition)
+    known: set[str] = set()
+    if version:
+        before = spark.read.format("delta").option("versionAsOf", version - 1).load(root)
+        known = set(before.inputFiles())
+    # Files have names by their numbers: a reader takes them in that order.
+    ordered = sorted(row for row in located.collect() if row[1] not in known)
+    ordered.sort(key=lambda row: (Path(row[1]).name.split("-")[1], row[1], row[2]))
+    return [(row[1], row[0]) for row in ordered]
+
+
+@pytest.mark.parametrize("partition", ["'' AS whole", "area"])
+def test_positions_tell_nothing_of_hidden_values(spark: Any, tmp_path: Path, partition: str) -> None:
+    """The source is partitioned by a hidden column and sorted by another one, also in what is added later."""
+    session, source = rule_session(spark), str(tmp_path / "source")
+
+    def add(first: int, count: int) -> None:
+        rows = session.range(first, first + count).selectExpr(
+            "concat('id', id) AS id",
+            "CAST(id % 4 AS STRING) AS area",
+            "id * 100 AS income",
+            f"CAST((id - {first}) * 5 DIV {count} AS INT) AS diagnosis",
+        )
+        writing = rows.coalesce(1).sortWithinPartitions("income").write.format("delta").mode("append")
+        writing.partitionBy("diagnosis").save(source)
+
+    add(0, 3000)
+    rule: dict[str, Any] = {"source": source, "columns": ["id", "area"]}
+    if partition == "area":
+        rule["partitionBy"] = ["area"]
+    table = {"name": "t", "location": str(tmp_path / "p"), "projection": rule}
+    file = tmp_path / "share.yaml"
+    shares = [{"name": "s", "schemas": [{"name": "d", "tables": [table]}]}]
+    file.write_text(yaml.safe_dump({"version": 1, "shares": shares}))
+    (target,) = projections(config.load(file, needs_readers=False))
+    job = Job(session, target, Options(optimize_hours=0, vacuum_hours=0))
+    job.run()
+    add(3000, 1000)
+    outcome = job.run()
+    assert (outcome.how, outcome.changed_rows) == ("changes", 1000)
+    add(4000, 1000)
+    with pytest.MonkeyPatch.context() as many:
+        many.setattr(few, "MAX_ROWS", 10)
+        assert job.run().how == "changes"
+    for version, first, count in ((0, 0, 3000), (1, 3000, 1000), (2, 4000, 1000)):
+        rows = published(session, target.root, version, partition)
+        numbers = [int(name.removeprefix("id")) for _, name in rows]
+        assert len(numbers) == count
+        assert_tells_nothing(list(range(count)), [(number - first) * 5 // count for number in numbers])
+
+
+def test_files_are_cut_by_the_rows_alone(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the rows are divided before, each file has the same rows in the same order."""
+    monkeypatch.setattr("gateway.spark.project.order._FILE_BYTES", 2000)
+    rows = spark.range(500).selectExpr("CAST(id AS STRING) AS name", "id % 3 AS part")
+
+    def files(given: Any) -> list[list[Any]]:
+        return in_own_order(given, 500, ["part"]).rdd.glom().collect()
+
+    found = files(rows.repartition(1).orderBy("name"))
+    assert len(found) == 7
+    assert all(found)
+    assert files(rows.repartition(5, "part").sortWithinPartitions("part")) == found
