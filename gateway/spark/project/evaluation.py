@@ -43,6 +43,8 @@ _WORK = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     # Few rows are looked for in many files at once. Each partition may give as many as are looked for.
     "spark.sql.limit.initialNumPartitions": "32",
+    # VACUUM lists a directory by as many tasks, of which Spark's own number is 10,000.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
     # Checksum files list the files of larger tables, too: an update need not look for them in the log.
     "spark.databricks.delta.allFilesInCrc.thresholdNumFiles": "200",
     # Spark keeps the texts of a thousand plans for the web interface; that of a wide table takes megabytes.
@@ -68,7 +70,6 @@ _MAY_DIFFER = (
     "spark.sql.files.maxPartition",
     "spark.sql.files.minPartitionNum",
     "spark.sql.files.openCostInBytes",
-    "spark.sql.sources.parallelPartitionDiscovery.",
     "spark.databricks.delta.snapshotPartitions",
     "spark.databricks.delta.optimize.",
     "spark.databricks.delta.vacuum.",
