@@ -55,7 +55,7 @@ class ProjectedColumn:
     column: str | None = None
     function: Literal["sha256", "prefix", "floor", "month", "year"] | None = setting(None, protects=True)
     length: int | None = setting(None, minimum=1)
-    step: int | None = setting(None, minimum=2)
+    step: int | None = setting(None, minimum=1)
 
     def __post_init__(self) -> None:
         if _NOT_IN_A_COLUMN.search(self.name) or self.name.casefold() in _CHANGE_COLUMNS:

@@ -22,7 +22,7 @@ from gateway.spark.read.directory import table_directory
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.planning import count_snapshot, plan_changes, plan_snapshot
 from gateway.spark.read.reading import FILE_NAME_FIELD, read_partition
-from gateway.spark.read.schema import CHANGE_FIELDS, shared_schema
+from gateway.spark.read.schema import CHANGE_FIELDS, named_fields, shared_schema
 from gateway.spark.read.streaming import ShareStreamReader
 from gateway.spark.read.worker_process import prepare_next_task
 
@@ -238,11 +238,7 @@ def _load(options: ReadOptions) -> TableHead:
 def _pruned(fields: list[t.StructField], columns: tuple[str, ...] | None) -> list[t.StructField]:
     if columns is None:
         return fields
-    by_name = {field.name.lower(): field for field in fields}
-    unknown = [name for name in columns if name.lower() not in by_name]
-    if unknown:
-        raise ValueError(f"the table has no column {', '.join(unknown)}")
-    return [by_name[name.lower()] for name in columns]
+    return named_fields(fields, columns)
 
 
 def _check_columns(schema: t.StructType, fields: list[t.StructField]) -> None:

@@ -206,7 +206,12 @@ class FileDecoder:
                 continue
             array = batch.column(batch.schema.get_field_index(column.file_name))
             array = array if chosen is None else array.take(chosen)
-            arrays.append(reading.conform(array, column.field.dataType, column.wanted))
+            try:
+                arrays.append(reading.conform(array, column.field.dataType, column.wanted))
+            except pa.ArrowException:
+                # Its text has the value.
+                kind = column.wanted.simpleString()
+                raise UnsupportedTable(f"column {column.field.name} cannot be read as {kind}") from None
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
 
@@ -270,7 +275,8 @@ class _Conform:
             array = self.calendar.dates(array)
         elif pa.types.is_timestamp(array.type) and isinstance(wanted, t.TimestampType):
             array = self.calendar.times(array.cast(pa.timestamp("us", array.type.tz), safe=False))
-        return array if array.type == target else array.cast(target)
+        # Spark takes texts as they are: those of some writers are no UTF-8.
+        return array if array.type == target else array.cast(target, safe=not pa.types.is_binary(array.type))
 
     def _struct(self, array: pa.Array, logged: t.StructType, wanted: t.StructType) -> pa.Array:
         fields = [array.type.field(index) for index in range(array.type.num_fields)]

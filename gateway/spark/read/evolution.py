@@ -20,7 +20,7 @@ class SchemaChanged(UnsupportedTable):
 def check_dataframe(loaded: TableHead, now: TableHead) -> None:
     """Raise SchemaChanged if a DataFrame made of `loaded` cannot read the current table."""
     mine, theirs = delta_schema(loaded), delta_schema(now)
-    reason = _another_table(loaded, now) or lost_column(mine, theirs, now) or _loosened(mine, theirs)
+    reason = _another_table(loaded, now) or lost_column(mine, theirs, now)
     if reason is not None:
         raise SchemaChanged(
             "[DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS] The table changed in an incompatible way since this "
@@ -117,13 +117,6 @@ def _lost_field(fields: t.StructType, among: t.StructType, head: TableHead, path
         if reason is not None:
             return reason
     return None
-
-
-def _loosened(planned: t.StructType, written: t.StructType) -> str | None:
-    """Describe a column that may hold nulls although Spark's plan excludes them."""
-    never_null = {field.name.lower() for field in planned.fields if not field.nullable}
-    loose = [field.name for field in written.fields if field.nullable and field.name.lower() in never_null]
-    return f"column {loose[0]} may be null" if loose else None
 
 
 def _another_table(one: TableHead, other: TableHead) -> str | None:

@@ -4,6 +4,7 @@ In: the options that Spark passes to a data source. Out: `ReadOptions`, or a Val
 option. An option without effect is an error, too.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -27,6 +28,7 @@ _NAMES = (
     "startingTimestamp",
     "endingVersion",
     "endingTimestamp",
+    "allowNoVersions",
     "skipChangeCommits",
     "ignoreDeletes",
     "maxFilesPerTrigger",
@@ -38,9 +40,14 @@ _NAMES = (
     "timeZone",
 )
 _BY_LOWER_NAME = {name.lower(): name for name in _NAMES}
+_ONE_NAME = r"\s*(?:`(?:[^`]|``)+`|[^`,\s](?:[^`,]*[^`,\s])?)\s*"
+_NAME = re.compile(_ONE_NAME)
+_LISTED = re.compile(f"{_ONE_NAME}(?:,{_ONE_NAME})*")
 _STREAM_ONLY = ("skipChangeCommits", "ignoreDeletes", "maxFilesPerTrigger", "maxVersionsPerTrigger")
 _SNAPSHOT_ONLY = ("versionAsOf", "timestampAsOf", "expectedVersion", "predicateHints", "limitHint")
-_RANGE = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
+_OF_OTHERS = {"ignorechanges": "skipChangeCommits", "ignorefilechanges": "skipChangeCommits"}
+"""Options of Delta in lower case that are no option here, and what is meant."""
+_RANGE = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp", "allowNoVersions")
 
 
 @dataclass(frozen=True)
@@ -51,13 +58,15 @@ class ReadOptions:
     path                  `share.schema.table` (what `load` takes), or `profile#share.schema.table`
     versionAsOf           a version            timestampAsOf    as Delta takes it
     timeZone              the zone of times without one, such as the session's
-    columns               comma-separated; the rest is neither fetched nor decoded
+    columns               comma-separated; the rest is neither fetched nor decoded. A name with a comma is in
+                          backticks
     predicateHints        a condition, in SQL or as the protocol's JSON: files and row groups without matching
                           rows are left out. Rows are not filtered: `where` with the same condition does that
     limitHint             how many rows are wanted: the server may leave out the files of the others. Rows are
                           not cut: `limit` with the same number does that
     readChangeFeed        true: rows with _change_type, _commit_version, _commit_timestamp, from
                           startingVersion or startingTimestamp to endingVersion or endingTimestamp
+    allowNoVersions       true: change data from a version on that is not there yet has no rows
     skipChangeCommits     streaming: leave out versions that remove or rewrite rows
     ignoreDeletes         streaming: leave out versions that only remove rows
     maxFilesPerTrigger    streaming: at most so many files in a batch (a version's change data stay together)
@@ -80,6 +89,7 @@ class ReadOptions:
     starting_timestamp: str | None = None
     ending_version: int | None = None
     ending_timestamp: str | None = None
+    allow_no_versions: bool = False
     skip_change_commits: bool = False
     ignore_deletes: bool = False
     max_files_per_trigger: int | None = None
@@ -117,6 +127,7 @@ class ReadOptions:
             starting_timestamp=_time(given, "startingTimestamp", zone),
             ending_version=_whole(given, "endingVersion"),
             ending_timestamp=_time(given, "endingTimestamp", zone),
+            allow_no_versions=_flag(given, "allowNoVersions"),
             skip_change_commits=_flag(given, "skipChangeCommits"),
             ignore_deletes=_flag(given, "ignoreDeletes"),
             max_files_per_trigger=_positive(given, "maxFilesPerTrigger"),
@@ -157,6 +168,7 @@ class ReadOptions:
     def check_stream(self) -> None:
         """Raise ValueError for options that have no effect on a stream."""
         self._refuse(_SNAPSHOT_ONLY, "is of batch reads only: a stream has startingVersion")
+        self._refuse(("allowNoVersions",), "is of batch reads only: a stream waits for versions")
         self._refuse(("endingTimestamp",), "is of batch reads only: a stream has endingVersion")
 
     def _refuse(self, names: tuple[str, ...], reason: str) -> None:
@@ -194,20 +206,18 @@ class ReadOptions:
 
 def _unknown(name: str) -> str:
     near = get_close_matches(name, _BY_LOWER_NAME, n=1)
-    return f"there is no option {name}" + (f": is {_BY_LOWER_NAME[near[0]]} meant?" if near else "")
+    meant = _OF_OTHERS.get(name) or (_BY_LOWER_NAME[near[0]] if near else "")
+    return f"there is no option {name}" + (f": is {meant} meant?" if meant else "")
 
 
 def _columns(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
-        raise ValueError("columns holds an empty name")
-    folded = [name.lower() for name in names]
-    twice = [name for name in names if folded.count(name.lower()) > 1]
-    if twice:
-        raise ValueError(f"columns names {twice[0]} twice")
-    return names
+    listed = _LISTED.fullmatch(text)
+    if listed is None:
+        raise ValueError("columns is a list of names with commas between them, such as a, `b,c`")
+    parts = (part.strip() for part in _NAME.findall(text))
+    return tuple(part[1:-1].replace("``", "`") if part.startswith("`") else part for part in parts)
 
 
 def _text(given: Mapping[str, str], name: str) -> str | None:

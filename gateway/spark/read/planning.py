@@ -23,6 +23,10 @@ from gateway.spark.read.row_groups import Conditions
 from gateway.spark.read.tasks import ReadTask, change_tasks, pack, snapshot_tasks
 
 
+class NothingNew(UnsupportedTable):
+    """Raised for change data from a version on that the table does not have yet."""
+
+
 @dataclass(frozen=True)
 class Listing:
     """The listing of a whole answer, over all pages."""
@@ -52,7 +56,7 @@ def list_version(options: ReadOptions, version: int) -> Listing:
 def plan_snapshot(options: ReadOptions, loaded: TableHead) -> list[InputPartition]:
     """Plan a read of the version that was loaded.
 
-    Raises SchemaChanged when only a later version can be had, and its columns do not hold the loaded ones.
+    Raises UnsupportedTable when only a later version can be had.
     """
     listing = _checked_snapshot(options, loaded)
     return partitions_of(options, listing, TableShape.of(listing.head), list(snapshot_tasks(listing.files)))
@@ -65,6 +69,12 @@ def _checked_snapshot(options: ReadOptions, loaded: TableHead) -> Listing:
             f"the server answered version {listing.head.version}, not {options.expected_version}"
         )
     check_dataframe(loaded, listing.head)
+    if loaded.version is not None and listing.head.version != loaded.version:
+        # Another use of the DataFrame, perhaps in the same query, has read the loaded one.
+        raise UnsupportedTable(
+            f"version {loaded.version} was loaded, and the server gives version {listing.head.version} of "
+            "this table, which is shared without history: make the DataFrame again"
+        )
     return listing
 
 
@@ -76,9 +86,19 @@ def count_snapshot(options: ReadOptions, loaded: TableHead) -> int | None:
 
 
 def plan_changes(options: ReadOptions, loaded: TableHead) -> list[InputPartition]:
-    """Plan a read of the change data of a range, which ends at the loaded version at the latest."""
-    versions = options.changes()
+    """Plan a read of the change data of a range, which ends at the loaded version at the latest.
+
+    Raises NothingNew for one that would begin after it, unless `allowNoVersions` is given.
+    """
+    versions, start = options.changes(), options.starting_version
     if not {"endingVersion", "endingTimestamp"} & versions.keys() and loaded.version is not None:
+        if start is not None and start > loaded.version:
+            if options.allow_no_versions:
+                return []
+            raise NothingNew(
+                f"startingVersion {start} is after version {loaded.version}, the latest one: nothing is new. "
+                "With allowNoVersions there are no rows then"
+            )
         versions["endingVersion"] = loaded.version
     listing = list_changes(options, versions)
     is_loaded = versions.get("endingVersion") == loaded.version

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import types as t
 from pyspark.sql.datasource import InputPartition
 
-from gateway.client.actions import DataFile
+from gateway.client.actions import DataFile, UnsupportedTable
 from gateway.client.files import FileFetcher, Origin
 from gateway.spark.read.column_chunks import CONNECTIONS, ColumnChunkFile, connections
 from gateway.spark.read.decode import FileDecoder, TableShape
@@ -75,13 +75,16 @@ def _read(partition: SharePartition, decoder: FileDecoder) -> Iterator[pa.Record
     fetcher = FileFetcher(partition.origin, [owner for task in tasks for owner in task.owners])
     for task, opened in _fetched_ahead(fetcher, tasks, few_columns=decoder.reads_few_columns()):
         if opened is not None:
-            yield from decoder.batches(
-                opened.source,
-                task.file.partition_values,
-                constants=_constants(task),
-                rows_deleted=opened.deleted,
-                rows_kept=opened.kept,
-            )
+            try:
+                yield from decoder.batches(
+                    opened.source,
+                    task.file.partition_values,
+                    constants=_constants(task),
+                    rows_deleted=opened.deleted,
+                    rows_kept=opened.kept,
+                )
+            except UnsupportedTable as error:
+                raise UnsupportedTable(f"{error} (file {_file_name(task.file)})") from error
 
 
 def _fetched_ahead(
@@ -134,14 +137,18 @@ def parquet_source(fetcher: FileFetcher, file: DataFile, *, few_columns: bool = 
 def _constants(task: ReadTask) -> dict[str, pa.Scalar]:
     """Return the columns that come from the listing. A cdc file has its own `_change_type`."""
     file = task.file
-    path = file.url.partition("?")[0]
     constants = {
         "_commit_version": pa.scalar(file.version, pa.int64()),
         "_commit_timestamp": pa.scalar(
             None if file.timestamp_ms is None else file.timestamp_ms * 1000, pa.timestamp("us", tz="UTC")
         ),
-        FILE_NAME_FIELD.name: pa.scalar(unquote(path.rpartition("/")[2]), pa.string()),
+        FILE_NAME_FIELD.name: pa.scalar(_file_name(file), pa.string()),
     }
     if task.change_type is not None:
         constants["_change_type"] = pa.scalar(task.change_type, pa.string())
     return constants
+
+
+def _file_name(file: DataFile) -> str:
+    """Return the name of a data file, without its directory and the signature of its URL."""
+    return unquote(file.url.partition("?")[0].rpartition("/")[2])

@@ -7,7 +7,7 @@ for each logical one, the Arrow type that Spark expects, and partition values pa
 import datetime as dt
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -45,8 +45,26 @@ def delta_schema(head: TableHead) -> t.StructType:
 
 
 def shared_schema(head: TableHead) -> t.StructType:
-    """Return the schema for the recipient, without the log's internal metadata."""
+    """Return the schema for the recipient, without the log's internal metadata.
+
+    Everything is nullable: Spark's code reads nulls where a server says that there are none as an error of
+    its own, or as other values.
+    """
     return _without_internals(delta_schema(head))
+
+
+def named_fields(fields: Sequence[t.StructField], names: Sequence[str]) -> list[t.StructField]:
+    """Return fields by their names, in any case where no field has the very name. Raises ValueError."""
+    by_name = {field.name.lower(): field for field in fields} | {field.name: field for field in fields}
+    unknown = [name for name in names if not {name, name.lower()} & by_name.keys()]
+    if unknown:
+        raise ValueError(f"the table has no column {', '.join(unknown)}")
+    found = [by_name.get(name) or by_name[name.lower()] for name in names]
+    taken = [field.name for field in found]
+    twice = [name for name in taken if taken.count(name) > 1]
+    if twice:
+        raise ValueError(f"columns names {twice[0]} twice")
+    return found
 
 
 def physical_name(field: t.StructField) -> str:
@@ -104,7 +122,9 @@ def partition_scalar(text: str | None, data_type: t.DataType, zone: str = "UTC")
 def _without_internals(schema: t.StructType) -> t.StructType:
     return t.StructType(
         [
-            t.StructField(field.name, _clean(field.dataType), field.nullable, _clean_metadata(field.metadata))
+            t.StructField(
+                field.name, _clean(field.dataType), nullable=True, metadata=_clean_metadata(field.metadata)
+            )
             for field in schema.fields
         ]
     )
@@ -114,9 +134,9 @@ def _clean(data_type: t.DataType) -> t.DataType:
     if isinstance(data_type, t.StructType):
         return _without_internals(data_type)
     if isinstance(data_type, t.ArrayType):
-        return t.ArrayType(_clean(data_type.elementType), data_type.containsNull)
+        return t.ArrayType(_clean(data_type.elementType))
     if isinstance(data_type, t.MapType):
-        return t.MapType(_clean(data_type.keyType), _clean(data_type.valueType), data_type.valueContainsNull)
+        return t.MapType(_clean(data_type.keyType), _clean(data_type.valueType))
     return data_type
 
 

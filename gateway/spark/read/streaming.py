@@ -7,6 +7,7 @@ table at that version. Without a startingVersion a stream starts with the snapsh
 starts with it as inserts. A listing serves batches during the first half of its URLs' lifetime.
 """
 
+import logging
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -62,6 +63,7 @@ class Offset:
         return self.index is None and not self.snapshot
 
 
+_log = logging.getLogger(__name__)
 # For servers that send no expiration. Tasks renew a URL that expires earlier.
 _UNKNOWN_LIFETIME_MS = 1_200_000
 # Before the snapshot, whose version is not chosen yet.
@@ -135,6 +137,9 @@ class ShareStreamReader(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the offset before the first version to read."""
+        start, latest = self._options.starting_version, self._loaded.version
+        if start is not None and latest is not None and start > latest:
+            _log.warning("the stream waits for version %d: the table has version %d", start, latest)
         return self._first().document
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name

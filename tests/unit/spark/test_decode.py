@@ -52,6 +52,15 @@ class TestDecoding:
         answer = decode(head(field("a", "long"), field("b", "string")), pa.table({"a": [1, 2]}))
         assert answer.to_pylist() == [{"a": 1, "b": None}, {"a": 2, "b": None}]
 
+    def test_texts_that_are_no_utf8_are_read_as_they_are(self) -> None:
+        (chunk,) = decode(head(field("a", "string")), pa.table({"a": [b"\xffa"]})).column("a").chunks
+        assert chunk.view(pa.binary()).to_pylist() == [b"\xffa"]
+
+    def test_a_value_that_cannot_be_read_ends_with_the_name_of_its_column(self) -> None:
+        with pytest.raises(UnsupportedTable, match="column a cannot be read as bigint") as refused:
+            decode(head(field("a", "long")), pa.table({"a": ["a secret"]}))
+        assert "secret" not in str(refused.value)
+
     def test_narrow_types_of_old_files_are_widened(self) -> None:
         old = pa.table(
             {

@@ -17,6 +17,22 @@ class TestOptions:
         assert options.table == TableName("sh.are", "schema", "table")
         assert (options.version_as_of, options.columns) == (3, ("a", "b"))
 
+    @pytest.mark.parametrize(
+        ("text", "names"),
+        [
+            ("a, b c ,d", ("a", "b c", "d")),
+            ("`a,b`, c", ("a,b", "c")),
+            ("a, `b``,` ", ("a", "b`,")),
+        ],
+    )
+    def test_a_column_with_a_comma_is_named_in_backticks(self, text: str, names: tuple[str, ...]) -> None:
+        given = {"profile": self.PROFILE, "path": "a.b.c", "columns": text}
+        assert ReadOptions.parse(given).columns == names
+
+    def test_the_hint_for_an_option_of_delta_is_the_one_that_does_the_same(self) -> None:
+        with pytest.raises(ValueError, match="is skipChangeCommits meant"):
+            ReadOptions.parse({"profile": self.PROFILE, "path": "a.b.c", "ignoreChanges": "true"})
+
     def test_the_token_is_not_shown(self) -> None:
         options = ReadOptions.parse({"profile": self.PROFILE, "path": "a.b.c"})
         assert "secret" not in repr(options)
@@ -34,8 +50,7 @@ class TestOptions:
                 "timestampAsOf": "2024-01-01T00:00:00Z",
             },
             {"profile": PROFILE, "path": "a.b.c", "readChangeFeed": "yes"},
-            {"profile": PROFILE, "path": "a.b.c", "columns": "id,id"},
-            {"profile": PROFILE, "path": "a.b.c", "columns": "id,ID"},
+            {"profile": PROFILE, "path": "a.b.c", "columns": "id,`"},
             {"profile": PROFILE, "path": "a.b.c", "columns": "id,,n"},
             {"profile": PROFILE, "path": "a.b.c", "versionAsof1": "1"},
             {"profile": PROFILE, "path": "a.b.c", "maxFilesPerPage": "0"},

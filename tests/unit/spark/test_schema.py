@@ -1,4 +1,4 @@
-"""Partition values by the type of their column."""
+"""Schemas of recipients, and partition values by the type of their column."""
 
 import datetime as dt
 from decimal import Decimal
@@ -8,10 +8,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from gateway.client.actions import (
-    UnsupportedTable,
-)
-from gateway.spark.read.schema import partition_scalar
+from gateway.client.actions import TableHead, UnsupportedTable
+from gateway.spark.read.schema import named_fields, partition_scalar, shared_schema
 
 
 @pytest.mark.parametrize(
@@ -84,3 +82,33 @@ def test_the_error_of_an_invalid_partition_value_omits_the_value(text: str) -> N
     with pytest.raises(UnsupportedTable) as refused:
         partition_scalar(text, t.TimestampType())
     assert text not in str(refused.value)
+
+
+def test_a_server_does_not_say_that_there_are_no_nulls() -> None:
+    inner = t.StructType([t.StructField("a", t.IntegerType(), nullable=False)])
+    stated = t.StructType(
+        [
+            t.StructField("id", t.LongType(), nullable=False),
+            t.StructField("nested", inner, nullable=False),
+            t.StructField("list", t.ArrayType(inner, containsNull=False), nullable=False),
+            t.StructField("map", t.MapType(t.StringType(), inner, valueContainsNull=False), nullable=False),
+        ]
+    )
+    loose = t.StructType([t.StructField("a", t.IntegerType())])
+    assert shared_schema(TableHead(stated.json(), (), {})) == t.StructType(
+        [
+            t.StructField("id", t.LongType()),
+            t.StructField("nested", loose),
+            t.StructField("list", t.ArrayType(loose)),
+            t.StructField("map", t.MapType(t.StringType(), loose)),
+        ]
+    )
+
+
+def test_a_column_is_taken_by_its_very_name_first() -> None:
+    fields = [t.StructField(name, t.LongType()) for name in ("a", "A", "other")]
+    assert [field.name for field in named_fields(fields, ["a", "A", "OTHER"])] == ["a", "A", "other"]
+    with pytest.raises(ValueError, match="no column b"):
+        named_fields(fields, ["b"])
+    with pytest.raises(ValueError, match="names other twice"):
+        named_fields(fields, ["other", "Other"])

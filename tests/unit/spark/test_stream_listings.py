@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.scripted_server import listening
 
+from gateway.client.actions import TableHead
 from gateway.spark import source
 from gateway.spark.read import streaming
 from gateway.spark.read.options import ReadOptions
@@ -70,7 +71,7 @@ def reader(clock: Clock) -> ShareStreamReader:
         max_versions_per_trigger=None,
         client=lambda: SimpleNamespace(version=lambda: VERSIONS),
     )
-    return ShareStreamReader(options, None, None, now_ms=clock)  # type: ignore[arg-type]
+    return ShareStreamReader(options, None, TableHead("", (), {}), now_ms=clock)  # type: ignore[arg-type]
 
 
 def batches(mine: ShareStreamReader) -> list[list[int]]:
