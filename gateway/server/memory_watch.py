@@ -21,17 +21,21 @@ class MemoryWatch:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._largest = ""
+        self._largest, self._largest_bytes = "", 0
+        """The tables that held most since the process came above its limit, and how much."""
         self._was_exhausted = False
 
     def look(self, memory: MemoryGate, tables: Tables) -> None:
         """Begin to free caches above the limit, and log once when nothing is left to free."""
         if memory.is_above:
-            # Before they are freed: an empty cache names no table.
+            # Caches are freed in several steps: the rest of them at the end names the wrong tables.
             held = tables.largest(NAMED_TABLES)
-            self._largest = (
-                ", ".join(f"{table.full_name} {size // MIB} MiB" for table, size in held) or self._largest
-            )
+            held_bytes = sum(size for _, size in held)
+            if held_bytes > self._largest_bytes:
+                self._largest = ", ".join(f"{table.full_name} {size // MIB} MiB" for table, size in held)
+                self._largest_bytes = held_bytes
+        else:
+            self._largest, self._largest_bytes = "", 0
         memory.free()
         is_exhausted = memory.is_exhausted
         self._metrics.memory_exhausted.set(int(is_exhausted))

@@ -16,6 +16,7 @@ from gateway.access.audited_database import create_database
 from gateway.config import Config, load
 from gateway.config.file_stamps import Stamp, stamp
 from gateway.config.session_policies import check_session_policies
+from gateway.database.errors import DatabaseUnusable
 from gateway.server.accepted_config import config_of_worker
 from gateway.server.cache_directory import check_cache_directory
 from gateway.server.extras import check_extras
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Sequence
     from pathlib import Path
+
+NO_STATE = (
+    "The server does not start: no state is kept on disk, since what was revoked meanwhile would be accepted "
+    "again. Make the database reachable and start the server again; servers that run keep the last state for "
+    "gateway.database.maxOutageSeconds"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,5 +92,8 @@ def started(path: Path, *, workers: int = 1) -> Start:
     # Bound before anything else starts.
     listeners = bind(config.host, config.port, workers)
     admin_listener = None if admin is None else bind(admin.host, admin.port, 1)[0]
-    create_database(config, epoch_ms)
+    try:
+        create_database(config, epoch_ms)
+    except DatabaseUnusable as error:
+        raise DatabaseUnusable(f"{error}. {NO_STATE}") from None
     return Start(path, config, read, listeners, admin_listener)

@@ -15,9 +15,11 @@ import pytest
 from support.gateway_directory import Gateway
 from support.postgresql_server import running as postgresql_running
 from support.postgresql_server import running_on_small_disk
-from support.processes import processor_wait_seconds
+from support.processes import processor_wait_seconds, server_process
 from support.waiting import everywhere, wait_until
 
+from gateway.access.credential_store import LOOK_SECONDS
+from gateway.access.reading_thread import elapsed_seconds
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.config.database import DatabasePlace
 from gateway.telemetry.clock import epoch_ms
@@ -119,6 +121,18 @@ def test_a_server_outlives_a_restart_of_its_database_and_then_sees_changes(postg
         gateway.until(everywhere(lambda: gateway.shares(token)[0], 401))
 
 
+def test_a_server_that_starts_during_an_outage_says_why_it_does_not_and_what_to_do(tmp_path):
+    gateway = Gateway(tmp_path, database=f"postgresql://gateway:secret@/shares?host={tmp_path}")
+    with server_process(gateway.path, tmp_path / "log") as process:
+        assert process.wait(30) == 1
+    (line,) = [line for line in gateway.log().splitlines() if "database cannot be opened" in line]
+    assert "connection" in line
+    assert "no state is kept on disk" in line
+    assert "Make the database reachable and start the server again" in line
+    assert "secret" not in gateway.log()
+    assert "Traceback" not in gateway.log()
+
+
 def test_a_worker_that_ends_during_an_outage_waits_and_the_others_serve(postgresql, tmp_path):
     gateway = Gateway(tmp_path, database=postgresql.url(postgresql.new_database()))
     with gateway.running(workers=2):
@@ -198,6 +212,36 @@ def test_a_long_outage_ends_what_the_database_gave_and_nothing_else(postgresql, 
         gateway.until(lambda: gateway.shares(token)[0] == 200)
         assert token_request(gateway, form) == 401
         assert gateway.shares("another token")[0] == 401
+
+
+def test_a_stopped_process_answers_no_waiting_request_of_a_revoked_token(tmp_path):
+    """The state is older than `maxOutageSeconds` when the process runs again, and nothing was read yet."""
+    url = f"sqlite:///{tmp_path}/recipients.db"
+    gateway = Gateway(tmp_path, database={"url": url, "maxOutageSeconds": 0.5})
+    with gateway.running(), ExitStack() as stack:
+        token = added(gateway)
+        gateway.until(lambda: gateway.shares(token)[0] == 200)
+        clients = [
+            stack.enter_context(closing(http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=20)))
+            for _ in range(CONNECTIONS)
+        ]
+        assert statuses(clients, token) == [404] * CONNECTIONS
+        os.kill(gateway.process.pid, signal.SIGSTOP)
+        try:
+            stopped = elapsed_seconds()
+            assert gateway.command("revoke", "bob").returncode == 0
+            for client in clients:
+                headers = {"Authorization": f"Bearer {token}"}
+                client.request("GET", "/delta-sharing/shares", headers=headers)
+            wait_until(lambda: elapsed_seconds() - stopped > 0.5 + LOOK_SECONDS + 0.5)
+        finally:
+            os.kill(gateway.process.pid, signal.SIGCONT)
+        answers = [client.getresponse() for client in clients]
+        assert {answer.status for answer in answers} <= {401, 503}
+        for answer in answers:
+            answer.read()
+        gateway.until(lambda: gateway.shares(token)[0] == 401)
+        assert gateway.shares()[0] == 200
 
 
 def token_request(gateway, form):

@@ -6,10 +6,13 @@ import asyncio
 import fcntl
 import json
 import resource
+import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import run
 from support.waiting import wait_until
 
 from gateway.telemetry.audit import AuditLog
@@ -158,6 +161,50 @@ def test_a_disk_that_was_full_for_a_while_loses_no_queued_record_and_glues_no_li
     whole = [text for text in path.read_bytes().split(b"\n") if text == line.rstrip()]
     # What was whole in the part that the disk took is not written twice.
     assert len(whole) == 10
+    assert (len(said), recovered) == (1, ["the audit log is written again"])
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 64 KiB that is its own, where this user may mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"{run.OTHER_MACHINE} one where a file system can be mounted")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.processes
+async def test_a_disk_that_others_fill_costs_no_queued_record_and_no_line(small_disk):
+    said, recovered = [], []
+    log = AuditLog(small_disk / "audit.jsonl", on_trouble=said.append, on_recovery=recovered.append)
+    line = record().line()
+    assert log.write(line, timeout_seconds=20)
+    filler = (small_disk / "filler").open("wb", buffering=0)
+    with suppress(OSError):
+        while True:
+            filler.write(b"x" * 4096)
+    # Some lines fit into the page that the file has already.
+    written = 1
+    while log.write(line, timeout_seconds=0.2):
+        written += 1
+    assert not log.healthy
+    assert not await log.written(line, timeout_seconds=20), "at once"
+    for _ in range(10):
+        assert log.put(line)
+    filler.truncate(0)
+    filler.close()
+    # The line that was refused for want of time waits, too.
+    wait_until(lambda: log.counts.written == written + 11)
+    assert log.healthy
+    log.close()
+    lines = (small_disk / "audit.jsonl").read_bytes().splitlines()
+    whole = [text for text in lines if text == line.rstrip()]
+    assert len(whole) == written + 11
     assert (len(said), recovered) == (1, ["the audit log is written again"])
 
 
