@@ -248,11 +248,14 @@ impl Storage {
         }
     }
 
-    /// Opens a file for reads of ranges, of which a log states the size. In a remote store a file of another size is
+    /// Opens a file for reads of ranges, of which a log states the size. A file of another size is
     /// [`Error::CorruptLog`], since a repeated read gets the same.
     pub fn open_stated(&self, path: &str, size: u64) -> Result<StoredFile> {
         match &self.0 {
-            Inner::Local => StoredFile::local(path, None),
+            Inner::Local => match StoredFile::local(path, None)? {
+                file if file.size() == size => Ok(file),
+                _ => Err(other_size_than_stated(path)),
+            },
             Inner::Remote(remote) => Ok(StoredFile::stated(remote, path, size)),
         }
     }
@@ -433,6 +436,7 @@ mod tests {
         }
         assert_eq!(storage.read(&here).unwrap(), b"bytes"[..]);
         assert_eq!(storage.open_stated(&here, 5).unwrap().size(), 5);
+        assert!(matches!(storage.open_stated(&here, 4), Err(Error::CorruptLog { .. })));
     }
 
     #[test]

@@ -168,16 +168,20 @@ fn a_v2_top_file_refers_to_sidecars_by_name_or_by_uri_and_may_hold_adds_itself()
         "00000000000000000007.checkpoint.parquet".to_owned(),
     ] {
         let log = Log::new();
-        for (rows, sidecar) in sidecars.iter().zip(["a b.parquet", "c.parquet"]) {
-            log.write(&format!("_sidecars/{sidecar}"), &parquet(&schema(), rows, small_pages()));
-        }
+        let sizes: Vec<_> = sidecars
+            .iter()
+            .zip(["a b.parquet", "c.parquet"])
+            .map(|(rows, sidecar)| {
+                log.write(&format!("_sidecars/{sidecar}"), &parquet(&schema(), rows, small_pages())).size
+            })
+            .collect();
         let top = [
-            json!({"sidecar": {"path": "s3://bucket/table/_delta_log/_sidecars/a%20b.parquet", "sizeInBytes": 1}}),
+            json!({"sidecar": {"path": "s3://bucket/table/_delta_log/_sidecars/a%20b.parquet", "sizeInBytes": sizes[0]}}),
             add_row(9),
             json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
                 "readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint", "appendOnly"]}}),
             metadata_row(&["day", "city"]),
-            json!({"sidecar": {"path": "c.parquet", "sizeInBytes": 1}}),
+            json!({"sidecar": {"path": "c.parquet", "sizeInBytes": sizes[1]}}),
         ];
         let files = vec![log.write(&name, &parquet(&schema(), &top, small_pages()))];
         let files = CheckpointFiles { version: 7, kind: CheckpointKind::UuidParquet, files };
