@@ -40,6 +40,7 @@ class Whole:
     """A complete answer."""
 
     version: int
+    table_id: str
     files: Files
     next_page_token: str | None
 
@@ -55,10 +56,13 @@ def parse(body: bytes, version: int, *, with_end: bool) -> Whole:
         end = last["endStreamAction"]
         if "errorMessage" in end:
             raise Broken(end["errorMessage"])
-    assert [*json.loads(lines[0]), *json.loads(lines[1])] == ["protocol", "metaData"]
+    head = json.loads(lines[0]) | json.loads(lines[1])
+    assert [*head] == ["protocol", "metaData"]
     # By a pattern: parsing every line as JSON would be most of the work of these tests.
     ids = [int(ID.search(line).group(1), 16) for line in lines[2:]]
-    return Whole(version, Files(len(ids), sum(ids) % MODULUS), end.get("nextPageToken"))
+    return Whole(
+        version, head["metaData"]["id"], Files(len(ids), sum(ids) % MODULUS), end.get("nextPageToken")
+    )
 
 
 async def query(
