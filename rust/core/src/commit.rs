@@ -62,9 +62,10 @@ impl CommitFile {
             }
             let actions = serde_json::from_str(line).map_err(|error| {
                 let is_last = || text.trim_ascii_end().ends_with(line);
-                let reason = match error.is_eof() && !is_last() {
-                    true => "its JSON goes on in the next line, and an action must be on one".to_owned(),
-                    false => reason(&error),
+                let reason = if error.is_eof() && !is_last() {
+                    "its JSON goes on in the next line, and an action must be on one".to_owned()
+                } else {
+                    reason(&error)
                 };
                 Error::corrupt(name, format!("line {}: {reason}", index + 1))
             })?;

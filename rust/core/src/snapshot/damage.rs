@@ -292,6 +292,10 @@ fn a_log_that_loses_another_file_at_each_listing_is_asked_for_again() {
     let mut later = ["b", "c", "d", "e"].into_iter();
     let error = list_again(missing("a"), || missing(later.next().unwrap())).unwrap_err();
     assert!(matches!(error, Error::FileReplaced { file } if file == "d"));
+    // Two tables whose directories are swapped.
+    let mut swapped = ["b", "b", "a"].into_iter();
+    let error = list_again(missing("a"), || missing(swapped.next().unwrap())).unwrap_err();
+    assert!(matches!(error, Error::FileReplaced { file } if file == "a"));
     let error = list_again(missing("a"), || missing("a")).unwrap_err();
     assert!(matches!(error, Error::FileNotFound { .. }));
     assert!(list_again(missing("a"), || Ok(())).is_ok());

@@ -53,20 +53,23 @@ pub(super) fn load(
 }
 
 /// Repeats a read whose files are not those that were listed: cleanup may delete one meanwhile, and a table may be
-/// replaced. If each listing misses another file, the log changes faster than it is read: [`Error::FileReplaced`].
+/// replaced. A file that each listing names and that is always missing stays [`Error::FileNotFound`]; otherwise the log
+/// changes faster than it is read: [`Error::FileReplaced`].
 pub(crate) fn list_again<T>(first: Result<T>, mut again: impl FnMut() -> Result<T>) -> Result<T> {
     let mut read = first;
-    let mut first_missing: Option<String> = None;
+    let mut missing = Vec::new();
     for _ in 0..MAX_LISTED_AGAIN {
         match &read {
-            Err(Error::FileNotFound { file }) => _ = first_missing.get_or_insert_with(|| file.clone()),
+            Err(Error::FileNotFound { file }) => missing.push(file.clone()),
             Err(Error::FileReplaced { .. }) => {}
             _ => return read,
         }
         read = again();
     }
+    let is_always_missing =
+        |file: &String| missing.len() == MAX_LISTED_AGAIN && missing.iter().all(|found| found == file);
     read.map_err(|error| match error {
-        Error::FileNotFound { file } if first_missing.as_ref() != Some(&file) => Error::FileReplaced { file },
+        Error::FileNotFound { file } if !is_always_missing(&file) => Error::FileReplaced { file },
         error => error,
     })
 }
