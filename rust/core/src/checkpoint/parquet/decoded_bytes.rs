@@ -2,6 +2,8 @@
 //!
 //! A dictionary stores a text once for all rows that refer to it. Later forms (escaped statistics, text written from
 //! typed columns, deletion vectors, lines) store it once per row.
+//!
+//! Without it: an add with a text of 60 MB, which fits into a page, is held in several forms at once.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};

@@ -1,7 +1,10 @@
 //! The footer of a Parquet file, validated before it is decoded.
 //!
 //! Readers build the schema recursively, so a footer with unbounded nesting overflows the stack, which no error handling
-//! catches. A valid checkpoint nests as deep as the statistics of the table's schema.
+//! catches. A valid checkpoint nests as deep as the statistics of the table's schema. They reserve memory for as many
+//! children as an element states.
+//!
+//! Without it: 1.6 MB of groups with one child each end the process, and 30 bytes reserve 16 GiB.
 
 use bytes::Bytes;
 use parquet::errors::ParquetError;
@@ -87,7 +90,7 @@ fn schema_depth(footer: &[u8]) -> Option<usize> {
     }
     let elements = thrift.structs()?;
     let mut open: Vec<i32> = Vec::new();
-    let mut depth = 0;
+    let (mut depth, mut all_children) = (0, 0_u64);
     for _ in 0..elements {
         let mut children = 0;
         thrift.known(ELEMENT, &mut |id, number| {
@@ -95,6 +98,10 @@ fn schema_depth(footer: &[u8]) -> Option<usize> {
                 children = number;
             }
         })?;
+        all_children = all_children.saturating_add(u64::try_from(children).ok()?);
+        if all_children >= elements {
+            return None;
+        }
         while open.last() == Some(&0) {
             open.pop();
         }
@@ -162,19 +169,27 @@ mod tests {
         let list: &[u8] = &[0x15, 0x02, 0x19, 0xfc];
         let one_child: &[u8] = &[0x35, 0x02, 0x18, 1, b'g', 0x15, 0x02, 0x00];
         for (begin, group) in [
-            // The number of children as a number of 64 bits, of 32 bits after a cut, under an id that is cut, and twice.
+            // The number of children as a number of 64 bits, of 32 bits after a cut, and under an id that is cut.
             (list, &[0x35, 0x02, 0x18, 1, b'g', 0x16, 0x02, 0x00][..]),
             (list, &[0x35, 0x02, 0x18, 1, b'g', 0x15, 0xfd, 0xff, 0xff, 0xff, 0x1f, 0x00]),
             (list, &[0x35, 0x02, 0x18, 1, b'g', 0x05, 0x8a, 0x80, 0x08, 0x02, 0x00]),
-            (list, &[0x35, 0x02, 0x18, 1, b'g', 0x15, 0x02, 0x05, 0x0a, 0x00, 0x00]),
             // With a logical type that is a text here and a struct there.
             (list, &[0x35, 0x02, 0x18, 1, b'g', 0x15, 0x02, 0x58, 3, 0x1c, 0x00, 0x00, 0x00]),
             // The schema as a set, before a plain one.
             (&[0x15, 0x02, 0x1a, 0xfc], one_child),
-            (&[0x19, 0xfc], one_child),
         ] {
             let error = read(&disguised(begin, group)).unwrap_err();
             assert!(error.to_string().contains("its footer is malformed"), "{error}");
+        }
+    }
+
+    #[test]
+    fn elements_have_no_more_children_than_there_are_elements() {
+        for children in [&[0x04][..], &[0xfe, 0xff, 0xff, 0xff, 0x0f], &[0x03]] {
+            let leaf: &[u8] = &[0x15, 0x02, 0x25, 0x02, 0x18, 1, b'l', 0x00];
+            let end: &[u8] = &[0x00];
+            let footer = [&[0x15, 0x02, 0x19, 0x2c, 0x48, 1, b'r', 0x15], children, end, leaf].concat();
+            assert_eq!(schema_depth(&footer), None, "{children:x?}");
         }
     }
 

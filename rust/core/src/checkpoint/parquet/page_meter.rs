@@ -3,6 +3,9 @@
 //! Strings are views into decompressed pages, so a batch holds every page that it touches. The sizes of pages are known
 //! only after reading: the footer has the mean, and a few files with huge statistics may be among many with small
 //! ones. A batch that exceeds its share fails, and is read again with fewer rows.
+//!
+//! Without it: one row with three texts of 60 MB, in a file of 17 kB, takes 180 MB, and a batch takes all pages of its
+//! rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -2,6 +2,8 @@
 //!
 //! Each value repeats a prefix of the previous one, so a small page may decode to much text. The lengths of all values
 //! precede the text (parquet-format, Encodings.md) and are read without decoding a value.
+//!
+//! Without it: a thousand equal texts of 1 MB, in a file of 21 kB, take 954 MB.
 
 use parquet::basic::Encoding;
 use parquet::column::page::Page;

@@ -3,6 +3,8 @@
 //! The reader allocates nothing and bounds its recursion, so it is safe for untrusted bytes. The Parquet reader decodes a
 //! known field by its id whatever type the field states, and the last of several. A struct whose fields have other types
 //! or another order than writers give them would be one struct here and another there, so [`Thrift::known`] rejects it.
+//!
+//! Without it: groups with the number of their children as an i64, or a schema that is a set, end the process.
 
 /// Unknown fields nest less than this.
 const MAX_SKIPPED_DEPTH: usize = 32;

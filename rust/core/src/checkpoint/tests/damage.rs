@@ -1,8 +1,11 @@
 //! Files that are cut, flipped or of other types.
 
-use ::parquet::basic::Compression;
-use ::parquet::file::properties::WriterProperties;
+use ::parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, ZstdLevel};
+use ::parquet::file::metadata::ParquetMetaDataReader;
+use ::parquet::file::properties::{WriterProperties, WriterVersion};
+use ::parquet::schema::types::ColumnPath;
 use arrow_schema::DataType;
+use bytes::Bytes;
 
 use super::*;
 use writer::{Log, add_fields, parquet, schema, schema_of};
@@ -122,13 +125,70 @@ fn a_missing_sidecar_is_named_without_its_directory_and_one_elsewhere_is_not_ope
 #[test]
 fn a_page_that_would_fill_the_memory_is_a_corrupt_log() {
     // Honest by its header, and larger than any page of a checkpoint has to be.
-    let stats = "x".repeat(257 << 20);
-    let mut rows = rows();
-    rows[2]["add"]["stats"] = json!(stats);
-    let content = parquet(&schema(), &rows, properties());
-    assert!(content.len() < 40 << 20);
-    let error = outcome(&content).unwrap_err();
+    let error = outcome(&with_large_page(properties())).unwrap_err();
     assert!(matches!(&error, Error::CorruptLog { reason, .. } if reason.contains("too large")), "{error:?}");
+}
+
+/// A checkpoint with statistics of more bytes than a page may have.
+fn with_large_page(properties: WriterProperties) -> Vec<u8> {
+    let mut rows = rows();
+    rows[2]["add"]["stats"] = json!("x".repeat(65 << 20));
+    parquet(&schema(), &rows, properties)
+}
+
+#[test]
+fn a_page_that_inflates_to_more_than_it_says_is_a_corrupt_log() {
+    let codecs = [
+        Compression::GZIP(GzipLevel::try_new(1).unwrap()),
+        Compression::BROTLI(BrotliLevel::try_new(1).unwrap()),
+    ];
+    for (codec, version) in codecs
+        .into_iter()
+        .flat_map(|codec| [(codec, WriterVersion::PARQUET_1_0), (codec, WriterVersion::PARQUET_2_0)])
+    {
+        let properties = WriterProperties::builder()
+            .set_compression(codec)
+            .set_writer_version(version)
+            .set_encoding(Encoding::PLAIN)
+            .set_dictionary_enabled(false);
+        let mut content = with_large_page(properties.build());
+        let footer = ParquetMetaDataReader::new().parse_and_finish(&Bytes::from(content.clone())).unwrap();
+        let columns = footer.row_group(0).columns();
+        let stats = columns.iter().find(|column| column.column_path().string() == "add.stats").unwrap();
+        // The header begins with the type and the decompressed size, each behind a byte for the field.
+        let size = &mut content[stats.data_page_offset() as usize + 3..][..4];
+        assert!(size[0] & 0x80 != 0 && size[3] & 0x80 == 0, "a number of four bytes");
+        size.copy_from_slice(&[0x80, 0x88, 0x80, 0x00]);
+        let error = outcome(&content).unwrap_err();
+        assert!(error.to_string().contains("a page is too large"), "{codec:?} {version:?}: {error}");
+    }
+}
+
+#[test]
+fn a_batch_whose_pages_or_prefix_coded_texts_are_large_is_too_large() {
+    let rows: Vec<_> = (0..64)
+        .map(|number| {
+            let mut row = add_row(number);
+            row["add"]["stats"] = json!("x".repeat(1 << 20));
+            row
+        })
+        .collect();
+    for encoding in [Encoding::PLAIN, Encoding::DELTA_BYTE_ARRAY] {
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_dictionary_enabled(false)
+            .set_write_batch_size(1)
+            .set_column_encoding(ColumnPath::new(vec!["add".to_owned(), "stats".to_owned()]), encoding)
+            .build();
+        let content = Bytes::from(parquet(&schema(), &rows, properties));
+        let file = ParquetFile::open(content, "checkpoint").unwrap();
+        let projection = file.project(&file.leaves(|path| path == ["add", "stats"])).unwrap();
+        for (batch_rows, is_read) in [(64, false), (4, true)] {
+            let mut reader = file.read_bounded(0, &projection, batch_rows, None).unwrap();
+            assert_eq!(reader.by_ref().all(|batch| batch.is_ok()), is_read, "{encoding}");
+            assert_eq!(reader.is_too_large(), !is_read, "{encoding}");
+        }
+    }
 }
 
 #[test]
