@@ -21,6 +21,7 @@ from gateway.access.recipient_changes import (
     end_ms,
     end_text,
     read_one,
+    undelivered,
 )
 from gateway.access.recipient_records import (
     MAX_LIFE_SECONDS,
@@ -38,10 +39,6 @@ from gateway.access.recorded_database import nothing
 from gateway.database.schema import CLIENT_SECRETS, TOKENS
 
 
-def _undelivered_secret(_issued: IssuedSecret) -> None:
-    """Do nothing with a new secret, which the caller gets."""
-
-
 class ClientChanges(RecipientChanges):
     """One connection to the database, for changes of clients and links."""
 
@@ -50,7 +47,7 @@ class ClientChanges(RecipientChanges):
         name: str,
         *,
         expires_in_seconds: int | None = None,
-        deliver: Callable[[IssuedSecret], None] = _undelivered_secret,
+        deliver: Callable[[IssuedSecret], None] = undelivered,
         committed: Callable[[], None] = nothing,
         **described: Unpack[NewRecipient],
     ) -> IssuedSecret:
@@ -75,7 +72,7 @@ class ClientChanges(RecipientChanges):
         name: str,
         *,
         expires_in_seconds: int | None = None,
-        deliver: Callable[[IssuedSecret], None] = _undelivered_secret,
+        deliver: Callable[[IssuedSecret], None] = undelivered,
         committed: Callable[[], None] = nothing,
     ) -> IssuedSecret:
         """Add an OAuth client to a recipient, and return its first secret. Raises RecipientNotFound.
@@ -95,7 +92,7 @@ class ClientChanges(RecipientChanges):
         *,
         old_expires_in_seconds: int = 0,
         expires_in_seconds: int | None = None,
-        deliver: Callable[[IssuedSecret], None] = _undelivered_secret,
+        deliver: Callable[[IssuedSecret], None] = undelivered,
         committed: Callable[[], None] = nothing,
     ) -> IssuedSecret:
         """Issue a new secret. Only the youngest old secret stays valid, as a token does for `rotate`.
@@ -148,7 +145,7 @@ class ClientChanges(RecipientChanges):
         expires_ms = end_ms(now_ms, expires_in_seconds, "secret")
         secret = secrets.token_urlsafe(TOKEN_BYTES)
         stored = TokenRecord(token_hash(secret).hex(), now_ms, expires_ms)
-        client_rows.insert_secret(connection, name, client_id, stored)
+        token_rows.insert_token(connection, CLIENT_SECRETS, name, stored, client=client_id)
         detail |= {"client": client_id, "secretExpiresMs": end_text(expires_ms)}
         return IssuedSecret(name, client_id, secret, expires_ms)
 

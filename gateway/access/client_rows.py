@@ -14,9 +14,8 @@ from gateway.access.recipient_records import (
     RecipientError,
     RecipientNotFound,
     RecipientRecord,
-    TokenRecord,
 )
-from gateway.database.schema import CLIENT_SECRETS, CLIENTS, RECIPIENTS, recipient_key
+from gateway.database.schema import CLIENTS, RECIPIENTS, recipient_key
 
 MAX_CLIENTS = 20
 
@@ -42,19 +41,6 @@ def insert_client(connection: Connection, record: RecipientRecord, now_ms: int) 
         insert(CLIENTS).values(id=client_id, recipient=recipient_key(record.name), created_ms=now_ms)
     )
     return client_id
-
-
-def insert_secret(connection: Connection, name: str, client_id: str, secret: TokenRecord) -> None:
-    """Add a secret to a client of a recipient."""
-    connection.execute(
-        insert(CLIENT_SECRETS).values(
-            sha256=secret.sha256,
-            recipient=recipient_key(name),
-            client=client_id,
-            created_ms=secret.created_ms,
-            expires_ms=secret.expires_ms,
-        )
-    )
 
 
 def remove(connection: Connection, client_id: str) -> None:

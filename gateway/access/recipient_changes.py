@@ -58,6 +58,10 @@ NOT_STORABLE = re.compile(r"[\x00\ud800-\udfff]")
 """What the databases accept in no text."""
 
 
+def undelivered(_issued: object) -> None:
+    """Do nothing with a new token or secret, which the caller gets."""
+
+
 class RecipientChanges(RecordedDatabase):
     """One connection to the database, for changes of recipients."""
 
@@ -176,7 +180,7 @@ class RecipientChanges(RecordedDatabase):
         now_ms, token = self.now_ms(), secrets.token_urlsafe(TOKEN_BYTES)
         expires_ms = end_ms(now_ms, expires_in_seconds, "token")
         stored = TokenRecord(token_hash(token).hex(), now_ms, expires_ms)
-        token_rows.insert_token(connection, name, stored)
+        token_rows.insert_token(connection, TOKENS, name, stored)
         detail["tokenExpiresMs"] = end_text(expires_ms)
         return IssuedToken(name, token, expires_ms)
 

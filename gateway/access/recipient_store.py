@@ -34,6 +34,7 @@ from gateway.access.recipient_changes import (
     insert_networks,
     listed,
     read_one,
+    undelivered,
 )
 from gateway.access.recipient_listing import EndingRecipients, RecipientPage
 from gateway.access.recipient_names import check_policy
@@ -71,10 +72,6 @@ LOGGED_RECIPIENTS = 20
 """Maximum number of log lines about unreadable recipients for each list."""
 NOBODY = ""
 """The recipient in the record of a change without a single recipient."""
-
-
-def _undelivered(_issued: IssuedToken) -> None:
-    """Do nothing with a new token, which the caller gets."""
 
 
 class RecipientDatabase(ClientChanges):
@@ -142,7 +139,7 @@ class RecipientDatabase(ClientChanges):
         name: str,
         *,
         expires_in_seconds: int | None = None,
-        deliver: Callable[[IssuedToken], None] = _undelivered,
+        deliver: Callable[[IssuedToken], None] = undelivered,
         committed: Callable[[], None] = nothing,
         **described: Unpack[NewRecipient],
     ) -> IssuedToken:
@@ -244,7 +241,7 @@ class RecipientDatabase(ClientChanges):
         *,
         old_expires_in_seconds: int = 0,
         expires_in_seconds: int | None = None,
-        deliver: Callable[[IssuedToken], None] = _undelivered,
+        deliver: Callable[[IssuedToken], None] = undelivered,
         committed: Callable[[], None] = nothing,
     ) -> IssuedToken:
         """Issue a new token. Only the youngest old token stays valid, for at most `old_expires_in_seconds`.

@@ -7,6 +7,7 @@ time would be to come by the clock of a server that is behind.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from sqlalchemy import Connection, Table, delete, insert, or_, update
 
@@ -14,16 +15,10 @@ from gateway.access.recipient_records import TokenRecord
 from gateway.database.schema import CLIENT_SECRETS, TOKENS, recipient_key
 
 
-def insert_token(connection: Connection, name: str, token: TokenRecord) -> None:
-    """Add a token to a recipient."""
-    connection.execute(
-        insert(TOKENS).values(
-            sha256=token.sha256,
-            recipient=recipient_key(name),
-            created_ms=token.created_ms,
-            expires_ms=token.expires_ms,
-        )
-    )
+def insert_token(connection: Connection, table: Table, name: str, token: TokenRecord, **client: str) -> None:
+    """Add a token, or a secret of a `client`, to a recipient."""
+    row = {"recipient": recipient_key(name), **asdict(token), **client}
+    connection.execute(insert(table).values(row))
 
 
 def end_all(connection: Connection, name: str) -> None:
