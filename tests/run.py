@@ -109,6 +109,15 @@ QUICK_TESTS = [
     )
 ]
 QUICK_RUST_TESTS = ["commit", "deletion_vector"]
+# The extras whose packages have ranges; those of `spark` fit each other alone.
+RANGED_EXTRAS = ("azure", "completion", "demo", "gcp", "postgresql", "server", "tracing")
+# What `oldest` runs: of a server, and of the doctor and the client.
+OLDEST_SERVER_TESTS = [
+    f"tests/unit/{name}"
+    for name in ("web", "routes/test_query.py", "storage", "database", "access", "config/test_loader.py")
+]
+# Of the doctor's tests one file runs a server.
+OLDEST_CLIENT_TESTS = ["tests/unit/client", "tests/unit/doctor", "--ignore=tests/unit/doctor/test_gateway.py"]
 # Of the part `deploy`: reasons that begin so are no missing toolchain.
 OTHER_MACHINE = "needs another machine:"
 # What pytest runs beside other parts and without further toolchains.
@@ -765,6 +774,55 @@ def clone(_: list[str]) -> None:
     cargo_test("-q", "--lib", "--", *QUICK_RUST_TESTS, directory=checkout, variables=variables)
 
 
+def oldest(_: list[str]) -> None:
+    """The server, and beside the official client the doctor, on the oldest versions that the metadata allows.
+
+    pip resolves each environment from an index, with the wheel; the tools of the tests come after it.
+    """
+    install_gateway()
+    beside = [line for line in dependency_group("client") if line.startswith("delta-sharing==")]
+    run_on_oldest("oldest-client", (), beside, OLDEST_CLIENT_TESTS)
+    run_on_oldest("oldest-server", RANGED_EXTRAS, [], OLDEST_SERVER_TESTS)
+
+
+def run_on_oldest(name: str, extras: Sequence[str], beside: Sequence[str], tests: Sequence[str]) -> None:
+    """Runs tests in an environment of the wheel with some extras, beside other packages."""
+    versions = oldest_versions(extras)
+    directory, limits = CACHE / name, CACHE / f"{name}-constraints.txt"
+    limits.write_text("\n".join(versions))
+    run(sys.executable, "-m", "venv", "--clear", directory)
+    (wheel,) = (CACHE / "wheels").glob("*.whl")
+    interpreter = directory / "bin/python"
+    wanted = f"{wheel}[{','.join(extras)}]" if extras else wheel
+    run(interpreter, "-m", "pip", "install", "-q", "--constraint", limits, wanted, *beside)
+    for line in beside:
+        module = line.split("==")[0].replace("-", "_")
+        run(interpreter, "-P", "-c", f"import {module}, gateway")
+    (tools,) = (CACHE / "project/lib").glob("python*/site-packages")
+    (packages,) = (directory / "lib").glob("python*/site-packages")
+    (packages / "tools-of-the-tests.pth").write_text(f"{tools}\n")
+    selected = f"{PLAIN} and not alone and not processes"
+    # Tests of the S3 server skip where it was not built.
+    variables = {"DELTA_GATEWAY_NO_SKIPS": "", "PYTHONPATH": ""}
+    run(interpreter, "-P", "-m", "pytest", "-q", "-m", selected, *tests, variables=variables)
+
+
+def oldest_versions(extras: Sequence[str]) -> list[str]:
+    """The lower ends of the ranges of pyproject.toml, as pip's constraints, with those of some extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [
+        *project["dependencies"],
+        *(line for name in extras for line in project["optional-dependencies"][name]),
+    ]
+    oldest = dict(re.fullmatch(r"([\w.-]+)(?:\[.*\])?>=([\w.]+),<.*", line).groups() for line in lines)
+    return [f"{name}=={version}" for name, version in oldest.items()]
+
+
+def dependency_group(name: str) -> list[str]:
+    """The lines of a dependency group of pyproject.toml."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"][name]
+
+
 PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "rust": rust,
     "fuzz": fuzz,
@@ -776,6 +834,7 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "writers": writers,
     "stores": stores,
     "clone": clone,
+    "oldest": oldest,
     "deploy": deploy,
     "static": static,
     "quick": quick,
@@ -786,7 +845,7 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
 }
 # No part of these measures time. They start in this order: first what compiles beside what does not, last the
 # part that runs three processes itself.
-SIDE_BY_SIDE = ("rust", "docs", "spark", "clone", "writers", "lint", "stores", "deploy", "python")
+SIDE_BY_SIDE = ("rust", "docs", "spark", "clone", "writers", "lint", "stores", "deploy", "oldest", "python")
 # One more than the processors of a small machine: parts wait for servers, stores and Spark.
 PARTS_AT_A_TIME = 3
 DEFAULT_PARTS = (*SIDE_BY_SIDE, "alone")

@@ -5,7 +5,9 @@ Out: nothing, or the error that names the extra to install. Imports no optional 
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 AZURE_MODULES = ("azure.identity", "azure.storage.blob")
 GOOGLE_MODULES = ("google.auth", "google.oauth2", "requests")
 POSTGRESQL_MODULES = ("psycopg",)
+SERVER_AIOHTTP = (3, 14, 4)
+"""Parses one request of a connection at a time. The doctor and the client run with older versions, too."""
 TRACING_MODULES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
 
 
@@ -28,7 +32,10 @@ class ExtraMissing(OSError):
 
 
 def check_extras(config: Config) -> None:
-    """Check that the packages of the configured sections are installed. Raises ExtraMissing."""
+    """Check the packages of a server and of the configured sections. Raises ExtraMissing."""
+    installed = version("aiohttp")
+    if release(installed) < SERVER_AIOHTTP:
+        raise ExtraMissing(f"a server beside aiohttp {installed}", "server")
     if config.gateway.tracing is not None and not all(map(_is_installed, TRACING_MODULES)):
         raise ExtraMissing("gateway.tracing", "tracing")
     database = config.gateway.database
@@ -66,6 +73,12 @@ def check_completion_extra() -> None:
     """Check that the package that writes completions is installed. Raises ExtraMissing."""
     if not _is_installed("shtab"):
         raise ExtraMissing("the completion of shells", "completion")
+
+
+def release(text: str) -> tuple[int, ...]:
+    """Return the numbers of a version, up to its first part that is none."""
+    numbers = takewhile(str.isdecimal, text.split("."))
+    return tuple(map(int, numbers))
 
 
 def _is_installed(module: str) -> bool:

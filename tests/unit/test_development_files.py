@@ -15,6 +15,7 @@ import yaml
 from support.documentation import CONTRIBUTING, console_lines
 
 from gateway.cli.command_line import parser
+from gateway.server.extras import SERVER_AIOHTTP, release
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = tomllib.loads((ROOT / "uv.lock").read_text())
@@ -49,14 +50,40 @@ def test_each_file_of_the_lock_has_a_hash() -> None:
             assert all(file["hash"].startswith("sha256:") for file in files), package["name"]
 
 
-def test_the_lock_holds_the_versions_that_the_project_pins() -> None:
+def is_allowed(version: str, specifier: str) -> bool:
+    """Whether `==A`, or `>=A,<B`, allows a version."""
+    bounds = dict(re.findall(r"(==|>=|<)([\w.]+)", specifier))
+    if "==" in bounds:
+        return version == bounds["=="]
+    return release(bounds[">="]) <= release(version) < release(bounds["<"])
+
+
+def test_the_lock_holds_versions_that_the_project_allows() -> None:
     lines = list(PROJECT["project"]["dependencies"])
     lines += [line for lines in PROJECT["project"]["optional-dependencies"].values() for line in lines]
     lines += [line for lines in PROJECT["dependency-groups"].values() for line in lines]
-    locked = {(package["name"], package["version"]) for package in LOCK["package"]}
+    locked: dict[str, list[str]] = {}
+    for package in LOCK["package"]:
+        locked.setdefault(package["name"], []).append(package.get("version", ""))
     for line in lines:
-        name, version = re.sub(r"\[.*\]|;.*", "", line).split("==")
-        assert (re.sub(r"[-_.]+", "-", name).lower(), version) in locked, line
+        name, specifier = re.fullmatch(r"([\w.-]+)(?:\[.*\])?([=<>].*?)(?:;.*)?", line).groups()
+        versions = locked[re.sub(r"[-_.]+", "-", name).lower()]
+        assert any(is_allowed(version, specifier) for version in versions), line
+
+
+def test_a_server_checks_the_aiohttp_that_its_extra_names() -> None:
+    (line,) = PROJECT["project"]["optional-dependencies"]["server"]
+    assert line.startswith(f"aiohttp>={'.'.join(map(str, SERVER_AIOHTTP))},")
+
+
+def test_the_oldest_versions_are_the_lower_ends_of_the_ranges() -> None:
+    own = run.oldest_versions(())
+    server = run.oldest_versions(run.RANGED_EXTRAS)
+    assert "aiohttp==3.13.4" in own
+    assert "aiohttp==3.14.4" in server
+    assert "aiohttp==3.13.4" not in server
+    assert {"psycopg==3.2.11", "google-auth==2.45.0"} <= {*server} - {*own}
+    assert {*run.RANGED_EXTRAS, "spark"} == PROJECT["project"]["optional-dependencies"].keys()
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

@@ -14,7 +14,7 @@ import yaml
 from tables.demo import ROWS
 
 from gateway.__main__ import main
-from gateway.config import ConfigError, load
+from gateway.config import ConfigError, load, loads
 from gateway.server.accepted_config import accepted
 from gateway.server.extras import TRACING_MODULES, ExtraMissing, check_extras
 
@@ -169,6 +169,25 @@ def test_tracing_without_its_extra_is_one_line_of_serve_and_check(
         assert main(["serve", "-c", str(tmp_path / "share.yaml"), "--workers", workers]) == 1
         (line,) = (line for line in capsys.readouterr().err.splitlines() if "extra" in line)
         assert line.endswith("pip install 'delta-sharing-gateway[tracing]'")
+
+
+@pytest.mark.parametrize(
+    ("installed", "is_old"), [("3.13.4", True), ("3.14.3", True), ("3.14.4", False), ("4.0", False)]
+)
+def test_a_server_beside_an_older_aiohttp_names_its_extra(
+    installed: str, is_old: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = tmp_path / f"aiohttp-{installed}.dist-info/METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: aiohttp\nVersion: {installed}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = loads("version: 1\nshares: []\ngateway: {anonymous: true}\n")
+    if not is_old:
+        check_extras(config)
+        return
+    message = rf"beside aiohttp {installed} needs the extra `server`.*'delta-sharing-gateway\[server\]'"
+    with pytest.raises(ExtraMissing, match=message):
+        check_extras(config)
 
 
 @pytest.mark.parametrize(
