@@ -77,6 +77,8 @@ class Finding:
     features: str = ""
     readers: str = ""
     problem: str = ""
+    has_unshared_feed: bool = False
+    """The table records its changes, and its history is not shared."""
     stage: TableStage | None = None
     """How far the table was checked, for its storage."""
 
@@ -102,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         credentials = list(check_credentials(state))
     finally:
         state.tables.close()
-    rows = [_row(found, "problem", "stage") for found in findings]
+    rows = [_row(found, "problem", "has_unshared_feed", "stage") for found in findings]
     sys.stdout.write(text_table(rows) if rows else "No table is shared.\n")
     if storages:
         sys.stdout.write(text_table([_row(found, "problem", "advice") for found in storages]))
@@ -121,6 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(f"{credential.storage}: {text}\n")
     sys.stdout.writelines(f"{note}\n" for note in notes(config))
     failed = [finding for finding in findings if finding.problem]
+    sys.stdout.writelines(unshared_feeds(findings))
     for finding in failed:
         sys.stdout.write(f"{finding.table} cannot be read: {finding.problem}\n")
     sys.stdout.write(f"{len(findings) - len(failed)} of {len(findings)} tables can be read.\n")
@@ -130,6 +133,16 @@ def run(arguments: argparse.Namespace) -> int:
     problems = [*(found.problem for found in storages), *(found.problem for found in credentials)]
     is_bad = failed or refused or troubles or any(problems) or not discovered.is_complete
     return 1 if is_bad else 0
+
+
+def unshared_feeds(findings: Iterable[Finding]) -> Iterator[str]:
+    """Iterate over lines that name tables whose changes are recorded and not shared."""
+    for finding in findings:
+        if finding.has_unshared_feed:
+            yield (
+                f"{finding.table} has a change data feed, which is not shared: `historyShared: true` of the "
+                "table shares changes, older versions and streams\n"
+            )
 
 
 def refused_rules(config: Config, catalog: Catalog | None = None) -> Iterator[str]:
@@ -287,6 +300,7 @@ def check_table(state: GatewayState, table: SharedTable) -> Finding:
         cold_bytes=cold_bytes(hot),
         features=", ".join(snapshot.client_reader_features),
         readers=readers(snapshot),
+        has_unshared_feed=snapshot.change_data_feed and not table.history_shared,
         stage=stage(),
     )
 

@@ -105,14 +105,16 @@ def configuration(
     public_url: str | None,
     address: S3Address | None,
     token_key: Mapping[str, str],
+    history_shared: bool = False,
 ) -> str:
-    """Return the text of a configuration that shares the tables."""
+    """Return the text of a configuration that shares the tables, with or without their history."""
     tables = list(tables)
     # One schema for names that differ in case alone.
     schemas: dict[str, dict[str, Any]] = {}
     for table in tables:
         schema = schemas.setdefault(table.schema.casefold(), {"name": table.schema, "tables": []})
-        schema["tables"].append({"name": table.name, "location": _escaped(table.location.text)})
+        entry: dict[str, Any] = {"name": table.name, "location": _escaped(table.location.text)}
+        schema["tables"].append(entry | {"historyShared": True} if history_shared else entry)
     gateway: dict[str, Any] = {"tokenKeys": [{"id": "k1", **token_key}]}
     buckets = sorted({table.location.bucket for table in tables if table.location.kind == "s3"})
     if buckets and address is not None:

@@ -1,6 +1,6 @@
 """`delta-gateway init`: from a directory or bucket with Delta tables to a share that one recipient can read.
 
-In: four answers, by arguments or on a terminal. Out: a configuration that `delta-gateway check` passes, a key
+In: five answers, by arguments or on a terminal. Out: a configuration that `delta-gateway check` passes, a key
 for tokens, the recipients' database and a profile, and the commands that read the share. Everything is
 checked before the first file is written.
 """
@@ -36,6 +36,8 @@ from gateway.tables.search import MAX_DEPTH, Search, find_tables
 T = TypeVar("T")
 DEFAULT_PORT, MAX_PORT = 8080, 65535
 ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+HISTORY_QUESTION = "Share older versions, changes and streams of the tables too (yes or no)?"
+SHOWN_FEEDS = 5
 YES, NO = ("y", "yes"), ("n", "no")
 
 
@@ -47,7 +49,14 @@ class Server:
     public_url: str | None
     address: S3Address
 
-    def configuration(self, share: str, tables: list[NamedTable], token_key: dict[str, str]) -> str:
+    def configuration(
+        self,
+        share: str,
+        tables: list[NamedTable],
+        token_key: dict[str, str],
+        *,
+        history_shared: bool = False,
+    ) -> str:
         """Return the text of a configuration."""
         return first_share.configuration(
             share,
@@ -56,6 +65,7 @@ class Server:
             public_url=self.public_url,
             address=self.address,
             token_key=token_key,
+            history_shared=history_shared,
         )
 
     def transient(self, share: str, tables: list[NamedTable]) -> GatewayState:
@@ -69,7 +79,10 @@ class Answers:
     """The choices of the operator."""
 
     tables: list[NamedTable]
+    feeds: list[str]
+    """The tables that record their changes, by their names in the share."""
     share: str
+    history_shared: bool
     recipient: str
     serve: bool
 
@@ -83,6 +96,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"a Delta table, or a directory, bucket or container with tables up to {MAX_DEPTH} levels below",
     )
     parser.add_argument("--share", metavar="NAME", help="the share; default: the name of the directory")
+    parser.add_argument(
+        "--history",
+        action=argparse.BooleanOptionalAction,
+        help="share older versions, changes and streams of the tables, or the latest version alone",
+    )
     parser.add_argument("--recipient", metavar="NAME", help="the first recipient")
     parser.add_argument(
         "--serve", action=argparse.BooleanOptionalAction, help="serve the share until Ctrl-C, or do not"
@@ -123,13 +141,15 @@ def run(arguments: argparse.Namespace) -> int:
     server = Server(arguments.port, arguments.public_url, address)
     with quiet_logs():
         answers = ask(arguments, files, server)
-        text = server.configuration(answers.share, answers.tables, {"secretFile": files.token_key.name})
+        key = {"secretFile": files.token_key.name}
+        text = server.configuration(answers.share, answers.tables, key, history_shared=answers.history_shared)
         config = files.write(text, answers.share, answers.recipient)
     profile = files.profile(answers.recipient)
     table = f"{answers.share}.{answers.tables[0].full_name}"
     sys.stdout.write(
         f"Wrote {files.configuration} with the share {answers.share}, its token key {files.token_key.name}, "
-        f"{files.recipients_database.name}, and {profile.name} with the token of {answers.recipient}.\n\n"
+        f"{files.recipients_database.name}, and {profile.name} with the token of {answers.recipient}.\n"
+        f"{history_text(answers)}\n\n"
         f"{snippets(profile, config.endpoint_url, answers.share, table)}"
     )
     if not answers.serve:
@@ -164,21 +184,40 @@ def ask(arguments: argparse.Namespace, files: ShareFiles, server: Server) -> Ans
         ".",
         lambda text: search(location_of(text), server),
     )
-    tables = readable(first_share.named_tables(found.tables), server)
+    tables, feeds = readable(first_share.named_tables(found.tables), server)
     share = first_share.default_share(found.location, found.tables)
     return Answers(
         tables,
+        feeds,
         answer(
             share if arguments.share is None and not is_terminal else arguments.share,
             "The name of the share?",
             share,
             first_share.check_share_name,
         ),
-        answer(arguments.recipient, "The name of the first recipient?", "me", recipient),
+        history_shared=arguments.history
+        if arguments.history is not None
+        else is_terminal and answer(None, HISTORY_QUESTION, "no", yes_or_no),
+        recipient=answer(arguments.recipient, "The name of the first recipient?", "me", recipient),
         serve=arguments.serve
         if arguments.serve is not None
         else is_terminal and answer(None, "Serve the share now (yes or no)?", "yes", yes_or_no),
     )
+
+
+def history_text(answers: Answers) -> str:
+    """Return what was decided about the history of the tables."""
+    if answers.history_shared:
+        return "The history is shared: recipients read older versions, changes and streams, too."
+    text = (
+        "The history is not shared: recipients read the latest version alone. For older versions, changes "
+        "and streams, write `historyShared: true` beside the location of a table, or give --history."
+    )
+    if not answers.feeds:
+        return text
+    shown = ", ".join(answers.feeds[:SHOWN_FEEDS])
+    more = f" and {len(answers.feeds) - SHOWN_FEEDS} more" if len(answers.feeds) > SHOWN_FEEDS else ""
+    return f"{text}\nWith a change data feed, which is not shared: {shown}{more}."
 
 
 def answer(given: str | None, question: str, default: str, parse: Callable[[str], T]) -> T:
@@ -273,8 +312,11 @@ def denied(found: Search) -> str:
     return f": access is denied to {found.denied[0].url}{more}"
 
 
-def readable(tables: list[NamedTable], server: Server) -> list[NamedTable]:
-    """Return the tables that recipients can read, and print all. Raises InitError if there are none."""
+def readable(tables: list[NamedTable], server: Server) -> tuple[list[NamedTable], list[str]]:
+    """Return the tables that recipients can read, and the names of those with a change data feed.
+
+    Prints all tables. Raises InitError if none can be read.
+    """
     findings = list(check(server.transient("check", tables)))
     for finding in findings:
         sys.stdout.write(f"  {line(finding)}\n")
@@ -282,7 +324,10 @@ def readable(tables: list[NamedTable], server: Server) -> list[NamedTable]:
     kept = [table for table in tables if f"check.{table.full_name}" in readable_names]
     if not kept:
         raise InitError("no table can be read, so there is nothing to share")
-    return kept
+    if len(kept) < len(tables):
+        sys.stdout.write(f"{len(kept)} of {count(len(tables), 'table')} can be read and shared.\n")
+    feeds = [finding.table.removeprefix("check.") for finding in findings if finding.has_unshared_feed]
+    return kept, feeds
 
 
 def line(finding: Finding) -> str:

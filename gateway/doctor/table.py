@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Literal
 
 import orjson
@@ -27,6 +28,7 @@ MAX_HEAD_LINES = 2
 # The head, a file, and the end that some servers send.
 MAX_QUERY_LINES = 4
 
+CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
 FEATURES = ",".join(sorted(KNOWN_FEATURES))
 DELTA = f"responseformat=delta;readerfeatures={FEATURES}"
 BOTH = f"responseformat=delta,parquet;readerfeatures={FEATURES}"
@@ -53,8 +55,8 @@ class FormatResult:
 
 def examine_table(server: Server, table: ChosenTable, findings: Findings) -> list[SharedFile]:
     """Read version, metadata and files, and return a file of each format. Raises StepFailed."""
-    _version(server, table, findings)
-    modes = _metadata(server, table, findings)
+    version = _version(server, table, findings)
+    modes, has_feed = _metadata(server, table, findings)
     if "url" not in modes:
         problem = Problem(
             "the table is shared by directory access alone, which the Python and Spark clients cannot read",
@@ -73,10 +75,13 @@ def examine_table(server: Server, table: ChosenTable, findings: Findings) -> lis
             findings.warn(step, result.problem)
         else:
             findings.fail(step, result.problem)
+    if has_feed:
+        _changes(server, table, version, findings)
     return [result.file for result in results.values() if result.file]
 
 
-def _version(server: Server, table: ChosenTable, findings: Findings) -> None:
+def _version(server: Server, table: ChosenTable, findings: Findings) -> str:
+    """Return the latest version of the table. Raises StepFailed."""
     answer = server.get(f"{table.name.path}/version", "the version of the table")
     version = answer.headers.get("delta-table-version", "")
     if not version.isdecimal():
@@ -88,10 +93,11 @@ def _version(server: Server, table: ChosenTable, findings: Findings) -> None:
             )
         )
     findings.ok("version", f"{table.name} is at version {version}")
+    return version
 
 
-def _metadata(server: Server, table: ChosenTable, findings: Findings) -> tuple[str, ...]:
-    """Read the metadata, and return the access modes of the table."""
+def _metadata(server: Server, table: ChosenTable, findings: Findings) -> tuple[tuple[str, ...], bool]:
+    """Return the access modes of the table, and whether it has a change data feed. Raises StepFailed."""
     answer = server.get(f"{table.name.path}/metadata", "the metadata of the table", BOTH)
     protocol, metadata = _head(answer, "the metadata of the table")
     able, message = features_text(map(str, _list(protocol.get("readerFeatures"))))
@@ -101,7 +107,26 @@ def _metadata(server: Server, table: ChosenTable, findings: Findings) -> tuple[s
         advice = "remove the feature from the table, or share a copy without it; newer clients may read it"
         findings.warn("metadata", Problem(message, Owner.PROVIDER, advice))
     modes = metadata.get("accessModes")
-    return tuple(map(str, modes)) if isinstance(modes, list) and modes else table.access_modes
+    configuration = metadata.get("configuration")
+    value = configuration.get(CHANGE_DATA_FEED) if isinstance(configuration, dict) else None
+    given = tuple(map(str, modes)) if isinstance(modes, list) and modes else table.access_modes
+    return given, str(value).lower() == "true"
+
+
+def _changes(server: Server, table: ChosenTable, version: str, findings: Findings) -> None:
+    """Read the changes of the latest version of a table whose metadata names a change data feed."""
+    url = f"{server.endpoint}{table.name.path}/changes?startingVersion={version}"
+    answer = server.send("GET", url, capabilities=BOTH, max_lines=MAX_HEAD_LINES)
+    if answer.status == HTTPStatus.OK:
+        findings.ok("changes", "its changes can be read")
+        return
+    problem = Problem(
+        f"{table.name} has a change data feed, and its changes cannot be read: "
+        f"{server_errors.ServerError(answer)}",
+        Owner.PROVIDER,
+        "share the history of the table (`historyShared: true`) with recipients that read changes",
+    )
+    findings.warn("changes", problem)
 
 
 def _query(server: Server, table: ChosenTable, name: Format) -> FormatResult:

@@ -33,7 +33,13 @@ from gateway.tables.search import FoundTable, Search, find_tables
 
 WRITTEN = {"share.yaml", "share-token.key", "recipients.db", "alice.share"}
 UNPRIVILEGED = 65534
-QUESTIONS = ["Where are the tables", "The name of the share", "The name of the first recipient", "Serve the"]
+QUESTIONS = [
+    "Where are the tables",
+    "The name of the share",
+    "Share older versions",
+    "The name of the first recipient",
+    "Serve the",
+]
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -266,6 +272,25 @@ def test_force_replaces_configuration_and_token_and_keeps_the_key(run: Run, demo
         assert len([one for one in record.tokens if one.live(2**41)]) == 1
 
 
+@pytest.mark.parametrize("option", ["--history", "--no-history", None])
+def test_it_says_whether_the_history_is_shared_and_which_tables_have_a_feed(
+    run: Run, demo_tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str | None
+) -> None:
+    shutil.copytree(demo_tables / "cities", tmp_path / "w" / "plain")
+    shutil.copytree(demo_tables / "orders", tmp_path / "w" / "feed")
+    code, out, _ = run(tmp_path / "w", "--recipient", "alice", *([option] if option else []))
+    assert code == 0
+    assert ("The history is shared: " in out) == (option == "--history")
+    assert ("The history is not shared: " in out) == (option != "--history")
+    unshared = "With a change data feed, which is not shared: default.feed.\n"
+    assert (unshared in out) == (option != "--history")
+    tables = load("share.yaml").shares[0].schemas[0].tables
+    assert [table.history_shared for table in tables] == [option == "--history"] * 2
+    main(["check", "-c", "share.yaml"])
+    named = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "change data feed" in line]
+    assert named == ([] if option == "--history" else ["w.default.feed"])
+
+
 def test_a_table_that_cannot_be_read_is_left_out_with_its_reason(
     run: Run, demo_tables: Path, tmp_path: Path
 ) -> None:
@@ -278,6 +303,7 @@ def test_a_table_that_cannot_be_read_is_left_out_with_its_reason(
     assert code == 0
     assert "default.empty: left out, because it cannot be read: the table has no Delta log" in out
     assert "default.corrupt: left out, because it cannot be read" in out
+    assert "1 of 3 tables can be read and shared." in out
     assert shared() == ["w.default.good"]
     shutil.rmtree(tmp_path / "w" / "good")
     code, _, err = run(tmp_path / "w", "--recipient", "alice", "-c", "other.yaml")
@@ -443,17 +469,18 @@ class Terminal:
 
 
 @pytest.mark.processes
-def test_four_questions_on_a_terminal_make_a_share(tmp_path: Path, demo_tables: Path) -> None:
+def test_five_questions_on_a_terminal_make_a_share(tmp_path: Path, demo_tables: Path) -> None:
     shutil.copytree(demo_tables / "orders", tmp_path / "data" / "orders")
     terminal = Terminal(tmp_path)
-    answers = ["nowhere\n", "data\n", "a.b\n", "\n", "no name\n", "\n", "perhaps\n", "no\n"]
+    answers = ["nowhere\n", "data\n", "a.b\n", "\n", "all\n", "yes\n", "no name\n", "\n", "perhaps\n", "no\n"]
     for number, answer in enumerate(answers):
         # Each question has one answer that is not accepted.
         terminal.wait_for(QUESTIONS[number // 2], times=number % 2 + 1)
         terminal.type(answer)
     assert terminal.exit_code() == 0, terminal.shown.decode()
     assert {path.name for path in tmp_path.iterdir()} == (WRITTEN - {"alice.share"}) | {"me.share", "data"}
-    assert load(tmp_path / "share.yaml").shares[0].name == "data"
+    share = load(tmp_path / "share.yaml").shares[0]
+    assert (share.name, share.schemas[0].tables[0].history_shared) == ("data", True)
 
 
 @pytest.mark.processes

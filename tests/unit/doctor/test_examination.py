@@ -442,3 +442,24 @@ def test_a_location_instead_of_a_url_is_the_provider_s(
     sharing_server.say(f"{TABLE}/query", protocol, metadata, file)
     found = [one for one in examine(profile) if one.step == "file"]
     assert found[0].message == "the server answers with a location instead of a URL"
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_table_whose_feed_is_on_but_not_shared_is_named(
+    sharing_server: SharingServer, examine: Examine, tmp_path: Path, is_shared: bool
+) -> None:
+    protocol, metadata = sharing_server.delta()[:2]
+    metadata["metaData"]["deltaMetadata"]["configuration"] = {"delta.enableChangeDataFeed": "true"}
+    sharing_server.say(f"{TABLE}/metadata", protocol, metadata)
+    if is_shared:
+        sharing_server.say(f"{TABLE}/changes", protocol, metadata)
+    else:
+        refusal = {"errorCode": "INVALID_PARAMETER_VALUE", "message": "no history"}
+        sharing_server.answers[f"{TABLE}/changes"] = json_response(refusal, 400)
+    (found,) = (found for found in examine(sharing_server.profile(tmp_path / "p")) if found.step == "changes")
+    if is_shared:
+        assert (found.status, found.message) == ("ok", "its changes can be read")
+    else:
+        assert (found.status, found.owner) == ("warn", "provider")
+        assert "sales.public.orders has a change data feed, and its changes cannot be read" in found.message
+        assert "historyShared" in str(found.advice)
