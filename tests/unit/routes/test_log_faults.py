@@ -38,9 +38,8 @@ def write_log(root: Path, *, stated_files: int | None = None) -> None:
     log = root / "_delta_log"
     log.mkdir(parents=True)
     for version in range(VERSIONS):
-        add = {"path": f"f{version}.parquet", "partitionValues": {}, "size": 10, "modificationTime": 1}
         head = [PROTOCOL, METADATA] if version == 0 else []
-        lines = [*head, {"add": add | {"dataChange": True}}]
+        lines = [*head, file_action(version)]
         (log / f"{version:020}.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if stated_files is not None:
         stated = {
@@ -122,13 +121,14 @@ async def test_commits_replace_a_damaged_checkpoint_which_is_logged_once(
     assert "00000000000000000002.checkpoint.parquet" in warnings[0]
 
 
+def file_action(version: int) -> dict[str, Any]:
+    add = {"path": f"f{version}.parquet", "partitionValues": {}, "size": 10, "modificationTime": 1}
+    return {"add": add | {"dataChange": True}}
+
+
 def clean_up(log: Path) -> None:
     """Write another version with a checkpoint, and delete all before it."""
-    paths = [f"f{version}.parquet" for version in range(VERSIONS + 1)]
-    adds = [
-        {"add": {"path": path, "partitionValues": {}, "size": 10, "modificationTime": 1, "dataChange": True}}
-        for path in paths
-    ]
+    adds = [file_action(version) for version in range(VERSIONS + 1)]
     (log / f"{VERSIONS:020}.json").write_text(json.dumps(adds[-1]) + "\n")
     write_checkpoint(log, VERSIONS, adds)
     for file in log.iterdir():
@@ -163,5 +163,32 @@ async def test_a_log_that_is_cleaned_up_during_its_first_answer_is_listed_again(
         status, lines = await answer(started, "t", **page)
         assert status == 200
         assert sum("file" in line for line in lines) == page.get("maxFiles", VERSIONS + 1)
+    finally:
+        await started.close()
+
+
+@pytest.mark.parametrize("staleness_seconds", [0, 600])
+@pytest.mark.parametrize("checkpoint", [None, 1, VERSIONS - 1])
+@pytest.mark.parametrize("earlier", ["", "metadata", "part"])
+async def test_the_first_whole_answer_of_a_contradicting_log_is_as_the_next_ones(
+    tmp_path: Path, staleness_seconds: int, checkpoint: int | None, earlier: str
+) -> None:
+    write_log(tmp_path, stated_files=VERSIONS + 3)
+    if checkpoint is not None:
+        adds = [file_action(version) for version in range(checkpoint + 1)]
+        write_checkpoint(tmp_path / "_delta_log", checkpoint, adds)
+    started, _ = await serve(
+        f"shares: [{{name: s, schemas: [{{name: d, tables: [{{name: t, location: '{tmp_path}'}}]}}]}}]\n"
+        f"gateway: {{anonymous: true, maxStalenessSeconds: {staleness_seconds}}}\n"
+    )
+    try:
+        if earlier == "metadata":
+            assert (await started.get(f"{TABLES}/t/metadata")).status == 200
+        if earlier == "part":
+            assert (await answer(started, "t", limitHint=1))[0] == 200
+        for _ in range(3):
+            status, lines = await answer(started, "t")
+            assert status == 500
+            assert "contradicts itself" in lines[0]["message"]
     finally:
         await started.close()
