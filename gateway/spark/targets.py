@@ -19,6 +19,7 @@ class Target:
     """A shared table and the location of the Delta table behind it.
 
     `condition` is the rule of a recipient, as SQL for Spark, and `properties` are those that it names.
+    `history`: whether the configuration shares the history; None if that is not known.
     """
 
     table: str
@@ -26,6 +27,7 @@ class Target:
     start_version: int = 0
     condition: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    history: bool | None = None
 
 
 def load_targets(path: Path, patterns: Sequence[str] = (), recipient: str | None = None) -> list[Target]:
@@ -71,7 +73,11 @@ def _named(loaded: config.Config) -> Iterator[tuple[tuple[str, str, str], Target
         for schema in share.schemas:
             for table in schema.tables:
                 names = share.name, schema.name, table.name
-                yield names, Target(".".join(names), for_spark(table.location.url), table.start_version)
+                location = for_spark(table.location.url)
+                yield (
+                    names,
+                    Target(".".join(names), location, table.start_version, history=table.history_shared),
+                )
 
 
 def _granted(path: Path, recipient: str) -> list[Target]:

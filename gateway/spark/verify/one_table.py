@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -35,10 +36,12 @@ from gateway.spark.verify.compare import (
     in_groups,
     quoted,
 )
+from gateway.spark.verify.counts import count_differences, limit_differences, listed, row_differences
 from gateway.spark.verify.digest import digest, digests
 from gateway.spark.verify.directory import DIRECTORY, NotComparable, compare_directory
 from gateway.spark.verify.errors import described
 from gateway.spark.verify.history import Proof
+from gateway.spark.verify.own_log import has_feed
 from gateway.spark.verify.predicates import Predicate, draw_predicates
 from gateway.spark.verify.readings import Filtered, Found, Readings, remark_on, use_differences
 from gateway.spark.verify.results import Check, TableResult, VerifyOptions
@@ -103,9 +106,10 @@ class Verification:
             self._check_readings(shared, direct)
         if self._options.directory:
             self._check_directory()
-        # The parquet format has it under the second name.
-        feeds = {head.configuration.get(f"{prefix}enableChangeDataFeed") for prefix in ("delta.", "")}
-        if "true" in feeds and self._options.change_versions > 0:
+        if self._target.history and not self._history:
+            refused = f"the history is shared, and the server refuses version {head.version}"
+            self._check("history", lambda: [refused])
+        if has_feed(self._spark, self._target.location) and self._options.change_versions > 0:
             self._check_changes()
 
     def _is_of_this_past(self, proof: Proof) -> bool:
@@ -197,6 +201,7 @@ class Verification:
         self._result.checks.append(
             Check("rows", seconds, tuple(self._row_differences(shared, direct, found)))
         )
+        self._check("counts", lambda: self._count_differences(found.direct.rows))
         for number, (predicate, filtered) in enumerate(zip(drawn, found.filtered, strict=True), 1):
             name = predicate.text if self._options.shown_rows > 0 else f"{number} on {predicate.field}"
             differences = self._filter_differences(predicate, direct, filtered)
@@ -209,6 +214,28 @@ class Verification:
             differences = use_differences(uses)
             seconds += time.monotonic() - again
             self._result.checks.append(Check("uses", seconds, tuple(differences)))
+
+    def _count_differences(self, rows: int) -> list[str]:
+        """Compare what the server states of this version, and of the one before, with the table."""
+        head, client = self._head, self._client
+        at = {"version": head.version} if self._history else {}
+        whole = listed(client, at)
+        if whole.head.version != head.version:
+            return []
+        lines = count_differences(head, whole, rows)
+        limit = max(1, rows // 2)
+        if rows:
+            lines += limit_differences(listed(client, {**at, "limitHint": limit}), limit)
+        before = (head.version or 0) - 1
+        if self._history and before >= self._target.start_version:
+            reading = self._spark.read.format("delta").option("versionAsOf", str(before))
+            try:
+                known = within_rule(reading.load(self._target.location), self._target).count()
+            except PySparkException:
+                # Its commits or files are gone: the server cannot list it either.
+                return lines
+            lines += row_differences(f"version {before}", listed(client, {"version": before}), known)
+        return lines
 
     def _row_differences(self, shared: DataFrame, direct: DataFrame, found: Found) -> list[str]:
         if found.shared == found.direct:

@@ -3,6 +3,7 @@
 import copy
 import datetime as dt
 import hashlib
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -337,8 +338,37 @@ def only(kind: str, change: Callable[[list[Any]], list[Any]]) -> Rewrite:
 def test_tables_of_a_correct_server_are_equal(through: Any) -> None:
     result = through("changes")
     assert result.equal
-    assert {check.name.split()[0] for check in result.checks if check.passed} == {"schema", "rows", "changes"}
+    passed = {check.name.split()[0] for check in result.checks if check.passed}
+    assert passed == {"schema", "rows", "counts", "changes"}
     assert result.rows > 0
+
+
+def test_what_is_examined_is_not_for_the_server_to_say(
+    spark: Any, through: Any, tables: dict[str, Path]
+) -> None:
+    """A hidden feed is compared all the same, a refused history is found, and so are numbers of rows."""
+
+    def alter(_: str, lines: list[Any]) -> list[Any]:
+        for line in lines:
+            if "metaData" in line:
+                line["metaData"]["deltaMetadata"]["configuration"] = {}
+            add = line.get("file", {}).get("deltaSingleAction", {}).get("add")
+            if add is not None:
+                statistics = json.loads(add["stats"])
+                add["stats"] = json.dumps(statistics | {"numRecords": statistics["numRecords"] + 1})
+        return lines
+
+    result = through("changes", alter)
+    assert "changes" in {check.name.split()[0] for check in result.checks if check.passed}
+    assert "states" in differences(result, "counts")
+    refusing = PlainServer({"changes": tables["changes"]})
+    refusing.history = False
+    target = Target("s.d.changes", str(tables["changes"]), history=True)
+    try:
+        (result,) = verify(spark, refusing.profile, [target], FAST)
+    finally:
+        refusing.close()
+    assert "the server refuses version" in differences(result, "history")
 
 
 def test_a_dropped_file_is_found(through: Any) -> None:

@@ -1,0 +1,69 @@
+"""Compares the numbers that a server states of a table with what it lists, and with the rows.
+
+In: a client of the table, and the rows of a version in the table's own log. Out: descriptions of differences.
+Listings are counted page by page and not kept.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from gateway.client.actions import TableHead
+from gateway.client.pages import Query, ShareClient
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A listing by its numbers. `rows`: live rows; None if the server does not send them for each file."""
+
+    head: TableHead
+    files: int
+    bytes: int
+    rows: int | None
+
+
+def listed(client: ShareClient, parameters: Mapping[str, Any]) -> Listed:
+    """List a version. `parameters`: those of the protocol."""
+    files = size = 0
+    rows: int | None = 0
+    pages = client.pages(Query(parameters))
+    first = next(pages)
+    for page in chain([first], pages):
+        for file in page.files:
+            files, size = files + 1, size + file.size_bytes
+            rows = None if rows is None or file.live_rows is None else rows + file.live_rows
+    return Listed(first.head, files, size, rows)
+
+
+def count_differences(stated: TableHead, found: Listed, rows: int) -> list[str]:
+    """Describe numbers of a listing that are not those of its files, of the metadata, or of the `rows`."""
+    lines = []
+    for name, head in (("the metadata", stated), ("the listing", found.head)):
+        for what, number, counted in (
+            ("files", head.num_files, found.files),
+            ("bytes", head.size_bytes, found.bytes),
+        ):
+            if number is not None and number != counted:
+                lines.append(f"{name} states {number} {what}, {counted} are listed")
+    for what, one, other in (
+        ("files", stated.num_files, found.head.num_files),
+        ("bytes", stated.size_bytes, found.head.size_bytes),
+    ):
+        if (one is None) != (other is None):
+            lines.append(f"the metadata and the listing do not both state the number of {what}")
+    return [*lines, *row_differences("the listing", found, rows)]
+
+
+def row_differences(name: str, found: Listed, rows: int) -> list[str]:
+    """Describe a listing whose files have another number of rows than the table."""
+    if found.rows is None or found.rows == rows:
+        return []
+    return [f"{name} states {found.rows} rows, the table has {rows}"]
+
+
+def limit_differences(found: Listed, limit: int) -> list[str]:
+    """Describe a listing with a `limitHint` whose files have fewer rows, where the table has as many."""
+    if found.rows is None or found.rows >= limit:
+        return []
+    return [f"limitHint {limit}: files of {found.rows} rows are listed"]
