@@ -14,7 +14,7 @@ from gateway.config.loader import CURRENT_VERSION, load, loads
 from gateway.config.locations import Location
 from gateway.config.oauth import OAuth
 from gateway.config.operation import Audit, Limits, RecipientLimits, Ssl, StorageFaults, Tracing
-from gateway.config.projections import ProjectedColumn, Projection
+from gateway.config.projections import MinimumGroup, ProjectedColumn, Projection
 from gateway.config.recipients import Authorization, ClientEntry, GrantEntry, RecipientEntry, TokenEntry
 from gateway.config.secret import Secret
 from gateway.config.sections import Cache, Compression, Config, Gateway, TokenKey
@@ -38,6 +38,7 @@ __all__ = [
     "Issuer",
     "Limits",
     "Location",
+    "MinimumGroup",
     "OAuth",
     "Oidc",
     "PolicyEntry",

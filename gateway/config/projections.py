@@ -71,6 +71,26 @@ class ProjectedColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class MinimumGroup:
+    """How many rows share each combination of values at least. A version in which fewer do is not published.
+
+    Attributes:
+        columns: columns of the projection whose values are combined, with null as a value.
+        rows: least number of rows of each combination that is there.
+
+    """
+
+    REFUSES_UNKNOWN_KEYS: ClassVar[bool] = True
+
+    columns: tuple[str, ...]
+    rows: int = setting(minimum=2)
+
+    def __post_init__(self) -> None:
+        if not self.columns or len(set(self.columns)) != len(self.columns):
+            raise Invalid("columns", "expected columns, each once")
+
+
+@dataclass(frozen=True, slots=True)
 class Projection:
     """A rule by which `delta-gateway project` keeps the table, from a source that is not shared.
 
@@ -82,6 +102,7 @@ class Projection:
         columns: columns of the table: names, or maps with the keys below.
         where: condition in Spark SQL over columns of the source. Rows for which it is not true are left out.
         partition_by: columns that the table is partitioned by.
+        minimum_group: how many rows share values at least, or no version is published.
         salt: at least 16 bytes of random text for `sha256`. Equal values have equal hashes in all projections
             with one salt.
 
@@ -93,6 +114,7 @@ class Projection:
     columns: tuple[ProjectedColumn, ...]
     where: str | None = setting(None, protects=True)
     partition_by: tuple[str, ...] = ()
+    minimum_group: MinimumGroup | None = setting(None, protects=True)
     salt: Secret | None = setting(None, protects=True)
 
     def __post_init__(self) -> None:
@@ -106,6 +128,9 @@ class Projection:
         ):
             raise Invalid("where", f"expected a condition of at most {MAX_CONDITION_CHARACTERS:,} characters")
         self._check_partitions()
+        for name in self.minimum_group.columns if self.minimum_group is not None else ():
+            if name not in [column.name for column in self.columns]:
+                raise Invalid("minimum_group", f"'{name}' is not in `columns`")
         self._check_salt()
 
     def root(self, base: Location) -> Location:
@@ -119,7 +144,10 @@ class Projection:
     def name(self) -> str:
         """Return the name of the rule: 32 hexadecimal digits. It does not show the salt."""
         columns = [[one.name, one.source, one.function, one.length, one.step] for one in self.columns]
-        rule = [RULE_VERSION, self.source.url, columns, self.where, self.partition_by]
+        group = self.minimum_group
+        # A version of another minimum stays where it was.
+        minimum = None if group is None else [group.columns, group.rows]
+        rule = [RULE_VERSION, self.source.url, columns, self.where, self.partition_by, minimum]
         key = self.salt.reveal().encode() if self.salt is not None else b""
         # Without a salt the name is that of a public rule. A salt is random, so no name gives it away.
         return hmac.new(key, json.dumps(rule).encode(), hashlib.sha256).hexdigest()[:_NAME_DIGITS]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
 
 from gateway.config.projections import WORK_DIRECTORY
 from gateway.spark.project.actions import WORK_PROPERTIES, file_key, fold, mark_of
@@ -65,6 +66,9 @@ _MIN_RETAINED_HOURS = 168
 
 _ALL_PARTITIONS = ("partitionOverwriteMode", "static")
 """The option of a whole write, whatever the session says."""
+
+_GROUP_ROWS = "rows of a group"
+"""No column of a projection has a space in its name."""
 
 _UNREADABLE = (PySparkException, Py4JJavaError, FileNotFoundError)
 
@@ -376,6 +380,7 @@ class Job:
         """Publish the version of the work table that is proved, which may not be the latest."""
         if not self._is_local and self._work.commits(base + 1, proved.version) != proved.commits:
             raise NotProved("another writer has changed its work table meanwhile")
+        self._check_groups(proved.version)
         now = self.now_ms()
         optimized, vacuumed = (before.optimized_ms, before.vacuumed_ms) if before else (now, now)
         record = Record(
@@ -390,6 +395,21 @@ class Job:
             files=mark_of(()) if before is None else before.files,
         )
         return self._commit(outcome, base, proved.commits, record)
+
+    def _check_groups(self, version: int) -> None:
+        """Raise NotKept if too few rows share values in a version. No message says which values these are."""
+        least = self.target.projection.minimum_group
+        if least is None:
+            return
+        groups = self._rows_of_work(version).groupBy(*map(quoted, least.columns))
+        small = (
+            groups.agg(f.count(f.lit(1)).alias(_GROUP_ROWS)).where(f.col(_GROUP_ROWS) < least.rows).count()
+        )
+        if small:
+            raise NotKept(
+                f"{small} combinations of {', '.join(least.columns)} have fewer than {least.rows} rows "
+                "(minimumGroup): the version is not published"
+            )
 
     def _commit(self, outcome: Outcome, base: int, commits: list[list[Action]], record: Record) -> Record:
         """Publish what commits of the work table after its version `base` have changed."""
@@ -487,5 +507,8 @@ class Job:
         return digest(projected(self._rows_of_source(source), self.target.projection))
 
     def _digest_of_work(self, version: int) -> Digest:
+        return digest(self._rows_of_work(version))
+
+    def _rows_of_work(self, version: int) -> DataFrame:
         reading = self.spark.read.format("delta").option("versionAsOf", str(version))
-        return digest(reading.load(self._work.root))
+        return reading.load(self._work.root)

@@ -48,6 +48,7 @@ def test_the_table_is_in_a_directory_of_its_rule() -> None:
         {"where": "id > 4"},
         {"where": None},
         {"partitionBy": ["id"]},
+        {"minimumGroup": {"columns": ["name"], "rows": 5}},
     ],
 )
 def test_another_rule_is_in_another_directory(change: dict[str, Any]) -> None:
@@ -93,6 +94,11 @@ def test_an_entry_that_is_made_again_stays_in_its_directory() -> None:
         ({"partitionBy": ["other"]}, "partitionBy"),
         ({"partitionBy": ["id", "name"]}, "partitionBy"),
         ({"partitionBy": ["id", "id"]}, "partitionBy"),
+        ({"minimumGroup": {"columns": ["other"], "rows": 5}}, "minimumGroup"),
+        ({"minimumGroup": {"columns": [], "rows": 5}}, "minimumGroup.columns"),
+        ({"minimumGroup": {"columns": ["id"], "rows": 1}}, "minimumGroup.rows"),
+        ({"minimumGroup": {"columns": ["id"]}}, "minimumGroup.rows"),
+        ({"minimumGroups": {"columns": ["id"], "rows": 5}}, "minimumGroups"),
     ],
 )
 def test_a_wrong_rule_is_refused_at_its_key(rule: dict[str, Any], key: str) -> None:
