@@ -2,7 +2,8 @@
 
 In: rows that the rule makes of the source's inserted and deleted rows. Out: commits of the work table that
 remove rows by deletion vectors and add files. Rows are a bag: equal rows are interchangeable, so a row needs
-no key, and all copies of a row are removed and as many as remain are added.
+no key. Here all copies of a row are removed and as many as remain are added: `few` counts out those of fewer
+rows, and writes none again.
 """
 
 from __future__ import annotations

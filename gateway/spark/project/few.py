@@ -32,9 +32,9 @@ from gateway.spark.project.changes import (
 from gateway.spark.project.order import in_own_order
 from gateway.spark.project.reduced import reduced
 from gateway.spark.project.rule import chosen, plain_columns, projected
-from gateway.spark.project.search import Search, all_of, search, searched
+from gateway.spark.project.search import Search, all_of, conditions, search, searched
 from gateway.spark.project.table_log import CHANGE_TYPE, INSERT
-from gateway.spark.project.transaction import Transaction, files_added
+from gateway.spark.project.transaction import Places, Transaction, files_added
 from gateway.spark.verify.digest import EMPTY, Digest, digest
 
 if TYPE_CHECKING:
@@ -50,10 +50,11 @@ MAX_ROWS = 5000
 """More changed rows are counted and joined with the table by Spark."""
 
 MAX_PLACES = 100_000
-"""Of rows to remove, so many places are collected. Where the table has more of them, which are equal, only as
-many of each row are collected as the most frequent one needs."""
+"""So many places of rows to remove are collected. Where the table has more, of equal rows, Spark counts out
+as many of each row as are to be removed."""
 
 _PLACE = "place"
+_NUMBER = "number"
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,6 @@ class FewChanges:
         return {hashes: -number for hashes, number in self.net.items() if number < 0}
 
     @property
-    def places(self) -> int:
-        """Return how many places of rows to remove may be collected."""
-        return len(self.removed) * max(self.removed.values(), default=0)
-
-    @property
     def added(self) -> dict[Hashes, int]:
         """Return how many rows are to be added."""
         return {hashes: number for hashes, number in self.net.items() if number > 0}
@@ -130,7 +126,7 @@ class FewChanges:
 
 
 def few_changes(changed: Changed, stated: Callable[[], DataFrame | None]) -> FewChanges | None:
-    """Count changed rows; None if they are more than `MAX_ROWS`, or have more than `MAX_PLACES`.
+    """Count changed rows; None if they are more than `MAX_ROWS`.
 
     `stated` returns the changes that the source's change data feed states, if it has one. Of files that are
     written anew most rows are on both sides: the feed says at once which are not.
@@ -140,8 +136,7 @@ def few_changes(changed: Changed, stated: Callable[[], DataFrame | None]) -> Few
     columns = searched(rows.drop(CHANGE_TYPE).schema, ROW)
     found = hashed.select(CHANGE_TYPE, *HASHES, *columns).limit(MAX_ROWS + 1).collect()
     if len(found) <= MAX_ROWS:
-        few = _counted(changed, found)
-        return few if few.places <= MAX_PLACES else None
+        return _counted(changed, found)
     feed = stated()
     small = reduced(
         changed.chosen(),
@@ -156,8 +151,6 @@ def few_changes(changed: Changed, stated: Callable[[], DataFrame | None]) -> Few
         changed = replace(changed, source=small)
         found = with_hashes(changed.rows()).select(CHANGE_TYPE, *HASHES, *columns).collect()
         few = _counted(changed, found)
-        if few.places > MAX_PLACES:
-            return None
         unneeded.pop_all()
     return few
 
@@ -192,19 +185,62 @@ def apply_few(
         raise Disagreement
     removed = few.removed
     places = _places(transaction, work, few, files) if removed else {}
+    number = sum(few.added.values())
+    rows = in_own_order(few.rows_to_add(), number, work.latest().partitions) if number else None
+    return replace(_committed(transaction, work, places, rows, step), deleted=digest_of(removed))
+
+
+def apply_net(work: TableLog, base: int, net: DataFrame, step: Callable[[str], None]) -> Written | None:
+    """Change the work table's version `base` by `net_changes`; None for more than `MAX_PLACES` removed rows.
+
+    Of equal rows as many are removed as the changes say, and none is written again. Raises Disagreement and
+    NotMarked.
+    """
+    lost = net.where("n < 0").select(*HASHES, (-f.col("n")).alias("n"))
+    different, number = lost.agg(f.count("n"), f.coalesce(f.sum("n"), f.lit(0))).collect()[0]
+    if number > MAX_PLACES:
+        return None
+    transaction, partitions = Transaction(work.spark, work), work.latest().partitions
+    if transaction.version != base:
+        raise Disagreement
+    removed: Counter[Hashes] = Counter()
+    places: dict[str, list[int]] = defaultdict(list)
+    if number:
+        gone = net.where("n < 0").select(f"{ROW}.*")
+        found = conditions(gone, partitions) if different <= MAX_ROWS else []
+        candidates = transaction.candidates(found)
+        placed = _placed(candidates.where(all_of(found)) if found else candidates)
+        for first, second, (path, index) in _counted_out(placed, lost, number).collect():
+            removed[first, second] += 1
+            places[transaction.path(path)].append(index)
+    if removed.total() != number:
+        raise Disagreement
+    added = net.where("n > 0")
+    more = added.agg(f.sum("n")).collect()[0][0] or 0
+    rows = in_own_order(copies(added), more, partitions) if more else None
+    return replace(_committed(transaction, work, places, rows, step), deleted=digest_of(removed))
+
+
+def _committed(
+    transaction: Transaction,
+    work: TableLog,
+    places: Places,
+    rows: DataFrame | None,
+    step: Callable[[str], None],
+) -> Written:
+    """Remove places and add rows in their order, by one commit. The caller knows the removed rows."""
+    base = transaction.version
     if places:
         transaction.remove(places)
     step("removed")
-    if few.added:
-        number, partitions = sum(few.added.values()), work.latest().partitions
-        transaction.add(in_own_order(few.rows_to_add(), number, partitions))
+    if rows is not None:
+        transaction.add(rows)
     transaction.commit()
     step("added")
     version = work.latest().number
     commits = work.commits(base + 1, version)
-    added = files_added(spark, work, fold(commits), places)
-    inserted = digest(work.rows(version, added)) if added else EMPTY
-    return Written(commits, inserted, digest_of(removed))
+    added = files_added(work.spark, work, fold(commits), places)
+    return Written(commits, digest(work.rows(version, added)) if added else EMPTY, EMPTY)
 
 
 def _places(
@@ -218,15 +254,12 @@ def _places(
     rows = transaction.candidates(found.bounds) if files is None else transaction.rows_of(files)
     if found.all:
         rows = rows.where(all_of(found.all))
-    metadata = rows.metadataColumn("_metadata")
-    place = f.struct(metadata.getField("file_path"), metadata.getField("row_index")).alias(_PLACE)
-    placed = with_hashes(rows, place).where(is_among(work.spark, left)).select(*HASHES, _PLACE)
+    placed = _placed(rows).where(is_among(work.spark, left))
     candidates = placed.limit(MAX_PLACES + 1).collect()
     if len(candidates) > MAX_PLACES:
-        # Of many equal rows no more are collected than any of the rows may have to lose.
-        number = f.row_number().over(Window.partitionBy(*HASHES).orderBy(_PLACE))
-        numbered = placed.withColumn("number", number).where(f.col("number") <= max(left.values()))
-        candidates = numbered.drop("number").collect()
+        lost = [(*hashes, number) for hashes, number in left.items()]
+        counts = work.spark.createDataFrame(lost, f"{HASHES[0]} BIGINT, {HASHES[1]} BIGINT, n BIGINT")
+        candidates = _counted_out(placed, counts, max(left.values())).collect()
     places: dict[str, list[int]] = defaultdict(list)
     for first, second, (path, index) in candidates:
         if left.get((first, second), 0) > 0:
@@ -235,3 +268,19 @@ def _places(
     if any(left.values()):
         raise Disagreement
     return {transaction.path(name): indexes for name, indexes in places.items()}
+
+
+def _placed(rows: DataFrame) -> DataFrame:
+    """Return the hashes of rows of files and their places. Lazy."""
+    metadata = rows.metadataColumn("_metadata")
+    place = f.struct(metadata.getField("file_path"), metadata.getField("row_index")).alias(_PLACE)
+    return with_hashes(rows, place).select(*HASHES, _PLACE)
+
+
+def _counted_out(placed: DataFrame, lost: DataFrame, most: int) -> DataFrame:
+    """Return as many places of equal rows as `n` of `lost` says, which is at most `most`. Lazy."""
+    order = Window.partitionBy(*HASHES).orderBy(_PLACE)
+    wanted = placed.join(f.broadcast(lost), [*HASHES]).withColumn(_NUMBER, f.row_number().over(order))
+    # By the first part, which is a constant, Spark leaves rows out before it sorts all equal ones.
+    found = wanted.where((f.col(_NUMBER) <= most) & (f.col(_NUMBER) <= f.col("n")))
+    return found.select(*HASHES, _PLACE)

@@ -30,7 +30,7 @@ from gateway.spark.project.changes import (
     signed_digest,
 )
 from gateway.spark.project.errors import NotKept, NotProved, kind_of
-from gateway.spark.project.few import Changed, apply_few, few_changes
+from gateway.spark.project.few import Changed, apply_few, apply_net, few_changes
 from gateway.spark.project.lock import locked
 from gateway.spark.project.order import in_own_order
 from gateway.spark.project.record import RECORD_FIELD, Record, difference, stamp
@@ -324,7 +324,10 @@ class Job:
         net = net_changes(rows).persist()
         try:
             inserted, deleted = signed_digest(rows)
-            return difference(inserted, deleted), apply_changes(self.spark, self._work, base, net, self._step)
+            written = apply_net(self._work, base, net, self._step)
+            if written is None:
+                written = apply_changes(self.spark, self._work, base, net, self._step)
+            return difference(inserted, deleted), written
         finally:
             net.unpersist()
             rows.unpersist()

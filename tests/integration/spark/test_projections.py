@@ -276,7 +276,7 @@ def test_any_changes_of_the_source_lead_to_what_the_rule_makes_of_it(
 ) -> None:
     # Few enough that some changes list the rows in a condition, and others join with them.
     monkeypatch.setattr(changing, "MAX_LISTED_HASHES", 12)
-    most, by_many, many = few.MAX_ROWS, Job._by_many, []
+    most, places, by_many, many = few.MAX_ROWS, few.MAX_PLACES, Job._by_many, []
 
     def seen(*arguments: Any) -> Any:
         many.append(arguments)
@@ -291,6 +291,8 @@ def test_any_changes_of_the_source_lead_to_what_the_rule_makes_of_it(
     kept.run()
     for number in range(20 if IS_LONG else 2):
         monkeypatch.setattr(few, "MAX_ROWS", 0 if number % 3 == 1 else most)
+        # Too many, or none for places in some of those.
+        monkeypatch.setattr(few, "MAX_PLACES", places if number % 6 == 4 else 0)
         for change in [CHANGES[0], chance.choice(CHANGES[1:])]:
             kept.sql(change(chance))
         outcome = kept.run()
@@ -586,6 +588,60 @@ def test_maintenance_drops_removed_rows_and_keeps_the_shared_history(kept: Kept)
     # Delta has forgotten which files were removed when.
     kept.run(cleaned, later_hours=91 * 24)
     assert "vacuumed" not in kept.steps
+
+
+@pytest.mark.parametrize(("most", "places"), [(1000, 5), (10, 1000)])
+def test_of_many_equal_rows_those_that_change_are_published(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, places: int
+) -> None:
+    """Few are counted in this process, and more of them by Spark."""
+    kept = made(spark, tmp_path, columns=["zip", "age"], where="true")
+    del kept.rule["salt"]
+    kept.sql("INSERT INTO {t} SELECT id, 1, '', CAST(id % 2 AS STRING), 1, NULL, '', false FROM range(600)")
+    kept.run()
+    monkeypatch.setattr(few, "MAX_ROWS", most)
+    monkeypatch.setattr(few, "MAX_PLACES", places)
+    monkeypatch.setattr(changing, "_remove", pytest.fail)
+    kept.sql("DELETE FROM {t} WHERE age = 1 AND id < 30 AND email = ''")
+    kept.sql("UPDATE {t} SET zip = '2' WHERE zip = '1' AND id < 40 AND email = ''")
+    outcome = kept.run()
+    assert (outcome.how, outcome.remark, outcome.changed_rows) == ("changes", "", 30 + 5 + 5)
+    kept.assert_equal()
+
+
+def test_no_version_with_a_small_group_is_published(kept: Kept) -> None:
+    """In a first write, in changes by insertions and deletions, and in rows that are drawn."""
+    kept.rule["minimumGroup"] = {"columns": ["area", "month"], "rows": 4}
+    chance = random.Random(11)
+    published = ""
+
+    def run_and_compare() -> bool:
+        nonlocal published
+        groups = kept.expected().groupBy("area", "month").count().where("count < 4").count()
+        if not groups:
+            kept.run()
+            kept.assert_equal()
+            published = str(digest(kept.served()))
+            return True
+        with pytest.raises(NotKept, match=f"^{groups} combinations of area, month have fewer than 4 rows"):
+            kept.run()
+        assert not published or str(digest(kept.served())) == published
+        return False
+
+    # Half of the areas have a month of few rows.
+    assert not run_and_compare()
+    assert not list(Path(kept.target.root, "_delta_log").glob("*.json"))
+    kept.sql("UPDATE {t} SET at = NULL, zip = CAST(id % 3 AS STRING)")
+    assert run_and_compare()
+    found = set()
+    for count in (1, 4, chance.randint(1, 3)):
+        kept.sql(f"INSERT INTO {{t}} SELECT id, 1, 'a', 'new', 7, NULL, 'de', false FROM range({count})")
+        found.add(run_and_compare())
+    assert found == {False, True}
+    kept.sql("DELETE FROM {t} WHERE zip = '1' AND id > 9")
+    assert not run_and_compare()
+    kept.sql("DELETE FROM {t} WHERE zip = '1'")
+    assert run_and_compare()
 
 
 def test_settings_of_a_session_change_no_projection(spark: Any, tmp_path: Path) -> None:
