@@ -18,6 +18,8 @@ from pyspark.sql import types as t
 # Any two different numbers work; a change of them changes all stored digests.
 SEEDS = (0x5EED0001, 0x5EED0002)
 _BITMAP_BITS = 62
+# Arrays that mix types of one text, such as a date and its text, differ down to this depth.
+_VARIANT_LEVELS = 5
 _WORD = 1 << 64
 
 
@@ -188,10 +190,24 @@ def _words(value: Column, data_type: t.DataType, *, nullable: bool, seed: int) -
         return [_Word(f.size(value), null), _Word(_entry_hashes(value, data_type, seed), None)]
     if isinstance(data_type, t.VariantType):
         # Equal text and equal types: 1 and 1.0 are different variants with the same JSON.
-        return [_Word(f.to_json(value), null), _Word(f.schema_of_variant(value), None)]
+        return [_Word(f.to_json(value), null), _Word(_variant_types(value, _VARIANT_LEVELS), None)]
     if isinstance(data_type, t.NullType):
         return []
     return [_Word(_canonical(value, data_type), null)]
+
+
+def _variant_types(value: Column, levels: int) -> Column:
+    """Return the types of all values in a variant as a text.
+
+    Spark's schema of an array is one type that fits all of its elements, so these are looked at one by one.
+    """
+    schema = f.schema_of_variant(value)
+    if levels == 0:
+        return schema
+    elements = f.try_variant_get(value, "$", "array<variant>")
+    fields = f.map_values(f.try_variant_get(value, "$", "map<string, variant>"))
+    inner = f.transform(f.coalesce(elements, fields), lambda one: _variant_types(one, levels - 1))
+    return f.when(f.contains(schema, f.lit("ARRAY")), f.concat_ws(";", schema, inner)).otherwise(schema)
 
 
 def _element_hashes(array: Column, element: t.DataType, seed: int) -> Column:

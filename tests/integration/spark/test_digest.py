@@ -88,6 +88,21 @@ def test_variants_of_the_same_text_but_different_types_differ(spark: Any) -> Non
     assert digest(number) != digest(text)
 
 
+def test_variants_with_arrays_of_the_same_texts_but_other_types_differ(spark: Any) -> None:
+    """Spark's schema of such an array is one type for all of its elements."""
+    date, text = "DATE '2024-01-01'::VARIANT", "'2024-01-01'::VARIANT"
+
+    def rows(first: str, second: str) -> Any:
+        array = f"CAST(array({first}, {second}) AS VARIANT)"
+        return spark.sql(f"SELECT to_variant_object(named_struct('a', array({array}))) AS v")
+
+    assert digest(rows(date, text)) == digest(rows(date, text))
+    assert digest(rows(date, text)) != digest(rows(text, date))
+    assert (
+        rows(date, text).selectExpr("to_json(v)").first() == rows(text, date).selectExpr("to_json(v)").first()
+    )
+
+
 def test_order_and_partitioning_do_not_matter(spark: Any) -> None:
     rows = spark.range(1000).selectExpr("id % 97 a", "concat('x', id) b")
     assert digest(rows) == digest(rows.orderBy(f.desc("b")).repartition(5))
