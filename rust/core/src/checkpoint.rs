@@ -138,6 +138,7 @@ pub struct Checkpoint {
     version: i64,
     protocol: Option<Protocol>,
     metadata: Option<Metadata>,
+    stated_adds: Option<u64>,
     parts: Arc<[Part]>,
 }
 
@@ -197,6 +198,7 @@ impl Checkpoint {
             version: files.version,
             protocol: top.protocol,
             metadata: top.metadata,
+            stated_adds: top.stated_adds,
             parts: parts.into(),
         })
     }
@@ -217,6 +219,11 @@ impl Checkpoint {
     #[must_use]
     pub fn metadata(&self) -> Option<&Metadata> {
         self.metadata.as_ref()
+    }
+
+    /// Returns the number of adds that its `checkpointMetadata` states.
+    pub(crate) fn stated_adds(&self) -> Option<u64> {
+        self.stated_adds
     }
 
     /// Returns the memory of the checkpoint in bytes.

@@ -302,7 +302,8 @@ enum Hint {
     Checkpoint(LastCheckpoint),
 }
 
-/// Its `size` is not compared: some writers state the bytes of the checkpoint and not the number of its actions.
+/// Its `size` is not compared: writers state the number of actions with or without `txn` and removes, or the bytes of the
+/// checkpoint.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LastCheckpoint {

@@ -265,18 +265,20 @@ impl Snapshot {
         }
     }
 
-    /// Returns [`Error::CorruptLog`] if a checkpoint of `adds` has other adds than `_last_checkpoint` states.
+    /// Returns [`Error::CorruptLog`] if a checkpoint of `adds` has other adds than `_last_checkpoint` or its own
+    /// metadata states.
     pub(crate) fn check_adds(&self, adds: u64) -> Result<()> {
-        match (
-            self.segment.stated_adds,
-            self.segment.checkpoint.as_ref().and_then(|found| found.files.first()),
-        ) {
-            (Some(stated), Some(file)) if stated != adds => Err(Error::corrupt(
-                &file.name,
-                format!("it has {adds} adds, _last_checkpoint states {stated}"),
-            )),
-            _ => Ok(()),
+        let Some(file) = self.segment.checkpoint.as_ref().and_then(|found| found.files.first()) else {
+            return Ok(());
+        };
+        let own = self.checkpoint.get().and_then(Checkpoint::stated_adds);
+        for (source, stated) in [("_last_checkpoint", self.segment.stated_adds), ("its metadata", own)] {
+            if let Some(stated) = stated.filter(|stated| *stated != adds) {
+                let reason = format!("it has {adds} adds, {source} states {stated}");
+                return Err(Error::corrupt(&file.name, reason));
+            }
         }
+        Ok(())
     }
 
     /// Replaces the error of a missing or replaced file by one with the available versions, for callers that need

@@ -2,12 +2,13 @@
 //!
 //! Such a file has no size limit, so it is read in pieces of whole lines.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use super::top_file::{Sidecar, TopFile};
+use super::top_file::{STATED_ADDS, Sidecar, TopFile};
 use super::{Part, ReadOptions};
 use crate::actions::{FileBatch, RowIndices, SourceId};
 use crate::commit::{CommitFile, MAX_LINE_BYTES};
@@ -142,25 +143,45 @@ pub(super) fn top_file(pieces: JsonPieces) -> Result<TopFile> {
         let file = piece.parse()?;
         top.protocol = file.protocol.or(top.protocol);
         top.metadata = file.metadata.or(top.metadata);
-        top.sidecars.append(&mut sidecars(&piece.name, &piece.lines)?);
+        top.take_v2_actions(&piece.name, &piece.lines)?;
     }
     Ok(top)
 }
 
-/// The action that commits do not have.
-fn sidecars(name: &str, content: &[u8]) -> Result<Vec<Sidecar>> {
-    #[derive(serde::Deserialize)]
-    struct Line {
-        sidecar: Option<Sidecar>,
-    }
-    let mut sidecars = Vec::new();
-    for line in content.split(|byte| *byte == b'\n') {
-        // Most lines are adds, or the one long metaData.
-        if memchr::memmem::find(line, b"\"sidecar\"").is_some() {
-            let line: Line = serde_json::from_slice(line)
-                .map_err(|_| Error::corrupt(name, "a sidecar action is incomplete or mistyped"))?;
-            sidecars.extend(line.sidecar);
+#[derive(serde::Deserialize)]
+struct SidecarLine {
+    sidecar: Option<Sidecar>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CheckpointMetadataLine {
+    checkpoint_metadata: Option<CheckpointMetadata>,
+}
+
+#[derive(serde::Deserialize)]
+struct CheckpointMetadata {
+    tags: Option<HashMap<String, Option<String>>>,
+}
+
+impl TopFile {
+    /// Takes the actions that commits do not have.
+    fn take_v2_actions(&mut self, name: &str, content: &[u8]) -> Result<()> {
+        for line in content.split(|byte| *byte == b'\n') {
+            // Most lines are adds, or the one long metaData.
+            let has = |action: &[u8]| memchr::memmem::find(line, action).is_some();
+            if has(b"\"sidecar\"") {
+                let line: SidecarLine = serde_json::from_slice(line)
+                    .map_err(|_| Error::corrupt(name, "a sidecar action is incomplete or mistyped"))?;
+                self.sidecars.extend(line.sidecar);
+            } else if has(b"\"checkpointMetadata\"")
+                && let Ok(line) = serde_json::from_slice::<CheckpointMetadataLine>(line)
+            {
+                let tags = line.checkpoint_metadata.and_then(|action| action.tags).unwrap_or_default();
+                let stated = tags.get(STATED_ADDS).and_then(|adds| adds.as_ref()?.parse().ok());
+                self.stated_adds = stated.or(self.stated_adds);
+            }
         }
+        Ok(())
     }
-    Ok(sidecars)
 }

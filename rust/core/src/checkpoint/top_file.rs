@@ -17,7 +17,12 @@ pub(super) struct TopFile {
     pub(super) metadata: Option<Metadata>,
     /// The sidecars, in the order of the top file.
     pub(super) sidecars: Vec<Sidecar>,
+    /// The number of adds that `checkpointMetadata` states.
+    pub(super) stated_adds: Option<u64>,
 }
+
+/// The tag of `checkpointMetadata` by which Spark states the number of adds.
+pub(super) const STATED_ADDS: &str = "numOfAddFiles";
 
 /// The `sidecar` action (PROTOCOL, section Sidecar File Information).
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
@@ -33,7 +38,7 @@ impl TopFile {
     ///
     /// Only the columns of these actions are read, and only from row groups that hold one of them.
     pub(super) fn read<R: ChunkReader + 'static>(&mut self, file: &ParquetFile<R>) -> Result<()> {
-        let actions = ["protocol", "metaData", "sidecar"]
+        let actions = ["protocol", "metaData", "sidecar", "checkpointMetadata"]
             .map(|action| file.leaves(|path| path.first().is_some_and(|first| first == action)));
         for (index, row_group) in file.row_groups().iter().enumerate() {
             // Each action has a required field that is no list.
@@ -67,6 +72,11 @@ impl TopFile {
         }
         for action in action_rows(batch, "sidecar") {
             self.sidecars.push(sidecar(action).map_err(|Malformed| wrong("sidecar"))?);
+        }
+        for action in action_rows(batch, "checkpointMetadata") {
+            let tags = action.pairs("tags").map_err(|Malformed| wrong("checkpointMetadata"))?;
+            let stated = tags.into_iter().flatten().find(|(tag, _)| tag == STATED_ADDS);
+            self.stated_adds = stated.and_then(|(_, adds)| adds.parse().ok());
         }
         Ok(())
     }

@@ -96,6 +96,7 @@ pub(crate) fn schema_of(add: &[(&str, DataType)]) -> Schema {
             ]),
         ),
         ("sidecar", struct_of([("path", DataType::Utf8), ("sizeInBytes", DataType::Int64)])),
+        ("checkpointMetadata", struct_of([("version", DataType::Int64), ("tags", string_map())])),
     ]))
 }
 

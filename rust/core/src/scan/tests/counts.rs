@@ -1,6 +1,7 @@
 //! An answer of a whole table, or of all its pages, has the files that the sources of counts state.
 
 use super::*;
+use crate::checkpoint::tests::writer::UUID;
 use crate::log_faults::LogFault;
 
 fn checksum(log: &Log, version: i64, files: u64, size_bytes: u64) {
@@ -95,6 +96,33 @@ fn a_checkpoint_with_other_adds_than_the_hint_states_is_left_out() {
             let error = scanned(&table, &everything()).unwrap_err();
             let named = "00000000000000000007.checkpoint.parquet";
             assert!(matches!(&error, Error::CorruptLog { file, .. } if file == named), "{error:?}");
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_with_other_adds_than_its_own_metadata_states_is_left_out() {
+    for (stated, is_right) in [("10", true), ("11", false), ("9", false), ("many", true)] {
+        for extension in ["parquet", "json"] {
+            let top = json!({"checkpointMetadata": {"version": 7, "tags": {"numOfAddFiles": stated}}});
+            let mut rows = vec![top, protocol_row(), metadata_row()];
+            rows.extend((0..10).map(dated_row));
+            let log = Log::new();
+            let name = format!("00000000000000000007.checkpoint.{UUID}.{extension}");
+            let lines = rows.iter().map(|row| row.to_string() + "\n").collect::<String>();
+            let parquet = parquet(&schema(), &rows, WriterProperties::default());
+            log.write(&name, if extension == "json" { lines.as_bytes() } else { &parquet });
+            let cache = Arc::new(ColumnCache::new(64 << 20));
+            let table = Arc::new(Table::new(Storage::local(), log.root().to_owned(), cache));
+            for _ in 0..2 {
+                match scanned(&table, &everything()) {
+                    Ok(files) => assert!(is_right && files == 10, "{stated} {extension}"),
+                    Err(Error::CorruptLog { file, .. }) => {
+                        assert!(!is_right && file == name, "{stated} {extension}");
+                    }
+                    error => panic!("{error:?}"),
+                }
+            }
         }
     }
 }
