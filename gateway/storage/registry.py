@@ -303,7 +303,7 @@ class Storages:
             ("s3", location.bucket, _prefix(entry), *options.values()),
             lambda: _native.Storage.s3(location.bucket, **options),
         )
-        return S3Store(native, applied, entry, region, keys)
+        return S3Store(native, applied, entry, keys, region)
 
     def _azure(self, location: Location, entry: StorageEntry | None) -> AzureStore:
         url_seconds = self._config.pre_signed_url_timeout_seconds

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 from gateway import _native
@@ -20,6 +22,8 @@ from gateway.times import MILLISECONDS
 
 if TYPE_CHECKING:
     from gateway.config import Location, StorageEntry
+
+C = TypeVar("C", bound=Credentials)
 
 DEFAULT_REMOTE_SIGNATURES = 1000
 GOOGLE = "https://storage.googleapis.com"
@@ -75,28 +79,30 @@ class LocalStore:
         return _native.Signer.local(f"{self._base_url}/{quote(identity, safe='')}", key=self._url_key)
 
 
-class S3Store:
-    """A bucket, as an entry of the configuration describes it."""
+@dataclass(eq=False, repr=False)
+class _RemoteStore(ABC, Generic[C]):
+    """A bucket or container, as an entry of the configuration describes it."""
 
-    def __init__(
-        self,
-        native: _native.Storage,
-        applied: Applied,
-        entry: StorageEntry | None,
-        region: str,
-        keys: RefreshingCredentials[S3Credentials],
-    ) -> None:
-        self.native = native
-        self.keys = keys
-        self._entry = entry
-        self._region = region
-        self._applied = applied
+    native: _native.Storage
+    applied: Applied
+    entry: StorageEntry | None
+    keys: RefreshingCredentials[C]
 
-    def renew(self) -> S3Credentials:
+    def renew(self) -> C:
         """Apply valid credentials to the native storage and return them."""
         keys = self.keys.get()
-        self._applied.replace(keys, lambda: self._replace(keys))
+        self.applied.replace(keys, lambda: self._replace(keys))
         return keys
+
+    @abstractmethod
+    def _replace(self, keys: C) -> None: ...
+
+
+@dataclass(eq=False, repr=False)
+class S3Store(_RemoteStore[S3Credentials]):
+    """A bucket of S3 in a region."""
+
+    region: str
 
     def _replace(self, keys: S3Credentials) -> None:
         self.native.replace_credentials(
@@ -107,11 +113,11 @@ class S3Store:
 
     def signer(self, location: Location, _identity: str) -> _native.Signer:
         """Return a signer for the whole bucket."""
-        entry, keys = self._entry, self.keys.unexpired() or self.keys.get()
+        entry, keys = self.entry, self.keys.unexpired() or self.keys.get()
         return _native.Signer.s3(
             location.bucket,
-            region=self._region,
-            endpoint=(entry.public_endpoint if entry else None) or s3_endpoint(self._region, entry),
+            region=self.region,
+            endpoint=(entry.public_endpoint if entry else None) or s3_endpoint(self.region, entry),
             path_style=entry.path_style if entry else False,
             access_key_id=keys.access_key_id.reveal(),
             secret_access_key=keys.secret_access_key.reveal(),
@@ -121,26 +127,8 @@ class S3Store:
         )
 
 
-class AzureStore:
-    """A container, as an entry of the configuration describes it."""
-
-    def __init__(
-        self,
-        native: _native.Storage,
-        applied: Applied,
-        entry: StorageEntry | None,
-        keys: RefreshingCredentials[AzureCredentials],
-    ) -> None:
-        self.native = native
-        self.keys = keys
-        self._entry = entry
-        self._applied = applied
-
-    def renew(self) -> AzureCredentials:
-        """Apply valid credentials to the native storage and return them."""
-        keys = self.keys.get()
-        self._applied.replace(keys, lambda: self._replace(keys))
-        return keys
+class AzureStore(_RemoteStore[AzureCredentials]):
+    """A container of Azure."""
 
     def _replace(self, keys: AzureCredentials) -> None:
         if keys.account_key is not None:
@@ -150,7 +138,7 @@ class AzureStore:
 
     def signer(self, location: Location, _identity: str) -> _native.Signer:
         """Return a signer for the whole container."""
-        entry, keys = self._entry, self.keys.unexpired() or self.keys.get()
+        entry, keys = self.entry, self.keys.unexpired() or self.keys.get()
         public = entry.public_endpoint if entry else None
         return _native.Signer.azure(
             location.account,
@@ -161,26 +149,8 @@ class AzureStore:
         )
 
 
-class GcsStore:
-    """A bucket of Google, as an entry of the configuration describes it."""
-
-    def __init__(
-        self,
-        native: _native.Storage,
-        applied: Applied,
-        entry: StorageEntry | None,
-        keys: RefreshingCredentials[GcsCredentials],
-    ) -> None:
-        self.native = native
-        self.keys = keys
-        self._entry = entry
-        self._applied = applied
-
-    def renew(self) -> GcsCredentials:
-        """Apply valid credentials to the native storage and return them."""
-        keys = self.keys.get()
-        self._applied.replace(keys, lambda: self._replace(keys))
-        return keys
+class GcsStore(_RemoteStore[GcsCredentials]):
+    """A bucket of Google."""
 
     def _replace(self, keys: GcsCredentials) -> None:
         if keys.access_id is not None and keys.secret is not None:
@@ -192,7 +162,7 @@ class GcsStore:
 
     def signer(self, location: Location, _identity: str) -> _native.Signer:
         """Return a signer for the whole bucket. Raises StorageDenied for an identity that can only read."""
-        entry, keys = self._entry, self.keys.unexpired() or self.keys.get()
+        entry, keys = self.entry, self.keys.unexpired() or self.keys.get()
         endpoint = (entry.public_endpoint or entry.endpoint) if entry else None
         user_project = entry.user_project if entry else None
         if keys.access_id is not None:
