@@ -307,7 +307,7 @@ def check_table(state: GatewayState, table: SharedTable) -> Finding:
 
 def is_projection(config: Config, table: SharedTable) -> bool:
     """Return whether a table is a projection that `delta-gateway project` keeps."""
-    entries = (entry for share in config.shares for schema in share.schemas for entry in schema.tables)
+    entries = (entry for _, _, entry in config.tables)
     return any(entry.projection is not None and entry.location == table.location for entry in entries)
 
 

@@ -108,16 +108,13 @@ def limited_recipients(config: Config) -> list[LimitedRecipient]:
 def directory_access_problems(config: Config, roots: Roots) -> Iterator[tuple[Holder, str]]:
     """Iterate over the tables that may not offer directory access, each with the reason."""
     limited = limited_recipients(config)
-    for share in config.shares:
-        for schema in share.schemas:
-            for table in schema.tables:
-                if DIRECTORY in table.access_modes:
-                    name = f"{share.name}.{schema.name}.{table.name}"
-                    for problem in _problems_of(config, share.name, table, limited):
-                        yield (False, name), f"{name} cannot offer directory access: {problem}"
-                    locations = [comparable(config, root) for root in _roots_of(table)]
-                    for problem in roots.overlaps((False, name), locations):
-                        yield (False, name), f"{name} cannot offer directory access: {problem}; {APART}"
+    for share, name, table in config.tables:
+        if DIRECTORY in table.access_modes:
+            for problem in _problems_of(config, share.name, table, limited):
+                yield (False, name), f"{name} cannot offer directory access: {problem}"
+            locations = [comparable(config, root) for root in _roots_of(table)]
+            for problem in roots.overlaps((False, name), locations):
+                yield (False, name), f"{name} cannot offer directory access: {problem}; {APART}"
 
 
 def _problems_of(

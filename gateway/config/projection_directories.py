@@ -25,13 +25,7 @@ def projection_directories(config: Config) -> NamedDirectories:
 
 
 def _roots(config: Config) -> dict[Location, str]:
-    return {
-        table.location: f"{share.name}.{schema.name}.{table.name}"
-        for share in config.shares
-        for schema in share.schemas
-        for table in schema.tables
-        if table.projection is not None
-    }
+    return {table.location: name for _, name, table in config.tables if table.projection is not None}
 
 
 def _problems(config: Config) -> Iterator[str]:
@@ -39,15 +33,11 @@ def _problems(config: Config) -> Iterator[str]:
     if not roots:
         return
     directories = projection_directories(config)
-    projections = [
-        (table.location, f"{share.name}.{schema.name}.{table.name}", table.projection)
-        for share in config.shares
-        for schema in share.schemas
-        for table in schema.tables
-        if table.projection is not None
-    ]
-    for root, name, projection in projections:
-        base, source = replace(root, key=root.key.rpartition("/")[0]), projection.source
+    for _, name, table in config.tables:
+        if table.projection is None:
+            continue
+        root, source = table.location, table.projection.source
+        base = replace(root, key=root.key.rpartition("/")[0])
         if may_contain(config, base, source) or may_contain(config, source, base):
             yield f"{name} cannot be a projection: its location and its source lie within each other"
         outer = directories.around(source)
@@ -63,12 +53,11 @@ def _problems_of_others(
     config: Config, roots: dict[Location, str], directories: NamedDirectories
 ) -> Iterator[str]:
     """Iterate over what else would show files of a projection."""
-    tables = ((share, table) for share in config.shares for one in share.schemas for table in one.tables)
-    for share, table in tables:
+    for _, name, table in config.tables:
         projection = directories.at(table.location) if DIRECTORY in table.access_modes else None
         if projection is not None:
             yield (
-                f"{share.name}.{table.name} cannot offer directory access: it is the projection "
+                f"{name} cannot offer directory access: it is the projection "
                 f"{projection}, whose directory has rows before their proof"
             )
     # Tables of a catalog are compared one by one when they are found.

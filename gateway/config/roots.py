@@ -209,14 +209,12 @@ def comparable(config: Config, location: Location) -> Location:
 
 def readable_directories(config: Config) -> Iterator[tuple[str, str, Location]]:
     """Iterate over the directories for which recipients get credentials: share, name and location."""
-    for share in config.shares:
-        for schema in share.schemas:
-            for table in schema.tables:
-                if DIRECTORY in table.access_modes:
-                    for location in (table.location, *table.auxiliary_locations):
-                        yield share.name, f"{share.name}.{schema.name}.{table.name}", location
-            for volume in schema.volumes:
-                yield share.name, f"the volume {share.name}.{schema.name}.{volume.name}", volume.location
+    for share, name, table in config.tables:
+        if DIRECTORY in table.access_modes:
+            for location in (table.location, *table.auxiliary_locations):
+                yield share.name, name, location
+    for share, name, volume in config.volumes:
+        yield share.name, f"the volume {name}", volume.location
 
 
 def _may_coincide(one: Root, other: Root, same: Iterable[Root]) -> bool:
@@ -231,19 +229,13 @@ def _may_coincide(one: Root, other: Root, same: Iterable[Root]) -> bool:
 
 def _roots(config: Config) -> Iterator[Root]:
     """Iterate over the directories of all tables and volumes, and those of `allowedRoots`."""
-    for share in config.shares:
-        for schema in share.schemas:
-            for table in schema.tables:
-                name, is_readable = (
-                    f"{share.name}.{schema.name}.{table.name}",
-                    DIRECTORY in table.access_modes,
-                )
-                yield Root(name, share.name, comparable(config, table.location), "table", is_readable)
-                for location in table.auxiliary_locations:
-                    yield Root(name, share.name, comparable(config, location), "auxiliary", is_readable)
-            for volume in schema.volumes:
-                name = f"{share.name}.{schema.name}.{volume.name}"
-                yield Root(name, share.name, comparable(config, volume.location), "volume", is_readable=True)
+    for share, name, table in config.tables:
+        is_readable = DIRECTORY in table.access_modes
+        yield Root(name, share.name, comparable(config, table.location), "table", is_readable)
+        for location in table.auxiliary_locations:
+            yield Root(name, share.name, comparable(config, location), "auxiliary", is_readable)
+    for share, name, volume in config.volumes:
+        yield Root(name, share.name, comparable(config, volume.location), "volume", is_readable=True)
     for location in config.gateway.allowed_roots:
         yield Root("gateway.allowedRoots", "", comparable(config, location), "allowed", is_readable=False)
 

@@ -33,7 +33,7 @@ from gateway.config.operation import (
 )
 from gateway.config.recipients import EVERY_SHARE, Authorization, RecipientEntry
 from gateway.config.secret import Secret
-from gateway.config.shares import ShareEntry, have_own_ids
+from gateway.config.shares import ShareEntry, TableEntry, VolumeEntry, have_own_ids
 from gateway.config.storages import StorageEntry, check_url
 from gateway.times import DAY_SECONDS, HOUR_SECONDS
 
@@ -276,14 +276,28 @@ class Config:
         self._check_policies()
 
     @property
-    def locations(self) -> Iterator[Location]:
-        """Iterate over the locations that are read: of tables, and other roots of their files."""
+    def tables(self) -> Iterator[tuple[ShareEntry, str, TableEntry]]:
+        """Iterate over the tables, each with its share and its full name."""
         for share in self.shares:
             for schema in share.schemas:
                 for table in schema.tables:
-                    yield table.location
-                    yield from table.auxiliary_locations
-                yield from (volume.location for volume in schema.volumes)
+                    yield share, f"{share.name}.{schema.name}.{table.name}", table
+
+    @property
+    def volumes(self) -> Iterator[tuple[ShareEntry, str, VolumeEntry]]:
+        """Iterate over the volumes, each with its share and its full name."""
+        for share in self.shares:
+            for schema in share.schemas:
+                for volume in schema.volumes:
+                    yield share, f"{share.name}.{schema.name}.{volume.name}", volume
+
+    @property
+    def locations(self) -> Iterator[Location]:
+        """Iterate over the locations that are read: of tables, and other roots of their files."""
+        for _, _, table in self.tables:
+            yield table.location
+            yield from table.auxiliary_locations
+        yield from (volume.location for _, _, volume in self.volumes)
         for source in self.sources:
             yield from source.discovery.roots
         yield from self.gateway.allowed_roots

@@ -23,11 +23,8 @@ def volume_problem(config: Config, roots: Roots) -> str | None:
 def volume_problems(config: Config, roots: Roots) -> Iterator[tuple[Holder, str]]:
     """Iterate over the volumes that are no directories for one, each with the reason."""
     limited = limited_recipients(config)
-    for share in config.shares:
-        for schema in share.schemas:
-            for volume in schema.volumes:
-                name, location = f"{share.name}.{schema.name}.{volume.name}", volume.location
-                for problem in credential_problems(config, location, share.name, limited, kind="volume"):
-                    yield (True, name), f"the volume {name} cannot be shared: {problem}"
-                for problem in roots.overlaps((True, name), [comparable(config, location)]):
-                    yield (True, name), f"the volume {name} cannot be shared: {problem}; {MOVE}"
+    for share, name, volume in config.volumes:
+        for problem in credential_problems(config, volume.location, share.name, limited, kind="volume"):
+            yield (True, name), f"the volume {name} cannot be shared: {problem}"
+        for problem in roots.overlaps((True, name), [comparable(config, volume.location)]):
+            yield (True, name), f"the volume {name} cannot be shared: {problem}; {MOVE}"

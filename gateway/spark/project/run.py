@@ -34,11 +34,11 @@ from gateway.spark.project.table_log import CommitExists
 from gateway.spark.targets import for_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-    from gateway.config import Config, TableEntry
+    from gateway.config import Config
 
 Ended = Callable[[Outcome], None]
 
@@ -77,7 +77,7 @@ def projections(config: Config, is_chosen: Callable[[str], bool] = lambda _name:
     Such a one has all of its names, and the longest of its histories, by whichever name it is chosen.
     """
     found: dict[str, Target] = {}
-    for name, table in _tables(config):
+    for _, name, table in config.tables:
         if table.projection is None:
             continue
         root = for_spark(table.location.url)
@@ -178,10 +178,3 @@ def outcome_of(job: Job) -> Outcome:
         outcome = Outcome(target.names, error=kind_of(error), failure=type(error).__name__)
     outcome.seconds = time.monotonic() - started
     return outcome
-
-
-def _tables(config: Config) -> Iterator[tuple[str, TableEntry]]:
-    for share in config.shares:
-        for schema in share.schemas:
-            for table in schema.tables:
-                yield f"{share.name}.{schema.name}.{table.name}", table
