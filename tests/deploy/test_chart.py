@@ -334,6 +334,59 @@ def test_several_replicas_may_have_a_database_of_postgresql(database):
     assert SECRET_VARIABLE in container["env"]
 
 
+def egress_ports(documents):
+    rules = the("NetworkPolicy", documents)["spec"]["egress"]
+    return [entry["port"] for rule in rules for entry in rule["ports"]]
+
+
+def test_a_network_policy_lets_the_pods_reach_all_that_the_configuration_names():
+    catalog = {"url": "https://catalog.example.com:8443", "catalog": "c", "within": ["s3://a/"]}
+    values = merged(
+        MANY,
+        networkPolicy={"enabled": True},
+        storages=[{"prefix": "s3://a/", "endpoint": "http://minio:9000", "region": "x"}],
+        config={
+            "shares": [{"name": "s", "comment": "http://wiki:99", "tables": {"unityCatalog": catalog}}],
+            "gateway": {
+                "publicUrl": "http://sharing.example.com:8888",
+                "database": "postgresql://user:p%40w@db1:6432,db2/gateway?sslmode=verify-full",
+                "tracing": {"endpoint": "http://collector:4318/v1/traces"},
+                "storages": [
+                    {"prefix": "s3://b/", "endpoint": "http://store", "region": "x"},
+                    {"prefix": "s3://c/", "endpoint": "https://store:443", "region": "x"},
+                ],
+            },
+        },
+    )
+    assert egress_ports(rendered(values)) == [53, 53, 443, 6432, 5432, 8443, 9000, 80, 4318]
+    for url, ports in (
+        ("postgresql:///gateway?host=db&port=6000", [6000]),
+        ("postgres://[::1]/gateway", [5432]),
+        ("postgres://u@[::1]:7000/gateway", [7000]),
+    ):
+        values["config"]["gateway"]["database"] = {"url": url}
+        assert egress_ports(rendered(values))[3:4] == ports
+
+
+@pytest.mark.parametrize(
+    ("gateway", "what"),
+    [
+        ({"database": {"url": "${DATABASE_URL}"}}, "the port of gateway.database is in a secret"),
+        ({"database": {"urlFile": "/run/url"}}, "the port of gateway.database is in a secret"),
+        (
+            {"storages": [{"prefix": "s3://a/", "endpoint": "${STORE}", "region": "x"}]},
+            "the port of the endpoint of s3://a/ is in a secret",
+        ),
+    ],
+)
+def test_a_port_that_is_in_a_secret_has_to_be_in_the_network_policy(gateway, what):
+    values = {"database": {"enabled": False}, "config": {"gateway": gateway}}
+    ended = template({**values, "networkPolicy": {"enabled": True}})
+    assert (ended.returncode != 0, what in ended.stderr) == (True, True), ended.stderr
+    named = {"enabled": True, "egress": [{"ports": [{"port": 5432, "protocol": "TCP"}]}]}
+    assert egress_ports(rendered({**values, "networkPolicy": named})) == [53, 53, 443, 5432]
+
+
 @pytest.mark.parametrize(
     ("values", "reason"),
     [

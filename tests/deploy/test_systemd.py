@@ -51,6 +51,10 @@ def test_the_unit_waits_longer_for_a_stop_than_the_server_drains():
     assert int(seconds[:-1]) > defaults.drain_seconds + KILL_MARGIN_SECONDS
 
 
+def test_the_unit_is_started_again_for_as_long_as_its_database_is_away():
+    assert (directives("Restart"), directives("StartLimitIntervalSec")) == (["on-failure"], ["0"])
+
+
 def test_the_packaged_configuration_reads_the_secrets_that_the_unit_loads():
     loaded = {line.partition(":")[0] for line in directives("LoadCredential")}
     text = (run.ROOT / "deploy/share.yaml").read_text()

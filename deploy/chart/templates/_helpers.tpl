@@ -91,6 +91,38 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml $config }}
 {{- end }}
 
+{{- /* The ports beside 443 of the database and of the URLs that the server requests, as a list of JSON. */ -}}
+{{- define "gateway.ports" -}}
+{{- $gateway := (include "gateway.configuration" . | fromYaml).gateway }}
+{{- $hidden := list }}
+{{- $ports := list }}
+{{- $database := $gateway.database | default dict }}
+{{- if kindIs "string" $database }}{{ $database = dict "url" $database }}{{ end }}
+{{- $url := $database.url | default "" }}
+{{- if or $database.urlFile (contains "${" $url) }}
+{{- $hidden = append $hidden "gateway.database" }}
+{{- else if regexMatch "^postgres" $url }}
+{{- $place := regexFind "://[^?]*" $url | trimPrefix "://" }}
+{{- $option := regexFind "[?&]port=[0-9,]+" $url | regexFind "[0-9,]+$" }}
+{{- $hosts := ternary (splitList "," $option) (splitList "," (regexReplaceAll "^[^/]*@" (regexFind "^[^/]*" $place) "")) (ne $option "") }}
+{{- range $hosts }}{{ $ports = append $ports (regexFind "[0-9]+$" (ternary (printf ":%s" .) (regexFind ":[0-9]+$" .) (ne $option "")) | default "5432" | int) }}{{ end }}
+{{- end }}
+{{- $requested := dict "storages" $gateway.storages "oidc" $gateway.oidc "tracing" $gateway.tracing }}
+{{- $_ := set $requested "console" (dig "oidc" "issuer" "" ($gateway.admin | default dict)) }}
+{{- $_ := set $requested "catalogs" (regexFindAll `"url":"[^"]+"` (toJson .Values.config.shares) -1) }}
+{{- range regexFindAll `https?://[^/?"\\]+` (toJson $requested) -1 }}
+{{- $port := regexFind ":[0-9]+$" . | trimPrefix ":" | default (ternary "80" "443" (hasPrefix "http:" .)) | int }}
+{{- if ne $port 443 }}{{ $ports = append $ports $port }}{{ end }}
+{{- end }}
+{{- range $gateway.storages }}
+{{- if contains "${" (toString .endpoint) }}{{ $hidden = append $hidden (printf "the endpoint of %s" .prefix) }}{{ end }}
+{{- end }}
+{{- if and $hidden (not .Values.networkPolicy.egress) }}
+{{- fail (printf "networkPolicy.enabled: the port of %s is in a secret, so networkPolicy.egress has to name it, such as {ports: [{port: 5432, protocol: TCP}]}" (first $hidden)) }}
+{{- end }}
+{{- uniq $ports | toJson }}
+{{- end }}
+
 {{- /* The keys of the configuration that a reload refuses: a change of one needs new pods. */ -}}
 {{- define "gateway.fixed" -}}
 {{- $config := include "gateway.configuration" . | fromYaml }}
