@@ -13,6 +13,7 @@ from gateway.config import Config, ConfigError, load, loads
 from gateway.config.effects import changed_fixed_keys
 from gateway.config.session_policies import check_session_policies
 from gateway.server.extras import ExtraMissing, check_extras
+from gateway.web.request_limits import check_memory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,24 +25,27 @@ class RestartRequired(ValueError):
     """Raised for a change that needs a restart."""
 
 
-def config_of_worker(path: Path, text: str) -> Config:
-    """Read a file for a worker; the server's `text` stays in force if the file is rejected."""
+def config_of_worker(path: Path, text: str, *, workers: int) -> Config:
+    """Read a file for one of several workers; the server's `text` stays in force if the file is rejected."""
     try:
         loaded = load(path, needs_readers=False)
         if loaded.text == text:
             return loaded
     except ConfigError:
-        loaded = None
+        # Read again below, for the reason.
+        pass
     current = loads(text, file=str(path), directory=path.absolute().parent, needs_readers=False)
-    refused = "it cannot be read" if loaded is None else ", ".join(changed_fixed_keys(current, loaded))
-    if loaded is not None and not refused:
-        return loaded
-    log.error("the changed configuration is refused, this worker starts by the one in force: %s", refused)
-    return current
+    try:
+        return accepted(path, current, workers=workers)
+    except (ValueError, OSError) as refused:
+        log.error(  # noqa: TRY400 - the reason says all
+            "the changed configuration is refused, this worker starts by the one in force: %s", refused
+        )
+        return current
 
 
-def accepted(path: Path, running: Config) -> Config:
-    """Read a file for a running server. Raises ConfigError, RestartRequired.
+def accepted(path: Path, running: Config, *, workers: int) -> Config:
+    """Read a file for a running server of that many workers. Raises ConfigError, RestartRequired, OSError.
 
     It may give access to nobody: who loses it last has lost it, too.
     """
@@ -56,4 +60,5 @@ def accepted(path: Path, running: Config) -> Config:
     except ExtraMissing as reason:
         raise ConfigError(str(path), "", str(reason)) from None
     check_session_policies(loaded, str(path))
+    check_memory(loaded, workers=workers)
     return loaded

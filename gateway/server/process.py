@@ -267,7 +267,7 @@ class ServerProcess:
             self._storage_seconds(storage).add(seconds)
 
     def _load(self) -> Config:
-        return accepted(self._path, self.config)
+        return accepted(self._path, self.config, workers=self._workers)
 
     async def take_discovered(self, discovered: Discovered) -> None:
         """Serve the tables that are discovered, in place of those that were before."""

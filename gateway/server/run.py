@@ -212,7 +212,9 @@ async def _supervise(start: Start) -> None:
         latest[0], storages[0] = loaded, _own_storages(loaded, storages[0])
 
     # This process has secrets, too: of the database, of catalogs and of the storages that it searches.
-    reloader = Reloader(lambda: [path, *latest[0].secret_files], lambda: accepted(path, config), take)
+    reloader = Reloader(
+        lambda: [path, *latest[0].secret_files], lambda: accepted(path, config, workers=workers), take
+    )
     reloader.within = manager.reloading
     with tempfile.TemporaryDirectory(prefix="delta-gateway-metrics-") as directory:
         shared = Path(directory)

@@ -80,7 +80,7 @@ def started(path: Path, *, workers: int = 1) -> Start:
     if slot is None:
         config = load(path)
     else:
-        config = config_of_worker(path, WorkerSecrets.unpack(slot.secrets).config_text)
+        config = config_of_worker(path, WorkerSecrets.unpack(slot.secrets).config_text, workers=slot.count)
     check_extras(config)
     check_cache_directory(config)
     check_session_policies(config, str(path))

@@ -228,12 +228,12 @@ def test_an_identity_without_its_extra_is_refused_at_start_and_reload(  # noqa: 
     monkeypatch.setitem(sys.modules, missing.rpartition(".")[0], None)
     monkeypatch.delitem(sys.modules, missing, raising=False)
     if extra is None:
-        check_extras(accepted(file, running))
+        check_extras(accepted(file, running, workers=1))
         return
     with pytest.raises(ExtraMissing, match=rf"pip install 'delta-sharing-gateway\[{extra}\]'"):
         check_extras(load(file))
     with pytest.raises(ConfigError, match=f"needs the extra `{extra}`"):
-        accepted(file, running)
+        accepted(file, running, workers=1)
 
 
 def test_explain_shows_the_files_that_each_hint_prunes(

@@ -65,5 +65,5 @@ def test_a_start_a_reload_and_the_check_refuse_them(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the session policy"):
         started(file)
     with pytest.raises(ConfigError, match="the session policy"):
-        accepted(file, loaded("s3://lake/orders"))
+        accepted(file, loaded("s3://lake/orders"), workers=1)
     assert [text for text in start_problems(loaded(LONG)) if "the session policy" in text]

@@ -956,8 +956,8 @@ def test_a_key_that_needs_a_restart_refuses_the_reload_by_its_name(
         configs.append(load(file))
     assert EFFECTS[section] is Effect.RESTART
     with pytest.raises(RestartRequired, match=f"^{re.escape(section)}: a change of this needs a restart$"):
-        accepted(file, configs[0])
-    assert accepted(file, configs[1]) == configs[1]
+        accepted(file, configs[0], workers=1)
+    assert accepted(file, configs[1], workers=1) == configs[1]
 
 
 async def test_a_refused_reload_changes_nothing(live: Live) -> None:

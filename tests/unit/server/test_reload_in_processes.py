@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import time
 from contextlib import suppress
 
 import pytest
 from support.gateway_directory import HEAD, Gateway
+from support.processes import children
+from support.waiting import everywhere
 
 pytestmark = pytest.mark.processes
 
@@ -104,3 +108,19 @@ def test_a_reloaded_password_is_that_of_the_next_connection(postgresql, tmp_path
         gateway.until(administers)
         assert gateway.command("revoke", "bob").returncode == 0
         gateway.until(lambda: gateway.shares(token)[0] == 401)
+
+
+def test_memory_that_is_too_little_for_each_worker_is_refused_by_a_reload(tmp_path):
+    gateway = Gateway(tmp_path)
+    with gateway.running(workers=2):
+        gateway.until(lambda: gateway.shares() == (200, ["sales"]))
+        gateway.settings["gateway"]["limits"] = {"memoryBytes": 64 << 20}
+        gateway.write()
+        gateway.until(lambda: "leaves 32 MiB to each of 2 processes" in gateway.log())
+        # A worker that starts afterwards reads the same file.
+        worker = children(gateway.process.pid)[0]
+        os.kill(worker, signal.SIGKILL)
+        gateway.until(lambda: "this worker starts by the one in force: gateway.limits" in gateway.log())
+        gateway.until(everywhere(gateway.shares, (200, ["sales"])))
+        _, body = gateway.admin("POST", "/reload")
+        assert b'"reloaded":false' in body
