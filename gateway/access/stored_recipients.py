@@ -227,9 +227,7 @@ class DatabaseReader:
             if self._followed.file != self._reading.file:
                 # The numbers of changes in another file say nothing about this one.
                 self._reading = replace(self._reading, position=None, file=self._followed.file)
-            if not database.is_sqlite:
-                with database.statement() as connection:
-                    connection.exec_driver_sql(f"LISTEN {CHANNEL}")
+            database.listen(CHANNEL)
             self._database, self._data_version = database, None
         return database
 

@@ -218,12 +218,14 @@ def read_recipients(config: Config) -> Mapping[str, str]:
         return {}
     # A configuration without a database is checked sooner.
     from gateway.access.stored_recipients import read_once  # noqa: PLC0415
-    from gateway.database.migration import check_not_taken_over  # noqa: PLC0415
+    from gateway.database.migration import check_creatable, check_not_taken_over  # noqa: PLC0415
 
     try:
-        return read_once(config.database_place).unreadable
-    except DatabaseMissing:
-        # The first start makes it.
+        try:
+            return read_once(config.database_place).unreadable
+        except DatabaseMissing:
+            # The first start makes it.
+            check_creatable(config.database_place)
         if config.database_source is None:
             return {}
         check_not_taken_over(config.database_source)

@@ -26,7 +26,6 @@ from sqlalchemy import (
     create_engine,
     event,
     func,
-    make_url,
     select,
     text,
 )
@@ -44,8 +43,6 @@ EXTRA_MISSING = (
     "PostgreSQL needs the extra `postgresql`, which is not installed: "
     "pip install 'delta-sharing-gateway[postgresql]'"
 )
-
-URL_INVALID = "its URL cannot be parsed"
 
 NOW_MS = cast(func.extract("epoch", func.clock_timestamp()) * 1000, BigInteger)
 """The time of PostgreSQL's server, also within a transaction."""
@@ -145,11 +142,22 @@ class Database:
         finally:
             driver.answer_seconds = seconds
 
+    def listen(self, channel: str) -> None:
+        """Receive notifications. Does nothing where a pooler is between: another client would receive them.
+
+        Raises DatabaseError.
+        """
+        if not self.is_sqlite and not self.driver.is_pooled:
+            with self.statement() as connection:
+                connection.exec_driver_sql(f"LISTEN {channel}")
+
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:
         with _translated():
             self.connection.exec_driver_sql(begin)
             try:
+                if not self.is_sqlite and self.driver.is_pooled:
+                    self.driver.limit_statements(is_local=True)
                 yield self.connection
                 self.connection.exec_driver_sql("COMMIT")
             except BaseException:
@@ -190,20 +198,15 @@ def _sqlite(path: Path, *, create: bool, read_only: bool) -> Connection:
 
 
 def _postgresql(place: DatabasePlace) -> Connection:
-    try:
-        url = make_url("" if place.url is None else place.url.reveal()).set(drivername="postgresql+psycopg")
-    except ValueError:
-        # The error names what it takes for a port, such as the password of a URL without a host.
-        raise DatabaseUnusable(URL_INVALID) from None
-    if place.password is not None:
-        url = url.set(password=place.password.reveal())
     # Needs the extra.
-    from gateway.database.postgresql import OPTIONS, connect  # noqa: PLC0415
+    from gateway.database.postgresql import connector  # noqa: PLC0415
 
-    return _connected(url.set(query={}), connect=connect, connect_args={**OPTIONS, **url.query})
+    url = "" if place.url is None else place.url.reveal()
+    password = None if place.password is None else place.password.reveal()
+    return _connected("postgresql+psycopg://", connect=connector(url, password))
 
 
-def _connected(url: Any, *, connect: Callable[..., Any] | None = None, **options: Any) -> Connection:
+def _connected(url: str, *, connect: Callable[..., Any] | None = None, **options: Any) -> Connection:
     # Each transaction begins and ends by its own statements, which say how it locks.
     engine = create_engine(
         url, poolclass=NullPool, isolation_level="AUTOCOMMIT", hide_parameters=True, **options
@@ -235,8 +238,6 @@ def _translated() -> Iterator[None]:
         raise _described(error.orig) from None
     except ModuleNotFoundError:
         raise DatabaseUnusable(EXTRA_MISSING) from None
-    except sqlalchemy.exc.ArgumentError:
-        raise DatabaseUnusable(URL_INVALID) from None
     except sqlalchemy.exc.SQLAlchemyError as error:
         raise DatabaseUnusable(f"it cannot be used: {type(error).__name__}") from None
 

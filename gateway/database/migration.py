@@ -9,6 +9,7 @@ to do.
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -31,6 +32,9 @@ MIGRATIONS = Path(__file__).with_name("migrations")
 BATCH_ROWS = 1000
 NOT_TAKEN_OVER = (CHANGES, REPLICAS)
 """They are about a database and its servers, and no content of it."""
+_RIGHTS = text(
+    "SELECT pg_is_in_recovery(), current_schema(), has_schema_privilege(current_schema(), 'CREATE')"
+)
 TAKEN_OVER = ".taken-over"
 """The end of the name of an empty file beside one whose rows were taken over."""
 OUTDATED = "its schema is that of an earlier release: the next start of a server, or change, updates it"
@@ -63,6 +67,8 @@ def migrate(database: Database, *, create: bool = False, source: Path | None = N
             return
         if found is None and not create:
             raise _without_tables(database)
+        if found is None:
+            _check_creatable(database, connection)
         taken_over = source if found is None else None
         if taken_over is not None:
             check_not_taken_over(taken_over)
@@ -74,6 +80,31 @@ def migrate(database: Database, *, create: bool = False, source: Path | None = N
                 _take_over(taken_over, connection)
     if taken_over is not None:
         _note_taken_over(taken_over)
+
+
+def check_creatable(place: DatabasePlace) -> None:
+    """Check that the first start can make the tables of a database, and make none. Raises DatabaseError."""
+    if place.path is not None:
+        directory = next(parent for parent in place.path.absolute().parents if parent.exists())
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise DatabaseUnusable(f"{place.path} does not exist, and {directory} cannot be written")
+        return
+    with closing(Database(place)) as database, database.reading() as connection:
+        _check_creatable(database, connection)
+
+
+def _check_creatable(database: Database, connection: Connection) -> None:
+    if database.is_sqlite:
+        return
+    recovers, schema, may_create = connection.execute(_RIGHTS).one()
+    if recovers:
+        raise DatabaseUnusable("it has no tables, and is a standby, which takes no changes")
+    if schema is None:
+        raise DatabaseUnusable("it has no tables, and no schema of the role's search_path exists")
+    if not may_create:
+        raise DatabaseUnusable(
+            f"it has no tables, and the role may not make them: GRANT CREATE ON SCHEMA {schema} to it"
+        )
 
 
 def opened(
