@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 
 from gateway.config.errors import Invalid
@@ -34,6 +35,8 @@ class Discovery:
         max_calls: maximum number of listed directories of one search, or of requests to a catalog. A listed
             directory costs one request or more.
         history_shared: allows time travel, the change data feed and streaming of the found tables.
+        replace_dots: writes `_` for each dot in the names of found schemas and tables: no official client can
+            address a name with a dot.
 
     """
 
@@ -45,12 +48,18 @@ class Discovery:
     max_tables: int = setting(10_000, minimum=1, maximum=100_000)
     max_calls: int = setting(20_000, minimum=1, maximum=1_000_000)
     history_shared: bool = False
+    replace_dots: bool = False
 
     def __post_init__(self) -> None:
         if (self.discover is None) == (self.unity_catalog is None):
             raise Invalid("discover", "must be given, or unityCatalog in its place")
         if self.unity_catalog is not None and self.max_depth:
             raise Invalid("max_depth", "applies to directories, which a catalog does not have; remove it")
+
+    def shared_name(self, name: str) -> str:
+        """Return the name in the share of a found schema or table: two spellings that look alike are one."""
+        normal = unicodedata.normalize("NFC", name)
+        return normal.replace(".", "_") if self.replace_dots else normal
 
     @property
     def template(self) -> LocationTemplate:
@@ -86,7 +95,7 @@ class Source:
     discovery: Discovery
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self) -> tuple[str, str, str, str, bool]:
         """Identify the source: with another key, nothing that was found is kept."""
         catalog = self.discovery.unity_catalog
         place = (
@@ -94,7 +103,7 @@ class Source:
             if catalog is None
             else ("unityCatalog", catalog.identity)
         )
-        return self.share.casefold(), (self.schema or "").casefold(), *place
+        return self.share.casefold(), (self.schema or "").casefold(), *place, self.discovery.replace_dots
 
     @property
     def shown(self) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import stat
 import time
-import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -134,7 +133,7 @@ class _Search:
     def _child(self, directory: _Directory, name: str, named: str, *, is_schema: bool) -> _Directory | None:
         """Return a directory below another; None for one that cannot be shared."""
         location = below(directory.location, name)
-        named = unicodedata.normalize("NFC", named)
+        named = self._source.discovery.shared_name(named)
         reason = name_problem(named)
         if reason is not None:
             self._refused.append(LeftOut(location.url, reason))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import unicodedata
 from typing import TYPE_CHECKING
 
 from gateway.access.conflicts import LeftOut
@@ -185,8 +184,7 @@ class _CatalogSearch:
         names = self._catalog.shared_names(schema, table, names_schemas=self._source.schema is None)
         if len(names[1]) > MAX_TEXT_LENGTH:
             return TOO_LONG
-        # As names of directories: two spellings that look the same are one name.
-        own_schema, own_table = (unicodedata.normalize("NFC", name) for name in names)
+        own_schema, own_table = map(self._source.discovery.shared_name, names)
         for name in (own_table,) if self._source.schema else (own_schema, own_table):
             if (problem := name_problem(name)) is not None:
                 return problem

@@ -194,6 +194,16 @@ class Discoverer:
             log.warning("%d tables of %s are withdrawn: two searches have not found them", withdrawn, name)
         if len(found.tables) != len(place.tables):
             log.info("%d tables are discovered in %s", len(found.tables), name)
+        before = {*_dotted(place.tables)}
+        new = [one for one in _dotted(found.tables) if one not in before]
+        if new:
+            log.warning(
+                "%d found names in %s contain a dot, such as %a: no official client can address them; "
+                "replaceDots writes _ for it",
+                len(new),
+                name,
+                new[0],
+            )
         for one in found.new_refusals[:LOGGED_REFUSALS]:
             log.warning("%s is not shared by %s: %s", ascii(one.name), name, one.reason)
         if len(found.new_refusals) > LOGGED_REFUSALS:
@@ -279,6 +289,12 @@ def _on_thread(work: Callable[[], T]) -> asyncio.Future[T]:
 
     threading.Thread(target=run, name=THREAD, daemon=True).start()
     return done
+
+
+def _dotted(tables: Iterable[FoundTable]) -> list[str]:
+    """Return the names of schemas and tables that contain a dot, each once."""
+    names = dict.fromkeys(name for table in tables for name in (table.schema, table.name))
+    return [name for name in names if "." in name]
 
 
 def _forget_error(done: asyncio.Future[SearchResult]) -> None:

@@ -244,3 +244,15 @@ def test_a_missing_local_root_is_a_storage_that_fails(tmp_path: Path) -> None:
     assert names == []
     assert known.last.is_unknown(FoundTable("d", "t", Location("file", "", str(tmp_path / "gone/d/t"))))
     assert not SearchResult().is_unknown(FoundTable("d", "t", Location("file", "", "/")))
+
+
+def test_a_dot_in_a_name_becomes_an_underscore_where_the_configuration_says_so(tmp_path: Path) -> None:
+    tables_in(tmp_path, "v1.2/a.b.c", "plain/t", "v1_2/other")
+    assert local(tmp_path)[0] == ["plain.t", "v1.2.a.b.c", "v1_2.other"]
+    names, _ = local(tmp_path, replaceDots=True)
+    assert sorted(names) == ["plain.t", "v1_2.a_b_c", "v1_2.other"]
+    # Two directories of one name: none has it, and both are reported.
+    tables_in(tmp_path, "v1_2/a.b_c")
+    names, known = local(tmp_path, replaceDots=True)
+    assert sorted(names) == ["plain.t", "v1_2.other"]
+    assert len(known.distinct()[1]) == 2

@@ -105,6 +105,7 @@ def test_a_name_of_the_catalog_is_not_read_as_a_form_of_names(catalog: Catalog) 
     catalog.add("hr", "a.b", "s3://lake/w/dots")
     assert "hr.{schema}" in names_of(searched(catalog))
     assert "hr.a.b" in names_of(searched(catalog))
+    assert "hr.a_b" in names_of(searched(catalog, discovery={"replaceDots": True}))
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,18 @@ async def test_tables_come_and_go(tmp_path: Path, warehouse: Path) -> None:
         assert searched.value("discovery_incomplete", source="s") == 0
 
 
+async def test_a_dot_in_the_name_of_a_found_table_is_warned_of_once(
+    tmp_path: Path, warehouse: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (warehouse / "d/a.b/_delta_log").mkdir(parents=True)
+    async with searching(tmp_path / "gateway.yaml", warehouse) as searched:
+        (warehouse / "d/new/_delta_log").mkdir(parents=True)
+        await searched.until(["d.a.b", "d.new", "d.t", "d.u", "e.t"])
+    warned = [text for text in caplog.messages if "dot" in text]
+    (warning,) = warned
+    assert warning.startswith("1 found names in s contain a dot, such as 'a.b'")
+
+
 async def test_a_storage_that_fails_keeps_what_was_known_and_is_counted(
     tmp_path: Path, warehouse: Path
 ) -> None:
