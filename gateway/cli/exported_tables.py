@@ -44,6 +44,8 @@ def _granted(catalog: Catalog, recipient: Recipient) -> Iterator[SharedTable]:
 
 def _document(table: SharedTable) -> dict[str, Any]:
     document: dict[str, Any] = {"table": table.full_name, "location": table.location.url}
+    if table.history_shared:
+        document["historyShared"] = True
     if table.start_version:
         document["startVersion"] = table.start_version
     if table.rule is not None:

@@ -107,15 +107,19 @@ def any_of(conditions: Iterable[str]) -> str:
 def _listed(entry: object) -> Target:
     if not isinstance(entry, dict) or not {"table", "location"} <= entry.keys():
         raise ValueError("each of `tables` has a table (share.schema.name) and a location")
-    start, condition, properties = (entry.get(name) for name in ("startVersion", "condition", "properties"))
+    names = ("startVersion", "condition", "properties", "historyShared")
+    start, condition, properties, history = (entry.get(name) for name in names)
     if not (start is None or type(start) is int) or not (condition is None or isinstance(condition, str)):
         raise ValueError(f"{entry['table']}: startVersion is a number, and condition a text")
+    if not (history is None or isinstance(history, bool)):
+        raise ValueError(f"{entry['table']}: historyShared is true or false")
     texts = {} if properties is None else properties
     if not isinstance(texts, dict) or not all(
         isinstance(text, str) for pair in texts.items() for text in pair
     ):
         raise ValueError(f"{entry['table']}: properties are texts by name")
-    return Target(str(entry["table"]), for_spark(str(entry["location"])), start or 0, condition, texts)
+    location = for_spark(str(entry["location"]))
+    return Target(str(entry["table"]), location, start or 0, condition, texts, history)
 
 
 def for_spark(location: str) -> str:

@@ -53,7 +53,7 @@ def test_a_list_has_the_tables_of_the_file_of_the_database_and_of_a_search(
     file = exported(config)
     listed = load_targets(file)
     assert listed == [
-        Target("file.d.t", "s3a://bucket/t", 3),
+        Target("file.d.t", "s3a://bucket/t", 3, history=True),
         Target("file.d.u", "/u"),
         Target("found.sales.a", str(lake / "a")),
         Target("found.sales.b", str(lake / "b")),
@@ -88,7 +88,14 @@ def test_what_cannot_be_listed_is_said(config: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"startVersion": "3"}, {"startVersion": True}, {"condition": 1}, {"properties": {"a": 1}}]
+    "wrong",
+    [
+        {"startVersion": "3"},
+        {"startVersion": True},
+        {"condition": 1},
+        {"properties": {"a": 1}},
+        {"historyShared": "yes"},
+    ],
 )
 def test_a_list_with_values_of_other_types_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     file = tmp_path / "tables.yaml"
