@@ -103,6 +103,8 @@ class Projection:
         where: condition in Spark SQL over columns of the source. Rows for which it is not true are left out.
         partition_by: columns that the table is partitioned by.
         minimum_group: how many rows share values at least, or no version is published.
+        publish_every_seconds: least time between two versions with other rows. Without it each run publishes
+            what has changed, and a version tells which rows came or went between two runs.
         salt: at least 16 bytes of random text for `sha256`. Equal values have equal hashes in all projections
             with one salt.
 
@@ -115,6 +117,7 @@ class Projection:
     where: str | None = setting(None, protects=True)
     partition_by: tuple[str, ...] = ()
     minimum_group: MinimumGroup | None = setting(None, protects=True)
+    publish_every_seconds: int | None = setting(None, minimum=1)
     salt: Secret | None = setting(None, protects=True)
 
     def __post_init__(self) -> None:

@@ -185,7 +185,15 @@ class Job:
             )
         outcome.version = published
         base = self._recovered(record)
-        if record is None or not self._is_proved(source, record):
+        is_proved = record is not None and self._is_proved(source, record)
+        if record is not None and not is_proved and self._is_early(record):
+            outcome.how, outcome.remark = (
+                "postponed",
+                "publishEverySeconds have not passed since its last version",
+            )
+            outcome.source_version, outcome.rows = record.source_version, record.digest.rows
+            return outcome
+        if record is None or not is_proved:
             record = self._update(outcome, base, source, record)
         elif self.options.whole:
             record = self._prove_again(outcome, base, source, record)
@@ -248,6 +256,13 @@ class Job:
         """Return whether a version of the source is the one that the record is about."""
         known = (record.source_id, record.source_version)
         return (source.table_id, source.number) == known and self._has_its_past(record)
+
+    def _is_early(self, record: Record) -> bool:
+        """Return whether the next version has to wait."""
+        seconds = self.target.projection.publish_every_seconds
+        if seconds is None or self.options.whole:
+            return False
+        return 0 <= self.now_ms() - record.changed_ms < seconds * 1000
 
     def _has_its_past(self, record: Record) -> bool:
         """Return whether the source's commit is the proved one, and not of a past put back from a copy."""
@@ -394,6 +409,7 @@ class Job:
             optimized_ms=optimized,
             vacuumed_ms=vacuumed,
             evaluation=self._evaluation,
+            changed_ms=now,
             source_stamp=self._source_stamp,
             files=mark_of(()) if before is None else before.files,
         )

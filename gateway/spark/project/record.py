@@ -26,6 +26,7 @@ class Record:
         optimized_ms, vacuumed_ms: when the files were put together, and unneeded ones removed, the last time.
         evaluation: by what its rows were made.
         source_stamp: of the commit of that version of the source; empty if it is unknown.
+        changed_ms: when its rows were published, in ms as Unix time.
         work_base: the version of the work table after which the published commits begin; -1 if it is unknown.
         work_stamp: of these commits.
         files: the mark of all files of the version; empty if it is unknown.
@@ -40,6 +41,7 @@ class Record:
     vacuumed_ms: int
     evaluation: Evaluation
     source_stamp: str = ""
+    changed_ms: int = 0
     work_base: int = -1
     work_stamp: str = ""
     files: str = ""

@@ -42,7 +42,7 @@ def _case(one: Outcome) -> Case:
         schema,
         name,
         one.seconds,
-        skipped=POSTPONED if one.outcome == "postponed" else None,
+        skipped=one.remark or POSTPONED if one.outcome == "postponed" else None,
         failures=[] if one.error is None else [one.error],
         kind=one.failure,
         remark=one.remark,

@@ -72,7 +72,7 @@ class Outcome:
         rows: number of rows of the published version.
         changed_rows: rows that were added and removed.
         seconds: time of the work.
-        remark: why all was written where changes were expected.
+        remark: why all was written where changes were expected, or why none were.
         error: why the projection is not up to date; its published version is the one before.
         failure: the name of the error's class.
 
@@ -102,7 +102,7 @@ class Outcome:
         if self.how == "checked":
             return f"{names}: the rule fits the source"
         if self.how == "postponed":
-            return f"{names}: postponed: {POSTPONED}"
+            return f"{names}: postponed: {self.remark or POSTPONED}"
         remark = f" ({self.remark})" if self.remark else ""
         written = {
             "nothing": "nothing to do",

@@ -89,6 +89,8 @@ def test_no_setting_of_a_session_changes_what_a_condition_means(spark: Any) -> N
     where = r"""country = "de" AND at > TIMESTAMP '2024-01-01' AND status RLIKE '\\d' """
     usual, session = rule_session(spark), rule_session(odd)
     assert session.conf.get("spark.sql.shuffle.partitions") == "3"
+    # VACUUM would begin as many tasks, 10,000 by Spark's default.
+    assert session.conf.get("spark.sql.sources.parallelPartitionDiscovery.parallelism") == "32"
     with java.active(odd):
         condition = resolved(session.createDataFrame([], COLUMNS), where)
     assert condition == resolved(usual.createDataFrame([], COLUMNS), where)

@@ -609,6 +609,17 @@ def test_of_many_equal_rows_those_that_change_are_published(
     kept.assert_equal()
 
 
+def test_versions_with_other_rows_are_apart_by_a_given_time(kept: Kept) -> None:
+    kept.rule["publishEverySeconds"] = 3600
+    kept.run()
+    kept.sql("DELETE FROM {t} WHERE id < 50")
+    outcome = kept.run()
+    assert (outcome.outcome, outcome.version, outcome.source_version) == ("postponed", 0, 1)
+    assert "publishEverySeconds" in str(outcome)
+    assert kept.run(later_hours=1).how == "changes"
+    kept.assert_equal()
+
+
 def test_no_version_with_a_small_group_is_published(kept: Kept) -> None:
     """In a first write, in changes by insertions and deletions, and in rows that are drawn."""
     kept.rule["minimumGroup"] = {"columns": ["area", "month"], "rows": 4}
