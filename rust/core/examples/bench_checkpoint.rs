@@ -32,7 +32,7 @@ fn main() {
 
     let all = Needs { stats: true, delta_fields: true };
     let without_stats = Needs { stats: false, ..all };
-    let expected = checkpoint.totals(None, 1, &Stop::default()).unwrap();
+    let expected = checkpoint.totals(None, 1, &Stop::default()).unwrap().live;
     for _ in 0..3 {
         stream(&checkpoint, "all columns", ReadOptions { needs: all, ..ReadOptions::default() }, expected);
         stream(
@@ -60,13 +60,14 @@ fn one_day(checkpoint: &Checkpoint, needs: Needs) {
     let keep = |tuple: &PartitionTuple| tuple.values[0].as_deref() == Some("2025-03-01");
     let options = ReadOptions { needs, keep_tuple: Some(Arc::new(keep)), ..ReadOptions::default() };
     let (found, cpu) = measured(|| read(checkpoint, options));
-    let all = checkpoint.totals(None, 1, &Stop::default()).unwrap();
+    let all = checkpoint.totals(None, 1, &Stop::default()).unwrap().live;
     report(&format!("one partition ({} files)", found.files), cpu, all.files);
 }
 
 /// Measures a page token that continues near the end of the last part.
 fn last_page(checkpoint: &Checkpoint, needs: Needs) {
-    let rows = checkpoint.totals(None, 1, &Stop::default()).unwrap().files / u64::from(checkpoint.parts());
+    let rows =
+        checkpoint.totals(None, 1, &Stop::default()).unwrap().live.files / u64::from(checkpoint.parts());
     let start = Position { part: checkpoint.parts() - 1, row: u32::try_from(rows).unwrap() - 1000 };
     let options = ReadOptions { needs, span: Some(Span { start, end: None }), ..ReadOptions::default() };
     let (found, cpu) = measured(|| read(checkpoint, options));
@@ -79,7 +80,7 @@ fn last_page(checkpoint: &Checkpoint, needs: Needs) {
 }
 
 fn sums(checkpoint: &Checkpoint, what: &str, is_dead: Option<IsDead<'_>>, expected: Totals) {
-    let (found, cpu) = measured(|| checkpoint.totals(is_dead, 2, &Stop::default()).unwrap());
+    let (found, cpu) = measured(|| checkpoint.totals(is_dead, 2, &Stop::default()).unwrap().live);
     assert_eq!(found, expected);
     report(what, cpu, expected.files);
 }

@@ -26,7 +26,7 @@ use std::sync::atomic::AtomicU64;
 
 pub use parquet::row_group_bounds::{RowGroupBounds, ValueBounds};
 pub use part_readers::{PartReader, PartReaders};
-pub use totals::IsDead;
+pub use totals::{IsDead, Sums};
 pub(crate) use totals::{Sizes, sizes_overflow};
 
 use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, SourceId};
@@ -243,6 +243,11 @@ impl Checkpoint {
         let sidecars = self.parts.iter().filter(|part| part.listed.is_none()).count();
         // Rows of sidecars and of `checkpointMetadata` are of no commit.
         rows.map(u64::from).sum::<u64>().saturating_sub(sidecars as u64 + 1)
+    }
+
+    /// Returns the size of all parts in bytes.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.size).sum()
     }
 
     /// Returns the names of the parts, without their directories.

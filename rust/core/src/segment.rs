@@ -142,8 +142,8 @@ impl LogSegment {
     /// Returns the error of a damaged checkpoint that the commits do not replace, since some writers begin a log with a
     /// checkpoint. The checkpoint is tried again by the next request.
     ///
-    /// `actions` counts those of the commits up to a version, and `has_older_files` says whether the commits remove
-    /// files that they do not add.
+    /// `actions` counts those of the commits up to a version, 0 if none of them adds a file, and `has_older_files` says
+    /// whether the commits remove files that they do not add.
     pub(crate) fn check_replaced(
         &self,
         storage: &Storage,
@@ -154,7 +154,8 @@ impl LogSegment {
         if self.checkpoint.is_some() {
             return Ok(());
         }
-        let lacks = |left_out: &&LeftOut| has_older_files || actions(left_out.version) < left_out.actions;
+        let lacks =
+            |left_out: &&LeftOut| has_older_files || actions(left_out.version) < left_out.actions.max(1);
         let Some(LeftOut { file, reason, checkpoint, .. }) = self.left_out.iter().find(lacks) else {
             return Ok(());
         };
@@ -162,6 +163,19 @@ impl LogSegment {
             left_out::forget(storage, root, checkpoint);
         }
         Err(Error::corrupt(file.clone(), format!("{reason}; the commits do not have all of its files")))
+    }
+
+    /// Counts the files of the checkpoint by their paths from here on, not by their sizes.
+    pub(crate) fn count_by_paths(&self, storage: &Storage, root: &str) {
+        if let Some(checkpoint) = &self.checkpoint {
+            left_out::count_by_paths(storage, root, checkpoint);
+        }
+    }
+
+    /// Returns whether files of the checkpoint are counted by their paths.
+    pub(crate) fn is_counted_by_paths(&self, storage: &Storage, root: &str) -> bool {
+        let checkpoint = self.checkpoint.as_ref();
+        checkpoint.is_some_and(|checkpoint| left_out::is_counted_by_paths(storage, root, checkpoint))
     }
 
     /// Leaves the checkpoint out of later segments if the error of a read is a fault of its files. `parts` are the

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
 use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, RowIndices, SourceId, Totals};
-use crate::checkpoint::{Checkpoint, IsDead, ReadOptions, sizes_overflow};
+use crate::checkpoint::{Checkpoint, IsDead, ReadOptions, Sums, sizes_overflow};
 use crate::column_cache::{Allocation, ColumnCache, Decoding, columns_digest};
 use crate::error::{Error, Result};
 use crate::history::{InCommitTimestamps, in_commit_timestamp_ms};
@@ -39,6 +39,8 @@ pub const CHECKPOINT_SOURCE: SourceId = SourceId(1 << 31);
 /// Threads that sum up a checkpoint. One sum takes a fraction of a second and must leave processors to other
 /// requests.
 const MAX_SUM_THREADS: usize = 4;
+/// Size of a checkpoint, of some 50,000 files, whose paths are read in milliseconds.
+const SMALL_BYTES: u64 = 4 << 20;
 
 /// The requested version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +75,7 @@ pub struct Snapshot {
     checksum_totals: Option<Totals>,
     id: SnapshotId,
     is_lost: AtomicBool,
+    is_counted_by_sizes: AtomicBool,
 }
 
 /// A snapshot to load later versions from.
@@ -409,11 +412,21 @@ impl Snapshot {
         Ok(())
     }
 
+    /// The next request reads the log again: without the checkpoint if it contradicts the checksum file, and with all
+    /// paths if it was counted by sizes.
     fn contradiction(&self, stated: Totals, counted: Totals) -> Error {
         self.is_lost.store(true, Ordering::Relaxed);
         LogFault::Contradiction.count();
         let checksum = self.segment.checksum.as_ref().filter(|_| self.checksum_totals == Some(stated));
         let source = checksum.map_or("the header of the answer", |checksum| &checksum.name);
+        if let (Some(_), Some(file)) =
+            (checksum, self.segment.checkpoint.as_ref().and_then(|checkpoint| checkpoint.files.first()))
+        {
+            let reason = format!("with it the version has {counted}, {source} counts {stated}");
+            self.record_error(&Error::corrupt(&file.name, reason));
+        } else if self.is_counted_by_sizes.load(Ordering::Relaxed) {
+            self.segment.count_by_paths(&self.storage, &self.root);
+        }
         let version = self.version();
         Error::Contradiction { detail: format!("version {version} has {counted}, {source} counts {stated}") }
     }
@@ -480,24 +493,29 @@ impl Snapshot {
     /// Sums up the live files of the checkpoint.
     ///
     /// The sizes that the commits state select the adds whose paths are read. They are right if this finds every file
-    /// that the commits only remove: otherwise a writer stated a wrong size, and all paths are read.
+    /// that the commits only remove: otherwise a writer stated a wrong size, and all paths are read. So are those of a small
+    /// checkpoint, and of one whose files were added again with other sizes, which some writers do without a remove.
     fn checkpoint_totals(&self, checkpoint: &Checkpoint, stop: &Stop) -> Result<Totals> {
         let threads = self.sum_threads();
+        let checked = |sums: Sums| self.check_adds(sums.adds).map(|()| sums.live);
         if self.seen.is_empty() {
-            return checkpoint.totals(None, threads, stop);
+            return checked(checkpoint.totals(None, threads, stop)?);
         }
-        if let Some(sizes) = self.seen.sizes() {
+        let is_by_sizes = checkpoint.size_bytes() > SMALL_BYTES
+            && !self.segment.is_counted_by_paths(&self.storage, &self.root);
+        if is_by_sizes && let Some(sizes) = self.seen.sizes() {
             let found: Vec<AtomicBool> = (0..self.seen.len()).map(|_| AtomicBool::new(false)).collect();
             let is_dead: IsDead<'_> = &|path, vector| {
                 let position = self.seen.position(path, vector);
                 position.inspect(|position| found[*position].store(true, Ordering::Relaxed)).is_some()
             };
-            let totals = checkpoint.totals_without(is_dead, &sizes, threads, stop)?;
+            let sums = checkpoint.totals_without(is_dead, &sizes, threads, stop)?;
             if self.seen.older_files().all(|position| found[position].load(Ordering::Relaxed)) {
-                return Ok(totals);
+                self.is_counted_by_sizes.store(true, Ordering::Relaxed);
+                return checked(sums);
             }
         }
-        checkpoint.totals(Some(&|path, vector| self.seen.contains(path, vector)), threads, stop)
+        checked(checkpoint.totals(Some(&|path, vector| self.seen.contains(path, vector)), threads, stop)?)
     }
 
     /// Threads that read a bucket mostly wait, so their number does not depend on the processors.

@@ -5,7 +5,7 @@
 //! the pass reads the paths of such adds only.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use arrow_array::{Array, RecordBatch};
 
@@ -29,6 +29,15 @@ pub(crate) fn sizes_overflow(name: &str) -> Error {
 /// Whether a newer reference to a file, by its path and deletion vector, makes an add dead.
 pub type IsDead<'a> = &'a (dyn Fn(&str, Option<&DeletionVectorDescriptor>) -> bool + Sync);
 
+/// The sums of a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sums {
+    /// Of the live files.
+    pub live: Totals,
+    /// The number of adds, of dead files too.
+    pub adds: u64,
+}
+
 /// The adds that are not summed up.
 #[derive(Clone, Copy)]
 enum Dead<'a> {
@@ -43,7 +52,7 @@ impl Checkpoint {
     /// Sums up the live adds on `threads` threads of its own, until `stop`.
     ///
     /// Without `is_dead` every add is live, and only the sizes are read.
-    pub fn totals(&self, is_dead: Option<IsDead<'_>>, threads: usize, stop: &Stop) -> Result<Totals> {
+    pub fn totals(&self, is_dead: Option<IsDead<'_>>, threads: usize, stop: &Stop) -> Result<Sums> {
         self.sum_up(is_dead.map_or(Dead::None, Dead::Probed), threads, stop)
     }
 
@@ -55,18 +64,18 @@ impl Checkpoint {
         sizes: &[i64],
         threads: usize,
         stop: &Stop,
-    ) -> Result<Totals> {
+    ) -> Result<Sums> {
         self.sum_up(Dead::Sized(is_dead, &Sizes::new(sizes)), threads, stop)
     }
 
-    fn sum_up(&self, dead: Dead<'_>, threads: usize, stop: &Stop) -> Result<Totals> {
+    fn sum_up(&self, dead: Dead<'_>, threads: usize, stop: &Stop) -> Result<Sums> {
         let threads = threads.max(1);
         let parts = self.parts.len().max(1);
         // Many parts occupy all threads; few parts are divided.
         let slices = if parts >= 2 * threads { 1 } else { (2 * threads).div_ceil(parts) };
         // The slices of a part share its footer.
         let shared: Vec<SharedFile> = self.parts.iter().map(|_| SharedFile::default()).collect();
-        let next = AtomicUsize::new(0);
+        let (next, adds) = (AtomicUsize::new(0), AtomicU64::new(0));
         let work = || {
             let mut totals = Totals::default();
             loop {
@@ -76,7 +85,7 @@ impl Checkpoint {
                     return Ok(totals);
                 };
                 let slice = Slice { number: task % slices, of: slices };
-                let sums = self.part_totals(part, shared, slice, dead, stop).inspect_err(|_| {
+                let sums = self.part_totals(part, shared, slice, (dead, &adds), stop).inspect_err(|_| {
                     // The other threads stop after their current piece.
                     next.store(usize::MAX / 2, Ordering::Relaxed);
                 })?;
@@ -93,7 +102,7 @@ impl Checkpoint {
         for sums in sums {
             totals = totals.plus(sums?).ok_or_else(|| sizes_overflow("checkpoint"))?;
         }
-        Ok(totals)
+        Ok(Sums { live: totals, adds: adds.into_inner() })
     }
 
     fn part_totals(
@@ -101,7 +110,7 @@ impl Checkpoint {
         part: &Part,
         shared: &SharedFile,
         slice: Slice,
-        dead: Dead<'_>,
+        (dead, adds): (Dead<'_>, &AtomicU64),
         stop: &Stop,
     ) -> Result<Totals> {
         stop.check()?;
@@ -112,22 +121,33 @@ impl Checkpoint {
                 Dead::None => None,
                 Dead::Probed(is_dead) | Dead::Sized(is_dead, _) => Some(is_dead),
             };
-            return if is_first { self.json_totals(part, is_dead, stop) } else { Ok(Totals::default()) };
+            return if is_first {
+                self.json_totals(part, is_dead, adds, stop)
+            } else {
+                Ok(Totals::default())
+            };
         }
         let open = || part.open_apart(&self.storage);
         // A part that is read whole is closed when it is summed up.
         let file = if slice.of == 1 { open()? } else { shared.get(open)? };
-        let sums = PartSums { file, dead, stop };
+        let sums = PartSums { file, dead, adds, stop };
         let rows: Vec<u32> = sums.file.row_groups().iter().map(|group| group.num_rows() as u32).collect();
         sums.of_rows(&slice.of_row_groups(&rows))
     }
 
-    fn json_totals(&self, part: &Part, is_dead: Option<IsDead<'_>>, stop: &Stop) -> Result<Totals> {
+    fn json_totals(
+        &self,
+        part: &Part,
+        is_dead: Option<IsDead<'_>>,
+        adds: &AtomicU64,
+        stop: &Stop,
+    ) -> Result<Totals> {
         let mut interner = PartitionInterner::new::<&str>(&[]);
         let mut totals = Totals::default();
         for piece in JsonPieces::open(&self.storage, part)? {
             stop.check()?;
             let batch = piece?.parse()?.adds.batch(SourceId::default(), &part.name, &mut interner)?;
+            adds.fetch_add(batch.len() as u64, Ordering::Relaxed);
             let is_live = |file: &usize| {
                 is_dead
                     .is_none_or(|is_dead| !is_dead(batch.path.value(*file), batch.deletion_vector_at(*file)))
@@ -201,6 +221,8 @@ impl<'a> Sizes<'a> {
 struct PartSums<'a> {
     file: ParquetFile<StoredFile>,
     dead: Dead<'a>,
+    /// Counts all adds.
+    adds: &'a AtomicU64,
     stop: &'a Stop,
 }
 
@@ -237,6 +259,7 @@ impl PartSums<'_> {
         self.read(row_group, all, fields, &numbers.clone(), |batch| {
             let adds = Adds::new(self.file.name(), batch)?;
             let sizes = adds.sizes()?;
+            self.adds.fetch_add(sizes.len() as u64, Ordering::Relaxed);
             let sums = match self.dead {
                 Dead::None => sum(&sizes),
                 Dead::Probed(is_dead) => sum(&live_sizes(&adds, &sizes, is_dead)?),

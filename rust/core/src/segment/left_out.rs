@@ -3,7 +3,7 @@
 //! The process remembers them by the properties of their files, so a checkpoint that is written again is read. A store
 //! may have failed for a moment only: after [`MAX_AGE`] a checkpoint is tried again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,24 @@ pub(super) fn add(storage: &Storage, root: &str, checkpoint: &CheckpointFiles, e
     if damaged.insert(key, Damage { found_at, error, actions }).is_none() {
         LogFault::Checkpoint.count();
     }
+}
+
+/// Checkpoints whose files were added again with other sizes.
+static BY_PATHS: LazyLock<Mutex<HashSet<Key>>> = LazyLock::new(Mutex::default);
+
+/// Counts the files of a checkpoint by their paths from here on.
+pub(super) fn count_by_paths(storage: &Storage, root: &str, checkpoint: &CheckpointFiles) {
+    let mut by_paths = lock(&BY_PATHS);
+    if by_paths.len() >= MAX_CHECKPOINTS {
+        by_paths.clear();
+    }
+    by_paths.insert(key_of(storage, root, checkpoint));
+}
+
+/// Returns whether the files of a checkpoint are counted by their paths.
+pub(super) fn is_counted_by_paths(storage: &Storage, root: &str, checkpoint: &CheckpointFiles) -> bool {
+    let by_paths = lock(&BY_PATHS);
+    !by_paths.is_empty() && by_paths.contains(&key_of(storage, root, checkpoint))
 }
 
 /// Reads a checkpoint again from here on.

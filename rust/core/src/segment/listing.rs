@@ -196,6 +196,9 @@ impl Listing {
         if target > latest || known_commit.is_none() || known_commit != known.version_commit.as_ref() {
             return None;
         }
+        if self.has_others_than(known) {
+            return None;
+        }
         if target == known.version {
             let mut same = known.clone();
             same.checksum = self.checksums.get(&target).cloned();
@@ -213,6 +216,22 @@ impl Listing {
         let added = advanced.modified_ms.into_iter().filter(|(version, _)| *version > known.version);
         advanced.modified_ms = known.modified_ms.iter().copied().chain(added).collect();
         Some(advanced)
+    }
+
+    /// Returns whether a file of a segment was written again since then, as by a repair. One that cleanup deleted
+    /// was not.
+    fn has_others_than(&self, known: &LogSegment) -> bool {
+        let is_other =
+            |entry: &CommitEntry| self.commits.get(&entry.version).is_some_and(|file| *file != entry.file);
+        let is_replaced = |checkpoint: &CheckpointFiles| {
+            let names = |found: &&CheckpointFiles| {
+                let pairs = found.files.iter().zip(&checkpoint.files);
+                found.kind == checkpoint.kind && pairs.clone().all(|(found, known)| found.name == known.name)
+            };
+            let listed = self.checkpoints.get(&checkpoint.version).into_iter().flatten();
+            listed.filter(names).any(|found| found != checkpoint)
+        };
+        known.commits.iter().any(is_other) || known.checkpoint.as_ref().is_some_and(is_replaced)
     }
 
     fn assemble(

@@ -185,7 +185,9 @@ impl Loader<'_> {
         if previous.is_none() {
             let actions = |version: i64| {
                 let older = commits.iter().filter(|(entry, _)| entry.version <= version);
-                older.map(|(_, commit)| u64::from(commit.actions)).sum()
+                let actions = older.clone().map(|(_, commit)| u64::from(commit.actions)).sum();
+                let has_adds = older.clone().any(|(_, commit)| !commit.adds.is_empty());
+                if has_adds { actions } else { 0 }
             };
             let has_older_files = seen.older_files().next().is_some();
             self.segment.check_replaced(self.storage, self.root, actions, has_older_files)?;
@@ -243,6 +245,7 @@ impl Loader<'_> {
             checksum_totals,
             id: SnapshotId::next(),
             is_lost: AtomicBool::new(false),
+            is_counted_by_sizes: AtomicBool::new(false),
         }))
     }
 
@@ -275,8 +278,9 @@ impl Loader<'_> {
             .as_ref()
             .zip(file.as_ref())
             .is_none_or(|(commit, file)| file.modified_ms >= commit.modified_ms);
-        let is_same = match (&checksum.transaction_id, newest.and_then(|bytes| transaction_id(bytes))) {
-            (Some(stated), Some(own)) => *stated == own,
+        // A writer that puts the id into the checksum file puts it into the commit, too.
+        let is_same = match (&checksum.transaction_id, newest) {
+            (Some(stated), Some(commit)) => transaction_id(commit).is_some_and(|own| own == *stated),
             _ => true,
         };
         is_newer && is_same

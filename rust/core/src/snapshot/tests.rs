@@ -236,16 +236,18 @@ fn a_checksum_of_another_history_is_left_out() {
         )
     };
     let (own, other) = (r#"\"fields\":[]"#, r#"\"fields\":[{}]"#);
-    for (transaction, schema, is_older, is_believed) in [
-        ("t", own, false, true),
-        ("t", own, true, false),
-        ("u", own, false, false),
-        ("t", other, false, false),
+    let (with_id, without_id) = (r#"{"commitInfo":{"txnId":"t"}}"#, r#"{"commitInfo":{}}"#);
+    for (transaction, info, schema, is_older, is_believed) in [
+        ("t", with_id, own, false, true),
+        ("t", with_id, own, true, false),
+        ("u", with_id, own, false, false),
+        ("t", without_id, own, false, false),
+        ("t", with_id, other, false, false),
     ] {
         let table = Table::new(&[&add("a")]);
         let top = [r#"{"checkpointMetadata":{"version":0}}"#, PROTOCOL, METADATA, &add("a")].join("\n");
         table.write("00000000000000000000.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", &top);
-        table.commit(1, &[r#"{"commitInfo":{"txnId":"t"}}"#, METADATA, &add("b")]);
+        table.commit(1, &[info, METADATA, &add("b")]);
         table.write("00000000000000000001.crc", &checksum(transaction, schema));
         if is_older {
             table.touch(1, 5_000_000_000_000);

@@ -165,7 +165,7 @@ proptest! {
         let sizes = expected.iter().map(|add| add.2["size"].as_u64().unwrap());
         match sizes.clone().try_fold(0_u64, u64::checked_add) {
             Some(size_bytes) => prop_assert_eq!(
-                checkpoint.totals(None, 2, &Stop::default()).unwrap(),
+                checkpoint.totals(None, 2, &Stop::default()).unwrap().live,
                 Totals { files: expected.len() as u64, size_bytes }
             ),
             None => prop_assert!(checkpoint.totals(None, 2, &Stop::default()).is_err()),
