@@ -23,8 +23,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from aiohttp import web
-
 from gateway.access.audited_database import database_problem
 from gateway.access.reading_thread import THREAD as DATABASE
 from gateway.admin.administration import ReloadResult
@@ -55,7 +53,7 @@ from gateway.telemetry.metrics import (
     workers_page,
 )
 from gateway.telemetry.shared_values import write_values_to
-from gateway.web.connections import AppRunner, Runner
+from gateway.web.connections import AppRunner, Runner, Site
 from gateway.web.stream import LAST_LINE_SECONDS
 
 if TYPE_CHECKING:
@@ -344,7 +342,7 @@ async def _listen(process: ServerProcess, listener: socket.socket) -> Runner:
     gc.enable()
     # Requests leave almost no reference cycles, and by default every second one starts a collection.
     gc.set_threshold(COLLECT_AFTER_OBJECTS, 20, 20)
-    await web.SockSite(runner, listener, ssl_context=process.tls).start()
+    await Site(runner, listener, ssl_context=process.tls).start()
     return runner
 
 
@@ -420,7 +418,7 @@ async def _administration(
     await runner.setup()
     try:
         allow_restart(listener)
-        await web.SockSite(runner, listener, ssl_context=tls).start()
+        await Site(runner, listener, ssl_context=tls).start()
         async with _renewing(tls, admin.ssl, read, metrics):
             yield
     finally:

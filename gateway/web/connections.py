@@ -30,7 +30,7 @@ from gateway.errors import (
 from gateway.limits.descriptors import is_reserved
 from gateway.web.context import next_id
 from gateway.web.error_response import SERVER_FAULT, error_answer
-from gateway.web.strangers import Strangers
+from gateway.web.strangers import LIFE_SECONDS, Strangers
 
 log = logging.getLogger("gateway.serving")
 
@@ -111,6 +111,22 @@ class Runner(web.ServerRunner):
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._open_connections.none()
+
+
+class Site(web.SockSite):
+    """Accepts connections of a socket. A TLS handshake has as long as a request head."""
+
+    async def start(self) -> None:
+        """Begin to accept."""
+        await web.BaseSite.start(self)
+        server, tls = self._runner.server, self._ssl_context
+        self._server = await asyncio.get_running_loop().create_server(
+            cast("Callable[[], web.RequestHandler]", server),
+            sock=self._sock,
+            ssl=tls,
+            backlog=self._backlog,
+            ssl_handshake_timeout=None if tls is None else LIFE_SECONDS,
+        )
 
 
 class AppRunner(web.AppRunner):

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -23,6 +24,7 @@ from support.waiting import everywhere, wait_until
 
 from gateway.config import Ssl
 from gateway.server.tls import listener_context, renew
+from gateway.web.connections import Runner, Site
 
 RENEWALS = 300
 PASSWORD = "a password of the tests"
@@ -220,3 +222,26 @@ def test_files_that_cannot_be_used_stop_the_start_and_are_named(tmp_path):
         running_gateway(tmp_path, SHARES, SECTION, ssl=certificate.settings),
     ):
         pass
+
+
+async def test_a_handshake_that_does_not_end_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.web.connections.LIFE_SECONDS", 0.2)
+
+    async def handler(_request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response()
+
+    runner = Runner(handler)
+    await runner.setup()
+    listener = socket.create_server(("127.0.0.1", 0))
+    tls = listener_context(Ssl(self_signed=True), "127.0.0.1")
+    await Site(runner, listener, ssl_context=tls).start()
+    try:
+        for sent in (b"", b"\x16\x03\x01\x02\x00\x01\x00"):
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            writer.write(sent)
+            async with asyncio.timeout(20):
+                assert await reader.read() == b""
+            writer.close()
+            await writer.wait_closed()
+    finally:
+        await runner.cleanup()
