@@ -56,6 +56,10 @@ def test_another_rule_is_in_another_directory(change: dict[str, Any]) -> None:
     assert root(changed) != root(RULE)
 
 
+def test_a_rule_that_publishes_less_often_stays_in_its_directory() -> None:
+    assert root(RULE | {"publishEverySeconds": 3600}) == root(RULE)
+
+
 def test_another_salt_is_another_directory_and_no_name_shows_it() -> None:
     rules = [RULE | {"columns": [HASHED], "salt": letter * 16} for letter in "ab"]
     first, second = map(root, rules)
