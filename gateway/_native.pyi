@@ -474,7 +474,6 @@ class Explanation:
 
     considered: int
     kept: int
-    kept_examples: list[str]
     conjuncts: list[Conjunct]
     problems: list[tuple[str, str]]
     """(hint, why it is ignored in whole or part)."""

@@ -32,8 +32,6 @@ pub struct Explanation {
     pub considered: u64,
     /// Number of files that all conditions keep.
     pub kept: u64,
-    /// Examples of them, by their paths in the log.
-    pub kept_examples: Vec<String>,
     /// The conditions.
     pub conjuncts: Vec<ExplainedConjunct>,
     /// Hints that are ignored in whole or part.
@@ -61,7 +59,6 @@ pub fn explain(snapshot: &Arc<Snapshot>, hints: &Hints, rule: Option<Arc<BoundRu
         let mut counts = PruneCounts::default();
         let kept = predicate.select(&batch.files, &batch.stats, rows.clone(), &mut verdicts[0], &mut counts);
         explanation.kept += kept.len() as u64;
-        add_examples(&mut explanation.kept_examples, kept.iter().map(path));
         let described = explanation.conjuncts.iter_mut().zip(predicate.conjuncts());
         for ((explained, conjunct), verdicts) in described.zip(&mut verdicts[1..]) {
             let kept = predicate.kept_by(conjunct, &batch.files, &batch.stats, &rows, verdicts);

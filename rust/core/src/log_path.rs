@@ -82,12 +82,6 @@ pub fn commit_name(version: i64) -> String {
     format!("{version:020}.json")
 }
 
-/// The name of a version's checksum file.
-#[must_use]
-pub fn checksum_name(version: i64) -> String {
-    format!("{version:020}.crc")
-}
-
 /// The smallest name of a log file of `version`: a listing from here holds everything of that version on.
 #[must_use]
 pub fn first_name_of(version: i64) -> String {
@@ -277,7 +271,7 @@ mod tests {
             assert_eq!(LogFileName::parse(&name), expected, "{name}");
         }
         assert_eq!(LogFileName::parse(&commit_name(7)), Some(LogFileName::Commit(7)));
-        assert_eq!(LogFileName::parse(&checksum_name(7)), Some(LogFileName::Checksum(7)));
+        assert_eq!(LogFileName::parse("00000000000000000007.crc"), Some(LogFileName::Checksum(7)));
     }
 
     #[test]

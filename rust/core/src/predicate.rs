@@ -140,7 +140,6 @@ pub struct Predicate {
     columns: Vec<BoundColumn>,
     whole: Plan,
     conjuncts: Vec<Conjunct>,
-    certain: bool,
     key: PredicateKey,
 }
 
@@ -152,7 +151,6 @@ impl Predicate {
             columns: Vec::new(),
             whole: Plan::new(Bound::Always, &[]),
             conjuncts: Vec::new(),
-            certain: true,
             key: PredicateKey::default(),
         }
     }
@@ -210,8 +208,7 @@ impl Predicate {
             .collect();
         let whole = Bound::And(bound.into_iter().map(|(_, bound)| bound).collect());
         let whole = Plan::new(whole, &columns);
-        let certain = whole.root == plan::Node::Constant(MAY | MUST);
-        Self { columns, whole, conjuncts, certain, key }
+        Self { columns, whole, conjuncts, key }
     }
 
     /// The key of the hints.
@@ -224,12 +221,6 @@ impl Predicate {
     #[must_use]
     pub fn is_trivial(&self) -> bool {
         matches!(self.whole.root, plan::Node::Constant(verdict) if verdict & MAY != 0)
-    }
-
-    /// Returns whether there is no condition, so that every row matches.
-    #[must_use]
-    pub fn matches_all(&self) -> bool {
-        self.certain
     }
 
     /// Returns whether the predicate needs [`FileBatch::stats`].

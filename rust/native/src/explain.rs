@@ -9,7 +9,6 @@ use pyo3::prelude::*;
 pub(crate) struct Explanation {
     considered: u64,
     kept: u64,
-    kept_examples: Vec<String>,
     conjuncts: Vec<Py<Conjunct>>,
     problems: Vec<(String, String)>,
 }
@@ -31,7 +30,6 @@ impl Explanation {
         Ok(Self {
             considered: explained.considered,
             kept: explained.kept,
-            kept_examples: explained.kept_examples,
             conjuncts: conjuncts.collect::<PyResult<_>>()?,
             problems: problems.collect(),
         })
