@@ -673,13 +673,13 @@ def wait_for_cache_directory() -> None:
     """Waits until the columns of all answers so far are in files. *Blocks*."""
 
 def cache_used_bytes() -> int:
-    """Returns the bytes of cached columns and snapshots."""
+    """Returns the bytes of cached columns, snapshots and sums of rules."""
 
 def cache_bytes_by_table() -> dict[int, int]:
     """Returns the bytes of cached columns and snapshots of each table, by `Table.number`."""
 
 def shrink_cache(bytes: int) -> None:  # noqa: A002
-    """Evicts the least recently used entries of the cache down to `bytes`. Running streams finish."""
+    """Evicts the least recently used entries of the cache down to `bytes`, and all sums of rules. Running streams finish."""
 
 def release_spare_buffers() -> None:
     """Frees the spare buffers of chunks."""

@@ -15,14 +15,12 @@ use memchr::memmem::find;
 
 use crate::actions::{Metadata, Protocol};
 use crate::error::{Error, Result};
+use crate::storage::MAX_LINE_BYTES;
 
-pub use columns::Columns;
 pub(crate) use columns::FileFacts;
+pub use columns::{Columns, FileColumns};
 use json::Line;
 pub(crate) use json::{MetadataJson, lenient_i64, lenient_optional_i64};
-
-/// A line that is longer is no action: the schema of 10,000 columns has 2 MB.
-pub(crate) const MAX_LINE_BYTES: usize = 32 << 20;
 
 /// The actions of one file.
 #[derive(Debug)]
@@ -49,7 +47,7 @@ impl CommitFile {
     /// Parses all lines. Row numbers count lines that are not blank.
     pub fn parse(name: &str, bytes: &Bytes) -> Result<Self> {
         let text = std::str::from_utf8(bytes).map_err(|_| Error::corrupt(name, "it is not UTF-8"))?;
-        let mut file = Self::empty(name, bytes);
+        let mut file = Self::empty(name);
         let mut row = 0;
         // Some Windows tools start a file with a byte order mark.
         for (index, line) in text.trim_start_matches('\u{feff}').split('\n').enumerate() {
@@ -69,7 +67,7 @@ impl CommitFile {
                 };
                 Error::corrupt(name, format!("line {}: {reason}", index + 1))
             })?;
-            file.take(row, actions).ok_or_else(|| Error::corrupt(name, "it has too many actions"))?;
+            file.take(bytes, row, actions).ok_or_else(|| Error::corrupt(name, "it has too many actions"))?;
             row += 1;
         }
         file.actions = row;
@@ -83,29 +81,29 @@ impl CommitFile {
         }
     }
 
-    fn empty(name: &str, bytes: &Bytes) -> Self {
+    fn empty(name: &str) -> Self {
         Self {
             name: name.into(),
             protocol: None,
             metadata: None,
             in_commit_timestamp_ms: None,
             actions: 0,
-            adds: Columns::new(bytes),
-            removes: Columns::new(bytes),
-            cdc: Columns::new(bytes),
+            adds: Columns::default(),
+            removes: Columns::default(),
+            cdc: Columns::default(),
         }
     }
 
-    fn take(&mut self, row: u32, line: Line<'_>) -> Option<()> {
+    fn take(&mut self, bytes: &Bytes, row: u32, line: Line<'_>) -> Option<()> {
         row.checked_add(1)?;
         if let Some(add) = line.add {
-            self.adds.push(row, *add);
+            self.adds.push(bytes, row, *add);
         }
         if let Some(remove) = line.remove {
-            self.removes.push(row, *remove);
+            self.removes.push(bytes, row, *remove);
         }
         if let Some(cdc) = line.cdc {
-            self.cdc.push(row, *cdc);
+            self.cdc.push(bytes, row, *cdc);
         }
         if let Some(protocol) = line.protocol {
             self.protocol = Some(protocol);

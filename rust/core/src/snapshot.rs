@@ -32,6 +32,7 @@ pub(crate) use load::list_again;
 use rule_totals::SnapshotId;
 
 pub(crate) use rule_totals::sum as sum_within;
+pub use rule_totals::{forget_rule_totals, rule_totals_bytes};
 
 /// The source id of a checkpoint's first part in every version. Other parts follow; commits are before it.
 pub const CHECKPOINT_SOURCE: SourceId = SourceId(1 << 31);

@@ -8,6 +8,7 @@ use deltalog::Result;
 use deltalog::column_cache::{ColumnCache, DEFAULT_CACHE_BYTES, DiskCache, DiskCounts};
 use deltalog::log_faults::LogFault;
 use deltalog::pool::Pool;
+use deltalog::snapshot::{forget_rule_totals, rule_totals_bytes};
 use deltalog::stream::{Buffers, LineSource, NdjsonStream, StreamOptions};
 use pyo3::prelude::*;
 
@@ -115,10 +116,10 @@ pub(crate) fn wait_for_cache_directory(py: Python<'_>) {
     py.detach(|| disk.map_or((), |disk| disk.wait_until_written()));
 }
 
-/// Returns the bytes of cached columns and snapshots.
+/// Returns the bytes of cached columns, snapshots and sums of rules.
 #[pyfunction]
 pub(crate) fn cache_used_bytes() -> usize {
-    with_shared(|shared| shared.cache.used_bytes())
+    with_shared(|shared| shared.cache.used_bytes()) + rule_totals_bytes()
 }
 
 /// Returns the bytes of cached columns and snapshots of each table, by its number.
@@ -134,9 +135,12 @@ pub(crate) fn release_spare_buffers(py: Python<'_>) {
     py.detach(|| buffers.release());
 }
 
-/// Evicts entries of the cache down to `bytes`.
+/// Evicts entries of the cache down to `bytes`, and all sums of rules.
 #[pyfunction]
 pub(crate) fn shrink_cache(py: Python<'_>, bytes: usize) {
     let cache = column_cache();
-    py.detach(|| cache.shrink(bytes));
+    py.detach(|| {
+        cache.shrink(bytes);
+        forget_rule_totals();
+    });
 }

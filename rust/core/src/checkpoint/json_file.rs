@@ -11,9 +11,9 @@ use bytes::{Bytes, BytesMut};
 use super::top_file::{STATED_ADDS, Sidecar, TopFile};
 use super::{Part, ReadOptions};
 use crate::actions::{FileBatch, RowIndices, SourceId};
-use crate::commit::{CommitFile, MAX_LINE_BYTES};
+use crate::commit::CommitFile;
 use crate::partition::PartitionInterner;
-use crate::storage::{Storage, StoredFile};
+use crate::storage::{MAX_LINE_BYTES, Storage, StoredFile};
 use crate::{Error, Result};
 
 /// The number of bytes per read, if lines are shorter.

@@ -1,5 +1,8 @@
 //! The file actions of one kind in one JSON file, as columns.
 
+use std::ops::Deref;
+use std::sync::LazyLock;
+
 use arrow_array::Int64Array;
 use bytes::Bytes;
 
@@ -9,9 +12,36 @@ use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, Remov
 use crate::error::{Error, Result};
 use crate::partition::PartitionInterner;
 
+/// The file actions of one kind in one file. Without any it takes no memory: a log may have many commits of one line.
+#[derive(Debug, Default)]
+pub struct Columns(Option<Box<FileColumns>>);
+
+impl Columns {
+    /// Adds an action of `file`.
+    pub(super) fn push(&mut self, file: &Bytes, row: u32, action: FileJson<'_>) {
+        self.0.get_or_insert_with(|| Box::new(FileColumns::new(file))).push(row, action);
+    }
+
+    /// Must be called after the last [`Self::push`], before any getter.
+    pub(super) fn seal(&mut self) {
+        if let Some(columns) = &mut self.0 {
+            columns.text.seal();
+        }
+    }
+}
+
+impl Deref for Columns {
+    type Target = FileColumns;
+
+    fn deref(&self) -> &FileColumns {
+        static NONE: LazyLock<FileColumns> = LazyLock::new(|| FileColumns::new(&Bytes::new()));
+        self.0.as_deref().unwrap_or(&NONE)
+    }
+}
+
 /// Columns of equal length, in the file's order. Strings are views into the file.
 #[derive(Debug)]
-pub struct Columns {
+pub struct FileColumns {
     text: Text,
     row: Vec<u32>,
     path: Vec<Span>,
@@ -36,8 +66,8 @@ pub(crate) struct FileFacts<'a> {
     pub(crate) partition_values: &'a str,
 }
 
-impl Columns {
-    pub(super) fn new(file: &Bytes) -> Self {
+impl FileColumns {
+    fn new(file: &Bytes) -> Self {
         Self {
             text: Text::new(file),
             row: Vec::new(),
@@ -56,7 +86,7 @@ impl Columns {
         }
     }
 
-    pub(super) fn push(&mut self, row: u32, file: FileJson<'_>) {
+    fn push(&mut self, row: u32, file: FileJson<'_>) {
         self.row.push(row);
         self.path.push(self.text.span(&file.path));
         self.partition_values.push(file.partition_values.map(|raw| self.text.span(raw.get())));
@@ -71,11 +101,6 @@ impl Columns {
         let tags = file.tags.and_then(|raw| string_entries(raw.get()).ok().flatten());
         self.tags.push(tags.map(|entries| self.text.map_span(&entries)));
         self.extended_file_metadata.push(file.extended_file_metadata);
-    }
-
-    /// Must be called after the last [`Self::push`], before any getter.
-    pub(super) fn seal(&mut self) {
-        self.text.seal();
     }
 
     /// Returns the number of actions.

@@ -84,6 +84,18 @@ pub(super) fn set(snapshot: SnapshotId, rule: RuleKey, totals: Totals) {
     lock(&CACHE).insert((snapshot, rule), totals);
 }
 
+/// Returns the bytes of the cache.
+#[must_use]
+pub fn rule_totals_bytes() -> usize {
+    lock(&CACHE).keys.len() * ENTRY_BYTES
+}
+
+/// Empties the cache and frees its memory.
+pub fn forget_rule_totals() {
+    let mut cache = lock(&CACHE);
+    *cache = RuleTotals::new(cache.capacity);
+}
+
 /// Sums up pieces on at most `threads` threads, each with verdicts of its own. Ends early with an error.
 pub(crate) fn sum<P: Send>(
     pieces: impl ExactSizeIterator<Item = P> + Send,

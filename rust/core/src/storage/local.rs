@@ -11,6 +11,7 @@ use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
 
+use super::lines::LineLengths;
 use super::{
     Directories, FileProperties, LogFileEntry, MAX_DIRECTORY_ENTRIES, check_whole_file_size, replaced,
 };
@@ -21,6 +22,9 @@ use crate::{log_path, pool};
 pub(super) fn list(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
     pool::block_in_place(|| list_blocking(directory, from_name))
 }
+
+/// What is read of a file before its lines are looked at.
+const PIECE_BYTES: u64 = 4 << 20;
 
 /// Lists the directories directly below one, in any order. A missing directory is empty.
 pub(super) fn list_directories(directory: &str) -> Result<Directories> {
@@ -49,8 +53,15 @@ pub(super) fn read(path: &str, listed: Option<&LogFileEntry>) -> Result<Bytes> {
     pool::block_in_place(|| {
         let (mut file, before) = open_blocking(path, listed)?;
         check_whole_file_size(path, before.len())?;
-        let mut content = Vec::with_capacity(before.len() as usize);
-        file.read_to_end(&mut content).map_err(failed)?;
+        let (mut content, mut lines) = (Vec::with_capacity(before.len() as usize), LineLengths::of(path));
+        loop {
+            let known = content.len();
+            (&mut file).take(PIECE_BYTES).read_to_end(&mut content).map_err(failed)?;
+            if content.len() == known {
+                break;
+            }
+            lines.take(&content[known..])?;
+        }
         // A writer that does not know of Delta may have written over the file meanwhile.
         let is_same = has_same_content(&before, &file.metadata().map_err(failed)?);
         if listed.is_some() && !(is_same && content.len() as u64 == before.len()) {

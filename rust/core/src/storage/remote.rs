@@ -18,6 +18,7 @@ use object_store::{
 use super::answer::{self, Answer};
 use super::credentials::Credentials;
 use super::direct::{Direct, Exchange};
+use super::lines::LineLengths;
 use super::properties::plain_tag;
 use super::transport::UNKNOWN_LENGTH;
 use super::{
@@ -294,7 +295,7 @@ impl Remote {
         if size != UNKNOWN_LENGTH {
             check_whole_file_size(path, size)?;
         }
-        let mut chunks = answer.into_stream();
+        let (mut chunks, mut lines) = (answer.into_stream(), LineLengths::of(path));
         let mut content = BytesMut::with_capacity(if size == UNKNOWN_LENGTH { 0 } else { size as usize });
         while let Some(chunk) = chunks.next().await {
             let chunk = chunk.map_err(|error| failed(&error))?;
@@ -303,6 +304,7 @@ impl Remote {
             if length > size {
                 return Err(replaced(path));
             }
+            lines.take(&chunk)?;
             content.extend_from_slice(&chunk);
         }
         let is_whole = size == UNKNOWN_LENGTH || content.len() as u64 == size;
