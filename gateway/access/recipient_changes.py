@@ -147,7 +147,8 @@ class RecipientChanges(RecordedDatabase):
             )
         )
         self._check_shares(shares, allow_absent=allow_absent)
-        grant_rows.insert_shares(connection, read_one(connection, name), shares)
+        # It has no shares yet.
+        grant_rows.insert_shares(connection, RecipientRecord(name, comment, 0, (), (), ()), shares)
         insert_networks(connection, name, networks)
         detail |= {"shares": listed(shares), "networks": " ".join(networks)}
 

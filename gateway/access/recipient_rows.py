@@ -99,6 +99,10 @@ def _read(connection: Connection, keys: Collection[str] | None) -> ReadRecipient
             groups[row[0]].append(row)
         return groups
 
+    found = rows(select(RECIPIENTS).order_by(RECIPIENTS.c.key), RECIPIENTS.c.key)
+    if not found:
+        # As for each new recipient, whose name must be free.
+        return ReadRecipients(())
     others = _Others(
         tokens=grouped(
             select(TOKENS.c.recipient, TOKENS.c.sha256, TOKENS.c.created_ms, TOKENS.c.expires_ms).order_by(
@@ -127,7 +131,7 @@ def _read(connection: Connection, keys: Collection[str] | None) -> ReadRecipient
     )
     records: list[RecipientRecord] = []
     unreadable: list[UnreadableRecipient] = []
-    for row in rows(select(RECIPIENTS).order_by(RECIPIENTS.c.key), RECIPIENTS.c.key):
+    for row in found:
         try:
             records.append(_record(row, others))
         except Exception:  # noqa: BLE001 - whatever another program has written
