@@ -14,7 +14,7 @@ from msgspec import Struct
 from gateway.protocol.queries import TableQuery
 from gateway.routes.table_request import TableRequest
 from gateway.tables.answer_cache import CachedAnswer
-from gateway.tables.files import Files, FilesQuery, start_snapshot
+from gateway.tables.files import Files, FilesQuery, is_worth_another_try, start_snapshot
 from gateway.tables.open_table import LatestTable, OpenTable
 from gateway.web import stream
 from gateway.web.answer import Answer
@@ -38,7 +38,19 @@ async def query(context: RequestContext) -> web.StreamResponse:
         return await answer_latest(context, request, body, may_start_at_once=not is_large)
     files_query = request.files_query(body)
     files = await request.files(files_query)
-    return await stream.send(context, request.answer(files_query, files))
+    return await send(context, request, files_query, files, request.answer(files_query, files))
+
+
+async def send(
+    context: RequestContext, request: TableRequest, query: FilesQuery, files: Files, answer: Answer
+) -> web.StreamResponse:
+    """Send an answer, or a second one if the log turns out to be damaged before the first line."""
+    try:
+        return await stream.send(context, answer)
+    except Exception as error:
+        if not is_worth_another_try(query, files.read, error):
+            raise
+    return await stream.send(context, request.answer(query, await request.files(query)))
 
 
 def reads_latest(body: TableQuery) -> bool:
@@ -81,7 +93,7 @@ async def answer_latest(
         context.record = started.record
         return WholeResponse(started.body, started.field_lines)
     answer = request.answer(started.query, started.files, reads_storage=started.key is None)
-    response = await stream.send(context, answer)
+    response = await send(context, request, started.query, started.files, answer)
     cache = context.state.answer_cache
     if (
         started.key is not None

@@ -18,7 +18,6 @@ from gateway.protocol.response import ContentCoding
 from gateway.tables.native import (
     AnswerOptions,
     Changes,
-    Contradiction,
     CorruptLog,
     FileReplaced,
     NdjsonChunks,
@@ -123,6 +122,16 @@ class Files(Struct, frozen=True):
     files_from: Literal["memory", "log"] | None = None
 
 
+def is_worth_another_try(query: FilesQuery, read: Snapshot | Changes, error: Exception) -> bool:
+    """Return whether an answer that failed before its first line may succeed by other files of the log.
+
+    A damaged checkpoint is left out from here on, and a log that was cleaned up or replaced is listed again.
+    A page continues the order of its files.
+    """
+    is_of_log = isinstance(error, (CorruptLog, FileReplaced))
+    return is_of_log and query.page is None and isinstance(read, Snapshot) and read.is_lost
+
+
 def start(opened: OpenTable, query: FilesQuery) -> Files:
     """Start the answer of a query. Blocks."""
     if isinstance(query.query, ChangesQuery):
@@ -139,8 +148,7 @@ def start_snapshot(opened: OpenTable, query: FilesQuery, body: TableQuery) -> Fi
         try:
             return _start_files(opened, query, body, snapshot)
         except (CorruptLog, FileReplaced) as error:
-            # A damaged checkpoint is left out from here on. A page continues the order of its files.
-            if query.page is not None or isinstance(error, Contradiction) or not snapshot.is_lost:
+            if not is_worth_another_try(query, snapshot, error):
                 raise
     return _start_files(opened, query, body, _find_snapshot(opened, query, body))
 
