@@ -18,7 +18,6 @@ from gateway.access.recipient_changes import (
     TOKEN_BYTES,
     RecipientChanges,
     check_old_life,
-    end_ms,
     end_text,
     read_one,
     undelivered,
@@ -34,6 +33,7 @@ from gateway.access.recipient_records import (
     RecipientError,
     RecipientRecord,
     TokenRecord,
+    end_ms,
 )
 from gateway.access.recorded_database import nothing
 from gateway.database.schema import CLIENT_SECRETS, TOKENS

@@ -27,6 +27,7 @@ from gateway.access.recipient_records import (
     RecipientNotFound,
     RecipientRecord,
     TokenRecord,
+    end_ms,
 )
 from gateway.access.recorded_database import RecordedDatabase, Subject, nothing
 from gateway.config.name_forms import name_form, new_name_problem
@@ -202,15 +203,6 @@ def insert_networks(connection: Connection, name: str, networks: Sequence[str]) 
     """Allow a recipient to connect from networks. Raises RecipientError."""
     for network in dict.fromkeys(str(check_network(text)) for text in networks):
         connection.execute(insert(NETWORKS).values(recipient=recipient_key(name), network=network))
-
-
-def end_ms(now_ms: int, expires_in_seconds: int | None, what: str) -> int | None:
-    """Return the end of a new token or secret. Raises RecipientError."""
-    if expires_in_seconds is None:
-        return None
-    if not 0 < expires_in_seconds <= MAX_LIFE_SECONDS:
-        raise RecipientError(f"a {what}'s life: expected 1 to {MAX_LIFE_SECONDS} seconds")
-    return now_ms + expires_in_seconds * 1000
 
 
 def end_text(expires_ms: int | None) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
 from gateway.access.federation import FederationPolicy
 from gateway.access.grants import Grant, still_readable
 from gateway.protocol.profile import TOKEN_ENDPOINT, Profile, oauth_profile, profile
-from gateway.times import DAY_SECONDS
+from gateway.times import DAY_SECONDS, MILLISECONDS, utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +40,8 @@ DEFAULT_LINK_SECONDS, MAX_LINK_SECONDS = 3 * DAY_SECONDS, 30 * DAY_SECONDS
 """Maximum life of an activation link: it waits in a mailbox."""
 MAX_LIFE_SECONDS = 10 * 365 * DAY_SECONDS
 """Of a token or secret."""
+DEFAULT_LIFE_SECONDS = 90 * DAY_SECONDS
+"""Of a token or secret whose life is not given: by the command line, the console and the admin API."""
 
 
 class LinkInvalid(RecipientError):
@@ -182,12 +183,23 @@ class Purged:
     changes: int
 
 
+def end_ms(now_ms: int, expires_in_seconds: int | None, what: str) -> int | None:
+    """Return the end of a new token or secret, at the end of a second, as clients show it.
+
+    Raises RecipientError.
+    """
+    if expires_in_seconds is None:
+        return None
+    if not 0 < expires_in_seconds <= MAX_LIFE_SECONDS:
+        raise RecipientError(f"a {what}'s life: expected 1 to {MAX_LIFE_SECONDS} seconds")
+    return (-(-now_ms // MILLISECONDS) + expires_in_seconds) * MILLISECONDS
+
+
 def profile_of(endpoint: str, issued: IssuedToken) -> Profile:
     """Return the profile of a new token."""
     if issued.expires_ms is None:
         return profile(endpoint, issued.token)
-    expires = datetime.fromtimestamp(issued.expires_ms / 1000, UTC)
-    return profile(endpoint, issued.token, expires.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
+    return profile(endpoint, issued.token, utc_text(issued.expires_ms, timespec="milliseconds"))
 
 
 def client_profile_of(endpoint: str, issued: IssuedSecret) -> Profile:

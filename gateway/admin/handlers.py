@@ -16,6 +16,7 @@ from gateway.access import client_rows, federation, grant_operations, recipient_
 from gateway.access.grants import Grant
 from gateway.access.oauth_clients import secret_id
 from gateway.access.recipient_records import (
+    DEFAULT_LIFE_SECONDS,
     ClientRecord,
     IssuedToken,
     NewRecipient,
@@ -192,7 +193,7 @@ async def add_activation_link(call: Call, body: ActivationLinkLife) -> Activatio
 
 
 async def _add_federated(call: Call, body: Addition) -> Issued:
-    if body.expires_in_seconds is not None:
+    if body.expires_in_seconds not in (None, DEFAULT_LIFE_SECONDS):
         raise InvalidParameter("expiresInSeconds is for tokens of this server, not for federationPolicies")
     policies = {one.name: _policy(one) for one in body.federation_policies}
     if len(policies) < len(body.federation_policies):

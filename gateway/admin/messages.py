@@ -12,7 +12,12 @@ from msgspec import Meta, Struct
 
 from gateway.access.grants import MAX_CONDITION_BYTES
 from gateway.access.recipient_names import MAX_NAME_LENGTH, MAX_POLICY_TEXT_LENGTH
-from gateway.access.recipient_records import DEFAULT_LINK_SECONDS, MAX_LIFE_SECONDS, MAX_LINK_SECONDS
+from gateway.access.recipient_records import (
+    DEFAULT_LIFE_SECONDS,
+    DEFAULT_LINK_SECONDS,
+    MAX_LIFE_SECONDS,
+    MAX_LINK_SECONDS,
+)
 from gateway.config.checks import MAX_PROPERTY_LENGTH
 from gateway.protocol.profile import Profile
 from gateway.web.error_response import ErrorCode
@@ -52,13 +57,13 @@ class Answer(Struct, frozen=True, rename="camel"):
 
 
 class Addition(Request, frozen=True):
-    """A new recipient. Without `expiresInSeconds` its token does not expire; no networks allow any."""
+    """A new recipient, whose token ends after 90 days; `null`: no end. No networks allow any."""
 
     name: Name
     comment: str = ""
     shares: Names = ()
     networks: Networks = ()
-    expires_in_seconds: Life | None = None
+    expires_in_seconds: Life | None = DEFAULT_LIFE_SECONDS
     allow_absent: AllowAbsent = False
     activation: Annotated[
         bool,
@@ -108,16 +113,16 @@ class FederationPolicies(Answer, frozen=True):
 
 
 class Rotation(Request, frozen=True):
-    """The lives of the youngest old token and of the new one. Without them: 0, and no end."""
+    """The lives of the youngest old token and of the new one: 0 and 90 days; `null`: no end."""
 
     old_expires_in_seconds: Age | None = None
-    expires_in_seconds: Life | None = None
+    expires_in_seconds: Life | None = DEFAULT_LIFE_SECONDS
 
 
 class ClientSecretLife(Request, frozen=True):
-    """The lifetime of the first secret of a client. Without it: no end."""
+    """The lifetime of the first secret of a client: 90 days; `null`: no end."""
 
-    expires_in_seconds: Life | None = None
+    expires_in_seconds: Life | None = DEFAULT_LIFE_SECONDS
 
 
 class BearerTokens(Request, frozen=True):
@@ -275,10 +280,10 @@ class Issued(Answer, frozen=True, omit_defaults=True):
 
 
 class ActivationLinkLife(Request, frozen=True):
-    """The lives of an activation link, and of its token or secret. Without the latter: no end."""
+    """The lives of an activation link, and of its token or secret: 90 days; `null`: no end."""
 
     link_expires_in_seconds: LinkLife = DEFAULT_LINK_SECONDS
-    expires_in_seconds: Life | None = None
+    expires_in_seconds: Life | None = DEFAULT_LIFE_SECONDS
 
 
 class ActivationLink(Answer, frozen=True):

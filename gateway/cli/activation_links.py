@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from gateway.access.recipient_records import DEFAULT_LINK_SECONDS
-from gateway.cli.durations import life
+from gateway.cli.durations import add_expires, life
 from gateway.protocol.profile import activation_url
 from gateway.times import utc_text
 
@@ -31,9 +31,7 @@ def add_link_arguments(add: argparse.ArgumentParser, link: argparse.ArgumentPars
             metavar="3d",
             help="lifetime of the activation link; default 3d",
         )
-    link.add_argument(
-        "--expires", type=life, metavar="90d", help="lifetime of the token or secret; default: no end"
-    )
+    add_expires(link, "the token or secret")
 
 
 def print_link(config: Config, issued: IssuedLink) -> None:

@@ -6,13 +6,16 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from gateway.access.recipient_records import MAX_LIFE_SECONDS
+from gateway.access.recipient_records import DEFAULT_LIFE_SECONDS, MAX_LIFE_SECONDS
 from gateway.times import DAY_SECONDS, HOUR_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+NEVER = "never"
+"""In place of a lifetime: no end."""
+_NO_END = 0
 _LENGTH = re.compile(r"([0-9]{1,12})([smhdw])")
 _SECONDS: Mapping[str, int] = {"s": 1, "m": 60, "h": HOUR_SECONDS, "d": DAY_SECONDS, "w": 7 * DAY_SECONDS}
 
@@ -35,3 +38,21 @@ def life(text: str) -> int:
     if found == 0:
         raise argparse.ArgumentTypeError(f"'{text}' is not a token lifetime; accepted: 1s and more")
     return found
+
+
+def add_expires(parser: argparse.ArgumentParser, of: str) -> None:
+    """Declare `--expires`, which `lifetime` reads."""
+    parser.add_argument(
+        "--expires",
+        type=lambda text: _NO_END if text == NEVER else life(text),
+        metavar="DURATION",
+        help=f"lifetime of {of}, such as 30d, or `{NEVER}` for no end; "
+        f"default {DEFAULT_LIFE_SECONDS // DAY_SECONDS}d",
+    )
+
+
+def lifetime(expires: int | None) -> int | None:
+    """Return the seconds of an `--expires`; None for no end."""
+    if expires is None:
+        return DEFAULT_LIFE_SECONDS
+    return expires or None

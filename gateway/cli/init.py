@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from gateway.access.recipient_records import RecipientError
+from gateway.access.recipient_records import DEFAULT_LIFE_SECONDS, RecipientError
 from gateway.cli import first_share
 from gateway.cli.check import Finding, check
 from gateway.cli.first_share import NamedTable, S3Address
@@ -32,6 +32,7 @@ from gateway.storage.aws.credentials import default_region
 from gateway.storage.credentials import CredentialsUnavailable
 from gateway.tables.native import LogError
 from gateway.tables.search import MAX_DEPTH, Search, find_tables
+from gateway.times import DAY_SECONDS
 
 T = TypeVar("T")
 DEFAULT_PORT, MAX_PORT = 8080, 65535
@@ -148,7 +149,8 @@ def run(arguments: argparse.Namespace) -> int:
     table = f"{answers.share}.{answers.tables[0].full_name}"
     sys.stdout.write(
         f"Wrote {files.configuration} with the share {answers.share}, its token key {files.token_key.name}, "
-        f"{files.recipients_database.name}, and {profile.name} with the token of {answers.recipient}.\n"
+        f"{files.recipients_database.name}, and {profile.name} with the token of {answers.recipient}, "
+        f"which ends after {DEFAULT_LIFE_SECONDS // DAY_SECONDS} days.\n"
         f"{history_text(answers)}\n\n"
         f"{snippets(profile, config.endpoint_url, answers.share, table)}"
     )

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from gateway.access.recipient_records import IssuedSecret, NewRecipient, RecipientError, client_profile_of
+from gateway.cli.durations import lifetime
 from gateway.cli.federation_policies import printable
 from gateway.config import Config
 from gateway.times import utc_text
@@ -51,35 +52,37 @@ def issue_secret(
     config: Config,
     arguments: argparse.Namespace,
     file: ProfileFile | PrintedProfile,
-) -> None:
+) -> IssuedSecret:
     """Add a recipient with a client, or a client, or rotate the secret of one. Raises RecipientError."""
 
     def deliver(issued: IssuedSecret) -> None:
         file.write(client_profile_of(config.endpoint_url, issued))
 
     if arguments.operation == "add":
-        database.add_with_client(
+        return database.add_with_client(
             arguments.name,
-            expires_in_seconds=arguments.expires,
+            expires_in_seconds=lifetime(arguments.expires),
             deliver=deliver,
             committed=file.keep,
             **described_by(arguments),
         )
-    elif arguments.change == "add":
+    if arguments.change == "add":
         if arguments.client is not None:
             raise RecipientError("client add: the server chooses the id; --client is for rotate and remove")
-        database.add_client(
-            arguments.name, expires_in_seconds=arguments.expires, deliver=deliver, committed=file.keep
-        )
-    else:
-        database.rotate_client(
+        return database.add_client(
             arguments.name,
-            arguments.client,
-            old_expires_in_seconds=arguments.old_expires,
-            expires_in_seconds=arguments.expires,
+            expires_in_seconds=lifetime(arguments.expires),
             deliver=deliver,
             committed=file.keep,
         )
+    return database.rotate_client(
+        arguments.name,
+        arguments.client,
+        old_expires_in_seconds=arguments.old_expires,
+        expires_in_seconds=lifetime(arguments.expires),
+        deliver=deliver,
+        committed=file.keep,
+    )
 
 
 def warn_of_keys(config: Config) -> None:

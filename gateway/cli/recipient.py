@@ -18,7 +18,7 @@ from gateway.access.audited_database import open_database
 from gateway.access.grants import grant_text
 from gateway.access.recipient_records import Change, RecipientError, RecipientRecord, profile_of
 from gateway.cli.activation_links import add_link_arguments, print_link
-from gateway.cli.durations import life, seconds
+from gateway.cli.durations import add_expires, lifetime, seconds
 from gateway.cli.federation_policies import add_policy_arguments, policy_of, policy_text, printable
 from gateway.cli.grants import (
     add_grant_arguments,
@@ -151,9 +151,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_bearer_token_arguments(bearer_tokens)
     for parser_of_token in (add, rotate, client):
-        parser_of_token.add_argument(
-            "--expires", type=life, metavar="90d", help="lifetime of the new token or secret; default: no end"
-        )
+        add_expires(parser_of_token, "the new token or secret")
         parser_of_token.add_argument(
             "--profile", type=Path, metavar="FILE", help="write the profile to a new file; default: print it"
         )
@@ -288,15 +286,15 @@ def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namesp
         return
     _refuse_provider_options(arguments)
     with _profile_target(arguments) as file:
-        database.add(
+        issued = database.add(
             arguments.name,
-            expires_in_seconds=arguments.expires,
+            expires_in_seconds=lifetime(arguments.expires),
             deliver=lambda issued: file.write(profile_of(config.endpoint_url, issued)),
             committed=file.keep,
             **described_by(arguments),
         )
     _warn_of_host(config, arguments)
-    _report_file(arguments)
+    _report_file(arguments, issued.expires_ms)
 
 
 def _add_with_link(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
@@ -307,7 +305,7 @@ def _add_with_link(database: RecipientDatabase, config: Config, arguments: argpa
         arguments.name,
         valid_for_seconds=arguments.link_expires,
         kind="client" if arguments.oauth else "token",
-        expires_in_seconds=arguments.expires,
+        expires_in_seconds=lifetime(arguments.expires),
         **described_by(arguments),
     )
     print_link(config, issued)
@@ -315,7 +313,9 @@ def _add_with_link(database: RecipientDatabase, config: Config, arguments: argpa
 
 def _link(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
     issued = database.add_link(
-        arguments.name, valid_for_seconds=arguments.link_expires, expires_in_seconds=arguments.expires
+        arguments.name,
+        valid_for_seconds=arguments.link_expires,
+        expires_in_seconds=lifetime(arguments.expires),
     )
     print_link(config, issued)
 
@@ -355,10 +355,10 @@ def _add_federated(database: RecipientDatabase, config: Config, arguments: argpa
 
 def _issue_secret(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
     with _profile_target(arguments) as file:
-        issue_secret(database, config, arguments, file)
+        issued = issue_secret(database, config, arguments, file)
     _warn_of_host(config, arguments)
     warn_of_keys(config)
-    _report_file(arguments)
+    _report_file(arguments, issued.expires_ms)
 
 
 def _client(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
@@ -393,15 +393,15 @@ def _policy(database: RecipientDatabase, _config: Config, arguments: argparse.Na
 
 def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
     with _profile_target(arguments) as file:
-        database.rotate(
+        issued = database.rotate(
             arguments.name,
             old_expires_in_seconds=arguments.old_expires,
-            expires_in_seconds=arguments.expires,
+            expires_in_seconds=lifetime(arguments.expires),
             deliver=lambda issued: file.write(profile_of(config.endpoint_url, issued)),
             committed=file.keep,
         )
     _warn_of_host(config, arguments)
-    _report_file(arguments)
+    _report_file(arguments, issued.expires_ms)
 
 
 def _revoke(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
@@ -514,10 +514,15 @@ def _warn_of_host(config: Config, arguments: argparse.Namespace) -> None:
         )
 
 
-def _report_file(arguments: argparse.Namespace) -> None:
+def _report_file(arguments: argparse.Namespace, expires_ms: int | None) -> None:
+    end = "never ends" if expires_ms is None else f"ends at {utc_text(expires_ms)}"
     if arguments.profile is not None:
         place = printable(str(arguments.profile))
-        sys.stdout.write(f"{place} holds the profile of {arguments.name}; it is not kept anywhere else\n")
+        sys.stdout.write(
+            f"{place} holds the profile of {arguments.name}, which {end}; it is not kept anywhere else\n"
+        )
+    else:
+        sys.stderr.write(f"The profile of {arguments.name} {end}.\n")
 
 
 def _print(record: RecipientRecord) -> None:

@@ -15,7 +15,13 @@ from pathlib import Path
 
 from gateway.access.audited_database import open_database
 from gateway.access.recipient_names import check_name
-from gateway.access.recipient_records import IssuedToken, RecipientError, RecipientExists, profile_of
+from gateway.access.recipient_records import (
+    DEFAULT_LIFE_SECONDS,
+    IssuedToken,
+    RecipientError,
+    RecipientExists,
+    profile_of,
+)
 from gateway.cli.new_file import NewFile
 from gateway.cli.profile_file import ProfileFile
 from gateway.config import Config, loads
@@ -132,12 +138,23 @@ class ShareFiles:
         with closing(open_database(config, "cli:init", now_ms=epoch_ms)) as database:
             existing = {record.name.lower(): record for record in database.list()}.get(name.lower())
             if existing is None or not self.force:
-                database.add(name, shares=[share], deliver=deliver, committed=committed)
+                database.add(
+                    name,
+                    shares=[share],
+                    expires_in_seconds=DEFAULT_LIFE_SECONDS,
+                    deliver=deliver,
+                    committed=committed,
+                )
                 return
             had_share = share.lower() in {granted.lower() for granted in existing.shares}
             database.grant(name, [share])
             try:
-                database.rotate(name, deliver=deliver, committed=committed)
+                database.rotate(
+                    name,
+                    expires_in_seconds=DEFAULT_LIFE_SECONDS,
+                    deliver=deliver,
+                    committed=committed,
+                )
             except BaseException:
                 if not had_share:
                     database.revoke(name, shares=[share])

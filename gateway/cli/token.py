@@ -8,15 +8,17 @@ from __future__ import annotations
 import argparse
 import secrets
 import sys
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from gateway.access.authentication import token_hash
-from gateway.cli.durations import life
+from gateway.access.recipient_records import end_ms
+from gateway.cli.durations import add_expires, lifetime
 from gateway.cli.profile_file import ProfileFile
 from gateway.config import load
 from gateway.encoding import json_bytes
 from gateway.protocol.profile import profile
+from gateway.telemetry.clock import epoch_ms
+from gateway.times import utc_text
 
 TOKEN_BYTES = 32
 
@@ -27,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shares", default="", metavar="SHARES", help="shares to grant, with commas between; '*' for all"
     )
-    parser.add_argument("--expires", type=life, metavar="90d", help="lifetime of the token; default: no end")
+    add_expires(parser, "the token")
     parser.add_argument(
         "--profile",
         type=Path,
@@ -46,22 +48,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    now = datetime.now(UTC).replace(microsecond=0)
-    expires = now + timedelta(seconds=arguments.expires) if arguments.expires else None
+    ends_ms = end_ms(epoch_ms(), lifetime(arguments.expires), "token")
+    expires = None if ends_ms is None else utc_text(ends_ms)
     if arguments.profile is not None:
         with ProfileFile(arguments.profile, overwrite=arguments.overwrite) as file:
-            file.write(profile(endpoint_of(arguments), token, _iso(expires) if expires else None))
+            file.write(profile(endpoint_of(arguments), token, expires))
         sys.stderr.write(f"The profile for {arguments.name} is in {arguments.profile}; it holds the token.\n")
     else:
         sys.stderr.write(f"The token of {arguments.name}, which is not shown again:\n{token}\n")
+    sys.stderr.write(f"It ends at {expires}.\n" if expires else "It has no end.\n")
     sys.stderr.write("For gateway.recipients of the configuration:\n")
     sys.stdout.write(entry(arguments.name, token, expires, arguments.shares))
     return 0
 
 
-def entry(name: str, token: str, expires: datetime | None, shares: str) -> str:
+def entry(name: str, token: str, expires: str | None, shares: str) -> str:
     """Return the recipient's entry as YAML, with the token's hash."""
-    expiry = f", expires: {_iso(expires)}" if expires else ""
+    expiry = f", expires: {expires}" if expires else ""
     granted = [share.strip() for share in shares.split(",") if share.strip()]
     return (
         f"- name: {json_bytes(name).decode()}\n"
@@ -77,7 +80,3 @@ def endpoint_of(arguments: argparse.Namespace) -> str:
     if arguments.config is None:
         raise OSError("a profile names the endpoint: give -c FILE or --endpoint URL")
     return load(arguments.config, needs_readers=False).endpoint_url
-
-
-def _iso(time: datetime) -> str:
-    return time.isoformat().replace("+00:00", "Z")

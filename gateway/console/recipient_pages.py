@@ -201,8 +201,7 @@ async def add(request: web.Request) -> web.Response:
     }
     if share := sent.get("share", "").strip():
         fields["shares"] = [share]
-    if (life := _seconds(sent.get("days"), DAY_SECONDS)) is not None:
-        fields["expiresInSeconds"] = life
+    fields["expiresInSeconds"] = _seconds(sent.get("days"), DAY_SECONDS)
     issued = await handlers.add_recipient(_call(request), decode_query(fields, Addition))
     if issued.activation_url is not None:
         return await _linked(request, issued.recipient, issued.activation_url)
@@ -306,7 +305,7 @@ async def _rotation(request: web.Request) -> Rotation:
         "oldExpiresInSeconds": _seconds(sent.get("old_hours"), HOUR_SECONDS),
         "expiresInSeconds": _seconds(sent.get("days"), DAY_SECONDS),
     }
-    return decode_query({name: life for name, life in lives.items() if life is not None}, Rotation)
+    return decode_query(lives, Rotation)
 
 
 def _seconds(sent: str | None, unit_seconds: int) -> int | None:

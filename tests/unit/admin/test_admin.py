@@ -218,6 +218,26 @@ async def test_a_policy_that_is_refused_changes_nothing(client, changes, status)
     assert await answer(await client.get(policies)) == before
 
 
+@pytest.mark.parametrize(
+    ("life", "ends_ms"),
+    [
+        ({}, NOW_MS + 90 * 86_400_000),
+        ({"expiresInSeconds": None}, None),
+        ({"expiresInSeconds": 60}, NOW_MS + 60_000),
+    ],
+)
+async def test_a_token_ends_after_90_days_unless_another_end_is_given(client, open_database, life, ends_ms):
+    await answer(await client.post("/recipients", json={"name": "alice", "shares": ["sales"], **life}), 201)
+    await answer(await client.post("/recipients", json={"name": "bob", "activation": True, **life}), 201)
+    await answer(await client.post("/recipients/alice/rotate", json=life))
+    await answer(await client.post("/recipients", json={"name": "carol", "oauthClient": True, **life}), 201)
+    link = await answer(await client.post("/recipients/bob/activation-links", json=life), 201)
+    with closing(open_database("tests")) as database:
+        assert database.activate(link["activationUrl"].partition("#")[2]).expires_ms == ends_ms
+        assert database.show("alice").tokens[-1].expires_ms == ends_ms
+        assert database.show("carol").clients[0].secrets[0].expires_ms == ends_ms
+
+
 async def test_a_recipient_from_its_profile_to_its_end(client, open_database, recorded):
     added = await answer(
         await client.post("/recipients", json={"name": "alice", "shares": ["sales"], "expiresInSeconds": 60}),
@@ -458,7 +478,7 @@ async def test_the_clients_of_a_recipient(client, open_database):
     shown = await answer(await client.get("/recipients/alice"))
     assert (shown["tokens"], shown["bearerTokensForbidden"]) == ([], True)
     clients = "/recipients/ALICE/clients"
-    issued = await answer(await client.post(clients, json={}), 201)
+    issued = await answer(await client.post(clients, json={"expiresInSeconds": None}), 201)
     assert (issued["client_secret_expires_at"], issued["profile"]["clientSecret"]) == (
         0,
         issued["client_secret"],

@@ -22,6 +22,8 @@ from gateway.access.authentication import token_hash
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.cli.profile_file import ProfileFile
 from gateway.config.database import DatabasePlace
+from gateway.telemetry.clock import epoch_ms
+from gateway.times import DAY_SECONDS, utc_text
 
 CONFIG = """
 version: 1
@@ -74,7 +76,7 @@ def test_a_profile_that_cannot_be_written_changes_nothing(run, tmp_path, operati
     (tmp_path / "file").write_text("")
     (tmp_path / "taken.share").write_text("precious")
     name = "acme" if operation == "rotate" else "new"
-    token = json.loads(run("add", "acme")[1])["bearerToken"]
+    token = json.loads(run("add", "acme", "--expires", "never")[1])["bearerToken"]
     before = run("list")
     code, out, err = run(operation, name, "--profile", tmp_path / place)
     assert (code, out) == (1, "")
@@ -133,7 +135,7 @@ def test_a_change_that_fails_after_its_profile_takes_the_profile_back(tmp_path, 
 
 def live_tokens(tmp_path):
     with closing(RecipientDatabase(DatabasePlace(tmp_path / "recipients.db"), now_ms=lambda: 0)) as database:
-        return [one.sha256 for one in database.show("acme").tokens if one.expires_ms is None]
+        return [one.sha256 for one in database.show("acme").tokens if one.live(epoch_ms())]
 
 
 @pytest.mark.parametrize("operation", [["add", "acme"], ["rotate", "acme", "--overwrite"]])
@@ -307,6 +309,27 @@ def test_a_length_of_time_is_bounded_and_clear(config, tmp_path, capsys, argumen
     assert not (tmp_path / "recipients.db").exists()
 
 
+@pytest.mark.parametrize("operation", [["add", "acme"], ["rotate", "old"], ["client", "add", "old"]])
+@pytest.mark.parametrize(
+    ("given", "days"), [([], 90), (["--expires", "7d"], 7), (["--expires", "never"], None)]
+)
+def test_a_credential_ends_after_90_days_unless_another_end_is_given(run, tmp_path, operation, given, days):
+    run("add", "old", "--expires", "1d")
+    before_ms = epoch_ms()
+    code, _, err = run(*operation, *given)
+    with closing(RecipientDatabase(DatabasePlace(tmp_path / "recipients.db"), now_ms=epoch_ms)) as database:
+        record = database.show(operation[-1])
+    secrets = [secret for client in record.clients for secret in client.secrets]
+    *_, issued = secrets or sorted(record.tokens, key=lambda token: token.created_ms)
+    if days is None:
+        assert (code, issued.expires_ms) == (0, None)
+        assert "never ends" in err
+        return
+    assert 0 <= issued.expires_ms - before_ms - days * DAY_SECONDS * 1000 < 60_000
+    assert issued.expires_ms % 1000 == 0
+    assert f"ends at {utc_text(issued.expires_ms)}" in err
+
+
 def test_the_longest_life_is_listed_and_so_is_one_that_an_earlier_version_accepted(run, tmp_path):
     profile = json.loads(run("add", "acme", "--expires", "3650d")[1])
     assert datetime.fromisoformat(profile["expirationTime"])
@@ -318,7 +341,7 @@ def test_the_longest_life_is_listed_and_so_is_one_that_an_earlier_version_accept
 
 
 def test_the_comment_and_the_history_of_a_deleted_recipient_are_shown(run):
-    run("add", "acme", "--comment", "the first partner")
+    run("add", "acme", "--comment", "the first partner", "--expires", "never")
     run("add", "other")
     for operation in (["list"], ["show", "acme"]):
         assert "never expires; comment: the first partner\n" in run(*operation)[1]
@@ -593,7 +616,7 @@ def test_a_recipient_with_a_client_from_its_profile_to_its_end(run, config, tmp_
     assert (code, "bearer tokens are forbidden" in err) == (1, True)
     assert "tokens: none alive" in run("bearer-tokens", "allow", "acme")[1]
     assert run("rotate", "acme")[0] == 0
-    assert "tokens: forbidden (never expires)" in run("bearer-tokens", "forbid", "acme")[1]
+    assert "tokens: forbidden (expires 2" in run("bearer-tokens", "forbid", "acme")[1]
     history = run("history", "acme")[1]
     for text in ("bearerTokensForbidden=true", "rotateClientSecret", "createClient", "deleteClient"):
         assert text in history
