@@ -1,6 +1,7 @@
 """`delta-gateway token NAME`: a new token, its profile file, and the recipient's entry for the configuration.
 
-The token is shown once: in the profile, or on the standard output. The entry holds only its hash.
+The token is shown once: in the profile, or on the standard error. The entry holds only its hash.
+`--admin` makes a token of the admin API and the console, and prints its hash alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ TOKEN_BYTES = 32
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("name", metavar="NAME", help="the recipient")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the recipient")
+    parser.add_argument(
+        "--admin",
+        action="store_true",
+        help="make a token of the admin API and the console instead, and print its hash for gateway.admin",
+    )
     parser.add_argument(
         "--shares", default="", metavar="SHARES", help="shares to grant, with commas between; '*' for all"
     )
@@ -48,6 +54,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
+    if arguments.admin:
+        if arguments.name is not None or arguments.profile is not None:
+            raise OSError("--admin makes a token of no recipient: leave out NAME and --profile")
+        sys.stderr.write(f"The token, which is not shown again:\n{token}\n")
+        sys.stderr.write("For tokenSha256, viewerTokenSha256 or metricsTokenSha256 of gateway.admin:\n")
+        sys.stdout.write(f"{token_hash(token).hex()}\n")
+        return 0
+    if arguments.name is None:
+        raise OSError("name the recipient of the token, or give --admin for one of the admin API")
     ends_ms = end_ms(epoch_ms(), lifetime(arguments.expires), "token")
     expires = None if ends_ms is None else utc_text(ends_ms)
     if arguments.profile is not None:

@@ -102,7 +102,8 @@ class Admin:
     """The admin API and metrics, on a separate listener.
 
     Attributes:
-        token_sha256: SHA-256 of the bearer token that opens the admin API and the metrics.
+        token_sha256: SHA-256 of the bearer token that opens the admin API and the metrics, in
+            hexadecimal digits, as `delta-gateway token --admin` prints it.
         metrics_token_sha256: SHA-256 of a bearer token that opens the metrics only.
         viewer_token_sha256: SHA-256 of a token that signs in to the console to look, not to change anything.
         host: address or host name of the listener.

@@ -61,6 +61,20 @@ def test_a_profile_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "alice.share exists" in capsys.readouterr().err
 
 
+def test_a_token_of_the_admin_api_is_shown_once_with_its_hash_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["token", "--admin"]) == 0
+    printed = capsys.readouterr()
+    token = printed.err.splitlines()[1]
+    assert printed.out == f"{hashlib.sha256(token.encode()).hexdigest()}\n"
+    text = f"version: 1\ngateway: {{anonymous: true, admin: {{tokenSha256: {printed.out.strip()}}}}}\n"
+    assert loads(text).gateway.admin is not None
+    for arguments in (["token"], ["token", "alice", "--admin"]):
+        assert main(arguments) == 1
+        assert "--admin" in capsys.readouterr().err
+
+
 def test_a_token_without_a_profile_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["token", "bob"]) == 0
     printed = capsys.readouterr()
