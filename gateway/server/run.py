@@ -128,6 +128,15 @@ def _exit_past_hanging_threads() -> None:
         time.sleep(LEAVE_SECONDS / 50)
 
 
+def _log_addresses(start: Start) -> None:
+    """Log the address of each listener."""
+    admin = start.admin_listener
+    listeners = [("recipients", start.listeners[0])] + ([("the admin API", admin)] if admin else [])
+    for users, listener in listeners:
+        host, port = listener.getsockname()[:2]
+        log.info("listening on %s for %s", f"[{host}]:{port}" if ":" in host else f"{host}:{port}", users)
+
+
 async def _serve_alone(start: Start) -> None:
     config, (listener,) = start.config, start.listeners
     process = ServerProcess(start, WorkerSecrets.made(config), workers=1, now_ms=epoch_ms)
@@ -161,7 +170,7 @@ async def _serve_alone(start: Start) -> None:
     )
     async with process.lifespan(), discoverer.following(), _hang_up(process.reloader.ask), administration:
         runner = await _listen(process, listener)
-        log.info("serving on port %d", listener.getsockname()[1])
+        _log_addresses(start)
         manager.ready()
         async with manager.watched():
             await stop.wait()
@@ -279,6 +288,7 @@ async def _supervise(start: Start) -> None:
             )
             try:
                 async with _hang_up(hang_up), reloader.watching(read), administration:
+                    _log_addresses(start)
                     log.info("serving by %d workers", workers)
                     manager.ready()
                     await stop.wait()

@@ -187,8 +187,10 @@ def test_readiness_fails_before_connections_are_refused(tmp_path):
 def test_metrics_and_recipients_by_the_admin_listener(gateway, workers):
     with gateway.running(workers=workers):
         gateway.until(lambda: gateway.admin("GET", "/healthz")[0] == 200)
+        for port, users in ((gateway.port, "recipients"), (gateway.admin_port, "the admin API")):
+            assert f"listening on 127.0.0.1:{port} for {users}" in gateway.log()
         # That of a token without an end, or with a late one, is no label of the page.
-        for name, life in (("eve", {}), ("fay", {"expiresInSeconds": 40 * 86400})):
+        for name, life in (("eve", {"expiresInSeconds": None}), ("fay", {"expiresInSeconds": 40 * 86400})):
             assert gateway.admin("POST", "/recipients", {"name": name, "shares": ["logs"], **life})[0] == 201
         added = {"name": "bob", "shares": ["logs"], "expiresInSeconds": 86400}
         status, body = gateway.admin("POST", "/recipients", added)
