@@ -95,15 +95,17 @@ class Source:
     discovery: Discovery
 
     @property
-    def key(self) -> tuple[str, str, str, str, bool]:
+    def key(self) -> tuple[str, str, str, str]:
         """Identify the source: with another key, nothing that was found is kept."""
         catalog = self.discovery.unity_catalog
-        place = (
+        form, place = (
             (self.discovery.template.text, self.discovery.template.root.url)
             if catalog is None
             else ("unityCatalog", catalog.identity)
         )
-        return self.share.casefold(), (self.schema or "").casefold(), *place, self.discovery.replace_dots
+        # Tables that are found once more have other names.
+        names = f"{form} replaceDots" if self.discovery.replace_dots else form
+        return self.share.casefold(), (self.schema or "").casefold(), names, place
 
     @property
     def shown(self) -> str:
