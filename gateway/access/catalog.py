@@ -46,6 +46,7 @@ class Recipient:
         networks: the allowed source networks; empty allows every address.
         grants: those for parts of shares.
         properties: values for conditions, by name.
+        revision: number that changes when the rows of a recipient of the database do, whatever they hold.
 
     """
 
@@ -54,6 +55,7 @@ class Recipient:
     networks: tuple[Network, ...] = ()
     grants: tuple[Grant, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
+    revision: int = 0
     _index: GrantIndex = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -142,6 +144,15 @@ class SharedTable:
     def offers_directory(self) -> bool:
         """Return whether recipients may request credentials for the table's directory."""
         return "dir" in self.access_modes
+
+    def is_answered_by(self, earlier: SharedTable) -> bool:
+        """Return whether an answer that was begun for an `earlier` state of this table may go on."""
+        return (
+            (self.id, self.location, self.rule) == (earlier.id, earlier.location, earlier.rule)
+            and self.history_shared >= earlier.history_shared
+            and self.start_version <= earlier.start_version
+            and self.offers_urls >= earlier.offers_urls
+        )
 
     def __hash__(self) -> int:
         # A hash of all values would be computed for each request.

@@ -121,6 +121,8 @@ class DatabaseReader:
         self._database: Database | None = None
         self._data_version: int | None = None
         self._reading = _Reading()
+        self._revision = 0
+        """Of the last reading."""
 
     @property
     def shares(self) -> StoredShares:
@@ -204,7 +206,8 @@ class DatabaseReader:
             unreadable.pop(key, None)
         unreadable |= {one.key: one.reason for one in found.unreadable}
         _report(before.stored.unreadable, unreadable)
-        stored = _updated(before.stored, keys, found.records)
+        self._revision += 1
+        stored = _updated(before.stored, keys, found.records, self._revision)
         if unreadable != stored.unreadable:
             stored = replace(stored, unreadable=unreadable)
         self._reading = _Reading(
@@ -233,12 +236,19 @@ class DatabaseReader:
 
 
 def _updated(
-    stored: StoredRecipients, keys: Collection[str] | None, records: Iterable[RecipientRecord]
+    stored: StoredRecipients,
+    keys: Collection[str] | None,
+    records: Iterable[RecipientRecord],
+    revision: int = 0,
 ) -> StoredRecipients:
-    """Return the recipients with those of these keys replaced; the same value where nothing differs."""
-    found = {recipient_key(record.name): _stored(record) for record in records}
+    """Return the recipients with those of these keys replaced; the same value where there are none.
+
+    One that was deleted and added again as it was is another one: what was issued to the first is not its
+    own.
+    """
     if keys is not None:
-        changed = {key for key in keys if stored.by_key.get(key) != found.get(key)}
+        found = {recipient_key(record.name): _stored(record, revision) for record in records}
+        changed = {key for key in keys if key in stored.by_key or key in found}
         if not changed:
             return stored
         by_key = dict(stored.by_key)
@@ -250,6 +260,11 @@ def _updated(
         return replace(stored, by_key=by_key)
     # Those that are as before stay the same values.
     known = stored.by_key
+    found = {}
+    for record in records:
+        key = recipient_key(record.name)
+        own = known.get(key)
+        found[key] = _stored(record, 0 if own is None else own.recipient.revision)
     by_key = {key: known[key] if known.get(key) == own else own for key, own in found.items()}
     return stored if by_key == known else replace(stored, by_key=by_key)
 
@@ -276,7 +291,7 @@ def _updated_shares(
     return stored if updated == stored else updated
 
 
-def recipient_of(record: RecipientRecord) -> Recipient:
+def recipient_of(record: RecipientRecord, revision: int = 0) -> Recipient:
     """Return the recipient of a record, with its grants."""
     return Recipient(
         record.name,
@@ -285,11 +300,12 @@ def recipient_of(record: RecipientRecord) -> Recipient:
         parse_networks(record.networks) if record.networks else (),
         record.grants,
         record.properties,
+        revision,
     )
 
 
-def _stored(record: RecipientRecord) -> StoredRecipient:
-    recipient = recipient_of(record)
+def _stored(record: RecipientRecord, revision: int = 0) -> StoredRecipient:
+    recipient = recipient_of(record, revision)
     credentials = tuple(
         Credential(
             bytes.fromhex(token.sha256),

@@ -62,6 +62,17 @@ class OpenShareDatabase(Protocol):
         """Return a new connection for the calling thread."""
 
 
+class Audited(Protocol):
+    """Records what is no change of the database in the audit log, if there is one."""
+
+    def __call__(self, action: str, actor: str, address: Address | None, status: int, /) -> None:
+        """Record an action with the status of its answer. `actor`: who takes it; `address`: from where."""
+
+
+def _not_audited(_action: str, _actor: str, _address: Address | None, _status: int, /) -> None:
+    """Record nothing: there is no audit log."""
+
+
 @dataclass(frozen=True)
 class Administration:
     """The state and operations behind the admin API."""
@@ -81,6 +92,7 @@ class Administration:
     token_sha256: str = field(repr=False)
     count_refused: Callable[[], None] = lambda: None
     """Called for each request without a valid token."""
+    audited: Audited = _not_audited
     metrics_token_sha256: str | None = field(default=None, repr=False)
     known_shares: Callable[[], Iterable[str] | None] = lambda: None
     """Returns the shares that can be granted; None: any."""

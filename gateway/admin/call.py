@@ -66,18 +66,19 @@ class Call:
 
         Changes run one after the other. Raises TimeoutError if earlier ones take too long.
         """
-        opener = partial(self.administration.open_database, self._actor, create=create, read_only=read_only)
+        opener = partial(self.administration.open_database, self.acting, create=create, read_only=read_only)
         return await self._run(opener, work, read_only=read_only)
 
     async def with_shares(
         self, work: Callable[[ShareDatabase], T], *, create: bool = False, read_only: bool = False
     ) -> T:
         """Return the result of `work` on the shares of the database, as `with_database`."""
-        opener = partial(self.administration.open_shares, self._actor, create=create, read_only=read_only)
+        opener = partial(self.administration.open_shares, self.acting, create=create, read_only=read_only)
         return await self._run(opener, work, read_only=read_only)
 
     @property
-    def _actor(self) -> str:
+    def acting(self) -> str:
+        """Return who acts, for the history and the audit log."""
         return self.actor or f"admin:{self.administration.client_address(self.request)}"
 
     async def _run(self, opener: Callable[[], D], work: Callable[[D], T], *, read_only: bool) -> T:

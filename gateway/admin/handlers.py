@@ -68,6 +68,9 @@ from gateway.protocol.profile import TOKEN_ENDPOINT, activation_url, oauth_profi
 from gateway.tables.rules import native_rule
 from gateway.telemetry.metrics import CONTENT_TYPE
 
+RELOAD = "reloadConfiguration"
+"""The action of the audit log."""
+
 
 async def alive(_call: Call) -> web.Response:
     """Answer that the listener is alive."""
@@ -88,7 +91,10 @@ async def metrics(call: Call) -> web.Response:
 
 async def reload(call: Call) -> Reloaded:
     """Read the configuration again, in every process that serves."""
-    result = await call.administration.reload()
+    administration = call.administration
+    result = await administration.reload()
+    address = administration.client_address(call.request)
+    administration.audited(RELOAD, call.acting, address, 200 if result.is_whole else 400)
     workers = tuple(
         ReloadedWorker(worker.index, worker.process_id, worker.refused is None, worker.refused)
         for worker in result.workers

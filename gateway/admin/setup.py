@@ -11,11 +11,13 @@ from gateway.admin.administration import Administration, ReloadResult
 from gateway.admin.grant_checks import grant_warnings
 from gateway.database.errors import DatabaseMissing, DatabaseUnusable
 from gateway.telemetry.audit import AuditLog
+from gateway.telemetry.audit_record import action_record
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from gateway.config import Admin, Config
+    from gateway.config.networks import Address
     from gateway.telemetry.metrics import AdminMetrics
 
 T = TypeVar("T")
@@ -50,6 +52,10 @@ def administer(
                 raise DatabaseUnusable("it is missing") from None
             raise
 
+    def audited(action: str, actor: str, address: Address | None, status: int) -> None:
+        if audit is not None:
+            audit.put(action_record(action, actor, address, status, at_ms=now_ms()).line())
+
     return Administration(
         open_database=partial(opened, open_database),
         open_shares=partial(opened, open_share_database),
@@ -60,6 +66,7 @@ def administer(
         token_sha256=settings.token_sha256,
         metrics_token_sha256=settings.metrics_token_sha256,
         count_refused=metrics.auth_failures.inc,
+        audited=audited,
         known_shares=lambda: [share.name for share in config().shares],
         grant_warnings=lambda stored, grants, properties: grant_warnings(
             with_stored(config(), stored).config, grants, properties

@@ -17,7 +17,7 @@ from gateway.console.identities import SignInFailed, identity_of
 from gateway.console.protection import SIGN_IN, sign_in_url
 from gateway.console.rendering import redirect
 from gateway.console.sessions import ProviderUser
-from gateway.console.sign_in import TOO_MANY, begin, onward_page, sign_in_page, target_of
+from gateway.console.sign_in import SIGNED_IN, TOO_MANY, begin, onward_page, sign_in_page, target_of
 from gateway.console.sign_in_flow import FLOW_SECONDS, SignInFlow, cookie_name, delete_cookie, set_cookie
 from gateway.console.site import SITE
 from gateway.errors import NotFound
@@ -84,12 +84,12 @@ async def _signed_in(request: web.Request, settings: ConsoleOidc, flow: SignInFl
     code = _code(request)
     address = site.administration.client_address(request)
     client = network_of(address)
+    digest = hashlib.sha256(code.encode("utf-8", "replace")).digest()
     try:
-        site.attempts.check(client, ATTEMPT, hashlib.sha256(code.encode("utf-8", "replace")).digest())
+        with site.attempts.running(client, ATTEMPT, digest):
+            token = await provider.redeem(code, flow)
     except LimitExceeded:
         raise SignInFailed(429, TOO_MANY, "too many codes of the address were refused") from None
-    try:
-        token = await provider.redeem(code, flow)
     except SignInFailed as failed:
         if failed.status == REFUSED:
             site.attempts.failed(client, ATTEMPT)
@@ -148,8 +148,11 @@ async def _failed(
     request: web.Request, settings: ConsoleOidc, failed: SignInFailed, target: str
 ) -> web.Response:
     # Who cannot sign in because the provider fails has guessed nothing.
+    administration = request.app[SITE].administration
     if failed.status < UNAVAILABLE:
-        request.app[SITE].administration.count_refused()
+        administration.count_refused()
+        address = administration.client_address(request)
+        administration.audited(SIGNED_IN, "console", address, failed.status)
     log.warning(
         "a sign-in to the console by %s failed: %s: from %s",
         settings.issuer,

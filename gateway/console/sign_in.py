@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gateway.admin")
 
+SIGNED_IN = "signInToConsole"
+"""The action of the audit log."""
 ATTEMPT = "console"
 """The id by which failed attempts of an address are counted."""
 MAX_TARGET_BYTES = 1500
@@ -60,6 +62,7 @@ async def sign_in(request: web.Request) -> web.Response:
             raise Refused(429, TOO_MANY) from None
         site.attempts.failed(client, ATTEMPT)
         site.administration.count_refused()
+        site.administration.audited(SIGNED_IN, "console", address, 401)
         log.warning("a sign-in to the console without a valid token: from %s", address)
         return await sign_in_page(request, target, status=401, problem="This token is not accepted.")
     actor = f"console:{role.name.lower()}:{address}"
@@ -113,7 +116,8 @@ def begin(
     request: web.Request, response: web.Response, actor: str, role: Role, user: ProviderUser | None = None
 ) -> None:
     """Begin a session, and give its cookie with a response."""
-    sessions = request.app[SITE].sessions
+    administration, sessions = request.app[SITE].administration, request.app[SITE].sessions
+    administration.audited(SIGNED_IN, actor, administration.client_address(request), 200)
     # A session from before the sign-in must not be taken over.
     sessions.end(request.cookies.get(COOKIE, ""))
     response.set_cookie(

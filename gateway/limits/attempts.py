@@ -10,6 +10,8 @@ Budgets and successes have memory of a fixed size: of too many, those that end f
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from contextlib import contextmanager
 from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ from gateway.limits.admission import LimitExceeded, LimitKind
 from gateway.limits.shared_memory import limits_of_one
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gateway._native import SharedLimits
     from gateway.config.networks import Address
@@ -38,12 +40,31 @@ class FailedAttempts:
         self._now_seconds = now_seconds
         self._shared = shared or limits_of_one()
         self._seed = self._shared.seed
+        self._running: Counter[bytes] = Counter()
+        """Attempts of this process without a result yet, by the keys of their budgets."""
 
     def check(self, address: str, client_id: str, secret_sha256: bytes) -> None:
         """Raise LimitExceeded if an attempt has to wait."""
         if not self._shared.has_succeeded(self._success(address, client_id, secret_sha256)):
             self._require(self._key(address, client_id), PAIR_FAILURES, PAIR_SECONDS)
             self._require(self._key(address), ADDRESS_FAILURES, ADDRESS_SECONDS)
+
+    @contextmanager
+    def running(self, address: str, client_id: str, secret_sha256: bytes) -> Iterator[None]:
+        """Admit an attempt whose result takes a while. Until then it counts as one that has failed.
+
+        Raises LimitExceeded. The caller charges a failure.
+        """
+        self.check(address, client_id, secret_sha256)
+        keys = (self._key(address, client_id), self._key(address))
+        self._running.update(keys)
+        try:
+            yield
+        finally:
+            self._running.subtract(keys)
+            for key in keys:
+                if not self._running[key]:
+                    del self._running[key]
 
     def failed(self, address: str, client_id: str) -> None:
         """Charge a failed attempt."""
@@ -56,8 +77,11 @@ class FailedAttempts:
         self._shared.succeeded(success, now_seconds=self._now_seconds())
 
     def _require(self, key: bytes, failures: int, seconds: float) -> None:
+        left = failures - self._running[key]
+        if left <= 0:
+            raise LimitExceeded(LimitKind.ATTEMPTS, seconds)
         wait_seconds = self._shared.failures_wait_seconds(
-            key, failures=failures, seconds=seconds, now_seconds=self._now_seconds()
+            key, failures=left, seconds=seconds, now_seconds=self._now_seconds()
         )
         if wait_seconds > 0:
             raise LimitExceeded(LimitKind.ATTEMPTS, wait_seconds)

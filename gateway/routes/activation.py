@@ -133,16 +133,15 @@ class Activation:
     async def _activated(self, context: RequestContext, code: str) -> WholeResponse:
         address = network_of(context.address)
         digest = hashlib.sha256(code.encode()).digest()
-        try:
-            self._attempts.check(address, ATTEMPT, digest)
-        except LimitExceeded:
-            return await self._page(TOO_MANY, status=429)
         if self._waiting >= WAITING_ACTIVATIONS:
             return await self._page(BUSY, status=503)
         self._waiting += 1
         try:
             async with self._working:
-                issued, recipient = await asyncio.to_thread(self._activate, context.state.config, code)
+                with self._attempts.running(address, ATTEMPT, digest):
+                    issued, recipient = await asyncio.to_thread(self._activate, context.state.config, code)
+        except LimitExceeded:
+            return await self._page(TOO_MANY, status=429)
         except (LinkInvalid, DatabaseMissing):
             self._attempts.failed(address, ATTEMPT)
             return await self._page(INVALID, status=404)

@@ -87,6 +87,22 @@ class AuditRecord:
         }
 
 
+def action_record(action: str, actor: str, address: object | None, status: int, *, at_ms: int) -> AuditRecord:
+    """Return the record of an administrator's action that changes no recipient and no share."""
+    return AuditRecord(
+        at_ms=at_ms,
+        action=action,
+        request_id="",
+        recipient=None,
+        source_address=None if address is None else str(address),
+        user_agent=None,
+        status=status,
+        error_code=None,
+        details={"actor": actor},
+        result={},
+    )
+
+
 def line_of(fields: Mapping[str, Any]) -> bytes:
     """Return the fields of a record as JSON with a line break."""
     return json_line(fields)

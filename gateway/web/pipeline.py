@@ -322,8 +322,7 @@ class AccessCheck:
             before = self._checked.catalog.table(
                 self._context.required_recipient, names["share"], names["schema"], names["table"]
             )
-            # The answer was made by the rule of its start.
-            if table.rule != before.rule:
+            if not table.is_answered_by(before):
                 raise AccessRevoked
         except GatewayError:
             raise AccessRevoked from None

@@ -184,6 +184,20 @@ def test_a_share_of_any_case_is_one_share_and_taken_back_it_is_closed(database, 
         database.revoke("alice", shares=["\u00c4RZTE"])
 
 
+def test_a_recipient_that_is_added_again_as_it_was_is_another_one(database, place):
+    """What was issued to the first one, such as temporary credentials, is not its own."""
+    database.add("alice", shares=["logs"], allow_absent=True)
+    database.add("bob", shares=["logs"], allow_absent=True)
+    with closing(DatabaseReader(lambda: place)) as reader:
+        before = {own.recipient.name: own.recipient for own in reader.read()}
+        database.revoke("alice", shares=["logs"])
+        database.grant("alice", ["logs"], allow_absent=True)
+        after = {own.recipient.name: own.recipient for own in reader.read()}
+    assert after["alice"].shares == before["alice"].shares
+    assert after["alice"] != before["alice"]
+    assert after["bob"] is before["bob"]
+
+
 def test_a_token_that_nobody_received_changes_nothing(database, clock, changes):
     first = database.add("alice")
     clock.now_ms += 1

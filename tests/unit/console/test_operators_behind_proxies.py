@@ -49,4 +49,31 @@ def test_a_stranger_behind_a_proxy_locks_nobody_out_and_operators_are_recorded(t
             headers={"X-Forwarded-For": OPERATOR},
         )
         assert added[0] == 201
-    assert f"admin:{OPERATOR}" in json.dumps(gateway.records())
+    records = gateway.records()
+    assert f"admin:{OPERATOR}" in json.dumps(records)
+    found = [
+        (one["requestParams"]["actor"], one["sourceIPAddress"], one["response"]["statusCode"])
+        for one in records
+        if one["actionName"] == "signInToConsole"
+    ]
+    assert found[-3:] == [
+        ("console", OPERATOR, 401),
+        (f"console:operator:{OPERATOR}", OPERATOR, 200),
+        (f"console:operator:{STRANGER}", STRANGER, 200),
+    ]
+    assert found[:-3] == [("console", STRANGER, 401)] * (len(found) - 3)
+
+
+def test_reloads_are_in_the_audit_log_with_who_asked_for_them(tmp_path):
+    gateway = Gateway(tmp_path)
+    with gateway.running():
+        gateway.until(lambda: gateway.admin("GET", "/healthz")[0] == 200)
+        gateway.admin("POST", "/reload")
+        gateway.path.write_text("nothing")
+        gateway.admin("POST", "/reload")
+    found = [
+        (one["requestParams"]["actor"], one["response"]["statusCode"])
+        for one in gateway.records()
+        if one["actionName"] == "reloadConfiguration"
+    ]
+    assert found == [("admin:127.0.0.1", 200), ("admin:127.0.0.1", 400)]

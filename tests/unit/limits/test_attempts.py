@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 from gateway.limits.admission import LimitExceeded, LimitKind
@@ -89,3 +91,16 @@ def test_many_attempts_displace_the_oldest_alone() -> None:
     latest = range(99_900, 100_000)
     assert all(shared.has_succeeded(made._success(f"192.0.2.{n}", f"c{n}", SECRET)) for n in latest)
     assert not any(shared.has_succeeded(made._success(f"192.0.2.{n}", f"c{n}", SECRET)) for n in range(100))
+
+
+def test_an_attempt_without_a_result_counts_as_one_that_failed() -> None:
+    clock = Clock()
+    made = FailedAttempts(clock)
+    with ExitStack() as stack:
+        for _ in range(PAIR_FAILURES):
+            stack.enter_context(made.running("192.0.2.1", "c1", GUESS))
+        with pytest.raises(LimitExceeded):
+            made.check("192.0.2.1", "c1", GUESS)
+        made.check("192.0.2.1", "c2", GUESS)
+    # None of them was charged.
+    assert fail(made, "192.0.2.1", "c1", 100) == PAIR_FAILURES

@@ -12,6 +12,7 @@ import pytest
 from support.gateway_app import PREFIX, serve
 
 from gateway.access.audited_database import open_database
+from gateway.limits.attempts import PAIR_FAILURES
 from gateway.telemetry.clock import epoch_ms
 
 ADDRESS = f"{PREFIX}/activate"
@@ -50,3 +51,17 @@ async def test_a_form_that_is_sent_twice_gets_one_profile_twice(tmp_path: Path) 
     assert [answer.status for answer in (*answers, other, bare)] == [200, 200, 404, 404]
     assert texts[0] == texts[1]
     assert "bearerToken" in texts[0]
+
+
+async def test_attempts_at_once_have_no_larger_budget_than_one_after_another(tmp_path: Path) -> None:
+    client, config = await serve(
+        f"shares: [{{name: s}}]\ngateway: {{recipientsDatabase: '{tmp_path}/recipients.db'}}\n"
+    )
+    with closing(open_database(config, "test", now_ms=epoch_ms)) as database:
+        database.add("alice", shares=["s"])
+    guesses = [{"code": f"guess-{number}"} for number in range(40)]
+    answers = await asyncio.gather(*(client.post(ADDRESS, data=fields) for fields in guesses))
+    await client.close()
+    statuses = [answer.status for answer in answers]
+    assert statuses.count(404) == PAIR_FAILURES
+    assert set(statuses) == {404, 429}

@@ -19,7 +19,7 @@ from support.gateway_app import PREFIX, bearer, recipients, serve
 from support.waiting import until
 from tables.large_logs import make_log
 
-from gateway.config import Compression, Config, GrantEntry
+from gateway.config import Compression, Config, GrantEntry, Location
 from gateway.state import GatewayState
 from gateway.telemetry.audit import AuditLog
 from gateway.web.content_coding import content_codings
@@ -258,7 +258,7 @@ def test_codings_longer_than_a_header_field_count_as_none() -> None:
 @pytest.fixture
 async def granted(tables: Path) -> AsyncIterator[Client]:
     """The table in two shares, of which each recipient was granted one."""
-    entry = f"{{name: whole, location: '{tables / 'whole'}', id: the-id}}"
+    entry = f"{{name: whole, location: '{tables / 'whole'}', id: the-id, historyShared: true}}"
     shares = ", ".join(f"{{name: {name}, schemas: [{{name: d, tables: [{entry}]}}]}}" for name in "st")
     started, _ = await serve(f"shares: [{shares}]\n{recipients(alice='s', bob='t')}")
     yield started
@@ -266,6 +266,11 @@ async def granted(tables: Path) -> AsyncIterator[Client]:
 
 
 EVERYTHING = (GrantEntry("*"),)
+NARROWED: dict[str, Any] = {
+    "history": {"history_shared": False},
+    "first version": {"start_version": 1},
+    "location": {"location": Location.parse("s3://another/table"), "id": "another-id"},
+}
 
 
 def changed(config: Config, change: str) -> Config:
@@ -285,6 +290,11 @@ def changed(config: Config, change: str) -> Config:
         alice = replace(alice, networks=("192.0.2.0/24",))
     elif change == "table":
         config = replace(config, shares=(replace(config.shares[0], schemas=()), config.shares[1]))
+    elif change in NARROWED:
+        share = config.shares[0]
+        (schema,) = share.schemas
+        narrowed = replace(schema, tables=(replace(schema.tables[0], **NARROWED[change]),))
+        config = replace(config, shares=(replace(share, schemas=(narrowed,)), config.shares[1]))
     else:
         alice, bob = replace(alice, shares=EVERYTHING, networks=("127.0.0.0/8",)), replace(bob, tokens=())
     return replace(config, gateway=replace(config.gateway, recipients=(alice, bob)))
@@ -318,7 +328,7 @@ async def test_a_running_stream_ends_with_the_next_chunk_once_its_token_expires(
 
 @pytest.mark.parametrize("with_end", [False, True])
 @pytest.mark.parametrize(
-    "change", ["token", "expiry", "owner", "grant", "rule", "network", "table", "others"]
+    "change", ["token", "expiry", "owner", "grant", "rule", "network", "table", *NARROWED, "others"]
 )
 async def test_a_running_stream_ends_with_the_next_chunk_once_access_is_revoked(
     granted: Client, change: str, with_end: bool
