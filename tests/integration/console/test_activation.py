@@ -156,7 +156,9 @@ def test_the_page_says_why_nothing_can_be_read(served: RunningGateway) -> None:
     assert shown["shares"][0] == "fail"
     assert shown["server"][0] == "warn"
     assert "192.0.2" not in shown["server"][1]
-    link = recipient(served, "add", "hollow", "--activation", "--share", "empty", "--oauth")
+    link = recipient(
+        served, "add", "hollow", "--activation", "--share", "empty", "--oauth", "--expires", "never"
+    )
     shown = steps_of(activated(served, urlsplit(link).fragment)[2])
     assert shown["tables"][0] == "warn"
     assert shown["profile"] == ("ok", "OAuth client credentials without an end")
