@@ -94,7 +94,7 @@ class KnownTables:
             if table not in found and now_seconds - seconds <= keep_seconds
         }
         kept = {table: seconds for table, seconds in known.items() if result.is_unknown(table)}
-        lost = known.keys() - kept.keys() - result.named
+        lost = known.keys() - kept.keys() - result.named - _replaced(known, found)
         missing = {
             table: seconds
             for table, seconds in self.missing.items()
@@ -173,6 +173,17 @@ def _distinct(tables: Collection[FoundTable]) -> tuple[tuple[FoundTable, ...], t
         tuple(sorted(kept, key=lambda table: (table.schema, table.name))),
         tuple(sorted(refused, key=lambda one: one.name)),
     )
+
+
+def _replaced(known: Iterable[FoundTable], found: Collection[FoundTable]) -> set[FoundTable]:
+    """Return known tables in whose place a search has found another: by its names or its location."""
+    names = {(table.schema.casefold(), table.name.casefold()) for table in found}
+    locations = {table.location for table in found}
+    return {
+        table
+        for table in known
+        if table.location in locations or (table.schema.casefold(), table.name.casefold()) in names
+    }
 
 
 def _self_and_outer(location: Location) -> Iterator[Location]:

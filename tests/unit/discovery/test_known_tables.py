@@ -67,6 +67,26 @@ def test_much_that_is_missing_stays_until_a_second_search_agrees(
     assert after(doubted, before, 2 * EVERY, devices[1]).missing == {}
 
 
+@pytest.mark.parametrize(
+    "renamed",
+    [
+        tuple(FoundTable(f"new_{table.schema}", table.name, table.location) for table in MANY),
+        tuple(FoundTable(table.schema.upper(), table.name, table.location) for table in MANY),
+        tuple(
+            FoundTable(table.schema, table.name, Location.parse(f"{table.location.url}-2")) for table in MANY
+        ),
+    ],
+    ids=["schemas", "the case of schemas", "directories"],
+)
+def test_tables_that_are_found_under_another_name_or_elsewhere_are_not_missing(
+    renamed: tuple[FoundTable, ...],
+) -> None:
+    known = after(after(KnownTables(), MANY, 0), renamed, EVERY)
+    assert known.seen.keys() == {*renamed}
+    assert (known.missing, known.last.problem) == ({}, "")
+    assert len(known.distinct()[0]) == len(MANY)
+
+
 @pytest.mark.parametrize(("before", "left"), [(MANY, MANY[12:]), (tables("a", 12), tables("a", 2))])
 def test_a_few_tables_are_withdrawn_at_once(
     before: tuple[FoundTable, ...], left: tuple[FoundTable, ...]
