@@ -63,9 +63,9 @@ class Database:
         # The messages have no part of the URL, which may have a password.
         if not _POSTGRESQL.match(url) and not (url.startswith(_SQLITE) and len(url) > len(_SQLITE)):
             raise Invalid("url", "expected sqlite:///FILE or postgresql://USER@HOST:PORT/DATABASE")
-        if not self.is_file and url.count("@") > 1:
+        if not self.is_file and url.partition("?")[0].count("@") > 1:
             # What follows the first one would be the host, which errors and logs name.
-            raise Invalid("url", "'@' within a user name, a password or an option is written as %40")
+            raise Invalid("url", "'@' within a user name or a password is written as %40")
         if self.is_file and ("?" in url or "#" in url):
             raise Invalid("url", "a file has no options: expected sqlite:///FILE without '?' and '#'")
         if self.is_file and self.password is not None:

@@ -414,6 +414,10 @@ def test_a_password_with_an_unescaped_separator_is_refused_and_not_shown(url):
     assert "SECRET" not in str(refused.value)
 
 
+def test_an_option_of_a_url_may_have_any_character():
+    loads(f"{SHARES}, database: 'postgresql://u:first@h/db?application_name=a@b'}}\n")
+
+
 def test_a_password_in_the_place_of_a_port_is_not_shown():
     place = DatabasePlace(None, Secret("postgresql://u:SECRET/db"))
     with pytest.raises(DatabaseUnusable, match="none that libpq reads") as refused:
