@@ -87,7 +87,7 @@ class Runner(web.ServerRunner):
 
     def close_idle_after(self, seconds: float) -> None:
         """Close later connections when they are idle for that long."""
-        self._connections.idle_seconds = seconds
+        self._connections.idle_seconds = self._connections.strangers.idle_seconds = seconds
 
     async def stop_accepting(self) -> None:
         """Accept no more connections, and close those without a request."""
@@ -256,8 +256,14 @@ class _Connection(web.RequestHandler):
     def is_waiting(self) -> bool:
         """Return whether the connection waits for its client, and not for the server."""
         wire = self._wire
-        is_idle = not self._request_in_progress and not self._messages
-        return is_idle or (wire is not None and wire.get_write_buffer_size() > 0)
+        has_request = self._request_in_progress or bool(self._messages)
+        return not has_request or (wire is not None and wire.get_write_buffer_size() > 0)
+
+    def is_idle(self) -> bool:
+        """Return whether nothing of a request has come, and nothing of an answer is left to send."""
+        wire = self._wire
+        is_read = not self._is_busy and self._head_bytes == 0
+        return is_read and (wire is None or wire.get_write_buffer_size() == 0)
 
     def data_received(self, data: bytes) -> None:
         if self._strangers is not None and data:
@@ -268,6 +274,8 @@ class _Connection(web.RequestHandler):
                 self._ahead_bytes += len(data)
                 self._pause_reading_for_buffer()
             super().data_received(data)
+            if self._body.is_eof():
+                self._has_more = True
             self._end_if_done()
             return
         self._head_bytes += len(data)
@@ -309,7 +317,7 @@ class _Connection(web.RequestHandler):
         if self._request_in_progress or self._messages or not self._is_busy or not self._body.is_eof():
             return
         parser = self._parser
-        if parser is None or self._force_close or self._close or self._upgraded:
+        if parser is None or self._force_close or self._close:
             return
         self._is_busy, self._head_bytes = False, self._ahead_bytes
         parser.next()
@@ -318,6 +326,12 @@ class _Connection(web.RequestHandler):
         if self._has_more:
             self._has_more = False
             self.data_received(b"")
+        if self._upgraded:
+            # No handler upgrades. The parser tells of it only when it goes on behind the request.
+            parser.set_upgraded(False)
+            self._upgraded, tail = False, self._message_tail
+            self._message_tail = b""
+            self.data_received(tail)
         if self._buffer_paused and not self._is_busy:
             self._resume_reading_for_buffer()
 

@@ -4,8 +4,10 @@ In: connections as they open, receive, are authenticated and close. Out: those t
 aborted, the oldest first. Without these bounds a stranger holds memory and descriptors for as long as it
 likes, with heads that it does not finish, requests that it sends ahead, and answers that it does not read.
 
-Many clients may come at once from one address, such as that of a proxy: what waits for the server, or for its
-client for less than `GRACE_SECONDS`, is over no bound but those of a flood.
+Many clients may come at once from one address, such as that of a proxy, and proxies open connections ahead.
+What waits for the server, or for its client for less than `GRACE_SECONDS`, is over no bound but those of a
+flood. An idle connection holds nothing: it is bounded by the number of all alone, and lives as long as one of
+a recipient.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ MAX_HELD_BYTES_IN_FLOOD = 3 * MAX_HELD_BYTES
 """Bounds of connections and of received bytes that include new connections."""
 LIFE_SECONDS = 20.0
 """Time for a request head, and time in which an answer has to be read."""
+IDLE_SECONDS = 65.0
+"""Time without a request, where the configuration gives none."""
 SWEEP_SECONDS = 1.0
 REPORT_SECONDS = 60.0
 MANY, OF_ADDRESS, HELD, SLOW, RESERVE = STRANGER_CLOSINGS
@@ -51,6 +55,9 @@ class Stranger(Protocol):
 
     def is_waiting(self) -> bool:
         """Return whether the connection waits for its client, and not for the server."""
+
+    def is_idle(self) -> bool:
+        """Return whether nothing of a request has come, and nothing of an answer is left to send."""
 
 
 class _State:
@@ -73,6 +80,7 @@ class Strangers:
         self._of_network: dict[str, int] = {}
         self._reserved: OrderedDict[Stranger, None] = OrderedDict()
         """Those with a descriptor of the reserve. The other half of it is for files and stores."""
+        self.idle_seconds = IDLE_SECONDS
         self._held_bytes = 0
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = dict.fromkeys(STRANGER_CLOSINGS, 0)
@@ -98,7 +106,7 @@ class Strangers:
         self._of_network[network] = self._of_network.get(network, 0) + 1
         self._states[connection] = _State(network, time.monotonic())
         if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._close_old)
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep_old)
 
     def refused(self) -> None:
         """Count a request that a connection of the reserve is not for."""
@@ -142,12 +150,34 @@ class Strangers:
         self._states.move_to_end(connection)
 
     def _close(self, connection: Stranger, reason: str) -> None:
+        if connection not in self._states:
+            return
         self._closed[reason] += 1
         self.lost(connection)
         connection.abort()
 
-    def _close_old(self) -> None:
+    def _sweep_old(self) -> None:
         now = time.monotonic()
+        old, holding = self._old(now)
+        for connections in holding.values():
+            for connection in connections[:-MAX_OF_ADDRESS]:
+                self._close(connection, OF_ADDRESS)
+        for connection, network in old.items():
+            if len(self._states) > MAX_STRANGERS and self._of_network.get(network, 0) > MAX_OF_ADDRESS:
+                self._close(connection, OF_ADDRESS)
+        for connection in old:
+            if len(self._states) > MAX_STRANGERS:
+                self._close(connection, MANY)
+        self._report(now)
+        loop = asyncio.get_running_loop()
+        self._sweep = loop.call_later(SWEEP_SECONDS, self._sweep_old) if self._states else None
+
+    def _old(self, now: float) -> tuple[dict[Stranger, str], dict[str, list[Stranger]]]:
+        """Return what has waited for long, oldest first: with networks, and what holds bytes by network.
+
+        Closes what has waited for too long.
+        """
+        old, holding = dict[Stranger, str](), dict[str, list[Stranger]]()
         for connection, state in list(self._states.items()):
             age = now - state.since
             if age < GRACE_SECONDS:
@@ -159,15 +189,14 @@ class Strangers:
             # A loop that was busy may not yet have read what the client has sent.
             if state.rounds == 1:
                 continue
-            if age >= LIFE_SECONDS:
+            is_idle = connection.is_idle()
+            if age >= (self.idle_seconds if is_idle else LIFE_SECONDS):
                 self._close(connection, SLOW)
-            elif self._of_network[state.network] > MAX_OF_ADDRESS:
-                self._close(connection, OF_ADDRESS)
-            elif len(self._states) > MAX_STRANGERS:
-                self._close(connection, MANY)
-        self._report(now)
-        loop = asyncio.get_running_loop()
-        self._sweep = loop.call_later(SWEEP_SECONDS, self._close_old) if self._states else None
+                continue
+            old[connection] = state.network
+            if not is_idle:
+                holding.setdefault(state.network, []).append(connection)
+        return old, holding
 
     def _report(self, now: float) -> None:
         closed = sum(self._closed.values())

@@ -94,15 +94,20 @@ def test_connections_of_one_address_are_bounded_and_those_of_recipients_stay(tmp
             return json.loads(known.getresponse().read())
 
         assert ask()
-        sockets = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), 20)) for _ in range(300)
-        ]
+        address = ("127.0.0.1", gateway.port)
+        idle, sockets = (
+            [stack.enter_context(socket.create_connection(address, 20)) for _ in range(300)] for _ in range(2)
+        )
+        for connection in sockets:
+            connection.sendall(HEAD)
         assert gateway.shares()[0] == 200
         assert ask()
         known.close()
-        # The oldest ones are closed, the last ones are not.
+        # The oldest ones are closed, the last ones are not, nor are those that have sent nothing.
         assert sockets[0].recv(1) == b""
-        sockets[-1].sendall(HEAD + b"\r\n")
+        sockets[-1].sendall(b"\r\n")
+        idle[0].sendall(HEAD + b"\r\n")
+        assert idle[0].recv(12) == b"HTTP/1.1 200"
         assert sockets[-1].recv(12) == b"HTTP/1.1 200"
 
 
@@ -129,6 +134,67 @@ def test_a_head_is_bounded_as_a_whole(tmp_path, fields, ending, status):
         assert connection.recv(12)[-3:] == status
 
 
+QUERY = b"POST /delta-sharing/shares/sales/schemas/a/tables/b/query HTTP/1.1\r\nHost: x\r\n"
+LISTING = b"GET /delta-sharing/shares HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n" % TOKEN.encode()
+
+
+@pytest.mark.parametrize(
+    ("head", "pieces"),
+    [
+        (QUERY + b"Content-Length: 2\r\n\r\n", [b"{}"]),
+        (QUERY + b"Content-Length: 2\r\n\r\n{", [b"}"]),
+        (QUERY + b"Transfer-Encoding: chunked\r\n\r\n", [b"2\r\n{}\r\n", b"0\r\n\r\n"]),
+    ],
+    ids=["length", "half", "chunked"],
+)
+def test_a_request_that_comes_with_the_end_of_a_body_is_answered(tmp_path, head, pieces):
+    gateway = Gateway(tmp_path)
+    with (
+        gateway.running(),
+        socket.create_connection(("127.0.0.1", gateway.port), 20) as connection,
+        connection.makefile("rb") as answers,
+    ):
+        for _ in range(2):
+            connection.sendall(head)
+            for piece in pieces[:-1]:
+                time.sleep(0.05)
+                connection.sendall(piece)
+            time.sleep(0.05)
+            connection.sendall(pieces[-1] + LISTING + b"\r\n")
+            assert [status_of(answers), status_of(answers)] == [b"401", b"200"]
+
+
+@pytest.mark.parametrize(
+    "upgrade", [b"h2c\r\nHTTP2-Settings: AAMAAABk", b"websocket"], ids=["h2c", "websocket"]
+)
+def test_a_connection_goes_on_after_an_upgrade_that_is_not_taken(tmp_path, upgrade):
+    # Java's client asks for h2c with each query over plain HTTP, and sends head and body apart.
+    asked = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %s\r\n" % upgrade
+    gateway = Gateway(tmp_path)
+    with (
+        gateway.running(),
+        socket.create_connection(("127.0.0.1", gateway.port), 20) as connection,
+        connection.makefile("rb") as answers,
+    ):
+        for _ in range(2):
+            connection.sendall(QUERY + asked + b"Content-Length: 2\r\n\r\n")
+            time.sleep(0.05)
+            connection.sendall(b"{}")
+            assert status_of(answers) == b"401"
+            connection.sendall(LISTING + asked + b"\r\n")
+            assert status_of(answers) == b"200"
+
+
+def status_of(answers):
+    """Reads an answer with a length."""
+    status, length = answers.readline().split()[1], 0
+    while (line := answers.readline()) != b"\r\n":
+        if line.lower().startswith(b"content-length:"):
+            length = int(line.split(b":")[1])
+    answers.read(length)
+    return status
+
+
 def test_pipelined_requests_are_answered_in_order_one_at_a_time(tmp_path):
     gateway = Gateway(tmp_path)
     count, body = 200, b'{"a": 1}'
@@ -143,12 +209,6 @@ def test_pipelined_requests_are_answered_in_order_one_at_a_time(tmp_path):
         sending.start()
         found = []
         answers = connection.makefile("rb")
-        for _ in range(3 * count):
-            found.append(answers.readline().split()[1])
-            length = 0
-            while (line := answers.readline()) != b"\r\n":
-                if line.lower().startswith(b"content-length:"):
-                    length = int(line.split(b":")[1])
-            answers.read(length)
+        found.extend(status_of(answers) for _ in range(3 * count))
         sending.join()
         assert found == [b"200", b"401", b"200"] * count
