@@ -234,7 +234,14 @@ class Verification:
             except PySparkException:
                 # Its commits or files are gone: the server cannot list it either.
                 return lines
-            lines += row_differences(f"version {before}", listed(client, {"version": before}), known)
+            try:
+                found = listed(client, {"version": before})
+            except HttpError as error:
+                if error.status:
+                    raise
+                # An answer that is no listing. The rows of this version are compared all the same.
+                return [*lines, f"version {before}: {error}"]
+            lines += row_differences(f"version {before}", found, known)
         return lines
 
     def _row_differences(self, shared: DataFrame, direct: DataFrame, found: Found) -> list[str]:
