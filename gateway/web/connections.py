@@ -304,6 +304,13 @@ class _Connection(web.RequestHandler):
         if self._upgraded:
             super()._resume_reading_if_drained()
 
+    async def _drain_helper(self) -> None:
+        # At the end of the server a task that waits here is cancelled, and writes its last line.
+        # aiohttp would wait for what was cancelled.
+        if self._drain_waiter is not None and self._drain_waiter.cancelled():
+            self._drain_waiter = None
+        await super()._drain_helper()
+
     async def _handle_request(
         self, request: web.BaseRequest, start_time: float | None, request_handler: Handler
     ) -> tuple[web.StreamResponse, bool]:
