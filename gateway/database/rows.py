@@ -43,7 +43,8 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str
     """Insert rows with the same columns, of texts and numbers.
 
     PostgreSQL runs its triggers for each statement, and a statement with a parameter for each value takes
-    longer to make than to run: there all rows are one parameter.
+    longer to make than to run: there all rows are one parameter, without escapes, which a database without an
+    encoding does not read.
     """
     if connection.dialect.name != "postgresql":
         connection.execute(insert(table), rows)
@@ -52,7 +53,7 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str
     name, columns = quote(table.name), ", ".join(map(quote, rows[0]))
     source = f"json_populate_recordset(NULL::{name}, CAST(:rows AS json))"
     statement = f"INSERT INTO {name} ({columns}) SELECT {columns} FROM {source}"  # noqa: S608 - own names
-    connection.execute(text(statement), {"rows": json.dumps([dict(row) for row in rows])})
+    connection.execute(text(statement), {"rows": json.dumps([dict(row) for row in rows], ensure_ascii=False)})
 
 
 def batches(values: Iterable[T]) -> Iterator[list[T]]:

@@ -69,7 +69,7 @@ class PostgresqlServer:
     def program(self, name: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a program of PostgreSQL, such as `psql`."""
         command = [str(self._server.bin_path / name), *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, **options)
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=110, **options)
 
     def execute(self, statement: str, database: str = "postgres") -> str:
         """Run a statement by `psql`, and return what it prints."""

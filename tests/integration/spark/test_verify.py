@@ -464,7 +464,8 @@ def test_the_official_connectors_format_is_read_on_request(
     equal, different = verify(spark, str(profile), targets, options)
     assert equal.error is None
     assert equal.equal
-    assert {check.name.split()[0] for check in equal.checks if check.passed} == {"schema", "rows", "changes"}
+    passed = {check.name.split()[0] for check in equal.checks if check.passed}
+    assert passed == {"schema", "rows", "counts", "changes"}
     assert not different.equal
 
 

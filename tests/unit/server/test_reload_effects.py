@@ -125,6 +125,11 @@ async def directory_of_the_rule(live: Live) -> Any:
     return live.kept.setdefault("directory", table.location.key) == table.location.key
 
 
+async def publish_every_seconds(live: Live) -> Any:
+    ((_, _, table),) = live.state.config.tables
+    return table.projection.publish_every_seconds
+
+
 async def outage_seconds(live: Live) -> Any:
     return live.process.config.max_outage_seconds
 
@@ -375,8 +380,12 @@ AT_ONCE: Mapping[str, Row] = {
             ("columns[].function", "month", "year", {f"{PROJECTION}.columns": [{"name": "c"}]}),
             ("columns[].length", 2, 3, {f"{PROJECTION}.columns": [{"name": "c", "function": "prefix"}]}),
             ("columns[].step", 2, 3, {f"{PROJECTION}.columns": [{"name": "c", "function": "floor"}]}),
+            ("minimumGroup.rows", 2, 3, {f"{PROJECTION}.minimumGroup.columns": ["a"]}),
+            ("minimumGroup.columns", ["a"], ["b"], {f"{PROJECTION}.minimumGroup.rows": 2}),
         )
     },
+    # For `project`, which reads the configuration at each run.
+    f"{PROJECTION}.publishEverySeconds": Row(5, 6, publish_every_seconds, (5, 6), PROJECTED),
     "shares[].schemas[].volumes[].name": Row("v", "w", volume_field("name"), ("v", "w"), VOLUME),
     "shares[].schemas[].volumes[].id": Row("one", "two", volume_field("id"), ("one", "two"), VOLUME),
     "shares[].schemas[].volumes[].comment": Row(
@@ -414,6 +423,7 @@ AT_ONCE: Mapping[str, Row] = {
         discovery("discover"),
         ("/a/{schema}/{table}", "/b/{schema}/{table}"),
     ),
+    "shares[].tables.replaceDots": Row(False, True, discovery("replace_dots"), (False, True), SEARCHED),
     "shares[].tables.everySeconds": Row(5, 6, discovery("every_seconds"), (5, 6), SEARCHED),
     "shares[].tables.keepSeconds": Row(5, 6, discovery("keep_seconds"), (5, 6), SEARCHED),
     "shares[].tables.maxDepth": Row(0, 1, discovery("max_depth"), (0, 1), SEARCHED),
