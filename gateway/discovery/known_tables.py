@@ -150,7 +150,7 @@ def _distinct(tables: Collection[FoundTable]) -> tuple[tuple[FoundTable, ...], t
 
     None of two tables gets a common name: another one could take its place by a new directory or entry.
     """
-    names = Counter((table.schema.casefold(), table.name.casefold()) for table in tables)
+    names = Counter(map(_folded, tables))
     locations = Counter(table.location for table in tables)
     spellings: dict[str, set[str]] = {}
     for table in tables:
@@ -159,7 +159,7 @@ def _distinct(tables: Collection[FoundTable]) -> tuple[tuple[FoundTable, ...], t
     for table in tables:
         schema = table.schema.casefold()
         reason = ""
-        if names[schema, table.name.casefold()] > 1:
+        if names[_folded(table)] > 1:
             reason = "another table has its name without case"
         elif len(spellings[schema]) > 1:
             reason = "another schema has its name without case"
@@ -177,13 +177,13 @@ def _distinct(tables: Collection[FoundTable]) -> tuple[tuple[FoundTable, ...], t
 
 def _replaced(known: Iterable[FoundTable], found: Collection[FoundTable]) -> set[FoundTable]:
     """Return known tables in whose place a search has found another: by its names or its location."""
-    names = {(table.schema.casefold(), table.name.casefold()) for table in found}
-    locations = {table.location for table in found}
-    return {
-        table
-        for table in known
-        if table.location in locations or (table.schema.casefold(), table.name.casefold()) in names
-    }
+    names, locations = set(map(_folded, found)), {table.location for table in found}
+    return {table for table in known if table.location in locations or _folded(table) in names}
+
+
+def _folded(table: FoundTable) -> tuple[str, str]:
+    """Return the names of a schema and a table, equal for those that differ in case alone."""
+    return table.schema.casefold(), table.name.casefold()
 
 
 def _self_and_outer(location: Location) -> Iterator[Location]:
