@@ -270,7 +270,6 @@ class _Connection(web.RequestHandler):
             self._strangers.received(self, len(data))
         if self._is_busy:
             if self._body.is_eof():
-                self._has_more = True
                 self._ahead_bytes += len(data)
                 self._pause_reading_for_buffer()
             super().data_received(data)
