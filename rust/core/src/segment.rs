@@ -139,6 +139,11 @@ impl LogSegment {
         self
     }
 
+    /// The file of the checkpoint that errors name.
+    pub(crate) fn checkpoint_file(&self) -> Option<&LogFileEntry> {
+        self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.files.first())
+    }
+
     /// Returns the error of a damaged checkpoint that the commits do not replace, since some writers begin a log with a
     /// checkpoint. The checkpoint is tried again by the next request.
     ///

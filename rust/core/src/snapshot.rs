@@ -272,7 +272,7 @@ impl Snapshot {
     /// Returns [`Error::CorruptLog`] if a checkpoint of `adds` has other adds than `_last_checkpoint` or its own
     /// metadata states.
     pub(crate) fn check_adds(&self, adds: u64) -> Result<()> {
-        let Some(file) = self.segment.checkpoint.as_ref().and_then(|found| found.files.first()) else {
+        let Some(file) = self.segment.checkpoint_file() else {
             return Ok(());
         };
         let own = self.checkpoint.get().and_then(Checkpoint::stated_adds);
@@ -420,9 +420,7 @@ impl Snapshot {
         LogFault::Contradiction.count();
         let checksum = self.segment.checksum.as_ref().filter(|_| self.checksum_totals == Some(stated));
         let source = checksum.map_or("the header of the answer", |checksum| &checksum.name);
-        if let (Some(_), Some(file)) =
-            (checksum, self.segment.checkpoint.as_ref().and_then(|checkpoint| checkpoint.files.first()))
-        {
+        if let (Some(_), Some(file)) = (checksum, self.segment.checkpoint_file()) {
             let reason = format!("with it the version has {counted}, {source} counts {stated}");
             self.record_error(&Error::corrupt(&file.name, reason));
         } else if self.is_counted_by_sizes.load(Ordering::Relaxed) {

@@ -182,7 +182,7 @@ impl Loader<'_> {
         let mut seen = ReplaySet::default();
         let live: Vec<RowIndices> =
             commits.iter().map(|(_, commit)| seen.take_commit(&commit.adds, &commit.removes)).collect();
-        if previous.is_none() {
+        if previous.is_none() && !self.segment.left_out.is_empty() {
             let actions = |version: i64| {
                 let older = commits.iter().filter(|(entry, _)| entry.version <= version);
                 let actions = older.clone().map(|(_, commit)| u64::from(commit.actions)).sum();
@@ -326,7 +326,7 @@ impl Loader<'_> {
 
     /// The error of an action that the oldest file must have: the checkpoint, or the first commit.
     fn missing(&self, action: &str) -> Error {
-        let base = self.segment.checkpoint.as_ref().and_then(|checkpoint| checkpoint.files.first());
+        let base = self.segment.checkpoint_file();
         let oldest = base.or(self.segment.commits.last().map(|commit| &commit.file));
         let name = oldest.map_or_else(|| commit_name(self.segment.version), |file| file.name.clone());
         let error = Error::corrupt(name, format!("it has no {action}, and no later file has one"));
