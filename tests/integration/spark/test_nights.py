@@ -214,10 +214,11 @@ def test_delta_keeps_the_logs_of_the_last_tables_only(
     server = PlainServer(tables)
     targets = [Target(f"s.d.{name}", str(path)) for name, path in tables.items()]
     try:
-        found = verify(spark, server.profile, [*targets, *targets], VerifyOptions(predicates=0))
+        found = verify(spark, server.profile, [*targets, *targets], VerifyOptions(predicates=0, parallel=1))
     finally:
         server.close()
     assert [one.outcome for one in found] == ["equal"] * 10
+    # Exact for one table at a time: of several, one can be forgotten just after another use has opened it again.
     assert kept.cacheSize() == 2
     # What is let go of while it is read is read to its end.
     logs, rows = OpenedLogs(spark, most=0), spark.read.format("delta").load(targets[0].location)

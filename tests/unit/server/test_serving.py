@@ -188,7 +188,9 @@ def test_metrics_and_recipients_by_the_admin_listener(gateway, workers):
     with gateway.running(workers=workers):
         gateway.until(lambda: gateway.admin("GET", "/healthz")[0] == 200)
         for port, users in ((gateway.port, "recipients"), (gateway.admin_port, "the admin API")):
-            assert f"listening on 127.0.0.1:{port} for {users}" in gateway.log()
+            # The supervisor starts its workers first, and they may answer before it logs.
+            line = f"listening on 127.0.0.1:{port} for {users}"
+            gateway.until(lambda line=line: line in gateway.log())
         # That of a token without an end, or with a late one, is no label of the page.
         for name, life in (("eve", {"expiresInSeconds": None}), ("fay", {"expiresInSeconds": 40 * 86400})):
             assert gateway.admin("POST", "/recipients", {"name": name, "shares": ["logs"], **life})[0] == 201
