@@ -712,15 +712,28 @@ def spark(pytest_arguments: list[str]) -> None:
 
     With pytest's arguments all tests that need a Spark session.
     """
-    others = [f"--ignore={SPARK_PIPELINE}/{name}" for name in JVM_STARTERS]
-    pytest("spark and not nightly", pytest_arguments or [SPARK_PIPELINE, *others], needs=SPARK_NEEDS)
+    pytest("spark and not nightly", pytest_arguments or pipeline_tests("spark"), needs=SPARK_NEEDS)
+
+
+def projections(pytest_arguments: list[str]) -> None:
+    """The tests of projections and of `verify`, in a Spark session of their own."""
+    pytest("spark and not nightly", [*pipeline_tests("projections"), *pytest_arguments], needs=SPARK_NEEDS)
 
 
 def writers(pytest_arguments: list[str]) -> None:
     """The tests of tables that delta-spark writes, in a Spark session of their own, and others with a JVM."""
-    files = sorted((ROOT / SPARK_PIPELINE).glob("test_*.py"))
-    others = [f"--ignore={path}" for path in files if path.name not in JVM_STARTERS]
+    others = [f"--ignore={path}" for part in ("spark", "projections") for path in pipeline_tests(part)]
     pytest("spark and not nightly", [*others, *pytest_arguments], needs=SPARK_NEEDS)
+
+
+def pipeline_tests(part: str) -> list[str]:
+    """The files of the pipeline's tests that a part runs."""
+    paths = sorted((ROOT / SPARK_PIPELINE).glob("test_*.py"))
+    parts = {
+        path: next((name for name, files in PIPELINE_PARTS.items() if path.stem in files), "spark")
+        for path in paths
+    }
+    return [str(path.relative_to(ROOT)) for path in paths if parts[path] == part]
 
 
 def nightly(pytest_arguments: list[str]) -> None:
@@ -831,6 +844,7 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "python": python,
     "alone": alone,
     "spark": spark,
+    "projections": projections,
     "writers": writers,
     "stores": stores,
     "clone": clone,
@@ -843,9 +857,21 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "coverage": coverage,
     "nightly": nightly,
 }
-# No part of these measures time. They start in this order: first what compiles beside what does not, last the
-# part that runs three processes itself.
-SIDE_BY_SIDE = ("rust", "docs", "spark", "clone", "writers", "lint", "stores", "deploy", "oldest", "python")
+# No part of these measures time. They start in this order: first what compiles beside what does not, then the
+# longest ones, so that none of these runs alone in the end.
+SIDE_BY_SIDE = (
+    "rust",
+    "docs",
+    "spark",
+    "clone",
+    "python",
+    "projections",
+    "writers",
+    "lint",
+    "stores",
+    "deploy",
+    "oldest",
+)
 # One more than the processors of a small machine: parts wait for servers, stores and Spark.
 PARTS_AT_A_TIME = 3
 DEFAULT_PARTS = (*SIDE_BY_SIDE, "alone")
@@ -1256,8 +1282,19 @@ def made_tables(python: Path | None = None) -> Path:
 
 
 SPARK_PIPELINE = "tests/integration/spark"
-# Tests of the pipeline that use no session of pytest's process: they are of `writers`, which ends sooner.
-JVM_STARTERS = ("test_connect.py", "test_submit.py")
+# What other parts than `spark` run of it, so that all take about as long. Those of `writers` start Java.
+PIPELINE_PARTS = {
+    "projections": (
+        "test_nights",
+        "test_projection_conditions",
+        "test_projection_jobs",
+        "test_projection_order",
+        "test_projections",
+        "test_projections_on_s3",
+        "test_verify",
+    ),
+    "writers": ("test_connect", "test_submit"),
+}
 STORES = "tests/integration"
 SPARK_NEEDS = (
     java,

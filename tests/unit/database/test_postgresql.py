@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 from support.gateway_app import Clock
+from support.postgresql_server import running as postgresql_running
 
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.access.stored_recipients import DatabaseReader
@@ -118,12 +119,13 @@ def test_check_refuses_a_database_in_which_no_tables_can_be_made(postgresql):
     RecipientDatabase(place_of(url), now_ms=Clock(NOW_MS)).close()
 
 
-def test_check_refuses_a_standby_without_tables(postgresql):
-    name = postgresql.new_database()
-    with postgresql.standby() as standby:
+@pytest.mark.processes
+def test_check_refuses_a_standby_without_tables():
+    # A server of its own: a standby copies all databases, and the shared server has those of all tests.
+    with postgresql_running() as primary, primary.standby() as standby:
         reason = "it has no tables, and is a standby, which takes no changes"
         with pytest.raises(OSError, match=reason):
-            read_recipients(config(standby.url(name)))
+            read_recipients(config(standby.url("postgres")))
 
 
 @contextmanager
