@@ -21,8 +21,10 @@ class LogError(Exception):
     ├── VersionNotFound          requested, earliest, latest
     ├── TimestampOutOfRange      requested_ms, earliest_ms, latest_ms
     ├── CorruptLog               file
+    │   └── Contradiction        two sources of one version count different files
     ├── UnsupportedFeature       feature
     ├── ChangeDataFeedDisabled   version
+    ├── IncompleteRemove         version
     ├── RuleRefused              partition values do not decide the rule of a grant; `detail` has the reason
     ├── ForbiddenPath            a file outside of the allowed roots
     ├── InvalidCursor            a cursor in an order of files that no longer exists
@@ -30,6 +32,7 @@ class LogError(Exception):
     ├── StorageDenied            the store denies access
     │   └── StorageRefused       for a reason that is not in the credentials
     ├── StorageUnavailable       unreachable, throttled, timed out
+    ├── TooManySignatures        more files than the store may be asked to sign for one answer
     ├── Cancelled
     ├── DeadlineExceeded
     ├── InvalidArgument          an invalid configuration value

@@ -13,6 +13,8 @@ GatewayError              its text is shown to clients
 │   └── NoSuchPath
 ├── UnsupportedOperation  a format or feature
 │   └── MethodNotAllowed  with the methods that are
+├── UnsupportedHttpVersion
+├── UnsupportedTransferCoding
 ├── TooManyRequests       with the seconds to wait
 └── Unavailable           with the seconds to wait
 

@@ -20,7 +20,8 @@ class RecipientError(ValueError):
     RecipientError
     ├── RecipientNotFound    also: no such policy or client
     ├── RecipientUnreadable
-    └── RecipientExists
+    ├── RecipientExists
+    └── LinkInvalid
     """
 
 
