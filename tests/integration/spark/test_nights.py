@@ -218,7 +218,7 @@ def test_delta_keeps_the_logs_of_the_last_tables_only(
     finally:
         server.close()
     assert [one.outcome for one in found] == ["equal"] * 10
-    # Exact for one table at a time: of several, one can be forgotten just after another use has opened it again.
+    # Exact for one table at a time: of several, one can be forgotten after another use has opened it again.
     assert kept.cacheSize() == 2
     # What is let go of while it is read is read to its end.
     logs, rows = OpenedLogs(spark, most=0), spark.read.format("delta").load(targets[0].location)
