@@ -35,6 +35,8 @@ MAX_LISTED_HASHES = 5000
 HASHES = ("_hash_0", "_hash_1")
 Hashes = tuple[int, int]
 ROW = "row"
+_WANTED = "wanted hash"
+"""No column of a projection has a space in its name."""
 _WORD = 1 << 64
 
 
@@ -98,7 +100,7 @@ def signed_digest(changed: DataFrame) -> tuple[Digest, Digest]:
 
 
 def with_hashes(rows: DataFrame, *beside: Column) -> DataFrame:
-    """Return columns `beside` rows, their hashes and the `row`, after `_change_type` if they have one."""
+    """Return columns `beside` rows, their hashes and the `row`, after `CHANGE_TYPE` if they have one."""
     schema = rows.drop(CHANGE_TYPE).schema
     row = f.struct(*(f.col(quoted(name)) for name in schema.names)).alias(ROW)
     hashes = [row_hash(schema, seed).alias(name) for name, seed in zip(HASHES, SEEDS, strict=True)]
@@ -136,14 +138,14 @@ def _counted(rows: DataFrame, number: Column) -> DataFrame:
 def _remove(spark: SparkSession, work: TableLog, rows: DataFrame) -> None:
     """Remove all rows with the first hash of one of `rows`. Another row of that hash is added again later."""
     table = DeltaTable.forPath(spark, work.root)
-    hashes = rows.select(HASHES[0]).distinct()
+    hashes = rows.select(f.col(HASHES[0]).alias(_WANTED)).distinct()
     listed = [row[0] for row in hashes.limit(MAX_LISTED_HASHES + 1).collect()]
     if not listed:
         return
     version = work.latest()
     own_hash = row_hash(version.schema, SEEDS[0])
     if len(listed) > MAX_LISTED_HASHES:
-        table.merge(hashes, own_hash == f.col(HASHES[0])).whenMatchedDelete().execute()
+        table.merge(hashes, own_hash == f.col(_WANTED)).whenMatchedDelete().execute()
         return
     found = conditions(rows.select("row.*"), version.partitions)
     table.delete(all_of([*found, own_hash.isin(listed)]))

@@ -65,11 +65,11 @@ class Changed:
     projection: Projection
 
     def rows(self) -> DataFrame:
-        """Return all of them with `_change_type`. Lazy."""
+        """Return all of them with `CHANGE_TYPE`. Lazy."""
         return projected(self.source, self.projection, beside=(CHANGE_TYPE,))
 
     def chosen(self) -> DataFrame:
-        """Return what `rows` are made of: rows of the source with `_change_type`. Lazy."""
+        """Return what `rows` are made of: rows of the source with `CHANGE_TYPE`. Lazy."""
         return chosen(self.source, self.projection, beside=(CHANGE_TYPE,))
 
     def of_kind(self, kind: str) -> DataFrame:
@@ -156,7 +156,7 @@ def few_changes(changed: Changed, stated: Callable[[], DataFrame | None]) -> Few
 
 
 def _counted(changed: Changed, found: Sequence[Row]) -> FewChanges:
-    """Count rows that are collected: `_change_type`, the hashes, and the columns of a search."""
+    """Count rows that are collected: `CHANGE_TYPE`, the hashes, and the columns of a search."""
     inserted = Counter((row[1], row[2]) for row in found if row[0] == INSERT)
     counts = Counter(inserted)
     counts.subtract((row[1], row[2]) for row in found if row[0] != INSERT)

@@ -36,7 +36,7 @@ from gateway.spark.project.order import in_own_order
 from gateway.spark.project.record import RECORD_FIELD, Record, difference, stamp
 from gateway.spark.project.results import Options, Outcome
 from gateway.spark.project.rule import check_rule, clean_schema, projected
-from gateway.spark.project.table_log import CHANGE_COLUMNS, TableLog
+from gateway.spark.project.table_log import CHANGE_TYPE, TableLog
 from gateway.spark.project.transaction import NotMarked
 from gateway.spark.verify.compare import quoted
 from gateway.spark.verify.digest import Digest, digest
@@ -291,9 +291,8 @@ class Job:
         known = {one.name: _as_read(one.jsonValue()) for one in source.schema.fields}
         if any(known.get(one.name) != _as_read(one.jsonValue()) for one in before.schema.fields):
             return "the source's columns have changed"
-        taken = {*source.schema.names, *(one.name for one in self.target.projection.columns)}
-        if own := sorted(name for name in taken if name.casefold() in CHANGE_COLUMNS):
-            return f"Delta reads no changes of a table with a column {own[0]}"
+        if CHANGE_TYPE in source.schema.names:
+            return f"the source has a column '{CHANGE_TYPE}'"
         if before.partitions != source.partitions:
             # Files of before would be read without the values that their paths have.
             return "the source is partitioned by other columns"

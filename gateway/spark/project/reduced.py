@@ -51,7 +51,7 @@ def reduced(
 ) -> DataFrame | None:
     """Return few rows with the same difference as all `rows`, persisted; None if more than `most` differ.
 
-    Rows have `_change_type`: `insert`, or else the row is deleted. They are equal where columns `names` are.
+    Rows have `CHANGE_TYPE`: `insert`, or else the row is deleted. They are equal where columns `names` are.
     `stated`: rows that may have that difference.
     """
     if stated is not None:

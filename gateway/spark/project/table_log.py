@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from gateway.spark import java
+from gateway.spark.project.actions import fold
 from gateway.spark.project.objects import Directory, Refused
 
 if TYPE_CHECKING:
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
 
     from gateway.spark.project.actions import Action
 
-CHANGE_TYPE = "_change_type"
-_COMMIT = ("_commit_version", "_commit_timestamp")
-CHANGE_COLUMNS = frozenset({CHANGE_TYPE, *_COMMIT})
-"""The columns that Delta adds to changed rows, in place of a table's own ones by these names."""
+CHANGE_TYPE = "_change_type_5eed0004"
+"""The column of `TableLog.changes` beside those of the table, of which none has this name by chance."""
 INSERT, DELETE = "insert", "delete"
-"""Values of `_change_type` in the rows of `TableLog.changes`."""
+"""Its values."""
+_KIND = "_change_type"
+_COMMIT = ("_commit_version", "_commit_timestamp")
+_OF_DELTA = frozenset({_KIND, *_COMMIT})
+"""The columns that Delta adds to changed rows, in place of a table's own ones by these names."""
 _CHECKPOINT_INTERVAL = 10
 _NO_VERSION = -1
 _FEED = "delta.enableChangeDataFeed"
@@ -129,7 +132,7 @@ class TableLog:
         return [self.commit(number) for number in range(first, last + 1)]
 
     def changes(self, first: int, last: int) -> DataFrame:
-        """Return the rows that a range of versions inserts and deletes, with `_change_type`. Lazy.
+        """Return the rows that a range of versions inserts and deletes, with `CHANGE_TYPE`. Lazy.
 
         They are found by the files and deletion vectors that the versions add and remove, and not by the
         change data that a writer stated. A range without versions has no rows.
@@ -137,25 +140,33 @@ class TableLog:
         if first > last:
             empty = t.StructType([*self.latest().schema.fields, t.StructField(CHANGE_TYPE, t.StringType())])
             return self.spark.createDataFrame([], empty)
+        if self._has_columns_of_delta(last):
+            changed = fold(self.commits(first, last))
+            inserted, deleted = (
+                self.rows(last, files.values()).withColumn(CHANGE_TYPE, f.lit(kind))
+                for kind, files in ((INSERT, changed.added), (DELETE, changed.removed))
+            )
+            return inserted.union(deleted)
         reader, none = self._delta.commands.cdc.CDCReader, self._none
         session = java.session(self.spark)
         found = reader.changesToBatchDF(self.log, first, last, session, none, none, True, none)
-        return java.frame(found, self.spark).drop(*_COMMIT)
+        return java.frame(found, self.spark).drop(*_COMMIT).withColumnRenamed(_KIND, CHANGE_TYPE)
 
     def stated_changes(self, first: int, last: int) -> DataFrame | None:
         """Return the rows that the change data feed of a range of versions states, as `changes` does.
 
         None where some of them have no feed. Nothing is checked: a writer may have stated others. Lazy.
         """
+        if self._has_columns_of_delta(last):
+            return None
         try:
             feed = self.spark.read.format("delta").option("readChangeFeed", "true")
             found = feed.option("startingVersion", first).option("endingVersion", last).load(self.root)
         except (PySparkException, Py4JJavaError):
             return None
-        kind = f.col(CHANGE_TYPE)
-        is_insert = kind.isin(INSERT, "update_postimage")
+        is_insert = f.col(_KIND).isin(INSERT, "update_postimage")
         stated = found.withColumn(CHANGE_TYPE, f.when(is_insert, INSERT).otherwise(DELETE))
-        return stated.drop(*_COMMIT)
+        return stated.drop(_KIND, *_COMMIT)
 
     def rows(self, number: int, files: Iterable[Action]) -> DataFrame:
         """Return the rows of some files of a version, without those of their deletion vectors. Lazy."""
@@ -240,6 +251,9 @@ class TableLog:
     def _status(self, number: int) -> Any:
         file = self._file(number)
         return file.getFileSystem(self._hadoop).getFileStatus(file)
+
+    def _has_columns_of_delta(self, number: int) -> bool:
+        return not _OF_DELTA.isdisjoint(map(str.casefold, self.at(number).schema.names))
 
     def _snapshot(self, number: int) -> Any:
         return self.log.getSnapshotAt(number, self._none, self._none, False)

@@ -45,7 +45,7 @@ from gateway.spark.project.results import Options, Outcome, Target
 from gateway.spark.project.rule import projected
 from gateway.spark.project.run import keep, left_over, projections
 from gateway.spark.project.search import all_of, conditions
-from gateway.spark.project.table_log import TableLog
+from gateway.spark.project.table_log import CHANGE_TYPE, TableLog
 from gateway.spark.project.transaction import Transaction
 from gateway.spark.targets import load_targets
 from gateway.spark.verify.digest import digest
@@ -73,6 +73,8 @@ ROWS = (
 )
 NO_MAINTENANCE = Options(optimize_hours=0, vacuum_hours=0)
 HOUR_MS = 3_600_000
+OF_DELTA = ("_change_type", "_Commit_Version", "_commit_timestamp")
+"""Names of columns that Delta adds to changed rows."""
 IS_LONG = bool(os.environ.get("DELTA_GATEWAY_LONG_PROJECTIONS"))
 
 
@@ -370,7 +372,7 @@ def test_no_statistics_of_the_source_decide(kept: Kept, tmp_path: Path) -> None:
 def test_rows_that_both_sides_have_cancel_out(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     both = [(kind, number, "same") for number in range(200) for kind in ("insert", "delete")]
     net = [("insert", 1, "new"), ("insert", 1, "new"), ("delete", 2, "old"), ("insert", 3, "same")]
-    columns = "_change_type STRING, n INT, text STRING"
+    columns = f"{CHANGE_TYPE} STRING, n INT, text STRING"
     rows, feed, lie = (spark.createDataFrame(some, columns) for some in (both + net, net, net[:3]))
 
     def found(
@@ -405,7 +407,7 @@ def test_rows_that_both_sides_have_cancel_out(spark: Any, monkeypatch: pytest.Mo
 
 
 def test_nothing_that_is_too_much_or_fails_is_kept(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = spark.sql("SELECT 'insert' _change_type, id % 2 n FROM range(20)")
+    rows = spark.sql(f"SELECT 'insert' {CHANGE_TYPE}, id % 2 n FROM range(20)")
     cached = spark._jsparkSession.sharedState().cacheManager()
     before = cached.numCachedEntries()
     # A feed that cannot be read, and one that is wrong.
@@ -530,6 +532,34 @@ def test_a_source_with_an_identity_column_is_followed_by_its_changes(kept: Kept,
     outcome = kept.run()
     assert (outcome.how, outcome.remark, outcome.changed_rows) == ("changes", "", 1)
     kept.assert_equal()
+
+
+def test_a_source_with_columns_of_our_names_is_followed_by_its_changes(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = made(spark, tmp_path)
+    kept.source, names = str(tmp_path / "named"), ("_hash_0", "row", "place", "n", "_number", "sign")
+    own = [{"name": f"own_{number}", "column": name} for number, name in enumerate(OF_DELTA)]
+    kept.rule = {"columns": [*own, *names], "where": f"{OF_DELTA[0]} <> 'hidden'"}
+    kept.sql(
+        f"CREATE TABLE {{t}} ({OF_DELTA[0]} STRING, {OF_DELTA[1]} BIGINT, {OF_DELTA[2]} TIMESTAMP, "
+        f"{' BIGINT, '.join(names)} BIGINT) USING delta PARTITIONED BY (sign) "
+        "TBLPROPERTIES (delta.enableDeletionVectors = true)"
+    )
+    insert = "INSERT INTO {t} SELECT 'insert', id, now(), id, id, id, 1, id, id % 2 FROM range(40)"
+    kept.sql(insert)
+    kept.run()
+    for most in (few.MAX_ROWS, 0):
+        for module, limit in ((few, "MAX_ROWS"), (few, "MAX_PLACES"), (changing, "MAX_LISTED_HASHES")):
+            monkeypatch.setattr(module, limit, most)
+        kept.sql(insert)
+        kept.sql("DELETE FROM {t} WHERE n = 1 AND row < 3")
+        kept.sql(f"UPDATE {{t}} SET {OF_DELTA[1]} = 0 - row, {OF_DELTA[0]} = 'delete' WHERE row < 5")
+        kept.sql(f"UPDATE {{t}} SET {OF_DELTA[0]} = 'hidden' WHERE row = 6")
+        outcome = kept.run()
+        assert (outcome.how, outcome.remark) == ("changes", "")
+        kept.assert_equal()
+    assert outcome.changed_rows < 80
 
 
 def test_a_source_that_was_put_back_from_a_copy_is_written_anew(kept: Kept) -> None:
