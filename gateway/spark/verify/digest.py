@@ -81,7 +81,7 @@ def digests(
     union: planned apart, each digest costs more than a few rows do. No part becomes a filter of the first
     DataFrame, so its source leaves out no rows by it. `in_one_task`: for rows that cost less than tasks.
     """
-    number = _new_name(frames[0].columns)
+    number = new_name(frames[0].columns)
     whole, *others = frames
     marks = [f.when(part, f.lit(len(frames) + index)) for index, part in enumerate(parts)]
     first = f.explode(f.array_compact(f.array(f.lit(0), *marks))) if parts else f.lit(0)
@@ -95,7 +95,7 @@ def digests(
     return [by_number.get(index, EMPTY) for index in range(len(frames) + len(parts))]
 
 
-def _new_name(names: Sequence[str]) -> str:
+def new_name(names: Sequence[str]) -> str:
     """Return a name that no column has."""
     taken, name = {name.lower() for name in names}, "_number"
     while name in taken:

@@ -161,7 +161,7 @@ class Verification:
         reading = self._spark.read.format("delta").option("versionAsOf", str(self._head.version))
         whole = reading.load(self._target.location)
         if file_name is not None:
-            whole = whole.withColumn(file_name, f.col("_metadata.file_name"))
+            whole = whole.withColumn(file_name, whole.metadataColumn("_metadata").getField("file_name"))
         return within_rule(whole, self._target)
 
     def _shared_with_history(self) -> bool:
@@ -256,10 +256,11 @@ class Verification:
 
     def _drill_down(self, keys: Sequence[str], groups: Sequence[tuple[str | None, ...]]) -> list[str]:
         """Find the differing files of the differing partitions, then the differing rows of those files."""
-        if self._options.connector:
+        name = FILE_NAME_FIELD.name
+        has_own = name in (column.lower() for column in self._direct().columns)
+        if self._options.connector or has_own:
             shared, direct = (in_groups(side, keys, groups) for side in (self._shared(), self._direct()))
             return [f"row {row}" for row in differing_rows(shared, direct, self._options.shown_rows)]
-        name = FILE_NAME_FIELD.name
         shared = in_groups(self._shared(withFileName="true"), keys, groups)
         direct = in_groups(self._direct(file_name=name), keys, groups)
         files = compare_groups(shared, direct, [name])

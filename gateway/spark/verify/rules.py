@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from gateway.spark.targets import Target
+from gateway.spark.verify.digest import new_name
 
 RECIPIENT = "recipient"
 
@@ -34,6 +35,6 @@ def filtered_without_skipping(frame: DataFrame, condition: Column) -> DataFrame:
     Spark moves no filter below a column that is not deterministic, so Delta does not see it. Delta's own
     setting does not do: with `stats.skipping` off it cannot read deletion vectors.
     """
-    place = "_place_of_row"
+    place = new_name(frame.columns)
     numbered = frame.withColumn(place, f.monotonically_increasing_id())
     return numbered.where(condition & (f.col(place) >= f.lit(0))).drop(place)

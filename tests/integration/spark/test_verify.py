@@ -222,6 +222,23 @@ def test_a_filter_for_which_delta_spark_skips_wrongly_is_not_a_difference(spark:
     assert "with data skipping on" in remarks[0]
 
 
+@pytest.mark.parametrize("name", ["_metadata", "_file_name"])
+def test_columns_of_our_names_are_compared(spark: Any, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "t"
+    spark.sql(f"SELECT id, id _place_of_row, id {name} FROM range(9)").write.format("delta").save(str(path))
+    server = PlainServer({"t": path})
+    proxy = RewritingProxy(server.profile, only("query", lambda lines: lines[:-1]))
+    options, targets = replace(FAST, predicates=3), [Target("s.d.t", str(path))]
+    try:
+        (equal,) = verify(spark, server.profile, targets, options)
+        (cut,) = verify(spark, proxy.profile, targets, options)
+    finally:
+        proxy.close()
+        server.close()
+    assert (equal.outcome, cut.outcome, cut.error) == ("equal", "different", None)
+    assert "shared 0 times, in the table 1 times" in differences(cut, "rows")
+
+
 class TestReportsWithoutValues:
     def test_no_value_of_a_table_is_in_any_report(
         self, spark: Any, tables: dict[str, Path], server: PlainServer
