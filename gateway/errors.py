@@ -8,8 +8,10 @@ GatewayError              its text is shown to clients
 ├── Unauthenticated       no valid token
 │   └── InvalidClient     a token request without a known client and its secret
 ├── PermissionDenied
+│   ├── AddressDenied     outside of the recipient's networks
 │   └── AccessRevoked     while the answer was under way
-├── NotFound              absent or not granted: one answer
+├── NotFound
+│   ├── NotShared         absent or not granted: one answer
 │   └── NoSuchPath
 ├── UnsupportedOperation  a format or feature
 │   └── MethodNotAllowed  with the methods that are
@@ -81,6 +83,13 @@ class PermissionDenied(GatewayError):
     """The recipient is known and access is denied."""
 
 
+class AddressDenied(PermissionDenied):
+    """The client's address is in none of the recipient's networks."""
+
+    def __init__(self) -> None:
+        super().__init__("this address is not on the recipient's allow-list")
+
+
 class AccessRevoked(PermissionDenied):
     """A token, a recipient or a grant ended while an answer was under way."""
 
@@ -89,7 +98,14 @@ class AccessRevoked(PermissionDenied):
 
 
 class NotFound(GatewayError):
-    """Absent or not granted."""
+    """Absent, or as if it were."""
+
+
+class NotShared(NotFound):
+    """A share, schema, table or volume that is absent or not granted: one answer."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"no such {kind}, or it is not shared with you")
 
 
 class NoSuchPath(NotFound):

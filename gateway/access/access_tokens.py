@@ -45,7 +45,7 @@ def issue(
         expires_ms = min(expires_ms, secret.expires_ms)
     lifetime_seconds = (expires_ms - now_ms) // MILLISECONDS
     if lifetime_seconds < 1:
-        raise ClientRefused("expired")
+        raise ClientRefused("expired", client.recipient)
     value = {"client": client.id, "secret": secret.id, "recipient": client.recipient.name}
     text = sealer.seal("access", UNKNOWN_RECIPIENT, value, expires_ms=expires_ms)
     return AccessToken(text, lifetime_seconds)

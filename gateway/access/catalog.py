@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 from gateway.access.grants import NO_GRANTS, Grant, GrantIndex, Rule
 from gateway.config.recipients import EVERY_SHARE
 from gateway.config.shares import stable_id
-from gateway.errors import NotFound
+from gateway.errors import NotShared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -237,6 +237,7 @@ class Names(Generic[Named]):
 
 NO_SHARE = Share("", "", Names(()))
 """Used where no share is found."""
+NO_SCHEMA = Schema("", "", Names(()), Names(()))
 
 
 class Catalog:
@@ -279,7 +280,7 @@ class Catalog:
         """Find a granted share. Raises NotFound."""
         found = self._seen(recipient, share)
         if found is None:
-            raise NotFound("no such share, or it is not shared with you")
+            raise NotShared("share")
         return _granted_part(recipient, found) if _is_partial(recipient, found) else found
 
     def schema(self, recipient: Recipient, share: str, schema: str) -> Schema:
@@ -289,7 +290,7 @@ class Catalog:
         if inner is not None and found is not None and _is_partial(recipient, found):
             inner = _granted_schema(recipient, found, inner)
         if inner is None:
-            raise NotFound("no such schema, or it is not shared with you")
+            raise NotShared("schema")
         return inner
 
     def table(self, recipient: Recipient, share: str, schema: str, table: str) -> SharedTable:
@@ -300,7 +301,7 @@ class Catalog:
         if innermost is not None and found is not None and _is_partial(recipient, found):
             innermost = recipient.granted(innermost)
         if innermost is None:
-            raise NotFound("no such table, or it is not shared with you")
+            raise NotShared("table")
         return innermost
 
     def volume(self, recipient: Recipient, share: str, schema: str, volume: str) -> SharedVolume:
@@ -311,8 +312,21 @@ class Catalog:
         if innermost is not None and found is not None and _is_partial(recipient, found):
             innermost = innermost if recipient.may_read_volumes(found, innermost.schema) else None
         if innermost is None:
-            raise NotFound("no such volume, or it is not shared with you")
+            raise NotShared("volume")
         return innermost
+
+    def has(self, names: Mapping[str, str]) -> bool:
+        """Return whether the place in a path of the protocol is shared with anybody.
+
+        Every place takes the same lookups, so the time of an answer says nothing about it.
+        """
+        share = self._shares.find(names["share"], NO_SHARE)
+        schema = share.schemas.find(names.get("schema", ""), NO_SCHEMA)
+        if "table" in names:
+            return schema.tables.find(names["table"], None) is not None
+        if "volume" in names:
+            return schema.volumes.find(names["volume"], None) is not None
+        return schema is not NO_SCHEMA if "schema" in names else share is not NO_SHARE
 
     def _seen(self, recipient: Recipient, share: str) -> Share | None:
         """Return a share with a grant. An absent share takes the same steps as one that is not granted."""

@@ -22,11 +22,12 @@ SECRET_ID_BYTES = 8
 
 
 class ClientRefused(Exception):
-    """Raised for a client that is not authenticated; `reason` is for the log."""
+    """Raised for a client that is not authenticated. The reason and its recipient are for operators."""
 
-    def __init__(self, reason: ClientRefusal) -> None:
+    def __init__(self, reason: ClientRefusal, recipient: Recipient) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.recipient = recipient
 
 
 def secret_id(sha256: bytes) -> str:
@@ -119,9 +120,9 @@ class ClientTable:
             if hmac.compare_digest(known.sha256, sha256):
                 found = known
         if found is None:
-            raise ClientRefused("client" if client is self._unknown else "secret")
+            raise ClientRefused("client" if client is self._unknown else "secret", client.recipient)
         if found.has_expired(now_ms):
-            raise ClientRefused("expired")
+            raise ClientRefused("expired", client.recipient)
         return AuthenticatedClient(client, found)
 
     def find(self, client_id: str, secret_id: str, recipient: str, *, now_ms: int) -> AuthenticatedClient:

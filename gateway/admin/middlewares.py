@@ -42,7 +42,7 @@ async def answer_database_errors(request: web.Request, handler: Handler) -> web.
     except (RecipientNotFound, ShareNotFound, DatabaseMissing) as error:
         raise NotFound(str(error)) from None
     except (RecipientExists, ShareExists) as error:
-        return ErrorAnswer(409, "INVALID_PARAMETER_VALUE", str(error)).response()
+        return ErrorAnswer(409, "INVALID_PARAMETER_VALUE", str(error), "request").response()
     except (RecipientError, ShareError) as error:
         raise InvalidParameter(str(error)) from None
     except OSError as error:

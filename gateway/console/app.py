@@ -52,6 +52,7 @@ def routes() -> list[web.RouteDef]:
         web.post(f"{RECIPIENT}/take-back", recipient_pages.take_back),
         web.post(f"{RECIPIENT}/properties", recipient_pages.set_property),
         web.post(f"{RECIPIENT}/properties/remove", recipient_pages.remove_property),
+        web.post(f"{RECIPIENT}/networks", recipient_pages.set_networks),
         web.post(f"{RECIPIENT}/delete", recipient_pages.delete),
         web.get("/activity", operation_pages.activity),
         web.get("/storages", operation_pages.storages),

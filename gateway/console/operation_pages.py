@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gateway.console.site import Site
 
 SHOWN_ENDING = 10
+UNAUTHORIZED = 401
 CLIENT_ERRORS_FROM, SERVER_ERRORS_FROM = 400, 500
 CLOSED = "closed"
 
@@ -45,6 +46,8 @@ class Totals:
     considered: float
     signed: float
     unauthenticated: float
+    refused: Mapping[str, float]
+    """The refused and failed requests by reason, the most frequent first."""
     limited: float
     missing: Mapping[str, float]
     """Known tables that the last search has not found, by its source."""
@@ -179,6 +182,11 @@ def _totals(site: Site) -> Totals:
     def status(least: int, most: int) -> float:
         return total("requests_total", lambda labels: least <= int(labels["status"]) < most)
 
+    refused = {
+        labels["reason"]: value
+        for name, labels, value in samples
+        if name == "refused_requests_total" and value
+    }
     return Totals(
         requests=total("requests_total"),
         client_errors=status(CLIENT_ERRORS_FROM, SERVER_ERRORS_FROM),
@@ -187,7 +195,8 @@ def _totals(site: Site) -> Totals:
         stream_bytes=total("stream_bytes_total"),
         considered=total("files_total", lambda labels: labels["outcome"] == "considered"),
         signed=total("files_total", lambda labels: labels["outcome"] == "signed"),
-        unauthenticated=total("auth_failures_total"),
+        unauthenticated=status(UNAUTHORIZED, UNAUTHORIZED + 1),
+        refused=dict(sorted(refused.items(), key=lambda one: -one[1])),
         limited=total("limited_requests_total"),
         missing={
             labels["source"]: value

@@ -21,6 +21,7 @@ from gateway.admin.messages import (
     GrantedPart,
     GrantOptions,
     GrantPlace,
+    NetworkList,
     PropertyChanges,
     RevocationOptions,
     Rotation,
@@ -65,6 +66,7 @@ class RecipientRow:
     shares: Sequence[str]
     grants: Sequence[Grant]
     properties: Sequence[tuple[str, str]]
+    networks: Sequence[str]
     is_stored: bool
     has_credential: bool
     is_federated: bool
@@ -87,6 +89,7 @@ def row_of(record: RecipientRecord) -> RecipientRow:
         record.shares,
         record.grants,
         record.properties,
+        record.networks,
         is_stored=True,
         has_credential=bool(credentials),
         is_federated=bool(record.policies),
@@ -101,6 +104,7 @@ def stored_row(page: RecipientPage, key: str) -> RecipientRow:
     return RecipientRow(
         key,
         "",
+        (),
         (),
         (),
         (),
@@ -280,6 +284,13 @@ async def _changed_property(request: web.Request, name: str, text: str | None) -
     return _shown(request)
 
 
+async def set_networks(request: web.Request) -> web.Response:
+    """Replace the networks of a recipient; without any it may connect from everywhere."""
+    networks = (await form_of(request)).get("networks", "").replace(",", " ").split()
+    await handlers.allow_networks(_call(request), decode_form({"networks": networks}, NetworkList))
+    return _shown(request)
+
+
 async def delete(request: web.Request) -> web.Response:
     """Delete a recipient."""
     await handlers.delete_recipient(_call(request))
@@ -358,6 +369,7 @@ def file_row(entry: RecipientEntry) -> RecipientRow:
         [grant.share for grant in grants if grant.is_whole_share],
         [grant for grant in grants if not grant.is_whole_share],
         sorted(entry.properties.items()),
+        entry.networks,
         is_stored=False,
         has_credential=bool(credentials),
         is_federated=bool(entry.oidc),

@@ -21,6 +21,7 @@ from gateway.pages.times import ago, is_soon, left, moment
 from gateway.report.templating import html_environment
 from gateway.report.text import shortened
 from gateway.report.units import BYTES, COUNT, SECONDS
+from gateway.telemetry.request_record import REFUSALS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -72,5 +73,6 @@ def _environment() -> Environment:
         "ago": ago,
         "left": left,
         "is_soon": is_soon,
+        "meaning": lambda reason: REFUSALS.get(reason, ""),
     }
     return environment

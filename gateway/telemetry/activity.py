@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 MAX_QUERIES = 200
 """Of a process; a query takes less than 2 KiB, since names have at most 255 characters."""
 MAX_RECIPIENTS = 10_000
-FORBIDDEN, TOO_MANY = 403, 429
 
 
 class RecentQuery(Struct, frozen=True):
-    """A query of a table or of its changes, at its end."""
+    """A query of a table or of its changes, or a refused request, at its end."""
 
     at_ms: int
     recipient: str
@@ -38,7 +37,7 @@ class RecentQuery(Struct, frozen=True):
     returned: int | None = None
     file_bytes: int | None = None
     failure: str | None = None
-    """The error code of a refused request, or why the stream ended early."""
+    """Why the request was refused, or why the stream ended early."""
 
 
 class LiveStream(Struct, frozen=True):
@@ -50,6 +49,13 @@ class LiveStream(Struct, frozen=True):
     kind: str
 
 
+class Refused(Struct, frozen=True):
+    """The requests that were refused for one reason."""
+
+    requests: int
+    last_ms: int
+
+
 class RecipientUse(Struct):
     """What a recipient has used since the start of the process."""
 
@@ -57,8 +63,13 @@ class RecipientUse(Struct):
     requests: int = 0
     files: int = 0
     """Signed files."""
-    refusals: int = 0
-    """Requests that were denied (403) or over a limit (429)."""
+    refused: dict[str, Refused] = field(default_factory=dict)
+    """The refused and failed requests by reason, one of `REFUSALS`."""
+
+    @property
+    def refusals(self) -> int:
+        """Return the number of refused and failed requests."""
+        return sum(one.requests for one in self.refused.values())
 
 
 class Activity:
@@ -77,7 +88,7 @@ class Activity:
         """Remove a stream."""
         self._streams.pop(request_id, None)
 
-    def request_ended(self, recipient: str, *, at_ms: int, status: int, files: int) -> None:
+    def request_ended(self, recipient: str, *, at_ms: int, refusal: str | None, files: int) -> None:
         """Count a request of a recipient."""
         use = self._uses.get(recipient)
         if use is None:
@@ -89,7 +100,8 @@ class Activity:
         use.last_ms = at_ms
         use.requests += 1
         use.files += files
-        use.refusals += status in {FORBIDDEN, TOO_MANY}
+        if refusal is not None:
+            use.refused[refusal] = _refused(use, refusal, 1, at_ms)
 
     def query_ended(self, query: RecentQuery) -> None:
         """Add a query; the oldest one is forgotten."""
@@ -114,9 +126,17 @@ class Activity:
 
 def add_uses(uses: list[RecipientUse]) -> RecipientUse:
     """Return the use of one recipient in several processes."""
-    return RecipientUse(
-        max((use.last_ms for use in uses), default=0),
-        sum(use.requests for use in uses),
-        sum(use.files for use in uses),
-        sum(use.refusals for use in uses),
-    )
+    total = RecipientUse()
+    for use in uses:
+        total.last_ms = max(total.last_ms, use.last_ms)
+        total.requests += use.requests
+        total.files += use.files
+        for reason, one in use.refused.items():
+            total.refused[reason] = _refused(total, reason, one.requests, one.last_ms)
+    return total
+
+
+def _refused(use: RecipientUse, reason: str, requests: int, last_ms: int) -> Refused:
+    """Return the refused requests of a reason with further ones."""
+    known = use.refused.get(reason, Refused(0, 0))
+    return Refused(known.requests + requests, max(known.last_ms, last_ms))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from gateway.background import alongside
-from gateway.telemetry.request_record import GATEWAY_TOKEN_REFUSALS, REFUSAL_REASONS
+from gateway.telemetry.request_record import REFUSALS
 from gateway.telemetry.shared_values import merged, summed
 
 if TYPE_CHECKING:
@@ -164,25 +164,11 @@ class Metrics:
             "storage",
             mode="livemax",
         )
-        self.auth_failures = self._counter(
-            "auth_failures",
-            "Requests without a valid token or client, or from an address that is not allowed.",
-            "reason",
-        )
-        self.refused_tokens = self._counter(
-            "refused_identity_tokens", "Tokens of identity providers that are refused.", "reason"
+        self.refused = self._counter(
+            "refused_requests", "Requests that were refused or failed, by reason.", "reason"
         )
         self.temporary_credentials = self._counter(
             "temporary_credentials", "Requests for temporary credentials by outcome.", "outcome"
-        )
-        self.refused_gateway_tokens = self._counter(
-            "refused_gateway_tokens",
-            "Tokens of this server that are refused because they ended or are forbidden.",
-            "reason",
-        )
-        self.refused_rules = self._counter(
-            "refused_rules",
-            "Requests whose grant has a rule that the table's partition values do not decide.",
         )
         self.jwks_age = self._gauge(
             "jwks_age_seconds",
@@ -251,9 +237,7 @@ class Metrics:
             (self.reloads, ("accepted", "refused")),
             (self.audit_records, ("written", "dropped", "failures")),
             (self.log_lines, ("written", "lost")),
-            (self.auth_failures, ("token", "address", "client")),
-            (self.refused_tokens, REFUSAL_REASONS),
-            (self.refused_gateway_tokens, GATEWAY_TOKEN_REFUSALS),
+            (self.refused, REFUSALS),
             (self.limited, EXCESSES),
             (self.temporary_credentials, CREDENTIALS),
             (self.broken_streams, BROKEN_STREAMS),

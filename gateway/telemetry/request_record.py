@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -13,15 +14,62 @@ if TYPE_CHECKING:
     from gateway.protocol.capabilities import ResponseFormat
 
 RefusalReason = Literal["header", "issuer", "keys", "signature", "expired", "audience", "subject"]
-REFUSAL_REASONS: tuple[RefusalReason, ...] = get_args(RefusalReason)
 """Checks of tokens of identity providers."""
 GatewayTokenRefusal = Literal["forbidden", "client", "expired", "key"]
-GATEWAY_TOKEN_REFUSALS: tuple[GatewayTokenRefusal, ...] = get_args(GatewayTokenRefusal)
 """Checks of tokens of this server, beside their presence."""
 Outcome = Literal["client left", "slow reader", "revoked", "failed", "shutdown"]
 """Why a stream ended early."""
 ClientRefusal = Literal["client", "secret", "expired", "address"]
 """Checks of OAuth clients that request a token."""
+RequestRefusal = Literal[
+    "no token",
+    "unknown token",
+    "revoked",
+    "address",
+    "limit",
+    "not granted",
+    "not shared",
+    "no access",
+    "rule",
+    "table",
+    "storage",
+    "unsupported",
+    "request",
+    "unavailable",
+    "internal",
+]
+"""Why a request is refused or fails, beside the checks of tokens and clients."""
+Refusal = RefusalReason | GatewayTokenRefusal | ClientRefusal | RequestRefusal
+
+REFUSALS: Mapping[Refusal, str] = {
+    "no token": "The request has no bearer token.",
+    "unknown token": "The token is unknown: it is mistyped, of another server, replaced or revoked.",
+    "expired": "The token or secret has ended. Issue a new one.",
+    "forbidden": "Bearer tokens are forbidden to the recipient, which uses an OAuth client.",
+    "client": "The OAuth client is unknown, or the secret of the access token has ended.",
+    "secret": "The secret of the OAuth client is wrong.",
+    "key": "Another key sealed the token: gateway.tokenKeys keep tokens over a restart.",
+    "header": "The head of the identity provider's token is not accepted.",
+    "issuer": "The issuer of the token is not configured.",
+    "keys": "The issuer has no such public key, or its keys cannot be fetched.",
+    "signature": "The signature of the token is not valid.",
+    "audience": "No policy has the audience of the token.",
+    "subject": "No policy, or more than one, accepts the subject of the token.",
+    "revoked": "The token, the recipient or the grant ended while the answer was under way.",
+    "address": "The client's address is in none of the recipient's networks.",
+    "limit": "The recipient reached one of its limits.",
+    "not granted": "The share, schema, table or volume exists and is not granted to the recipient.",
+    "not shared": "There is no share, schema, table or volume of this name.",
+    "no access": "The table or volume does not offer this kind of access to the recipient.",
+    "rule": "The table does not decide the condition of the recipient's grant.",
+    "table": "The table's log is absent, damaged or contradicts itself.",
+    "storage": "The storage denies access or does not answer.",
+    "unsupported": "The client or the server lacks a feature that the answer needs.",
+    "request": "The request itself is not valid.",
+    "unavailable": "The server is busy, is shutting down or cannot read its database.",
+    "internal": "A defect of the server; the log has the request id.",
+}
+"""What each refusal means, for operators."""
 
 
 class IssuedCredential(Struct, frozen=True):
@@ -46,8 +94,7 @@ class RequestRecord(Struct):
         file_bytes: the sizes of the returned files.
         outcome: why a stream ended early.
         credential: outcome of a request for temporary credentials.
-        refusal: the check that a token or a client failed.
-        rule_refused: True when the rule of the grant cannot be applied to the table.
+        refusal: why the request was refused or failed.
         error_code: of the protocol, for a request that failed.
 
     """
@@ -68,8 +115,7 @@ class RequestRecord(Struct):
     file_bytes: int | None = None
     outcome: Outcome | None = None
     credential: Literal["issued", "cached", "failed"] | None = None
-    refusal: RefusalReason | GatewayTokenRefusal | ClientRefusal | None = None
-    rule_refused: bool | None = None
+    refusal: Refusal | None = None
     error_code: str | None = None
     issued: IssuedCredential | None = None
     """The credential of the answer. No fact: its location is not for the log."""

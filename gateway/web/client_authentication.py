@@ -46,6 +46,8 @@ class ClientAuthentication:
                 raise Unavailable(UNREADABLE_RECIPIENTS) from None
             self._attempts.failed(site, request.client_id)
             context.record.refusal = refused.reason
+            if refused.reason != "client":
+                context.refused_recipient = refused.recipient
             log.info("request %s: the client of a token request is refused: %s", context.id, refused.reason)
             raise InvalidClient from None
         self._attempts.succeeded(site, request.client_id, secret_sha256)
@@ -69,5 +71,5 @@ class ClientAuthentication:
         found = state.credentials.clients.authenticate(client_id, secret_sha256, now_ms=state.now_ms())
         networks = found.recipient.networks
         if networks and not allowed(networks, address):
-            raise ClientRefused("address")
+            raise ClientRefused("address", found.recipient)
         return found

@@ -83,6 +83,7 @@ class RequestContext(Struct, eq=False):
         start_seconds: when the request came, by the monotonic clock.
         not_ready: returns why this server should get no requests; None if it should.
         recipient: known once the token is checked; see `required_recipient`.
+        refused_recipient: the one whose token or secret is refused because it ended or is forbidden.
         oauth_client: the client of a token request, once it is authenticated; see `required_client`.
         identity: for the audit log, what a token says about its bearer beside the recipient.
         body: the whole body, for routes that need a token or a client.
@@ -105,6 +106,7 @@ class RequestContext(Struct, eq=False):
     start_seconds: float
     not_ready: Callable[[], str | None] = ready
     recipient: Recipient | None = None
+    refused_recipient: Recipient | None = None
     oauth_client: AuthenticatedClient | None = None
     identity: tuple[tuple[str, str], ...] = ()
     body: bytes = b""

@@ -1,4 +1,4 @@
-"""Error responses: one table from exceptions to (status, errorCode).
+"""Error responses: one table from exceptions to (status, errorCode, reason).
 
 In: the exceptions of `gateway.errors`, of the native module and of aiohttp. Out: an `ErrorAnswer`. An
 exception without an entry is a 500 whose message holds a request id; its traceback is in the log only.
@@ -16,12 +16,15 @@ from gateway import _native
 from gateway.encoding import json_bytes
 from gateway.errors import (
     DEFAULT_RETRY_AFTER_SECONDS,
+    AccessRevoked,
+    AddressDenied,
     BodyTooLarge,
     InvalidClient,
     InvalidParameter,
     MalformedRequest,
     MethodNotAllowed,
     NotFound,
+    NotShared,
     PermissionDenied,
     TooManyRequests,
     Unauthenticated,
@@ -37,6 +40,8 @@ from gateway.web.response import WholeResponse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from gateway.telemetry.request_record import Refusal, RequestRecord
 
 log = logging.getLogger("gateway.errors")
 
@@ -57,46 +62,51 @@ CLIENT_CHALLENGE = 'Basic realm="delta-sharing"'
 NOT_STORED: Mapping[str, str] = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 """Headers of answers with tokens, and of their errors."""
 
-STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
-    InvalidParameter: (400, "INVALID_PARAMETER_VALUE"),
-    MalformedRequest: (400, "MALFORMED_REQUEST"),
-    BodyTooLarge: (413, "MALFORMED_REQUEST"),
-    Unauthenticated: (401, "UNAUTHENTICATED"),
-    PermissionDenied: (403, "PERMISSION_DENIED"),
-    NotFound: (404, "RESOURCE_DOES_NOT_EXIST"),
-    UnsupportedOperation: (400, "UNSUPPORTED_OPERATION"),
-    MethodNotAllowed: (405, "UNSUPPORTED_OPERATION"),
-    UnsupportedTransferCoding: (501, "UNSUPPORTED_OPERATION"),
-    UnsupportedHttpVersion: (505, "UNSUPPORTED_OPERATION"),
-    TooManyRequests: (429, "RESOURCE_EXHAUSTED"),
-    Unavailable: (503, "TEMPORARILY_UNAVAILABLE"),
-    _native.TableNotFound: (404, "RESOURCE_DOES_NOT_EXIST"),
-    _native.VersionNotFound: (400, "INVALID_PARAMETER_VALUE"),
-    _native.TimestampOutOfRange: (400, "INVALID_PARAMETER_VALUE"),
-    _native.CorruptLog: (500, "INTERNAL_ERROR"),
-    _native.Contradiction: (500, "INTERNAL_ERROR"),
-    _native.UnsupportedFeature: (400, "UNSUPPORTED_OPERATION"),
-    _native.ChangeDataFeedDisabled: (400, "INVALID_PARAMETER_VALUE"),
-    _native.IncompleteRemove: (400, "INVALID_PARAMETER_VALUE"),
-    _native.RuleRefused: (403, "PERMISSION_DENIED"),
-    _native.ForbiddenPath: (403, "PERMISSION_DENIED"),
-    _native.InvalidCursor: (400, "INVALID_PARAMETER_VALUE"),
-    _native.FileReplaced: (503, "TEMPORARILY_UNAVAILABLE"),
-    _native.StorageDenied: (403, "PERMISSION_DENIED"),
-    _native.StorageRefused: (403, "PERMISSION_DENIED"),
-    _native.StorageUnavailable: (503, "TEMPORARILY_UNAVAILABLE"),
-    _native.TooManySignatures: (400, "UNSUPPORTED_OPERATION"),
-    _native.Cancelled: (503, "TEMPORARILY_UNAVAILABLE"),
-    _native.DeadlineExceeded: (503, "TEMPORARILY_UNAVAILABLE"),
-    _native.InvalidArgument: (500, "INTERNAL_ERROR"),
-    _native.NativePanic: (500, "INTERNAL_ERROR"),
+STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode, Refusal]] = {
+    InvalidParameter: (400, "INVALID_PARAMETER_VALUE", "request"),
+    MalformedRequest: (400, "MALFORMED_REQUEST", "request"),
+    BodyTooLarge: (413, "MALFORMED_REQUEST", "request"),
+    InvalidClient: (401, "UNAUTHENTICATED", "client"),
+    Unauthenticated: (401, "UNAUTHENTICATED", "unknown token"),
+    AddressDenied: (403, "PERMISSION_DENIED", "address"),
+    AccessRevoked: (403, "PERMISSION_DENIED", "revoked"),
+    InvalidRule: (403, "PERMISSION_DENIED", "rule"),
+    PermissionDenied: (403, "PERMISSION_DENIED", "no access"),
+    NotShared: (404, "RESOURCE_DOES_NOT_EXIST", "not shared"),
+    NotFound: (404, "RESOURCE_DOES_NOT_EXIST", "request"),
+    UnsupportedOperation: (400, "UNSUPPORTED_OPERATION", "unsupported"),
+    MethodNotAllowed: (405, "UNSUPPORTED_OPERATION", "request"),
+    UnsupportedTransferCoding: (501, "UNSUPPORTED_OPERATION", "request"),
+    UnsupportedHttpVersion: (505, "UNSUPPORTED_OPERATION", "request"),
+    TooManyRequests: (429, "RESOURCE_EXHAUSTED", "limit"),
+    Unavailable: (503, "TEMPORARILY_UNAVAILABLE", "unavailable"),
+    _native.TableNotFound: (404, "RESOURCE_DOES_NOT_EXIST", "table"),
+    _native.VersionNotFound: (400, "INVALID_PARAMETER_VALUE", "request"),
+    _native.TimestampOutOfRange: (400, "INVALID_PARAMETER_VALUE", "request"),
+    _native.CorruptLog: (500, "INTERNAL_ERROR", "table"),
+    _native.Contradiction: (500, "INTERNAL_ERROR", "table"),
+    _native.UnsupportedFeature: (400, "UNSUPPORTED_OPERATION", "unsupported"),
+    _native.ChangeDataFeedDisabled: (400, "INVALID_PARAMETER_VALUE", "unsupported"),
+    _native.IncompleteRemove: (400, "INVALID_PARAMETER_VALUE", "unsupported"),
+    _native.RuleRefused: (403, "PERMISSION_DENIED", "rule"),
+    _native.ForbiddenPath: (403, "PERMISSION_DENIED", "table"),
+    _native.InvalidCursor: (400, "INVALID_PARAMETER_VALUE", "request"),
+    _native.FileReplaced: (503, "TEMPORARILY_UNAVAILABLE", "table"),
+    _native.StorageDenied: (403, "PERMISSION_DENIED", "storage"),
+    _native.StorageRefused: (403, "PERMISSION_DENIED", "storage"),
+    _native.StorageUnavailable: (503, "TEMPORARILY_UNAVAILABLE", "storage"),
+    _native.TooManySignatures: (400, "UNSUPPORTED_OPERATION", "unsupported"),
+    _native.Cancelled: (503, "TEMPORARILY_UNAVAILABLE", "unavailable"),
+    _native.DeadlineExceeded: (503, "TEMPORARILY_UNAVAILABLE", "storage"),
+    _native.InvalidArgument: (500, "INTERNAL_ERROR", "internal"),
+    _native.NativePanic: (500, "INTERNAL_ERROR", "internal"),
     # Of aiohttp: the admin API's router, and bodies.
-    web.HTTPNotFound: (404, "RESOURCE_DOES_NOT_EXIST"),
-    web.HTTPMethodNotAllowed: (405, "UNSUPPORTED_OPERATION"),
-    web.HTTPRequestEntityTooLarge: (413, "MALFORMED_REQUEST"),
-    web.HTTPBadRequest: (400, "MALFORMED_REQUEST"),
+    web.HTTPNotFound: (404, "RESOURCE_DOES_NOT_EXIST", "request"),
+    web.HTTPMethodNotAllowed: (405, "UNSUPPORTED_OPERATION", "request"),
+    web.HTTPRequestEntityTooLarge: (413, "MALFORMED_REQUEST", "request"),
+    web.HTTPBadRequest: (400, "MALFORMED_REQUEST", "request"),
 }
-INTERNAL: tuple[int, ErrorCode] = (500, "INTERNAL_ERROR")
+INTERNAL: tuple[int, ErrorCode, Refusal] = (500, "INTERNAL_ERROR", "internal")
 OAUTH_ERRORS: Mapping[int, str] = {
     401: "invalid_client",
     429: "temporarily_unavailable",
@@ -104,7 +114,7 @@ OAUTH_ERRORS: Mapping[int, str] = {
     503: "temporarily_unavailable",
 }
 """By status (RFC 6749, sections 4.1.2.1 and 5.2); others are `invalid_request`."""
-SERVER_FAULT = 500
+UNAUTHORIZED, SERVER_FAULT = 401, 500
 CLIENT_CLOSED_REQUEST = 499
 
 
@@ -115,9 +125,17 @@ class ErrorAnswer:
     status: int
     error_code: ErrorCode
     message: str
+    refusal: Refusal
+    """The reason, for operators; clients do not get it."""
     headers: Mapping[str, str] = field(default_factory=dict)
     oauth_error: str | None = None
     """The error code of OAuth, where the status does not say it."""
+
+    def put_on(self, record: RequestRecord) -> None:
+        """Record the error. A failed check of a token or a client is more exact than its 401."""
+        record.error_code = self.error_code
+        if record.refusal is None or self.status != UNAUTHORIZED:
+            record.refusal = self.refusal
 
     def response(self) -> WholeResponse:
         """The JSON response."""
@@ -138,21 +156,20 @@ class ErrorAnswer:
 
 def error_answer(error: BaseException, request_id: str) -> ErrorAnswer:
     """Return the answer for any exception. Logs the details that the client must not see."""
-    status, code = next((STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), INTERNAL)
+    status, code, reason = next(
+        (STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), INTERNAL
+    )
     detail = getattr(error, "detail", None)
     if detail:
         log.warning("request %s: %s: %s", request_id, error, detail)
     if status >= SERVER_FAULT and code == "INTERNAL_ERROR":
         log.error("request %s failed", request_id, exc_info=error)
-        reason = f"{error}; " if isinstance(error, _native.CorruptLog) else "internal error; "
-        return ErrorAnswer(status, code, f"{reason}quote request id {request_id} to the provider")
+        cause = f"{error}; " if isinstance(error, _native.CorruptLog) else "internal error; "
+        return ErrorAnswer(status, code, f"{cause}quote request id {request_id} to the provider", reason)
     oauth_error = "unsupported_grant_type" if isinstance(error, UnsupportedGrant) else None
-    return ErrorAnswer(status, code, _message(error), _headers(error), oauth_error)
-
-
-def is_rule_refusal(error: BaseException) -> bool:
-    """Return whether the rule of a grant is the reason of an error."""
-    return isinstance(error, _native.RuleRefused | InvalidRule)
+    if reason == "unknown token" and not getattr(error, "token_sent", True):
+        reason = "no token"
+    return ErrorAnswer(status, code, _message(error), reason, _headers(error), oauth_error)
 
 
 def has_left(request: web.BaseRequest) -> bool:

@@ -23,8 +23,9 @@ from gateway.access.federation import TokenRefused
 from gateway.config.networks import allowed
 from gateway.errors import (
     AccessRevoked,
+    AddressDenied,
     GatewayError,
-    PermissionDenied,
+    NotShared,
     Unauthenticated,
     Unavailable,
 )
@@ -34,7 +35,7 @@ from gateway.web.access_log import AccessLog
 from gateway.web.client_authentication import ClientAuthentication
 from gateway.web.connections import authenticated
 from gateway.web.context import RequestContext, Route, next_id, no_access, nothing_revoked
-from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left, is_rule_refusal
+from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left
 from gateway.web.federation import Federation
 from gateway.web.request_body import read_body
 from gateway.web.request_limits import limit_error
@@ -198,8 +199,7 @@ class RequestPipeline:
         authenticated(context.request)
         context.recipient = recipient = credential.recipient
         if recipient.networks and not allowed(recipient.networks, context.address):
-            self.recorder.denied_address()
-            raise PermissionDenied("this address is not on the recipient's allow-list")
+            raise AddressDenied
         if self.audits_first:
             await self.recorder.audit_first(context)
         context.body = await read_body(context.request, limits.body_seconds)
@@ -250,7 +250,6 @@ class RequestPipeline:
             credential = _access_credential(context, token)
         except TokenRefused as refused:
             context.record.refusal = refused.reason
-            self.recorder.refused_gateway_token(refused.reason)
             log.info("request %s: the token is refused: %s", context.id, refused)
             return None
         return await self._federated(context, token) if credential is None else credential
@@ -260,7 +259,6 @@ class RequestPipeline:
             return await self.federation.credential(token, context.state)
         except TokenRefused as refused:
             context.record.refusal = refused.reason
-            self.recorder.refused_token(refused.reason)
             log.info("request %s: the token of an identity provider is refused: %s", context.id, refused)
             return None
 
@@ -294,8 +292,9 @@ class RequestPipeline:
         if isinstance(error, _native.NativePanic) or not isinstance(error, Exception):
             self.recorder.native_panicked()
         answer = error_answer(error, context.id)
-        context.record.error_code = answer.error_code
-        context.record.rule_refused = is_rule_refusal(error) or None
+        answer.put_on(context.record)
+        if isinstance(error, NotShared) and context.state.catalog.has(context.names):
+            context.record.refusal = "not granted"
         return answer.oauth_response() if context.route.is_for_clients else answer.response()
 
 
@@ -373,10 +372,15 @@ class AccessCheck:
 def _access_credential(context: RequestContext, token: str) -> Credential | None:
     """Return the credential of an access token; None for another token. Raises TokenRefused."""
     state = context.state
-    forbidden = state.credentials.forbidden(token_hash(token))
+    sha256 = token_hash(token)
+    forbidden = state.credentials.forbidden(sha256)
     if forbidden is not None:
-        context.identity = (("forbiddenTo", forbidden.name),)
+        context.refused_recipient, context.identity = forbidden, (("forbiddenTo", forbidden.name),)
         raise TokenRefused("forbidden", f"bearer tokens are forbidden to recipient {forbidden.name}")
+    ended = state.credentials.find(sha256, now_ms=0)
+    if ended is not None:
+        context.refused_recipient, context.identity = ended.recipient, (("endedOf", ended.recipient.name),)
+        raise TokenRefused("expired", f"the token of recipient {ended.recipient.name} has ended")
     return access_credential(state.sealer, state.credentials.clients, token, now_ms=state.now_ms())
 
 

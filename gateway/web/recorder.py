@@ -35,7 +35,6 @@ MAX_USER_AGENT_LENGTH = 300
 AUDIT_SECONDS = 2.0
 BEGUN_SECONDS = 1.0
 PARAMETERS = ("share", "schema", "table", "volume")
-UNAUTHORIZED = 401
 CLIENT_LEFT = "client left"
 UNKNOWN_TABLE = ""
 """A table that is not shared with the recipient: its name is of the client's choice and length."""
@@ -146,21 +145,9 @@ class RequestRecorder:
                 self._audit.put(record.line())
             self.on_begun(request_id, record.fields())
 
-    def denied_address(self) -> None:
-        """Count a recipient whose address is not allowed."""
-        self._metrics.auth_failures.labels("address").inc()
-
     def native_panicked(self) -> None:
         """Count a request that a panic of native code has ended."""
         self._metrics.native_panics.inc()
-
-    def refused_token(self, reason: str) -> None:
-        """Count a token of an identity provider that is refused."""
-        self._metrics.refused_tokens.labels(reason).inc()
-
-    def refused_gateway_token(self, reason: str) -> None:
-        """Count a token of this server that ended or is forbidden."""
-        self._metrics.refused_gateway_tokens.labels(reason).inc()
 
     def limited(self, limit: LimitKind) -> None:
         """Count a request over a limit."""
@@ -174,21 +161,20 @@ class RequestRecorder:
         status = CLIENT_CLOSED_REQUEST if response is None else response.status
         metrics.statuses(status).count += 1
         metrics.seconds.add(seconds)
-        if status == UNAUTHORIZED:
-            self._metrics.auth_failures.labels("client" if route.is_for_clients else "token").inc()
         if response is not None or context.first_byte_seconds is not None:
             first = context.first_byte_seconds
             metrics.first_byte.add(seconds if first is None else first - context.start_seconds)
-        if context.record.rule_refused:
-            self._metrics.refused_rules.inc()
+        if context.record.refusal is not None:
+            self._metrics.refused.labels(context.record.refusal).inc()
         if route.may_stream:
             self._streamed(context, response)
         if context.record.credential is not None:
             self._metrics.temporary_credentials.labels(context.record.credential).inc()
         if self._audit is not None and route.name in ACTIONS:
             self._audit.put(self._audit_record(context, status, cut=response is None, seconds=seconds).line())
-        if self._activity is not None and context.recipient is not None:
-            self._remember(self._activity, context, context.recipient.name, status, seconds)
+        recipient = context.recipient or context.refused_recipient
+        if self._activity is not None and recipient is not None:
+            self._remember(self._activity, context, recipient.name, status, seconds)
 
     async def audit_first(self, context: RequestContext) -> None:
         """Wait until the request is in the audit log. Raises Unavailable when it cannot be written."""
@@ -217,8 +203,8 @@ class RequestRecorder:
     ) -> None:
         """Remember a request of a recipient for the console."""
         at_ms, record, route = self._now_ms(), context.record, context.route
-        activity.request_ended(recipient, at_ms=at_ms, status=status, files=record.returned or 0)
-        if route.may_stream:
+        activity.request_ended(recipient, at_ms=at_ms, refusal=record.refusal, files=record.returned or 0)
+        if route.may_stream or record.refusal is not None:
             query = RecentQuery(
                 at_ms,
                 recipient,
@@ -232,7 +218,7 @@ class RequestRecorder:
                 record.pruned_by_limit,
                 record.returned,
                 record.file_bytes,
-                record.error_code or record.outcome,
+                record.refusal or record.outcome,
             )
             activity.query_ended(query)
 

@@ -29,7 +29,7 @@ from gateway.web.body_writer import (
 )
 from gateway.web.chunk_reader import ChunkReader
 from gateway.web.context import RequestContext
-from gateway.web.error_response import error_answer, is_rule_refusal
+from gateway.web.error_response import error_answer
 from gateway.web.response import SERVER, WholeResponse
 from gateway.web.running import is_end_of_server, shutting_down
 
@@ -117,8 +117,7 @@ async def _fail(
     """Write an error as the last line, or cut the connection if the client did not request that line."""
     failure = error_answer(error, context.id)
     context.record.outcome = outcome
-    context.record.error_code = failure.error_code
-    context.record.rule_refused = is_rule_refusal(error) or None
+    failure.put_on(context.record)
     if answer.last_line is None:
         cut(context.request)
         return

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 import pytest
 import yaml
@@ -35,7 +35,7 @@ from gateway.cli.command_line import parser
 from gateway.config import Admin, Config, Gateway, Limits, Location, StorageEntry, load, reference
 from gateway.protocol.client_features import FIRST_PYTHON
 from gateway.telemetry.metrics import Metrics, SupervisorMetrics
-from gateway.telemetry.request_record import FACTS
+from gateway.telemetry.request_record import FACTS, REFUSALS, Refusal
 from gateway.web.error_response import STATUS_OF
 
 README_BYTES = 7 * 1024
@@ -108,7 +108,13 @@ def test_the_protocol_page_lists_every_error() -> None:
         for statuses, code in re.findall(r"^\| ([\d, ]+) \| `([A-Z_]+)` \|", errors, re.MULTILINE)
         for status in statuses.split(",")
     }
-    assert listed == set(STATUS_OF.values())
+    assert listed == {(status, code) for status, code, _ in STATUS_OF.values()}
+
+
+def test_the_observability_page_lists_every_refusal_with_its_meaning() -> None:
+    listed = {codes(row[0])[0]: row[1] for row in rows(section(page("observability"), "Refusals"))}
+    assert listed == REFUSALS
+    assert REFUSALS.keys() == {reason for kind in get_args(Refusal) for reason in get_args(kind)}
 
 
 def test_the_recipients_page_lists_every_route_of_the_admin_api() -> None:

@@ -201,7 +201,7 @@ async def test_the_policies_of_providers_accept_their_tokens_and_no_others(
             server = client.server
             assert isinstance(server, PipelineServer)
             page = server.pipeline.recorder._metrics.page().decode()
-            counted = f'delta_gateway_refused_identity_tokens_total{{reason="{refusal}"}} 1.0'
+            counted = f'delta_gateway_refused_requests_total{{reason="{refusal}"}} 1.0'
             assert refusal is None or counted in page, (name, described)
             assert ("left out groups" in caplog.text) == (name == "entra-overage")
         finally:

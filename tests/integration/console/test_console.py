@@ -282,6 +282,19 @@ def test_an_operator_adds_grants_rotates_and_revokes(browser: Browser, console: 
         visited.page.wait_for_url("**/recipients/initech")
         # Whole days, of an end that is rounded up to a whole second.
         assert visited.page.locator(".tile .bad").first.inner_text() in {"in 2 days", "in 3 days"}
+        visited.page.click("summary:has-text('Change the networks')")
+        visited.page.fill("#networks", "192.0.2.0/24, 2001:db8::/32")
+        visited.page.click("button:text-is('Set')")
+        wait_for_status(console, token, 403)
+        visited.open("/console/recipients/initech")
+        assert "192.0.2.0/24, 2001:db8::/32" in text_of(visited)
+        reasons = visited.page.locator("h2:has-text('Refused requests') + div tbody tr td:first-child")
+        assert reasons.all_inner_texts() == ["address"]
+        assert "403 address" in text_of(visited)
+        visited.page.click("summary:has-text('Change the networks')")
+        visited.page.fill("#networks", "")
+        visited.page.click("button:text-is('Set')")
+        wait_for_status(console, token, 200)
         visited.page.fill("#share", "small")
         visited.page.click("button:has-text('Grant')")
         wait_for_shares(console, token, ["demo", "small"])
@@ -302,6 +315,7 @@ def test_an_operator_adds_grants_rotates_and_revokes(browser: Browser, console: 
         history = console.api("GET", "/recipients/initech")["history"]
         assert [change["action"] for change in history] == [
             "createRecipient",
+            *["updateRecipient"] * 2,
             "updateSharePermissions",
             "updateSharePermissions",
             "rotateRecipientToken",

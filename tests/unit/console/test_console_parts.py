@@ -28,6 +28,7 @@ from gateway.telemetry.activity import (
     LiveStream,
     RecentQuery,
     RecipientUse,
+    Refused,
     add_uses,
 )
 
@@ -135,16 +136,21 @@ def test_the_recent_queries_are_bounded_and_the_last_one_comes_first():
 
 def test_recipients_are_counted_and_the_one_unused_longest_is_forgotten():
     activity = Activity()
-    for status in (200, 403, 429, 404):
-        activity.request_ended("first", at_ms=status, status=status, files=2)
-    assert activity.use("first") == RecipientUse(404, 4, 8, 2)
+    for at_ms, refusal in enumerate((None, "address", "limit", "address")):
+        activity.request_ended("first", at_ms=at_ms, refusal=refusal, files=2)
+    refused = {"address": Refused(2, 3), "limit": Refused(1, 2)}
+    assert activity.use("first") == RecipientUse(3, 4, 8, refused)
+    assert activity.use("first").refusals == 3
     for number in range(MAX_RECIPIENTS):
         if number == 5:
-            activity.request_ended("first", at_ms=1000, status=200, files=0)
-        activity.request_ended(str(number), at_ms=0, status=200, files=0)
+            activity.request_ended("first", at_ms=1000, refusal=None, files=0)
+        activity.request_ended(str(number), at_ms=0, refusal=None, files=0)
     assert activity.use("first").requests == 5
     assert activity.use("0") is None
-    assert add_uses([RecipientUse(5, 1, 2, 3), RecipientUse(7, 10, 20, 30)]) == RecipientUse(7, 11, 22, 33)
+    other = RecipientUse(7, 10, 20, {"limit": Refused(30, 7), "rule": Refused(1, 1)})
+    assert add_uses([RecipientUse(5, 1, 2, refused), other]) == RecipientUse(
+        7, 11, 22, {"address": Refused(2, 3), "limit": Refused(31, 7), "rule": Refused(1, 1)}
+    )
 
 
 def test_a_stream_is_live_until_it_ends():

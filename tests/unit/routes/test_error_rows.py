@@ -243,7 +243,7 @@ def test_every_row_of_the_page_is_held_by_a_test() -> None:
 
 
 def test_every_row_of_the_page_has_a_status_and_code_of_the_code() -> None:
-    known = {(status, code) for status, code in STATUS_OF.values()}
+    known = {(status, code) for status, code, _ in STATUS_OF.values()}
     listed = {(int(status), code.strip("`")) for _, status, code in rows_of_the_page() if code}
     assert listed == known, listed ^ known
 

@@ -132,7 +132,7 @@ async def test_a_rule_that_the_table_does_not_decide_refuses_its_recipient_alone
         assert reason in caplog.text
         assert len(ids((await query(client, {}, name="bob"))[1])) == 12
     recorder = client.server.pipeline.recorder  # type: ignore[attr-defined]
-    assert recorder._metrics.refused_rules._value.get() == 9
+    assert recorder._metrics.refused.labels("rule")._value.get() == 9
 
 
 async def test_a_table_whose_partitioning_changes_is_refused_until_its_rule_fits(

@@ -146,7 +146,7 @@ async def test_every_refusal_has_one_answer_and_a_reason_for_the_operator(
     caplog.set_level(logging.INFO, "gateway.federation")
     token = signed(provider.claims(NOW, **changes), **options)
     assert await refused(client, token) == await refused(client, "an unknown token")
-    assert f'delta_gateway_refused_identity_tokens_total{{reason="{reason}"}} 1.0' in metrics_of(client)
+    assert f'delta_gateway_refused_requests_total{{reason="{reason}"}} 1.0' in metrics_of(client)
     assert "the token of an identity provider is refused" in caplog.text
     assert not any(part in caplog.text for part in token.split("."))
     if reason == "issuer":
