@@ -1,7 +1,8 @@
 """The rows of activation links, each of which gives one profile.
 
 In: a connection, within the transaction of an operation. Out: changed rows. A link is used by an update of
-its row that finds it unused, so of two activations at once the second finds nothing.
+its row that finds it unused, so of two activations at once the second finds nothing, unless it names the
+secret that the first one was given.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, null, select, update
 
 from gateway.access.authentication import token_hash
-from gateway.database.schema import ACTIVATION_LINKS, RECIPIENTS, recipient_key
+from gateway.access.recipient_records import IssuedSecret, IssuedToken
+from gateway.database.schema import ACTIVATION_LINKS, CLIENT_SECRETS, RECIPIENTS, TOKENS, recipient_key
 
 LinkKind = Literal["token", "client"]
+REPEATED_MS = 60_000
+"""The time in which a form that is sent twice, as by a double click, gets the same profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,27 @@ def use(connection: Connection, link: OpenLink, now_ms: int) -> bool:
         .values(used_ms=now_ms)
     )
     return used.rowcount == 1
+
+
+def given(connection: Connection, code: str, secret: str, now_ms: int) -> IssuedToken | IssuedSecret | None:
+    """Return what a link has given within a minute, by its secret; None for all others."""
+    link, names = ACTIVATION_LINKS.c, RECIPIENTS.c
+    for table in (TOKENS, CLIENT_SECRETS):
+        client = table.c.client if table is CLIENT_SECRETS else null()
+        query = (
+            select(names.name, client, table.c.expires_ms)
+            .join(ACTIVATION_LINKS, link.recipient == names.key)
+            .join(table, table.c.recipient == names.key)
+            .where(table.c.sha256 == token_hash(secret).hex(), link.sha256 == token_hash(code).hex())
+            .where(link.used_ms > now_ms - REPEATED_MS)
+        )
+        row = connection.execute(query).one_or_none()
+        if row is not None:
+            name, client_id, expires_ms = row
+            if client_id is None:
+                return IssuedToken(name, secret, expires_ms)
+            return IssuedSecret(name, client_id, secret, expires_ms)
+    return None
 
 
 def delete_open(connection: Connection, name: str) -> int:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Unpack
 
 from sqlalchemy import Connection
 
 from gateway.access import activation_rows, client_rows, token_rows
-from gateway.access.activation_rows import LinkKind
+from gateway.access.activation_rows import LinkKind, OpenLink
 from gateway.access.authentication import token_hash
 from gateway.access.recipient_changes import (
     TOKEN_BYTES,
@@ -140,10 +141,11 @@ class ClientChanges(RecipientChanges):
         client_id: str,
         expires_in_seconds: int | None,
         detail: dict[str, str],
+        *,
+        secret: str | None = None,
     ) -> IssuedSecret:
-        now_ms = self.now_ms()
+        now_ms, secret = self.now_ms(), secret or secrets.token_urlsafe(TOKEN_BYTES)
         expires_ms = end_ms(now_ms, expires_in_seconds, "secret")
-        secret = secrets.token_urlsafe(TOKEN_BYTES)
         stored = TokenRecord(token_hash(secret).hex(), now_ms, expires_ms)
         token_rows.insert_token(connection, CLIENT_SECRETS, name, stored, client=client_id)
         detail |= {"client": client_id, "secretExpiresMs": end_text(expires_ms)}
@@ -198,25 +200,37 @@ class ClientChanges(RecipientChanges):
                 expires_in_seconds=expires_in_seconds,
             )
 
-    def activate(self, code: str) -> IssuedToken | IssuedSecret:
+    def activate(self, code: str, secret: str | None = None) -> IssuedToken | IssuedSecret:
         """Use a link: issue its token, or its client with a secret. Raises LinkInvalid.
 
-        The youngest token of the recipient stays valid, as for a rotation. Where bearer tokens are forbidden,
-        the link gives a client.
+        `secret` is what the link gives; None: a random one. The same call within a minute returns the same,
+        as for a form that is sent twice. The youngest token of the recipient stays valid, as for a rotation.
+        Where bearer tokens are forbidden, the link gives a client.
         """
         with self.database.reading() as connection:
             link = activation_rows.find(connection, code, self.now_ms())
-        if link is None:
+        issued = None if link is None else self._use(link, secret)
+        if issued is None and secret is not None:
+            with self.database.reading() as connection:
+                issued = activation_rows.given(connection, code, secret, self.now_ms())
+        if issued is None:
             raise LinkInvalid
-        with self._change("activateRecipient", link.recipient) as (connection, detail):
+        return issued
+
+    def _use(self, link: OpenLink, secret: str | None) -> IssuedToken | IssuedSecret | None:
+        """Return what a link gives; None for one that another request has used first."""
+        with suppress(LinkInvalid), self._change("activateRecipient", link.recipient) as (connection, detail):
             if not activation_rows.use(connection, link, self.now_ms()):
                 raise LinkInvalid
             detail["link"] = activation_rows.link_id(link.sha256)
             record = read_one(connection, link.recipient)
+            life_seconds = link.lifetime_seconds
             # Bearer tokens may have been forbidden since the link was made.
             if link.kind == "client" or record.forbids_bearer_tokens:
                 client_id = client_rows.insert_client(connection, record, self.now_ms())
-                return self._issue_secret(connection, record.name, client_id, link.lifetime_seconds, detail)
+                return self._issue_secret(
+                    connection, record.name, client_id, life_seconds, detail, secret=secret
+                )
             token_rows.end_old(
                 connection,
                 TOKENS,
@@ -224,7 +238,8 @@ class ClientChanges(RecipientChanges):
                 now_ms=self._earliest_ms(),
                 expires_in_seconds=MAX_LIFE_SECONDS,
             )
-            return self._issue(connection, record.name, link.lifetime_seconds, detail)
+            return self._issue(connection, record.name, life_seconds, detail, token=secret)
+        return None
 
     def _link(
         self,

@@ -177,9 +177,15 @@ class RecipientChanges(RecordedDatabase):
         return self.now_ms() if server_ms is None else min(self.now_ms(), server_ms)
 
     def _issue(
-        self, connection: Connection, name: str, expires_in_seconds: int | None, detail: dict[str, str]
+        self,
+        connection: Connection,
+        name: str,
+        expires_in_seconds: int | None,
+        detail: dict[str, str],
+        *,
+        token: str | None = None,
     ) -> IssuedToken:
-        now_ms, token = self.now_ms(), secrets.token_urlsafe(TOKEN_BYTES)
+        now_ms, token = self.now_ms(), token or secrets.token_urlsafe(TOKEN_BYTES)
         expires_ms = end_ms(now_ms, expires_in_seconds, "token")
         stored = TokenRecord(token_hash(token).hex(), now_ms, expires_ms)
         token_rows.insert_token(connection, TOKENS, name, stored)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import hmac
 import logging
 import secrets
-import time
 from contextlib import closing
 from functools import cache
 from typing import TYPE_CHECKING
@@ -31,7 +31,6 @@ from gateway.database.errors import DatabaseMissing
 from gateway.errors import MalformedRequest, Unavailable
 from gateway.limits.admission import LimitExceeded
 from gateway.limits.attempts import network_of
-from gateway.pages.sent_forms import SentForms
 from gateway.pages.style import icon, style_sheet
 from gateway.protocol.profile import ACTIVATION, profile_text
 from gateway.protocol.snippets import file_word, labelled
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Environment
 
+    from gateway.access.sealed_tokens import Sealer
     from gateway.config import Config
     from gateway.limits.attempts import FailedAttempts
     from gateway.state import GatewayState
@@ -96,7 +96,6 @@ class Activation:
         self._attempts = attempts
         self._working = asyncio.Semaphore(ACTIVATIONS_AT_ONCE)
         self._waiting = 0
-        self._pages: SentForms[WholeResponse] = SentForms(time.monotonic)
 
     def routes(self) -> list[Route]:
         """Return the route table."""
@@ -122,15 +121,7 @@ class Activation:
         """Give the profile of a link, once."""
         body = await read_body(context.request, FORM_SECONDS, MAX_FORM_BYTES)
         code, form = _fields_of(body)
-        if not form:
-            # Of a program, which sends it once.
-            return await self._activated(context, code)
-        key = hashlib.sha256(f"{form} {context.address} {code}".encode()).digest()
-        page = await self._pages.page(key, lambda: self._activated(context, code))
-        # Each request has a response of its own.
-        return WholeResponse(page.body, page.field_lines, status=page.status)
-
-    async def _activated(self, context: RequestContext, code: str) -> WholeResponse:
+        secret = _secret(context.state.sealer, form, code) if form else None
         address = network_of(context.address)
         digest = hashlib.sha256(code.encode()).digest()
         if self._waiting >= WAITING_ACTIVATIONS:
@@ -139,7 +130,9 @@ class Activation:
         try:
             async with self._working:
                 with self._attempts.running(address, ATTEMPT, digest):
-                    issued, recipient = await asyncio.to_thread(self._activate, context.state.config, code)
+                    issued, recipient = await asyncio.to_thread(
+                        self._activate, context.state.config, code, secret
+                    )
         except LimitExceeded:
             return await self._page(TOO_MANY, status=429)
         except (LinkInvalid, DatabaseMissing):
@@ -170,10 +163,12 @@ class Activation:
             log.exception("the profile of an activation link was not checked")
             return []
 
-    def _activate(self, config: Config, code: str) -> tuple[IssuedToken | IssuedSecret, Recipient]:
+    def _activate(
+        self, config: Config, code: str, secret: str | None
+    ) -> tuple[IssuedToken | IssuedSecret, Recipient]:
         opened = open_database(config, ACTOR, now_ms=self._now_ms, audit=self._audit, create=False)
         with closing(opened) as database:
-            issued = database.activate(code)
+            issued = database.activate(code, secret)
             try:
                 record = database.show(issued.recipient)
             except OSError:
@@ -255,6 +250,12 @@ def _fields_of(body: bytes) -> tuple[str, str]:
         raise MalformedRequest("the body is no form") from None
     # As copied from the link, with all of it or with its sign.
     return code.rpartition("#")[2], form
+
+
+def _secret(sealer: Sealer, form: str, code: str) -> str:
+    """Return the secret that a form gives, on whichever worker or replica it is sent a second time."""
+    made = hmac.digest(sealer.derived_keys(b"activation")[0], f"{form} {code}".encode(), "sha256")
+    return base64.urlsafe_b64encode(made).rstrip(b"=").decode()
 
 
 def _html(text: str, status: int) -> WholeResponse:

@@ -11,6 +11,7 @@ import threading
 import time
 from base64 import b64decode
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -64,21 +65,21 @@ def link_of(served: RunningGateway, name: str, *words: str) -> str:
 Answer = tuple[int, http.client.HTTPMessage, str]
 
 
-def activated(served: RunningGateway, code: str) -> Answer:
+def activated(served: RunningGateway, code: str, **fields: str) -> Answer:
     """Sends the form until the guesses of other tests, which have the same address, are forgiven."""
     for _ in range(60):
-        answer = sent(served, code)
+        answer = sent(served, code, **fields)
         if answer[0] != 429:
             return answer
         time.sleep(1)
     raise AssertionError("guesses are not forgiven")
 
 
-def sent(served: RunningGateway, code: str) -> Answer:
+def sent(served: RunningGateway, code: str, **fields: str) -> Answer:
     """Sends the form once, on a connection of its own."""
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=60)
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
-    connection.request("POST", ADDRESS, urlencode({"code": code}), headers)
+    connection.request("POST", ADDRESS, urlencode({"code": code, **fields}), headers)
     response = connection.getresponse()
     body = response.read().decode()
     connection.close()
@@ -92,20 +93,21 @@ def profile_in(page: str) -> dict[str, str]:
     return profile
 
 
-def test_a_link_gives_one_profile_to_one_of_many_requests_on_both_workers(served: RunningGateway) -> None:
-    code = urlsplit(link_of(served, "acme", "--expires", "90d")).fragment
-    answers: list[Answer] = []
+def at_once(served: RunningGateway, code: str, **fields: str) -> list[Answer]:
+    """Sends the form eight times at once, which the kernel spreads over both workers."""
     start = threading.Barrier(8)
 
-    def send() -> None:
+    def send(_number: int) -> Answer:
         start.wait()
-        answers.append(activated(served, code))
+        return activated(served, code, **fields)
 
-    threads = [threading.Thread(target=send) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        return list(threads.map(send, range(8)))
+
+
+def test_a_link_gives_one_profile_to_one_of_many_requests_on_both_workers(served: RunningGateway) -> None:
+    code = urlsplit(link_of(served, "acme", "--expires", "90d")).fragment
+    answers = at_once(served, code)
     assert sorted(status for status, _, _ in answers) == [200, *[404] * 7]
     (page,) = [page for status, _, page in answers if status == 200]
     profile = profile_in(page)
@@ -117,6 +119,20 @@ def test_a_link_gives_one_profile_to_one_of_many_requests_on_both_workers(served
     log = served.logged("activateRecipient of recipient acme by activation")
     assert code not in log
     assert profile["bearerToken"] not in log
+
+
+@pytest.mark.parametrize("words", [(), ("--oauth",)])
+def test_a_form_that_is_sent_to_both_workers_gets_one_profile(
+    served: RunningGateway, words: tuple[str, ...]
+) -> None:
+    name = f"clicks{len(words)}"
+    code = urlsplit(link_of(served, name, *words)).fragment
+    answers = at_once(served, code, form="the-number-of-a-form")
+    assert [status for status, _, _ in answers] == [200] * 8
+    first, *others = (profile_in(page) for _, _, page in answers)
+    assert others == [first] * 7
+    assert recipient(served, "history", name).count("activateRecipient") == 1
+    assert activated(served, code, form="that-of-another-form")[0] == 404
 
 
 STEP = re.compile(r"<li>(?:<strong class=\"bad\">)?(\w+)(?:</strong>)? (\w+): <bdi>(.*?)</bdi></li>")

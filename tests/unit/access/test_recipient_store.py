@@ -507,3 +507,28 @@ def test_no_new_name_is_taken_for_that_of_another_recipient(database, name, reas
     with pytest.raises(RecipientError, match=reason):
         database.add(name)
     assert [record.name for record in database.list()] == ["alice"]
+
+
+@pytest.mark.parametrize("kind", ["token", "client"])
+def test_a_form_that_is_sent_twice_gets_its_secret_again_for_a_minute(place, kind):
+    clock = Clock(1_700_000_000_000)
+    with RecipientDatabase(place, now_ms=clock) as database:
+        link = database.add_with_link("bob", valid_for_seconds=3600, kind=kind, expires_in_seconds=3600)
+        issued = database.activate(link.code, "secret-of-the-form")
+        clock.now_ms += 59_000
+        assert database.activate(link.code, "secret-of-the-form") == issued
+        assert [change.action for change in database.history("bob")].count("activateRecipient") == 1
+        for code, secret in ((link.code, None), (link.code, "another"), ("another", "secret-of-the-form")):
+            with pytest.raises(LinkInvalid):
+                database.activate(code, secret)
+        clock.now_ms += 1000
+        with pytest.raises(LinkInvalid):
+            database.activate(link.code, "secret-of-the-form")
+
+
+def test_a_form_that_is_sent_twice_gets_no_secret_that_was_revoked_meanwhile(database):
+    link = database.add_with_link("bob", valid_for_seconds=3600)
+    database.activate(link.code, "secret-of-the-form")
+    database.revoke("bob")
+    with pytest.raises(LinkInvalid):
+        database.activate(link.code, "secret-of-the-form")
