@@ -22,7 +22,7 @@ from gateway.client.actions import (
 from gateway.client.profile import Profile
 from gateway.client.server import Server, check_new
 from gateway.client.table_name import TableName
-from gateway.client.transport import HttpError, Response, Transport, body_of, lines_of
+from gateway.client.transport import MALFORMED, HttpError, Response, Transport, body_of, lines_of
 
 _BOTH_FORMATS = f"responseformat=delta,parquet;readerfeatures={','.join(READER_FEATURES).lower()}"
 _WITH_END = f"{_BOTH_FORMATS};includeendstreamaction=true"
@@ -156,7 +156,7 @@ def _page(lines: list[Any], response: Response) -> Page:
     try:
         return _parsed(lines, response)
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise HttpError("the answer has a line that is not one of Delta Sharing", 0) from None
+        raise HttpError("the answer has a line that is not one of Delta Sharing", MALFORMED) from None
 
 
 def _parsed(lines: list[Any], response: Response) -> Page:
@@ -166,7 +166,9 @@ def _parsed(lines: list[Any], response: Response) -> Page:
             raise UnsupportedTable(
                 "the server answers queries later (asynchronously), which is not supported"
             )
-        raise HttpError("the answer does not begin with protocol and metaData")
+        # One of fewer lines may be cut.
+        status = MALFORMED if len(lines) > 1 else None
+        raise HttpError("the answer does not begin with protocol and metaData", status)
     version = response.headers.get("Delta-Table-Version")
     head = parse_head(lines[0]["protocol"], lines[1]["metaData"], int(version) if version else None)
     for line in lines[2:]:
@@ -218,4 +220,4 @@ def _version_of(response: Response) -> int:
     try:
         return int(text)
     except ValueError:
-        raise HttpError("the answer has a Delta-Table-Version that is no number", 0) from None
+        raise HttpError("the answer has a Delta-Table-Version that is no number", MALFORMED) from None

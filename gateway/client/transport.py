@@ -26,6 +26,8 @@ from urllib3.exceptions import HTTPError, InvalidHeader, ProtocolError
 Answer = TypeVar("Answer")
 Response = urllib3.BaseHTTPResponse
 
+MALFORMED = 0
+"""The status of an answer that is whole and not one of the protocol. The next one would be equal."""
 RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 _REFUSALS = frozenset({400, 403, 404})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -40,7 +42,10 @@ _SECRET_HEADERS = frozenset({"authorization", "cookie"})
 
 
 class HttpError(Exception):
-    """Raised when a request does not succeed. `status` is None without an answer."""
+    """Raised when a request does not succeed.
+
+    `status` is None without an answer or with a part of one, and `MALFORMED` for one that means nothing.
+    """
 
     def __init__(
         self, message: str, status: int | None = None, retry_after_seconds: float | None = None

@@ -22,7 +22,7 @@ from gateway.client.actions import TableHead
 from gateway.client.pages import ShareClient
 from gateway.client.profile import Profile
 from gateway.client.table_name import TableName
-from gateway.client.transport import HttpError
+from gateway.client.transport import MALFORMED, HttpError
 from gateway.spark.read.reading import FILE_NAME_FIELD
 from gateway.spark.source import FORMAT
 from gateway.spark.targets import Target
@@ -237,9 +237,9 @@ class Verification:
             try:
                 found = listed(client, {"version": before})
             except HttpError as error:
-                if error.status:
+                # Of a lost answer nothing is known. One that is no listing differs from the table.
+                if error.status != MALFORMED:
                     raise
-                # An answer that is no listing. The rows of this version are compared all the same.
                 return [*lines, f"version {before}: {error}"]
             lines += row_differences(f"version {before}", found, known)
         return lines

@@ -63,11 +63,11 @@ def through(spark: Any, tables: dict[str, Path], server: PlainServer) -> Iterato
     """Verify one table through a proxy that rewrites the answers."""
     proxies: list[RewritingProxy] = []
 
-    def run(table: str, rewrite: Rewrite = lambda _, lines: lines) -> TableResult:
+    def run(table: str, rewrite: Rewrite = lambda _, lines: lines, *, fails: bool = False) -> TableResult:
         proxies.append(RewritingProxy(server.profile, rewrite))
         targets = [Target(f"s.d.{table}", str(tables[table]))]
         (result,) = verify(spark, proxies[-1].profile, targets, FAST)
-        assert result.error is None
+        assert (result.error is not None) == fails
         return result
 
     yield run
@@ -390,7 +390,7 @@ def test_what_is_examined_is_not_for_the_server_to_say(
 
 def test_a_dropped_file_is_found(through: Any) -> None:
     def drop(lines: list[Any]) -> list[Any]:
-        return [line for index, line in enumerate(lines) if index != files_of(lines)[0]]
+        return [line for index, line in enumerate(lines) if index not in files_of(lines)[:1]]
 
     found = differences(through("partitioned", only("query", drop)), "rows")
     assert "partition part=" in found
@@ -398,11 +398,34 @@ def test_a_dropped_file_is_found(through: Any) -> None:
     assert "shared 0 times, in the table 1 times" in found
 
 
+def test_an_earlier_version_that_is_no_listing_differs_and_a_lost_answer_fails_the_table(
+    through: Any, tables: dict[str, Path], server: PlainServer
+) -> None:
+    table = Table(tables["partitioned"], f"{server.url}/files")
+    latest, before = (len(table.query({"version": version})[1]) for version in (2, 1))
+    assert latest != before
+
+    def garble(lines: list[Any]) -> list[Any]:
+        return lines[::-1] if len(lines) == before else lines
+
+    def lose(lines: list[Any]) -> list[Any]:
+        if len(lines) == before:
+            raise ConnectionError
+        return lines
+
+    garbled = through("partitioned", only("query", garble))
+    assert "version 1: the answer does not begin with" in differences(garbled, "counts")
+    lost = through("partitioned", only("query", lose), fails=True)
+    assert "/query: " in lost.error
+    assert "counts" not in {check.name for check in lost.checks}
+
+
 def test_a_duplicate_file_is_found(through: Any) -> None:
     def double(lines: list[Any]) -> list[Any]:
-        twice = copy.deepcopy(lines[files_of(lines)[0]])
-        twice["file"]["id"] += "-again"
-        return [*lines, twice]
+        twice = copy.deepcopy([lines[index] for index in files_of(lines)[:1]])
+        for line in twice:
+            line["file"]["id"] += "-again"
+        return [*lines, *twice]
 
     found = differences(through("partitioned", only("query", double)), "rows")
     assert "partition part=" in found
@@ -423,7 +446,8 @@ def test_a_stale_deletion_vector_is_found(through: Any, tables: dict[str, Path],
 
 def test_a_wrong_partition_value_is_found(through: Any) -> None:
     def move(lines: list[Any]) -> list[Any]:
-        lines[files_of(lines)[0]]["file"]["deltaSingleAction"]["add"]["partitionValues"]["day"] = "1999-12-31"
+        for index in files_of(lines)[:1]:
+            lines[index]["file"]["deltaSingleAction"]["add"]["partitionValues"]["day"] = "1999-12-31"
         return lines
 
     found = differences(through("partitioned", only("query", move)), "rows")
@@ -433,7 +457,7 @@ def test_a_wrong_partition_value_is_found(through: Any) -> None:
 
 def test_a_missing_change_is_found(through: Any) -> None:
     def drop(lines: list[Any]) -> list[Any]:
-        return [line for index, line in enumerate(lines) if index != files_of(lines)[-1]]
+        return [line for index, line in enumerate(lines) if index not in files_of(lines)[-1:]]
 
     result = through("changes", only("changes", drop))
     assert not differences(result, "rows")
@@ -444,7 +468,7 @@ def test_changes_that_differ_in_one_reading_alone_are_found(
     through: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def drop(lines: list[Any]) -> list[Any]:
-        return [line for index, line in enumerate(lines) if index != files_of(lines)[-1]]
+        return [line for index, line in enumerate(lines) if index not in files_of(lines)[-1:]]
 
     # The second reading, in which the difference is traced, finds none.
     monkeypatch.setattr(verifying, "compare_groups", lambda *_: Comparison())

@@ -11,7 +11,7 @@ from gateway.client.actions import (
     parse_file,
 )
 from gateway.client.pages import Query
-from gateway.client.transport import HttpError, Transport
+from gateway.client.transport import MALFORMED, HttpError, Transport
 from gateway.spark.read.tasks import append_tasks, change_tasks
 
 
@@ -53,6 +53,17 @@ class TestClient:
         answers.say(*HEAD, line)
         with pytest.raises(HttpError, match="not one of Delta Sharing"):
             list(answers.client().pages(Query()))
+
+    def test_an_answer_that_is_no_listing_is_requested_once_and_a_cut_one_again(
+        self, answers: Answers
+    ) -> None:
+        answers.say(*HEAD[::-1])
+        with pytest.raises(HttpError, match="does not begin") as caught:
+            list(answers.client().pages(Query()))
+        assert caught.value.status == MALFORMED
+        answers.say(HEAD[0])
+        answers.say(*HEAD)
+        assert len(list(answers.client().pages(Query()))) == 1
 
     @pytest.mark.parametrize("code", [[503], "503"])
     def test_an_error_has_its_message_whatever_its_code(self, answers: Answers, code: object) -> None:
