@@ -39,7 +39,7 @@ def test_a_stranger_behind_a_proxy_locks_nobody_out_and_operators_are_recorded(t
         assert sign_in(gateway, ADMIN_TOKEN, OPERATOR) == 303
         # Who has the token is no stranger, even at the address of one.
         assert sign_in(gateway, ADMIN_TOKEN, STRANGER) == 303
-        assert f"from {STRANGER}" in gateway.log()
+        gateway.until(lambda: f"from {STRANGER}" in gateway.log())
         added = gateway.get(
             "/recipients",
             ADMIN_TOKEN,
