@@ -328,6 +328,22 @@ class Catalog:
             return schema.volumes.find(names["volume"], None) is not None
         return schema is not NO_SCHEMA if "schema" in names else share is not NO_SHARE
 
+    def grants(
+        self, recipient: Recipient, share: str, schema: str | None = None, table: str | None = None
+    ) -> tuple[Grant, ...]:
+        """Return the grants by which a recipient reads a table or sees a share; none where it does not."""
+        found = self._seen(recipient, share)
+        if found is None:
+            return ()
+        grants = recipient.grants_in(found)
+        if schema is None or table is None:
+            return grants
+        try:
+            shared = self.table(recipient, share, schema, table)
+        except NotShared:
+            return ()
+        return tuple(grant for grant in grants if grant.covers(shared.schema, shared.name))
+
     def _seen(self, recipient: Recipient, share: str) -> Share | None:
         """Return a share with a grant. An absent share takes the same steps as one that is not granted."""
         found = self._shares.find(share, NO_SHARE)

@@ -55,6 +55,10 @@ class Grant:
         """Return whether everything of a share is granted without a condition."""
         return self.schema is None and self.table is None and self.condition is None
 
+    def covers(self, schema: str, table: str) -> bool:
+        """Return whether the grant is for a table of its share, by names in any case."""
+        return self.schema in {None, schema.casefold()} and self.table in {None, table.casefold()}
+
 
 def place_text(grant: Grant) -> str:
     """Return the place of a grant, as `grant_operations.place_of` reads it."""

@@ -17,18 +17,24 @@ import msgspec
 from msgspec import Struct
 
 from gateway.access.catalog import PROVIDER, Share, SharedTable
+from gateway.access.grants import grant_text
 from gateway.console.listing import cut
 from gateway.console.questions import (
+    MAX_COLUMNS,
     SIZE_BOUNDS,
     ActivityAnswer,
     AskActivity,
+    AskReaders,
     AskShare,
     AskShares,
     AskStatus,
     AskTable,
     AskUses,
+    ColumnRow,
     Inventory,
     Question,
+    ReaderRow,
+    ReadersAnswer,
     ReloadRecord,
     ShareAnswer,
     ShareRow,
@@ -51,6 +57,7 @@ from gateway.telemetry.activity import Activity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from gateway.access.authentication import Credentials
     from gateway.access.catalog import Catalog
     from gateway.state import GatewayState
     from gateway.tables.open_table import OpenTable
@@ -93,6 +100,9 @@ class Inspector:
             return await asyncio.to_thread(tables_of, self._state().catalog, question)
         if isinstance(question, AskTable):
             return await self._table(question)
+        if isinstance(question, AskReaders):
+            state = self._state()
+            return await asyncio.to_thread(readers_of, state.catalog, state.credentials, question)
         if isinstance(question, AskActivity):
             queries = self._activity.queries(table=question.table, recipient=question.recipient)
             streams = [
@@ -176,6 +186,17 @@ def tables_of(catalog: Catalog, question: AskShare) -> ShareAnswer:
     return ShareAnswer(share_row(share), tables)
 
 
+def readers_of(catalog: Catalog, credentials: Credentials, question: AskReaders) -> ReadersAnswer:
+    """Return a page of the recipients that can have a token and read a table, or see a share."""
+    found = (
+        ReaderRow(name, tuple(map(grant_text, grants)))
+        for name, recipient in sorted(credentials.recipients.items())
+        if (grants := catalog.grants(recipient, question.share, question.schema, question.table))
+    )
+    rows, total, page = cut(found, lambda row: row.recipient, question.text, question.page)
+    return ReadersAnswer(tuple(rows), total, page)
+
+
 def share_row(share: Share) -> ShareRow:
     """Return the row of a share."""
     description = (share.display_name or share.comment or "")[:MAX_DESCRIPTION_LENGTH]
@@ -217,8 +238,7 @@ def facts_of(opened: OpenTable, most_files: int) -> TableFacts:
         snapshot.timestamp_ms,
         files,
         size_bytes,
-        _columns(snapshot.schema_string),
-        tuple(snapshot.partition_columns),
+        *_columns(snapshot.schema_string, frozenset(snapshot.partition_columns)),
         tuple(snapshot.client_reader_features),
         snapshot.needs_delta_format,
         snapshot.change_data_feed,
@@ -254,10 +274,31 @@ def _committed_ms(opened: OpenTable, version: int) -> int | None:
         return None
 
 
-def _columns(schema_string: str | None) -> int:
-    """Return the number of columns at the top of a schema."""
+def _columns(schema_string: str | None, partition: frozenset[str]) -> tuple[tuple[ColumnRow, ...], int]:
+    """Return the columns at the top of a schema, the first `MAX_COLUMNS`, and the number of all."""
     try:
         fields = json.loads(schema_string or "{}").get("fields", ())
-    except (ValueError, AttributeError, RecursionError):
-        return 0
-    return len(fields) if isinstance(fields, list) else 0
+        rows = tuple(
+            ColumnRow(
+                str(field["name"])[:MAX_DESCRIPTION_LENGTH],
+                _type_text(field["type"])[:MAX_DESCRIPTION_LENGTH],
+                str(field.get("metadata", {}).get("comment", ""))[:MAX_DESCRIPTION_LENGTH],
+                field["name"] in partition,
+            )
+            for field in fields[:MAX_COLUMNS]
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return (), 0
+    return rows, len(fields)
+
+
+def _type_text(kind: Any) -> str:
+    """Return a type of a schema as Spark's SQL spells it."""
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "array":
+        return f"array<{_type_text(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{_type_text(kind['keyType'])}, {_type_text(kind['valueType'])}>"
+    fields = (f"{field['name']}: {_type_text(field['type'])}" for field in kind["fields"])
+    return f"struct<{', '.join(fields)}>"

@@ -24,18 +24,21 @@ class Wanted:
     path: str
     text: str
     page: int
+    prefix: str = ""
+    """Of the names in the query string, for the second list of a page."""
 
     @staticmethod
-    def by(request: web.Request) -> Wanted:
+    def by(request: web.Request, prefix: str = "") -> Wanted:
         """Read the query string; odd values are the defaults."""
-        page = request.query.get("page", "")
+        page = request.query.get(f"{prefix}page", "")
         number = int(page) if page.isascii() and page.isdigit() and len(page) < 8 else 1  # noqa: PLR2004
-        return Wanted(request.path, request.query.get("q", "").strip()[:MAX_QUERY_LENGTH], max(1, number))
+        text = request.query.get(f"{prefix}q", "").strip()[:MAX_QUERY_LENGTH]
+        return Wanted(request.path, text, max(1, number), prefix)
 
     def address(self, page: int) -> str:
         """Return the address of another page of the same list."""
-        query = {"q": self.text} if self.text else {}
-        return str(URL.build(path=self.path, query=query | {"page": str(page)}))
+        query = {f"{self.prefix}q": self.text} if self.text else {}
+        return str(URL.build(path=self.path, query=query | {f"{self.prefix}page": str(page)}))
 
 
 @dataclass(frozen=True)

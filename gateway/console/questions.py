@@ -17,6 +17,9 @@ SIZE_BOUNDS = (0x10_0000, 0x100_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x400
 """Bounds of the histogram of file sizes: 1, 16, 64, 128 and 256 MiB, and 1 GiB."""
 
 
+MAX_COLUMNS = 1000
+
+
 class AskTable(Struct, frozen=True, tag=True):
     """Asks for the facts of a table, as its provider sees it.
 
@@ -44,6 +47,16 @@ class AskShare(Struct, frozen=True, tag=True):
     page: int
 
 
+class AskReaders(Struct, frozen=True, tag=True):
+    """Asks for a page of the recipients of a share, or of a table of it, with a text in their names."""
+
+    share: str
+    schema: str | None
+    table: str | None
+    text: str
+    page: int
+
+
 class AskActivity(Struct, frozen=True, tag=True):
     """Asks for recent queries and live streams, of a table or a recipient or all."""
 
@@ -61,7 +74,7 @@ class AskStatus(Struct, frozen=True, tag=True):
     """Asks for the storages and the reloads."""
 
 
-Question = AskShares | AskShare | AskTable | AskActivity | AskUses | AskStatus
+Question = AskShares | AskShare | AskTable | AskReaders | AskActivity | AskUses | AskStatus
 
 
 class ShareRow(Struct, frozen=True):
@@ -120,6 +133,30 @@ class ShareAnswer(Struct, frozen=True):
     tables: Tables
 
 
+class ReaderRow(Struct, frozen=True):
+    """A recipient of a share or table, and the texts of the grants by which it reads it."""
+
+    recipient: str
+    grants: tuple[str, ...]
+
+
+class ReadersAnswer(Struct, frozen=True):
+    """A page of recipients. `total`: the number of all that match."""
+
+    items: tuple[ReaderRow, ...]
+    total: int
+    page: int
+
+
+class ColumnRow(Struct, frozen=True):
+    """A column at the top of a table's schema."""
+
+    name: str
+    type: str
+    comment: str
+    is_partition: bool
+
+
 class Inventory(Struct, frozen=True):
     """What the files of a version amount to."""
 
@@ -137,8 +174,9 @@ class TableFacts(Struct, frozen=True):
     committed_ms: int | None
     files: int
     size_bytes: int
-    columns: int
-    partition_columns: tuple[str, ...]
+    columns: tuple[ColumnRow, ...]
+    """At most `MAX_COLUMNS`."""
+    column_count: int
     reader_features: tuple[str, ...]
     needs_delta_format: bool
     change_data_feed: bool

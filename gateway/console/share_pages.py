@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from gateway.console.listing import Listing, Wanted
-from gateway.console.questions import SIZE_BOUNDS, AskShare, AskShares, AskTable, TableFacts
+from gateway.console.questions import (
+    SIZE_BOUNDS,
+    AskReaders,
+    AskShare,
+    AskShares,
+    AskTable,
+    ReaderRow,
+    TableFacts,
+)
 from gateway.console.rendering import respond
 from gateway.console.site import SITE
 from gateway.errors import NotFound
 from gateway.protocol.client_features import CLIENTS, readers
+from gateway.protocol.snippets import labelled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,13 +31,15 @@ EAGER_FILES = 100_000
 """The files of a larger table are read only by those who ask for it."""
 EVERY_FILE = 2**62
 SHOWN_QUERIES = 20
+PROFILE = "profile.share"
+"""The name of the recipient's file in examples."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class Client:
     """Whether a kind of client can read a table."""
 
-    client: str
+    name: str
     able: bool
     reason: str
 
@@ -60,7 +71,17 @@ async def share(request: web.Request) -> web.Response:
     if answer.share is None:
         raise NotFound("There is no share of this name.")
     tables = Listing(wanted, answer.tables.items, answer.tables.total, answer.tables.page)
-    return await respond(request, "share.html", share=answer.share, tables=tables)
+    return await respond(
+        request, "share.html", share=answer.share, tables=tables, readers=await _readers(request)
+    )
+
+
+async def _readers(request: web.Request) -> Listing[ReaderRow]:
+    """Return a page of the recipients of the share or table of a request."""
+    wanted, names = Wanted.by(request, "reader-"), request.match_info
+    asked = AskReaders(names["share"], names.get("schema"), names.get("table"), wanted.text, wanted.page)
+    answer = await request.app[SITE].readers(asked)
+    return Listing(wanted, answer.items, answer.total, answer.page)
 
 
 async def table(request: web.Request) -> web.Response:
@@ -78,7 +99,11 @@ async def table(request: web.Request) -> web.Response:
         table=answer.table,
         facts=facts,
         refused=answer.refused,
-        readers=readers_of(facts) if facts is not None else [],
+        clients=clients_of(facts) if facts is not None else [],
+        readers=await _readers(request),
+        snippets=labelled(
+            PROFILE, site.config().endpoint_url, answer.table.share, answer.table.full_name, has_token=True
+        ),
         bars=bars_of(facts.inventory.files_by_size) if facts and facts.inventory else [],
         queries=queries[:SHOWN_QUERIES],
         streams=streams,
@@ -86,14 +111,14 @@ async def table(request: web.Request) -> web.Response:
     )
 
 
-def readers_of(facts: TableFacts) -> list[Reader]:
+def clients_of(facts: TableFacts) -> list[Client]:
     """Return the kinds of clients, and which of them can read a table."""
     if not facts.needs_delta_format:
-        return [Reader("Every client, by the parquet format", able=True, reason="")]
+        return [Client("Every client, by the parquet format", able=True, reason="")]
     needed = {feature.lower() for feature in facts.reader_features}
     able = readers(needed)
-    rows = [Reader(name, name in able, ", ".join(sorted(needed - known))) for name, known in CLIENTS.items()]
-    return [*rows, Reader("Clients of the parquet format alone", able=False, reason="the delta format")]
+    rows = [Client(name, name in able, ", ".join(sorted(needed - known))) for name, known in CLIENTS.items()]
+    return [*rows, Client("Clients of the parquet format alone", able=False, reason="the delta format")]
 
 
 def bars_of(counts: Sequence[int]) -> list[Bar]:

@@ -17,12 +17,14 @@ from gateway.console.provider_holder import ProviderHolder
 from gateway.console.questions import (
     ActivityAnswer,
     AskActivity,
+    AskReaders,
     AskShare,
     AskShares,
     AskStatus,
     AskTable,
     AskUses,
     Question,
+    ReadersAnswer,
     ShareAnswer,
     SharesAnswer,
     StatusAnswer,
@@ -92,6 +94,10 @@ class Site:
         """Return the facts of a table. Raises Unavailable."""
         async with self._tables:
             return await self._one(question, TableAnswer, seconds=TABLE_SECONDS)
+
+    async def readers(self, question: AskReaders) -> ReadersAnswer:
+        """Return a page of the recipients of a share or table. Raises Unavailable."""
+        return await self._one(question, ReadersAnswer)
 
     async def activity(
         self, *, table: str | None = None, recipient: str | None = None

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
-from gateway.console.inspection import facts_of, is_within
+from gateway.access.authentication import Credential, CredentialTable
+from gateway.access.catalog import Catalog, Recipient
+from gateway.access.grants import Grant
+from gateway.config import loads
+from gateway.console.inspection import _columns, facts_of, is_within, readers_of
 from gateway.console.listing import PAGE_LENGTH, Wanted, listing
-from gateway.console.questions import SIZE_BOUNDS, TableFacts
+from gateway.console.questions import MAX_COLUMNS, SIZE_BOUNDS, AskReaders, ColumnRow, TableFacts
 from gateway.console.sessions import (
     IDLE_SECONDS,
     LIFETIME_SECONDS,
@@ -17,8 +24,9 @@ from gateway.console.sessions import (
     Role,
     Sessions,
 )
-from gateway.console.share_pages import bars_of, readers_of
+from gateway.console.share_pages import bars_of, clients_of
 from gateway.console.sign_in import target_of
+from gateway.errors import NotShared
 from gateway.pages.times import ago, is_soon, left, moment
 from gateway.tables.open_table import NotCached
 from gateway.telemetry.activity import (
@@ -217,8 +225,8 @@ def facts(**changed):
         "committed_ms": 1,
         "files": 1,
         "size_bytes": 1,
-        "columns": 1,
-        "partition_columns": (),
+        "columns": (),
+        "column_count": 0,
         "reader_features": (),
         "needs_delta_format": False,
         "change_data_feed": False,
@@ -242,11 +250,84 @@ def test_the_end_of_credentials_is_that_of_their_own_storage():
     assert not is_within("s3://sales", "s3://sales-archive")
 
 
+def test_columns_have_their_types_as_spark_spells_them():
+    inner = {
+        "type": "array",
+        "elementType": {"type": "map", "keyType": "string", "valueType": "decimal(9,2)"},
+    }
+    fields = [
+        {"name": "day", "type": "date", "metadata": {"comment": "of the sale"}},
+        {"name": "tags", "type": {"type": "struct", "fields": [{"name": "a", "type": inner}]}},
+    ]
+    assert _columns(json.dumps({"fields": fields}), frozenset({"day"})) == (
+        (
+            ColumnRow("day", "date", "of the sale", is_partition=True),
+            ColumnRow("tags", "struct<a: array<map<string, decimal(9,2)>>>", "", is_partition=False),
+        ),
+        2,
+    )
+    many = json.dumps(
+        {"fields": [{"name": f"c{number}", "type": "long"} for number in range(MAX_COLUMNS + 1)]}
+    )
+    shown, number = _columns(many, frozenset())
+    assert (len(shown), number) == (MAX_COLUMNS, MAX_COLUMNS + 1)
+    for text in (None, "[]", "{", '{"fields": 1}', '{"fields": [{"name": "x"}]}', "[" * 100_000):
+        assert _columns(text, frozenset()) == ((), 0)
+
+
+def test_the_recipients_of_a_share_and_a_table_are_those_whose_requests_are_answered():
+    tables = [{"name": name, "location": f"/data/{name}"} for name in ("orders", "items")]
+    schemas = [{"name": "eu", "tables": tables}, {"name": "us", "tables": tables}]
+    shares = [{"name": "Sales", "schemas": schemas}]
+    config = loads(yaml.safe_dump({"version": 1, "shares": shares, "gateway": {"anonymous": True}}))
+    catalog = Catalog.of(config.shares)
+    grants = {
+        "all": ["*"],
+        "whole": ["sales"],
+        "schema": [Grant("sales", "eu")],
+        "table": [Grant("sales", "us", "orders", "day = 'x'")],
+        "everywhere": [Grant("*", None, "orders"), Grant("sales", "us", "orders")],
+        "absent": [Grant("sales", "asia"), "other"],
+    }
+    recipients = [
+        Recipient(
+            name,
+            frozenset(one for one in given if isinstance(one, str)),
+            grants=tuple(one for one in given if isinstance(one, Grant)),
+        )
+        for name, given in grants.items()
+    ]
+    credentials = CredentialTable([Credential(one.name.encode(), one) for one in recipients])
+
+    def readers(*names, text=""):
+        answer = readers_of(catalog, credentials, AskReaders(*names, text, 1))
+        return {row.recipient: row.grants for row in answer.items}
+
+    assert readers("SALES", "us", "Orders") == {
+        "all": ("*",),
+        "everywhere": ("*.orders", "sales.us.orders"),
+        "table": ("sales.us.orders where day = 'x'",),
+        "whole": ("sales",),
+    }
+    assert readers("sales", "eu", "items").keys() == {"all", "whole", "schema"}
+    assert readers("sales", None, None, text="E").keys() == {*grants} - {"all"}
+    for table in catalog.tables():
+        names = (table.share, table.schema, table.name)
+        assert readers(*names).keys() == {one.name for one in recipients if may_read(catalog, one, *names)}
+    assert readers("nothing", None, None) == readers("sales", "asia", "orders") == {}
+
+
+def may_read(catalog, recipient, *names):
+    with suppress(NotShared):
+        return catalog.table(recipient, *names) is not None
+    return False
+
+
 def test_the_clients_that_can_read_a_table():
-    (everyone,) = readers_of(facts())
+    (everyone,) = clients_of(facts())
     assert everyone.able
-    typed = readers_of(facts(needs_delta_format=True, reader_features=("deletionVectors", "typeWidening")))
-    assert [(reader.client, reader.able, reader.reason) for reader in typed] == [
+    typed = clients_of(facts(needs_delta_format=True, reader_features=("deletionVectors", "typeWidening")))
+    assert [(client.name, client.able, client.reason) for client in typed] == [
         ("Python 1.4", False, "typewidening"),
         ("Spark 4", True, ""),
         ("Clients of the parquet format alone", False, "the delta format"),
