@@ -20,6 +20,7 @@ class RecipientError(ValueError):
     RecipientError
     ├── RecipientNotFound    also: no such policy or client
     ├── RecipientUnreadable
+    ├── ChangedMeanwhile
     ├── RecipientExists
     └── LinkInvalid
     """
@@ -31,6 +32,15 @@ class RecipientNotFound(RecipientError):
 
 class RecipientUnreadable(RecipientError):
     """Raised when another program has written rows of the recipient that are invalid."""
+
+
+class ChangedMeanwhile(RecipientError):
+    """Raised for a change that is based on another state than the stored one."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "it was changed meanwhile, which this change would overwrite; look at it again first"
+        )
 
 
 class RecipientExists(RecipientError):

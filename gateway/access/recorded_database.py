@@ -15,9 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
-from gateway.access.recipient_records import Change
+from gateway.access.recipient_records import Change, ChangedMeanwhile
 from gateway.config.database import DatabasePlace
 from gateway.database.changes import forget_old
 from gateway.database.engine import Database
@@ -96,6 +96,8 @@ class RecordedDatabase:
         self._actor = actor
         self._before_changes = before_changes
         self._on_changes = on_changes
+        self.seen: dict[tuple[str, str], int] = {}
+        """By kind and key of a subject the last change on which its next one is based, see `last_change`."""
         self._open: list[Whole] = [] if beside is None else beside._open  # noqa: SLF001 - of this class
         self.database: Database = (
             opened(place, create=create, read_only=read_only, source=source)
@@ -141,6 +143,10 @@ class RecordedDatabase:
         details: list[dict[str, str]] = [{} for _ in subjects]
         at_ms = self.now_ms()
         with self.together() as whole:
+            for subject in subjects:
+                seen = self.seen.pop((subject.kind, subject.key), None)
+                if seen not in {None, _last_change(whole.connection, subject.kind, subject.key)}:
+                    raise ChangedMeanwhile
             yield whole.connection, details
             for subject, detail in zip(subjects, details, strict=True):
                 change = Change(at_ms, self._actor, action, subject.name, MappingProxyType(detail))
@@ -174,6 +180,11 @@ class RecordedDatabase:
         for database, changes in whole.by_database():
             database._on_changes(changes)  # noqa: SLF001 - as above
 
+    def last_change(self, kind: str, key: str) -> int:
+        """Return the number of the last change of a subject; 0 without any."""
+        with self.database.reading() as connection:
+            return _last_change(connection, kind, key)
+
     def changes(self, kind: str, key: str | None, *, most: int | None = None) -> tuple[Change, ...]:
         """Return the changes of a subject, also of a deleted one, oldest first; None: of all of the kind.
 
@@ -188,6 +199,11 @@ class RecordedDatabase:
                 for row in connection.execute(query)
             ]
         return tuple(reversed(newest_first))
+
+
+def _last_change(connection: Connection, kind: str, key: str) -> int:
+    query = select(func.max(HISTORY.c.id)).where(HISTORY.c.kind == kind, HISTORY.c.subject == key)
+    return connection.execute(query).scalar_one() or 0
 
 
 def _record(whole: Whole) -> None:

@@ -15,6 +15,7 @@ from gateway.access.recipient_store import RecipientDatabase
 from gateway.access.recorded_database import RecordedDatabase
 from gateway.access.share_store import ShareDatabase
 from gateway.admin.administration import ADMINISTRATION, Administration
+from gateway.database.schema import name_key, recipient_key
 
 T = TypeVar("T")
 D = TypeVar("D", bound=RecordedDatabase)
@@ -28,11 +29,14 @@ class Call:
     """A request with a valid token, or of a signed-in user of the console.
 
     `actor`: who makes its changes, for the history and the audit log. `names`: those that its path lacks.
+    `seen`: the number of the last change on which a change is based; None: any. `headers`: of the answer.
     """
 
     request: web.Request
     actor: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
+    seen: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def administration(self) -> Administration:
@@ -77,6 +81,13 @@ class Call:
         return await self._run(opener, work, read_only=read_only)
 
     @property
+    def subject(self) -> tuple[str, str]:
+        """Return the kind and the key of what the path names: a recipient, else a share."""
+        if "name" in self.request.match_info:
+            return "recipient", recipient_key(self.name)
+        return "share", name_key(self.request.match_info.get("share", ""))
+
+    @property
     def acting(self) -> str:
         """Return who acts, for the history and the audit log."""
         return self.actor or f"admin:{self.administration.client_address(self.request)}"
@@ -84,6 +95,8 @@ class Call:
     async def _run(self, opener: Callable[[], D], work: Callable[[D], T], *, read_only: bool) -> T:
         def run() -> T:
             with closing(opener()) as database:
+                if self.seen is not None:
+                    database.seen[self.subject] = self.seen
                 return work(database)
 
         if read_only:

@@ -114,9 +114,16 @@ async def list_recipients(call: Call) -> Recipients:
 
 async def show_recipient(call: Call) -> RecipientHistory:
     """Return a recipient with its history."""
-    record, changes = await call.with_database(
-        lambda database: (database.show(call.name), database.history(call.name)), read_only=True
+    # The number comes first: a later change of the record refuses what is based on it.
+    number, record, changes = await call.with_database(
+        lambda database: (
+            database.last_change(*call.subject),
+            database.show(call.name),
+            database.history(call.name),
+        ),
+        read_only=True,
     )
+    call.headers["ETag"] = f'"{number}"'
     found = _recipient(record)
     return RecipientHistory(
         found.name,

@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.access.recipient_records import (
+    ChangedMeanwhile,
     RecipientError,
     RecipientExists,
     RecipientNotFound,
@@ -43,6 +44,8 @@ async def answer_database_errors(request: web.Request, handler: Handler) -> web.
         raise NotFound(str(error)) from None
     except (RecipientExists, ShareExists) as error:
         return ErrorAnswer(409, "INVALID_PARAMETER_VALUE", str(error), "request").response()
+    except ChangedMeanwhile as error:
+        return ErrorAnswer(412, "INVALID_PARAMETER_VALUE", str(error), "request").response()
     except (RecipientError, ShareError) as error:
         raise InvalidParameter(str(error)) from None
     except OSError as error:

@@ -20,6 +20,7 @@ ERRORS: Mapping[int, str] = {
     401: "The admin token is missing or wrong",
     404: "The recipient or the share does not exist, or there is no database yet",
     409: "The name is taken",
+    412: "The recipient or the share has changed since the ETag of `If-Match`",
     413: "The body is larger than 64 KiB",
     503: "The database cannot be written",
 }
@@ -42,6 +43,8 @@ def document(operations: Iterable[Operation]) -> Json:
 def _described(operation: Operation) -> openapi.Operation:
     body, query, answer = (operation.types.get(part) for part in ("body", "query", "return"))
     statuses = {*operation.errors, *([413] if body else [])}
+    if operation.method != "GET" and "{" in operation.path:
+        statuses.add(412)
     return openapi.Operation(
         method=operation.method,
         path=operation.path,

@@ -64,6 +64,9 @@ def _keys(config: Config) -> frozenset[str]:
 
 async def show_share(call: Call) -> ShareInfo:
     """Return a share with its data objects."""
+    with suppress(DatabaseMissing):
+        number = await call.with_shares(lambda database: database.last_change(*call.subject), read_only=True)
+        call.headers["ETag"] = f'"{number}"'
     whole = await _whole(call)
     return _whole_info(call.administration.config(), whole, call.share)
 

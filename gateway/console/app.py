@@ -13,8 +13,8 @@ from gateway.console import operation_pages, provider_pages, recipient_pages, sh
 from gateway.console.protection import (
     PREFIX,
     add_headers,
+    answer_conflicts,
     answer_errors,
-    answer_taken_names,
     require_session,
 )
 from gateway.console.rendering import redirect
@@ -68,7 +68,7 @@ async def lead_on(_request: web.Request) -> web.Response:
 
 def add_console(admin: web.Application, site: Site) -> None:
     """Add the console to the application of the admin listener."""
-    middlewares = [add_headers, answer_errors, require_session, answer_database_errors, answer_taken_names]
+    middlewares = [add_headers, answer_errors, require_session, answer_database_errors, answer_conflicts]
     console = web.Application(middlewares=middlewares)
     console[SITE] = site
     console[ADMINISTRATION] = site.administration

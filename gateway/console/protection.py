@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from yarl import URL
 
-from gateway.access.recipient_records import RecipientExists
+from gateway.access.recipient_records import ChangedMeanwhile, RecipientExists
 from gateway.config.administration import CALLBACK_PATH
 from gateway.console.forms import form_of
 from gateway.console.rendering import redirect, respond
@@ -88,11 +88,11 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 @web.middleware
-async def answer_taken_names(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer that a name is taken, before the admin API does so by JSON."""
+async def answer_conflicts(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer that a name is taken or a page is out of date, before the admin API does so by JSON."""
     try:
         return await handler(request)
-    except RecipientExists as error:
+    except (ChangedMeanwhile, RecipientExists) as error:
         raise Refused(409, str(error)) from None
 
 

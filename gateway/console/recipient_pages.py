@@ -26,7 +26,7 @@ from gateway.admin.messages import (
     RevocationOptions,
     Rotation,
 )
-from gateway.console.forms import form_of
+from gateway.console.forms import FORM, form_of
 from gateway.console.listing import PAGE_LENGTH, Listing, Wanted, listing
 from gateway.console.protection import PREFIX
 from gateway.console.questions import AskShares
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from gateway.config import RecipientEntry
     from gateway.console.site import Site
 
+MAX_DIGITS = 19
 SHOWN_QUERIES = 20
 SHOWN_CHANGES = 100
 PLACE_FIELDS = ("share", "schema", "table", "condition")
@@ -161,12 +162,17 @@ async def recipient(request: web.Request) -> web.Response:
     site, name = request.app[SITE], request.match_info["name"]
     call = Call(request)
     try:
-        record, changes = await call.with_database(
-            lambda database: (database.show(name), database.history(name, most=SHOWN_CHANGES)),
+        # The number comes first: a later change of the record refuses the forms of the page.
+        seen, record, changes = await call.with_database(
+            lambda database: (
+                database.last_change(*call.subject),
+                database.show(name),
+                database.history(name, most=SHOWN_CHANGES),
+            ),
             read_only=True,
         )
     except (RecipientNotFound, DatabaseMissing):
-        record, changes = None, ()
+        seen, record, changes = 0, None, ()
     if record is None:
         entry = (await asyncio.to_thread(file_entries, site, name)).get(recipient_key(name))
         if entry is None:
@@ -180,6 +186,7 @@ async def recipient(request: web.Request) -> web.Response:
         "recipient.html",
         row=row,
         record=record,
+        seen=seen,
         changes=changes[::-1],
         use=(await site.uses([row.name])).get(row.name),
         queries=queries[:SHOWN_QUERIES],
@@ -303,7 +310,9 @@ def recipient_path(name: str) -> str:
 
 
 def _call(request: web.Request, **names: str) -> Call:
-    return Call(request, session_of(request).actor, names)
+    seen = request.get(FORM, {}).get("seen", "")
+    is_number = seen.isascii() and seen.isdigit() and len(seen) < MAX_DIGITS
+    return Call(request, session_of(request).actor, names, seen=int(seen) if is_number else None)
 
 
 def _shown(request: web.Request) -> web.Response:

@@ -574,3 +574,30 @@ async def test_a_share_of_a_part_is_known_and_what_is_wrong_with_a_grant_is_told
     granted = await answer(await client.put("/recipients/alice/grants?allowAbsent=true", json=grant))
     assert granted["warnings"] == ["s.d.t is not checked"]
     assert [grants[0].share for grants, _ in checked] == ["news", "news"]
+
+
+async def test_a_change_that_is_based_on_an_earlier_state_is_refused(client, open_database):
+    with closing(open_database("tests", create=True)) as database:
+        database.add("alice", shares=["sales"])
+    tag = (await client.get("/recipients/alice")).headers["ETag"]
+    networks = "/recipients/alice/networks"
+    changed = await client.put(networks, json={"networks": ["192.0.2.0/24"]}, headers={"If-Match": tag})
+    assert changed.status == 200
+    for method, path, body in (
+        ("PUT", networks, {"networks": []}),
+        ("PUT", "/recipients/alice/properties", {"properties": {"tier": "gold"}}),
+        ("DELETE", "/recipients/alice/shares/sales", None),
+        ("DELETE", "/recipients/alice", None),
+    ):
+        refused = await client.request(method, path, json=body, headers={"If-Match": tag})
+        assert (refused.status, (await refused.json())["errorCode"]) == (412, INVALID), path
+    for malformed in ('"x"', "17", '"1", "2"'):
+        refused = await client.put(networks, json={"networks": []}, headers={"If-Match": malformed})
+        assert refused.status == 400, malformed
+    with closing(open_database("tests")) as database:
+        assert database.show("alice").networks == ("192.0.2.0/24",)
+        assert len(database.history("alice")) == 2
+    tag = (await client.get("/recipients/alice")).headers["ETag"]
+    for sent in (tag, "*"):
+        removed = await client.put(networks, json={"networks": []}, headers={"If-Match": sent})
+        assert removed.status == 200

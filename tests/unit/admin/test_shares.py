@@ -285,3 +285,16 @@ async def test_a_list_of_many_shares_takes_its_time_on_no_loop(tmp_path: Path) -
             worst_seconds = max(worst_seconds, time.thread_time() - before)
         assert len((await answer)["shares"]) == 4000
     assert worst_seconds < 0.1
+
+
+async def test_a_change_of_a_share_that_is_based_on_an_earlier_state_is_refused(
+    client: TestClient[Any, Any],
+) -> None:
+    await call(client, "POST", "/shares", {"name": "sales"}, 201)
+    seen = {"If-Match": (await client.get("/shares/sales")).headers["ETag"]}
+    changed = await client.patch("/shares/sales", json={"comment": "first"}, headers=seen)
+    assert changed.status == 200
+    for method, body in (("PATCH", {"comment": "second"}), ("DELETE", None)):
+        refused = await client.request(method, "/shares/sales", json=body, headers=seen)
+        assert refused.status == 412
+    assert (await call(client, "GET", "/shares/sales"))["comment"] == "first"

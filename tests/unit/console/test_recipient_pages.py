@@ -78,9 +78,14 @@ async def console(config: Config, database: RecipientDatabase) -> AsyncIterator[
 
 async def sent(console: ConsoleClient, action: str, **fields: str) -> ClientResponse:
     """Send a form of the recipient's page."""
+    return await console.post(f"/console/recipients/acme/{action}", {**await hidden(console), **fields})
+
+
+async def hidden(console: ConsoleClient) -> dict[str, str]:
+    """Open the recipient's page, and return what each of its forms sends."""
     page = await (await console.get("/console/recipients/acme")).text()
-    hidden = {name: re.findall(rf'name="{name}" value="([^"]+)"', page)[0] for name in ("token", "form")}
-    return await console.post(f"/console/recipients/acme/{action}", {**hidden, **fields})
+    names = ("token", "form", "seen")
+    return {name: re.findall(rf'name="{name}" value="([^"]+)"', page)[0] for name in names}
 
 
 async def take_back(console: ConsoleClient, label: str) -> ClientResponse:
@@ -284,3 +289,32 @@ async def test_without_a_database_the_file_is_listed(tmp_path: Path) -> None:
             assert "from-file" in await (await client.get(path)).text()
         assert (await client.get("/console/")).status == 200
         assert (await client.get("/console/recipients/acme")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("action", "fields"),
+    [
+        ("networks", {"networks": ""}),
+        ("properties", {"property": "tier", "text": "gold"}),
+        ("properties/remove", {"property": "tier"}),
+        ("grant", {"share": "Sales"}),
+        ("grant", {"share": "Sales", "schema": "eu", "condition": "day = 'x'"}),
+        ("take-back", {"share": "Sales", "whole": "1"}),
+        ("take-back", {"share": "Sales", "schema": "eu"}),
+        ("rotate", {}),
+        ("link", {}),
+        ("revoke", {}),
+        ("delete", {}),
+    ],
+)
+async def test_a_form_of_a_page_from_before_a_change_changes_nothing(
+    console: ConsoleClient, database: RecipientDatabase, action: str, fields: dict[str, str]
+) -> None:
+    opened = await hidden(console)
+    database.allow("acme", ["192.0.2.0/24"])
+    database.grant("acme", ["Sales"])
+    before = database.show("acme"), database.history("acme")
+    answer = await console.post(f"/console/recipients/acme/{action}", {**opened, **fields})
+    assert answer.status == 409
+    assert "it was changed meanwhile" in await answer.text()
+    assert (database.show("acme"), database.history("acme")) == before
