@@ -7,6 +7,7 @@ otherwise waits until the queue's file descriptor becomes readable.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from gateway.web.answer import Answer
 
@@ -14,11 +15,13 @@ from gateway.web.answer import Answer
 class ChunkReader:
     """Reads the chunks of an answer, and reports to the answer how they ended."""
 
-    __slots__ = ("_answer", "_deadline", "_descriptor", "_readable", "first")
+    __slots__ = ("_answer", "_deadline", "_descriptor", "_readable", "_require_access", "first")
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, require_access: Callable[[], None]) -> None:
+        """`require_access` raises an error before a chunk is taken that may not be sent."""
         self.first: memoryview | None = None
         self._answer = answer
+        self._require_access = require_access
         self._descriptor: int | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._readable: asyncio.Future[None] | None = None
@@ -35,6 +38,8 @@ class ChunkReader:
     async def _read(self) -> memoryview | None:
         chunks = self._answer.chunks
         while True:
+            # A coded body that lacks a chunk could not be ended by a line that clients read.
+            self._require_access()
             try:
                 chunk = chunks.next_chunk()
             except Exception as error:  # noqa: BLE001 - it is raised as the client may see it

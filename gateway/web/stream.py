@@ -43,7 +43,7 @@ async def send(context: RequestContext, answer: Answer) -> web.StreamResponse:
     """Send an answer. Raises errors before the first byte; ends the native work if the client leaves."""
     answer.record.table = context.record.table
     context.record = answer.record
-    reader = ChunkReader(answer)
+    reader = ChunkReader(answer, context.require_access)
     try:
         await reader.begin()
         if answer.chunks.done:
@@ -69,13 +69,11 @@ async def pump(context: RequestContext, answer: Answer, reader: ChunkReader) -> 
         end_by_reset(connection, True)
     try:
         while (chunk := await reader.next()) is not None:
-            context.require_access()
             await body.write(chunk)
             # Released here: the buffer is reused for another chunk.
             chunk = None
             # A write to a fast client never suspends; other requests need the loop.
             await asyncio.sleep(0)
-        context.require_access()
         await body.end(answer.tail())
     except ConnectionError:
         context.record.outcome = "client left"

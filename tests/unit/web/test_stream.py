@@ -22,6 +22,7 @@ from tables.large_logs import make_log
 from gateway.config import Compression, Config, GrantEntry, Location
 from gateway.state import GatewayState
 from gateway.telemetry.audit import AuditLog
+from gateway.web.body_writer import BodyWriter
 from gateway.web.content_coding import content_codings
 
 Client = TestClient[Any, Any]
@@ -357,3 +358,28 @@ async def test_a_running_stream_ends_with_the_next_chunk_once_access_is_revoked(
             "errorMessage": "the access was revoked while the answer was under way",
             "httpStatusErrorCode": 403,
         }
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd", "identity"])
+async def test_a_coded_answer_whose_access_is_revoked_is_decoded_up_to_its_last_line(
+    granted: Client, monkeypatch: pytest.MonkeyPatch, coding: str
+) -> None:
+    pipeline = granted.server.pipeline
+    after = GatewayState.of(changed(pipeline.state.config, "token"), previous=pipeline.state)
+    write = BodyWriter.write
+
+    async def write_and_revoke(self: BodyWriter, chunk: memoryview) -> None:
+        await write(self, chunk)
+        pipeline.state = after
+
+    monkeypatch.setattr(BodyWriter, "write", write_and_revoke)
+    sent = bearer() | {"Accept-Encoding": coding} | ENDING
+    async with granted.session.post(
+        granted.make_url(f"{TABLE}/whole/query"), headers=sent, auto_decompress=False
+    ) as response:
+        assert response.headers.get("Content-Encoding", "identity") == coding
+        body = await response.read()
+    decode = {"gzip": gzip.decompress, "zstd": unzstd, "identity": bytes}[coding]
+    lines = decode(body).splitlines()
+    assert 2 < len(lines) < ADDS // 2
+    assert orjson.loads(lines[-1])["endStreamAction"]["httpStatusErrorCode"] == 403
