@@ -1,6 +1,6 @@
 """The state of the gateway under one configuration, as one value that a reload replaces.
 
-A request takes the value once, at its start, and is answered by it to its end.
+A request is answered to its end by the value that is in force once its body is there and its limits admit it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 In: requests as parsed by aiohttp's server. Out: their answers. `RequestPipeline` has the steps from top to
 bottom: find the route, record the request, turn errors into answers, authenticate the recipient and apply
-its limits, call the handler. A request is answered to its end by the configuration that was in force when it
-came.
+its limits, call the handler. A request is answered to its end by the configuration that is in force once its
+body is there and its limits admit it.
 """
 
 from __future__ import annotations
@@ -205,14 +205,15 @@ class RequestPipeline:
         context.body = await read_body(context.request, limits.body_seconds)
         gate = limits.recipients.gate(recipient.name)
         await gate.request()
+        check = AccessCheck(self, context, credential)
         if context.route.issues_credentials:
             gate.charge_credential()
-            return await self._issue(context, credential)
+            return await self._issue(context, check)
         if not context.route.may_stream:
-            return await context.route.handler(context)
+            return await self._answer(context, check)
         await gate.enter_stream()
         try:
-            return await self._stream(context, credential, limits.memory)
+            return await self._stream(context, check, limits.memory)
         finally:
             gate.leave_stream()
             gate.charge_files(context.record.returned or 0)
@@ -262,24 +263,35 @@ class RequestPipeline:
             log.info("request %s: the token of an identity provider is refused: %s", context.id, refused)
             return None
 
+    async def _answer(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:
+        """Answer by the state in force now: the body and the limits may have taken long, the answer may, too.
+
+        Raises AccessRevoked.
+        """
+        context.state, context.recipient = check.current()
+        response = await context.route.handler(context)
+        if not response.prepared:
+            check()
+        return response
+
     async def _stream(
-        self, context: RequestContext, credential: Credential, memory: MemoryGate
+        self, context: RequestContext, check: AccessCheck, memory: MemoryGate
     ) -> web.StreamResponse:
         """Answer by a route that may stream, within the memory limit of all streams."""
         admitted_bytes = await memory.enter_stream()
         self.recorder.stream_started(context)
-        context.require_access = AccessCheck(self, context, credential)
+        context.require_access = check
         try:
-            return await context.route.handler(context)
+            return await self._answer(context, check)
         finally:
             # The check refers to the context: without the cycle both are freed at once, with the request.
             context.require_access = nothing_revoked
             self.recorder.stream_ended(context)
             memory.leave_stream(admitted_bytes)
 
-    async def _issue(self, context: RequestContext, credential: Credential) -> web.StreamResponse:
+    async def _issue(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:
         """Answer by a route that issues credentials, which outlive the request."""
-        context.current_access = AccessCheck(self, context, credential).current
+        context.current_access = check.current
         try:
             return await context.route.handler(context)
         finally:
@@ -299,7 +311,7 @@ class RequestPipeline:
 
 
 class AccessCheck:
-    """Checks during an answer whether its recipient may still read it: with each chunk of a stream."""
+    """Checks whether a recipient may still read an answer: before it, with each chunk, before a whole one."""
 
     __slots__ = ("_checked", "_context", "_credential", "_pipeline")
 
@@ -316,6 +328,8 @@ class AccessCheck:
             return
         state, credential = self._identified()
         names = self._context.names
+        if "table" not in names:
+            return
         try:
             table = state.catalog.table(credential.recipient, names["share"], names["schema"], names["table"])
             before = self._checked.catalog.table(
