@@ -67,7 +67,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line("markers", "clone: needs a clone of the project (set for all of tests/clone)")
     config.addinivalue_line("markers", "deploy: needs the tools of deployments (set for all of tests/deploy)")
-    config.addinivalue_line("markers", "nightly: needs delta_kernel's program (set for tests with KERNEL)")
+    config.addinivalue_line(
+        "markers", "nightly: takes minutes, or needs delta_kernel's program (set for tests with KERNEL)"
+    )
     config.addinivalue_line("markers", "alone: runs beside no other test (set for what ALONE lists, too)")
     config.addinivalue_line(
         "markers", "processes: a unit test that starts a process (set for those with SHARED_SERVERS, too)"

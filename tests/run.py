@@ -737,7 +737,10 @@ def pipeline_tests(part: str) -> list[str]:
 
 
 def nightly(pytest_arguments: list[str]) -> None:
-    """The comparisons with delta_kernel, which takes long to compile; other parts compare with deltalake."""
+    """The comparisons with delta_kernel, which takes long to compile, and long runs beside writers.
+
+    Other parts compare with deltalake.
+    """
     needs = (*SPARK_NEEDS, partial(go_program, "minio"), engines_environment, build_kernel_program)
     pytest("nightly", pytest_arguments, needs=needs)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,21 +15,27 @@ from support.gateway_process import PREFIX, TOKEN, table_path
 
 MODULUS = 1 << 128
 ID = re.compile(rb'"id":"([0-9a-f]{32})"')
+VECTOR = re.compile(rb'"storageType":"i","pathOrInlineDv":"([^"]+)"')
+WITH_VECTORS = "responseformat=parquet,delta;readerfeatures=deletionvectors"
 HEADERS = {"Authorization": f"Bearer {TOKEN}", "Accept-Encoding": "identity"}
+
+
+def number(text: bytes) -> int:
+    """Returns the MD5 hash."""
+    return int.from_bytes(hashlib.md5(text).digest())
 
 
 @dataclass(frozen=True)
 class Files:
-    """How many files, and the sum of their ids."""
+    """How many files, and the sum of their ids and inline deletion vectors."""
 
     count: int
     digest: int
 
     @staticmethod
-    def of(paths: list[str]) -> Files:
-        """From paths in the log."""
-        ids = [int.from_bytes(hashlib.md5(path.encode()).digest()) for path in paths]
-        return Files(len(ids), sum(ids) % MODULUS)
+    def of(paths: Sequence[str], vectors: Sequence[str] = ()) -> Files:
+        """From paths in the log, and the inline deletion vectors of some."""
+        return Files(len(paths), sum(number(text.encode()) for text in [*paths, *vectors]) % MODULUS)
 
 
 class Broken(Exception):
@@ -60,9 +67,10 @@ def parse(body: bytes, version: int, *, with_end: bool) -> Whole:
     assert [*head] == ["protocol", "metaData"]
     # By a pattern: parsing every line as JSON would be most of the work of these tests.
     ids = [int(ID.search(line).group(1), 16) for line in lines[2:]]
-    return Whole(
-        version, head["metaData"]["id"], Files(len(ids), sum(ids) % MODULUS), end.get("nextPageToken")
-    )
+    vectors = [number(found) for found in VECTOR.findall(body)]
+    metadata = head["metaData"].get("deltaMetadata", head["metaData"])
+    files = Files(len(ids), sum(ids + vectors) % MODULUS)
+    return Whole(version, metadata["id"], files, end.get("nextPageToken"))
 
 
 async def query(
@@ -72,9 +80,13 @@ async def query(
     body: dict[str, Any] | None = None,
     *,
     with_end: bool = False,
+    with_vectors: bool = False,
 ) -> Whole:
     """Returns one whole answer. Raises Broken for an error, a cut or an endStreamAction with an error."""
     headers = HEADERS | ({"delta-sharing-capabilities": "includeendstreamaction=true"} if with_end else {})
+    if with_vectors:
+        capabilities = "includeendstreamaction=true;" * with_end + WITH_VECTORS
+        headers |= {"delta-sharing-capabilities": capabilities, "fileidhash": "parquet"}
     url = f"{base}{PREFIX}{table_path(table)}/query"
     try:
         async with session.post(url, json=body or {}, headers=headers) as response:

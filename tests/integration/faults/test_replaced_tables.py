@@ -1,7 +1,8 @@
-"""Readers beside a writer by hand: each answer is one recorded version of one table, or an error.
+"""Readers beside writers: each answer is one recorded version of one table, or an error of a known kind.
 
-The writer appends, deletes, overwrites, writes checkpoints of two kinds and checksum files, cleans the log
-up, drops the table and makes another one in its place, and swaps its directory with that of another table.
+One table is written by hand: it appends, deletes, overwrites, adds deletion vectors, writes checkpoints of
+two kinds and checksum files, and cleans the log up. deltalake writes the other one, and what its commits say
+is recorded apart from the product. The tables are swapped by their directories, dropped and made again.
 `DELTA_GATEWAY_WRITER_SECONDS` says for how long.
 """
 
@@ -12,35 +13,55 @@ import json
 import logging
 import os
 import random
+import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.deletion_vectors import encode, to_z85
 from support.file_answers import MODULUS, Broken, Files, Whole, query
 from support.gateway_process import running_gateway, share
 
 log = logging.getLogger(__name__)
 
 SECONDS = int(os.environ.get("DELTA_GATEWAY_WRITER_SECONDS", "10"))
+NIGHTLY_SECONDS = 300
 READERS = 16
 PAGE_FILES = 20
 FIRST_FILES = 60
 TABLE = "s.default.t"
-PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
+PROTOCOL = {
+    "minReaderVersion": 3,
+    "minWriterVersion": 7,
+    "readerFeatures": ["deletionVectors"],
+    "writerFeatures": ["deletionVectors"],
+}
 SCHEMA = {"type": "struct", "fields": [{"name": "c", "type": "long", "nullable": True, "metadata": {}}]}
 ROWS = pa.schema(
     [
-        ("protocol", pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])),
+        (
+            "protocol",
+            pa.struct(
+                [
+                    ("minReaderVersion", pa.int32()),
+                    ("minWriterVersion", pa.int32()),
+                    ("readerFeatures", pa.list_(pa.string())),
+                    ("writerFeatures", pa.list_(pa.string())),
+                ]
+            ),
+        ),
         (
             "metaData",
             pa.struct(
@@ -62,26 +83,134 @@ ROWS = pa.schema(
                     ("size", pa.int64()),
                     ("modificationTime", pa.int64()),
                     ("dataChange", pa.bool_()),
+                    (
+                        "deletionVector",
+                        pa.struct(
+                            [
+                                ("storageType", pa.string()),
+                                ("pathOrInlineDv", pa.string()),
+                                ("sizeInBytes", pa.int32()),
+                                ("cardinality", pa.int64()),
+                            ]
+                        ),
+                    ),
                 ]
             ),
         ),
     ]
 )
 Records = dict[tuple[str, int], Files]
+KNOWN_ERRORS = re.compile(
+    "was replaced or deleted|was replaced or cleaned up|is not available|cannot be continued|has no Delta log"
+    # Of a log that is being deleted, file by file.
+    "|the commit is missing"
+)
+DELTALAKE = """
+import json, sys
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+RETENTION = {"delta.logRetentionDuration": "interval 10 seconds", "delta.checkpointInterval": "7"}
+
+def act(root, step, number):
+    rows = pa.table({"c": range(number, number + 50)})
+    table = None if step == "create" else DeltaTable(root)
+    match step:
+        case "create": write_deltalake(root, rows, configuration=RETENTION)
+        case "append" | "overwrite": write_deltalake(table, rows, mode=step)
+        case "delete": table.delete(f"c % 23 = {number % 23}")
+        case "optimize": table.optimize.compact()
+        case "vacuum": table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+        case "restore" if table.version() > 3:
+            table.restore(table.version() - 1 - number % 3, ignore_missing_files=True)
+        case "checkpoint": table.create_checkpoint()
+        case "clean_up": table.cleanup_metadata()
+
+for line in sys.stdin:
+    act(*json.loads(line))
+    print("done", flush=True)
+"""
+
+
+class Deltalake:
+    """deltalake in a process of its own: its writer may abort when the interpreter ends."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-c", DELTALAKE]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def act(self, root: Path, step: str, number: int) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps([str(root), step, number]) + "\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "done\n", step
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+class WrittenTable:
+    """A table of deltalake. Its commits are replayed line by line once they are there."""
+
+    STEPS: ClassVar[dict[str, int]] = {
+        "append": 8,
+        "delete": 3,
+        "overwrite": 1,
+        "optimize": 2,
+        "vacuum": 1,
+        "restore": 2,
+        "checkpoint": 2,
+        "clean_up": 1,
+    }
+
+    def __init__(self, root: Path, records: Records, drawn: random.Random, deltalake: Deltalake) -> None:
+        self.root, self.records, self.drawn, self.deltalake = root, records, drawn, deltalake
+        self.live: set[str] = set()
+        self.version = -1
+        self.act("create")
+
+    def act(self, step: str) -> None:
+        self.deltalake.act(self.root, step, self.drawn.randrange(1000))
+        while (commit := self.root / f"_delta_log/{self.version + 1:020}.json").exists():
+            for line in map(json.loads, commit.read_text().splitlines()):
+                if "metaData" in line:
+                    self.id = line["metaData"]["id"]
+                if "add" in line:
+                    self.live.add(line["add"]["path"])
+                if "remove" in line:
+                    self.live.discard(line["remove"]["path"])
+            self.version += 1
+            self.records[self.id, self.version] = Files.of(list(self.live))
 
 
 class Table:
-    """A table in a directory, which may be moved; its versions are recorded before they can be read."""
+    """A table by hand in a directory that may be moved; versions are recorded before they can be read."""
+
+    STEPS: ClassVar[dict[str, int]] = {
+        "append": 8,
+        "delete": 5,
+        "overwrite": 1,
+        "add_vectors": 3,
+        "checkpoint": 3,
+        "clean_up": 2,
+    }
 
     def __init__(self, root: Path, records: Records, drawn: random.Random) -> None:
         self.root, self.records, self.drawn = root, records, drawn
         self.id = str(uuid.UUID(int=drawn.getrandbits(128)))
-        self.live: list[str] = []
+        self.live: dict[str, bytes] = {}
+        """By path: the deletion vector, or nothing."""
         self.numbers = count()
         self.version = -1
         self.checkpoints: list[int] = []
         (root / "_delta_log").mkdir(parents=True)
         self.commit([{"protocol": PROTOCOL}, {"metaData": self.metadata()}], FIRST_FILES, 0)
+
+    def act(self, step: str) -> None:
+        act: Callable[[], None] = getattr(self, step)
+        act()
 
     def metadata(self) -> dict[str, Any]:
         return {
@@ -92,27 +221,32 @@ class Table:
             "configuration": {},
         }
 
-    def add(self, path: str) -> dict[str, Any]:
-        return {
-            "add": {
-                "path": path,
-                "partitionValues": {},
-                "size": 10,
-                "modificationTime": 1,
-                "dataChange": True,
+    def action(self, kind: str, path: str, vector: bytes, **fields: object) -> dict[str, Any]:
+        action: dict[str, Any] = {"path": path, "dataChange": True, **fields}
+        if vector:
+            action["deletionVector"] = {
+                "storageType": "i",
+                "pathOrInlineDv": to_z85(vector),
+                "sizeInBytes": len(vector),
+                "cardinality": 2,
             }
-        }
+        return {kind: action}
 
-    def commit(self, lines: list[dict[str, Any]], added: int, removed: int) -> None:
-        gone = self.drawn.sample(self.live, removed)
-        new = [f"{self.id}-{next(self.numbers)}" for _ in range(added)]
-        self.live = [path for path in self.live if path not in set(gone)] + new
+    def add(self, path: str) -> dict[str, Any]:
+        fields = {"partitionValues": {}, "size": 10, "modificationTime": 1}
+        return self.action("add", path, self.live[path], **fields)
+
+    def commit(self, lines: list[dict[str, Any]], added: int, removed: int, replaced: int = 0) -> None:
+        """Removes and adds files, and gives others a new deletion vector."""
+        gone = self.drawn.sample(list(self.live), removed + replaced)
+        removals = [self.action("remove", path, self.live[path], deletionTimestamp=1) for path in gone]
+        new = {f"{self.id}-{next(self.numbers)}": b"" for _ in range(added)}
+        new |= {path: encode(self.drawn.sample(range(1000), 2)) for path in gone[removed:]}
+        self.live = {path: vector for path, vector in self.live.items() if path not in gone} | new
         self.version += 1
-        self.records[self.id, self.version] = Files.of(self.live)
-        lines = lines + [
-            {"remove": {"path": path, "dataChange": True, "deletionTimestamp": 1}} for path in gone
-        ]
-        self.put(f"{self.version:020}.json", lines + [self.add(path) for path in new])
+        vectors = [to_z85(vector) for vector in self.live.values() if vector]
+        self.records[self.id, self.version] = Files.of(list(self.live), vectors)
+        self.put(f"{self.version:020}.json", [*lines, *removals, *map(self.add, new)])
         if self.drawn.random() < 0.5:
             stated = {"tableSizeBytes": 10 * len(self.live), "numFiles": len(self.live)}
             self.put(f"{self.version:020}.crc", [stated | {"numMetadata": 1, "numProtocol": 1}])
@@ -132,6 +266,10 @@ class Table:
 
     def overwrite(self) -> None:
         self.commit([{"commitInfo": {"operation": "WRITE"}}], self.drawn.randrange(40, 80), len(self.live))
+
+    def add_vectors(self) -> None:
+        replaced = min(len(self.live), self.drawn.randrange(1, 8))
+        self.commit([{"commitInfo": {"operation": "DELETE"}}], 0, 0, replaced)
 
     def checkpoint(self) -> None:
         rows = [{"protocol": PROTOCOL}, {"metaData": self.metadata()}, *map(self.add, self.live)]
@@ -159,35 +297,48 @@ class Table:
 
 
 class Writer(threading.Thread):
-    """Changes the table at a root by one drawn step after another."""
+    """Changes the table at a root by each step once, and then by drawn steps."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, deltalake: Deltalake) -> None:
         super().__init__()
-        self.root, self.other = root, root.with_name("other")
+        self.root, self.other, self.deltalake = root, root.with_name("other"), deltalake
         self.records: Records = {}
         self.drawn = random.Random(34)
-        self.table = Table(root, self.records, self.drawn)
-        self.waiting = Table(self.other, self.records, self.drawn)
+        self.table: Table | WrittenTable = Table(root, self.records, self.drawn)
+        self.waiting: Table | WrittenTable = WrittenTable(self.other, self.records, self.drawn, deltalake)
         self.steps: Counter[str] = Counter()
+        self.has_made_each = False
         self.stop = threading.Event()
         self.failure: Exception | None = None
 
     def run(self) -> None:
-        table_steps = {"append": 8, "delete": 5, "overwrite": 1, "checkpoint": 3, "clean_up": 2}
-        weights = table_steps | {"drop": 1, "swap": 1}
+        first = [*Table.STEPS, "swap", *WrittenTable.STEPS, "drop", "drop"]
         try:
             while not self.stop.wait(self.drawn.random() * 0.02):
+                weights = self.table.STEPS | {"drop": 1, "swap": 1}
                 (step,) = self.drawn.choices(list(weights), list(weights.values()))
-                self.steps[step] += 1
-                act: Callable[[], None] = getattr(self.table if step in table_steps else self, step)
-                act()
+                self.act(first.pop(0) if first else step)
+                self.has_made_each = not first
         except Exception as error:  # noqa: BLE001 - the test raises it
             self.failure = error
 
+    def act(self, step: str) -> None:
+        self.steps[f"{type(self.table).__name__}.{step}"] += 1
+        match step:
+            case "drop":
+                self.drop()
+            case "swap":
+                self.swap()
+            case _:
+                self.table.act(step)
+
     def drop(self) -> None:
-        """Delete the table, file by file, and make another one in its place."""
+        """Delete the table, file by file, and make one of the other kind in its place."""
         shutil.rmtree(self.root)
-        self.table = Table(self.root, self.records, self.drawn)
+        if isinstance(self.table, Table):
+            self.table = WrittenTable(self.root, self.records, self.drawn, self.deltalake)
+        else:
+            self.table = Table(self.root, self.records, self.drawn)
 
     def swap(self) -> None:
         aside = self.root.with_name("aside")
@@ -198,49 +349,69 @@ class Writer(threading.Thread):
         self.table.root, self.waiting.root = self.root, self.other
 
 
+async def ask(session: aiohttp.ClientSession, base: str, **body: object) -> Whole:
+    return await query(session, base, TABLE, body, with_end=True, with_vectors=True)
+
+
 async def whole(session: aiohttp.ClientSession, base: str) -> Whole:
-    return await query(session, base, TABLE, with_end=True)
+    return await ask(session, base)
+
+
+async def hinted(session: aiohttp.ClientSession, base: str) -> Whole:
+    """With a limit that no table reaches."""
+    return await ask(session, base, limitHint=1 << 40)
 
 
 async def earlier(session: aiohttp.ClientSession, base: str) -> Whole:
     """A version before the latest, which may be one of another table by now."""
-    latest = await query(session, base, TABLE, {"limitHint": 1}, with_end=True)
-    return await query(session, base, TABLE, {"version": max(0, latest.version - 1)}, with_end=True)
+    latest = await ask(session, base, limitHint=1)
+    return await ask(session, base, version=max(0, latest.version - 1))
 
 
 async def pages(session: aiohttp.ClientSession, base: str) -> Whole:
-    first = page = await query(session, base, TABLE, {"maxFiles": PAGE_FILES}, with_end=True)
+    first = page = await ask(session, base, maxFiles=PAGE_FILES)
     files = page.files
     while page.next_page_token is not None:
-        body = {"maxFiles": PAGE_FILES, "pageToken": page.next_page_token}
-        page = await query(session, base, TABLE, body, with_end=True)
+        page = await ask(session, base, maxFiles=PAGE_FILES, pageToken=page.next_page_token)
         assert (page.version, page.table_id) == (first.version, first.table_id)
         files = Files(files.count + page.files.count, (files.digest + page.files.digest) % MODULUS)
     return Whole(first.version, first.table_id, files, None)
 
 
-@pytest.mark.timeout(SECONDS + 90)
-async def test_each_answer_is_one_version_of_one_table_or_an_error(tmp_path: Path) -> None:
+@pytest.fixture
+def deltalake() -> Iterator[Deltalake]:
+    started = Deltalake()
+    yield started
+    started.close()
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param(SECONDS, marks=pytest.mark.timeout(SECONDS + 90)),
+        pytest.param(NIGHTLY_SECONDS, marks=[pytest.mark.nightly, pytest.mark.timeout(NIGHTLY_SECONDS + 90)]),
+    ],
+)
+async def test_each_answer_is_one_version_of_one_table_or_an_error(
+    tmp_path: Path, deltalake: Deltalake, seconds: int
+) -> None:
     root = tmp_path / "table"
-    writer = Writer(root)
-    answers: Counter[str] = Counter()
+    writer = Writer(root, deltalake)
+    answers: list[tuple[str, Whole]] = []
     errors: Counter[str] = Counter()
 
     async def read(session: aiohttp.ClientSession, base: str, number: int) -> None:
-        kind = (whole, pages, earlier)[number % 3]
-        while time.monotonic() < end:
+        kind = (whole, pages, earlier, hinted)[number % 4]
+        while time.monotonic() < end or (writer.is_alive() and not writer.has_made_each):
             try:
-                found = await kind(session, base)
+                answers.append((kind.__name__, await kind(session, base)))
             except Broken as broken:
-                errors[str(broken)[:60]] += 1
-                continue
-            assert writer.records[found.table_id, found.version] == found.files, (kind.__name__, found)
-            answers[kind.__name__] += 1
+                errors[re.sub(r"[0-9a-f]{16,}|\d+", "#", str(broken))] += 1
 
     shares = [share("s", {"t": str(root)})]
     with running_gateway(tmp_path, shares, {"drainDelaySeconds": 0}) as gateway:
         base = f"http://127.0.0.1:{gateway.port}"
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + seconds
         writer.start()
         try:
             async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
@@ -248,9 +419,16 @@ async def test_each_answer_is_one_version_of_one_table_or_an_error(tmp_path: Pat
         finally:
             writer.stop.set()
             writer.join()
-    log.info("answers %s, errors %s, steps %s", dict(answers), dict(errors), dict(writer.steps))
+    kinds = Counter(kind for kind, _ in answers)
+    log.info("answers %s, errors %s, steps %s", dict(kinds), dict(errors), dict(writer.steps))
     if writer.failure is not None:
         raise writer.failure
-    assert min(answers.values()) > 0
-    assert 4 * sum(answers.values()) > sum(errors.values())
-    assert min(writer.steps.values()) > 0
+    wrong = [
+        found
+        for found in answers
+        if writer.records.get((found[1].table_id, found[1].version)) != found[1].files
+    ]
+    assert not wrong
+    assert not [error for error in errors if not KNOWN_ERRORS.search(error)]
+    assert len(kinds) == 4
+    assert 4 * len(answers) > sum(errors.values())
