@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import unicodedata
-
 from gateway.config.checks import MAX_NAME_LENGTH
+from gateway.config.name_forms import has_hidden
 
 TOO_LONG = f"its name is longer than {MAX_NAME_LENGTH} characters"
-
-_NOT_IN_NAMES = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
-"""Categories of characters that are not shown, or that change how others are shown."""
 
 
 def name_problem(name: str) -> str | None:
@@ -18,6 +14,6 @@ def name_problem(name: str) -> str | None:
         return "its name is no name"
     if len(name) > MAX_NAME_LENGTH:
         return TOO_LONG
-    if "/" in name or any(unicodedata.category(one) in _NOT_IN_NAMES for one in name):
+    if "/" in name or has_hidden(name):
         return "its name has a control character, or one that is not shown"
     return None

@@ -499,6 +499,9 @@ def test_a_link_of_a_kind_of_a_later_release_gives_nothing(database):
         ("\uff41lice", "easily taken for 'alice'"),
         ("alice\u202e", "not shown"),
         ("ali\u200bce", "not shown"),
+        ("ali\u200cce", "not shown"),
+        ("\u200dalice", "not shown"),
+        ("\u0645\u06cc\u200d\u0631\u0648\u062f", "not shown"),
         ("FROM-\u0423AML", "easily taken for 'from-yaml'"),
     ],
 )
@@ -507,6 +510,32 @@ def test_no_new_name_is_taken_for_that_of_another_recipient(database, name, reas
     with pytest.raises(RecipientError, match=reason):
         database.add(name)
     assert [record.name for record in database.list()] == ["alice"]
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "is_alike"),
+    [
+        # Persian with a joiner, and without it; a conjunct of Devanagari.
+        ("\u0645\u06cc\u200c\u0631\u0648\u062f", "\u0645\u06cc\u0631\u0648\u062f", True),
+        ("\u0915\u094d\u200d\u0937", "\u0915\u094d\u0937", True),
+        # Only the capital of the Cyrillic letter looks like that of the Latin one.
+        ("\u043d\u043e\u0440\u0430", "hopa", False),
+        ("\u041d\u041e\u0420\u0410", "HOPA", True),
+        ("\u04bbop\u0430", "hopa", True),
+        ("\u04bb\u04d9\u0440", "\u043d\u04d9\u0440", False),
+        ("\u03bd", "v", True),
+        ("\u039d", "v", False),
+        ("\u039d", "n", True),
+    ],
+)
+def test_names_are_compared_as_they_are_shown(database, name, other, is_alike):
+    database.add(name)
+    assert database.show(name).name == name
+    if is_alike:
+        with pytest.raises(RecipientExists, match="easily taken"):
+            database.add(other)
+    else:
+        database.add(other)
 
 
 @pytest.mark.parametrize("kind", ["token", "client"])
