@@ -5,7 +5,6 @@ Whatever fails is said on the page to sign in, where tokens keep working.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import logging
 from typing import TYPE_CHECKING
@@ -84,9 +83,8 @@ async def _signed_in(request: web.Request, settings: ConsoleOidc, flow: SignInFl
     code = _code(request)
     address = site.administration.client_address(request)
     client = network_of(address)
-    digest = hashlib.sha256(code.encode("utf-8", "replace")).digest()
     try:
-        with site.attempts.running(client, ATTEMPT, digest):
+        with site.attempts.running(client, ATTEMPT):
             token = await provider.redeem(code, flow)
     except LimitExceeded:
         raise SignInFailed(429, TOO_MANY, "too many codes of the address were refused") from None

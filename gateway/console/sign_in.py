@@ -50,14 +50,14 @@ async def sign_in(request: web.Request) -> web.Response:
     """Begin a session by a token."""
     site, sent = request.app[SITE], await form_of(request)
     token, target = sent.get("secret", "").strip(), target_of(sent.get("next", ""))
-    digest = hashlib.sha256(token.encode("utf-8", "surrogatepass"))
     address = site.administration.client_address(request)
     client = network_of(address)
-    role = role_of(site, digest.hexdigest()) if token else None
+    sha256 = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+    role = role_of(site, sha256) if token else None
     if role is None:
         # A valid token needs no budget: others who fail at its address, as behind a proxy, lock nobody out.
         try:
-            site.attempts.check(client, ATTEMPT, digest.digest())
+            site.attempts.check(client, ATTEMPT)
         except LimitExceeded:
             raise Refused(429, TOO_MANY) from None
         site.attempts.failed(client, ATTEMPT)

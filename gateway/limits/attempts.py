@@ -1,10 +1,10 @@
 """Limits failed attempts of clients to authenticate.
 
-In: the address, id and secret of each attempt, and its result. Out: LimitExceeded once too many have failed.
+In: the address and the id of each attempt, and its result. Out: LimitExceeded once too many have failed.
 A pair of address and id has a budget, and so have all ids of an address together; the workers of a server
-share them. An attempt that equals one that has succeeded needs no budget: failures of others at its address,
-which may be that of a proxy, do not hold it back, and a client that guesses does not know its secret.
-Budgets and successes have memory of a fixed size: of too many, those that end first are forgotten.
+share them. Where a secret is compared in memory, only one that is wrong needs a budget: failures of others at
+an address, which may be that of a proxy, hold nobody back. Secrets are too long to be guessed at any rate.
+Budgets have memory of a fixed size: of too many, those that end first are forgotten.
 """
 
 from __future__ import annotations
@@ -43,19 +43,18 @@ class FailedAttempts:
         self._running: Counter[bytes] = Counter()
         """Attempts of this process without a result yet, by the keys of their budgets."""
 
-    def check(self, address: str, client_id: str, secret_sha256: bytes) -> None:
+    def check(self, address: str, client_id: str) -> None:
         """Raise LimitExceeded if an attempt has to wait."""
-        if not self._shared.has_succeeded(self._success(address, client_id, secret_sha256)):
-            self._require(self._key(address, client_id), PAIR_FAILURES, PAIR_SECONDS)
-            self._require(self._key(address), ADDRESS_FAILURES, ADDRESS_SECONDS)
+        self._require(self._key(address, client_id), PAIR_FAILURES, PAIR_SECONDS)
+        self._require(self._key(address), ADDRESS_FAILURES, ADDRESS_SECONDS)
 
     @contextmanager
-    def running(self, address: str, client_id: str, secret_sha256: bytes) -> Iterator[None]:
+    def running(self, address: str, client_id: str) -> Iterator[None]:
         """Admit an attempt whose result takes a while. Until then it counts as one that has failed.
 
         Raises LimitExceeded. The caller charges a failure.
         """
-        self.check(address, client_id, secret_sha256)
+        self.check(address, client_id)
         keys = (self._key(address, client_id), self._key(address))
         self._running.update(keys)
         try:
@@ -70,11 +69,6 @@ class FailedAttempts:
         """Charge a failed attempt."""
         self._charge(self._key(address, client_id), PAIR_FAILURES, PAIR_SECONDS)
         self._charge(self._key(address), ADDRESS_FAILURES, ADDRESS_SECONDS)
-
-    def succeeded(self, address: str, client_id: str, secret_sha256: bytes) -> None:
-        """Remember an attempt that is authenticated."""
-        success = self._success(address, client_id, secret_sha256)
-        self._shared.succeeded(success, now_seconds=self._now_seconds())
 
     def _require(self, key: bytes, failures: int, seconds: float) -> None:
         left = failures - self._running[key]
@@ -93,9 +87,6 @@ class FailedAttempts:
         """Return a key of a fixed size. Its hash has a seed: nobody can choose names that displace others."""
         text = "\0".join(parts).encode("utf-8", "surrogatepass")
         return hashlib.blake2b(text, digest_size=KEY_BYTES, key=self._seed).digest()
-
-    def _success(self, address: str, client_id: str, secret_sha256: bytes) -> bytes:
-        return self._key(address, client_id, secret_sha256.hex())
 
 
 def network_of(address: Address | None) -> str:

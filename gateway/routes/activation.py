@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import hmac
 import logging
 import secrets
@@ -123,13 +122,12 @@ class Activation:
         code, form = _fields_of(body)
         secret = _secret(context.state.sealer, form, code) if form else None
         address = network_of(context.address)
-        digest = hashlib.sha256(code.encode()).digest()
         if self._waiting >= WAITING_ACTIVATIONS:
             return await self._page(BUSY, status=503)
         self._waiting += 1
         try:
             async with self._working:
-                with self._attempts.running(address, ATTEMPT, digest):
+                with self._attempts.running(address, ATTEMPT):
                     issued, recipient = await asyncio.to_thread(
                         self._activate, context.state.config, code, secret
                     )

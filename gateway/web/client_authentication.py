@@ -37,21 +37,20 @@ class ClientAuthentication:
             headers.get("Content-Type"), headers.getall("Authorization", []), context.body
         )
         address = context.address
-        site, secret_sha256 = network_of(address), token_hash(request.secret)
-        self._attempts.check(site, request.client_id, secret_sha256)
         try:
-            found = self._found(context, request, address)
+            return self._found(context, request, address)
         except ClientRefused as refused:
             if context.state.credentials.is_incomplete and refused.reason == "client":
                 raise Unavailable(UNREADABLE_RECIPIENTS) from None
+            # A right secret needs no budget: others who fail at its address lock nobody out.
+            site = network_of(address)
+            self._attempts.check(site, request.client_id)
             self._attempts.failed(site, request.client_id)
             context.record.refusal = refused.reason
             if refused.reason != "client":
                 context.refused_recipient = refused.recipient
             log.info("request %s: the client of a token request is refused: %s", context.id, refused.reason)
             raise InvalidClient from None
-        self._attempts.succeeded(site, request.client_id, secret_sha256)
-        return found
 
     def _found(
         self, context: RequestContext, request: TokenRequest, address: Address | None
