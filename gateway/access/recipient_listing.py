@@ -68,15 +68,41 @@ def page(
     # A key that is no text cannot be asked for. The log has it.
     readable = ((row.key, True) for row in stored if is_text(row.key))
     merged = sorted([*readable, *((key, False) for key in others)])
-    keys = merged[begin - skipped : begin - skipped + length]
+    return _read(connection, merged[begin - skipped : begin - skipped + length], total, number)
+
+
+def ending_page(
+    connection: Connection,
+    before_ms: int,
+    text: str,
+    others: Sequence[tuple[str, int]],
+    *,
+    number: int,
+    length: int,
+) -> RecipientPage:
+    """Return a page of the recipients that `ending` finds with a text in their names, the first ends first.
+
+    `others`: the keys and ends of recipients elsewhere that belong into the list.
+    """
+    text = recipient_key(text)
+    found = ((recipient_key(name), end_ms) for name, end_ms in ending(connection, before_ms).first)
+    stored = ((end_ms, key, True) for key, end_ms in found if text in key)
+    merged = sorted([*stored, *((end_ms, key, False) for key, end_ms in others)])
+    number = max(1, min(number, -(-len(merged) // length)))
+    begin = (number - 1) * length
+    keys = [(key, is_stored) for _, key, is_stored in merged[begin : begin + length]]
+    return _read(connection, keys, len(merged), number)
+
+
+def _read(connection: Connection, keys: Sequence[tuple[str, bool]], total: int, number: int) -> RecipientPage:
     wanted = [key for key, is_stored in keys if is_stored]
     found = recipient_rows.read(connection, wanted)
     records = {recipient_key(one.name): one for one in found.records}
     return RecipientPage(keys, records, {one.key: one.reason for one in found.unreadable}, total, number)
 
 
-def ending(connection: Connection, before_ms: int, most: int) -> EndingRecipients:
-    """Return the recipients whose last token or secret ends, or has ended, before a time.
+def ending(connection: Connection, before_ms: int, most: int | None = None) -> EndingRecipients:
+    """Return the recipients whose last token or secret ends, or has ended, before a time: at most so many.
 
     Tokens that are forbidden do not count. Who has a credential without an end is not among them.
     """

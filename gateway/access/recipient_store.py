@@ -120,6 +120,15 @@ class RecipientDatabase(ClientChanges):
         with self.database.reading() as connection:
             return recipient_listing.page(connection, text, others, number=number, length=length)
 
+    def ending_page(
+        self, before_ms: int, text: str, others: Sequence[tuple[str, int]], *, number: int, length: int
+    ) -> RecipientPage:
+        """Return a page of the recipients whose credentials end, as `recipient_listing.ending_page`."""
+        with self.database.reading() as connection:
+            return recipient_listing.ending_page(
+                connection, before_ms, text, others, number=number, length=length
+            )
+
     def ending(self, before_ms: int, most: int) -> tuple[int, EndingRecipients]:
         """Return the number of recipients, and those that `recipient_listing.ending` finds."""
         with self.database.reading() as connection:

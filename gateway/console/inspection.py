@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from gateway.access.catalog import PROVIDER, Share, SharedTable
+from gateway.access.catalog import PROVIDER, Names, Share, SharedTable
 from gateway.access.grants import grant_text
 from gateway.console.listing import cut
 from gateway.console.questions import (
     MAX_COLUMNS,
+    MAX_PLACES,
     SIZE_BOUNDS,
     ActivityAnswer,
     AskActivity,
+    AskPlaces,
     AskReaders,
     AskShare,
     AskShares,
@@ -32,6 +34,7 @@ from gateway.console.questions import (
     AskUses,
     ColumnRow,
     Inventory,
+    PlacesAnswer,
     Question,
     ReaderRow,
     ReadersAnswer,
@@ -100,6 +103,8 @@ class Inspector:
             return await asyncio.to_thread(tables_of, self._state().catalog, question)
         if isinstance(question, AskTable):
             return await self._table(question)
+        if isinstance(question, AskPlaces):
+            return await asyncio.to_thread(places_of, self._state().catalog, question)
         if isinstance(question, AskReaders):
             state = self._state()
             return await asyncio.to_thread(readers_of, state.catalog, state.credentials, question)
@@ -167,7 +172,11 @@ def is_within(prefix: str, storage: str) -> bool:
 def shares_of(catalog: Catalog, question: AskShares) -> SharesAnswer:
     """Return a page of shares and of tables."""
     found, total, page = cut(
-        catalog.shares_of(PROVIDER), lambda share: share.name, question.text, question.page
+        catalog.shares_of(PROVIDER),
+        lambda share: share.name,
+        question.text,
+        question.page,
+        (lambda share: len(share.tables())) if question.by_tables else None,
     )
     rows = tuple(map(share_row, found))
     tables = None
@@ -184,6 +193,24 @@ def tables_of(catalog: Catalog, question: AskShare) -> ShareAnswer:
         return ShareAnswer(None, Tables((), 0, 1))
     tables = _page(share.tables(), lambda table: f"{table.schema}.{table.name}", question.text, question.page)
     return ShareAnswer(share_row(share), tables)
+
+
+def places_of(catalog: Catalog, question: AskPlaces) -> PlacesAnswer:
+    """Return the shares, or the schemas and tables of a share."""
+    places: list[tuple[str, ...]]
+    if question.share is None:
+        places = [(share.name,) for share in catalog.shares_of(PROVIDER)]
+    else:
+        try:
+            schemas = catalog.share(PROVIDER, question.share).schemas
+        except NotFound:
+            schemas = Names(())
+        places = [
+            place
+            for schema in schemas
+            for place in ((schema.name,), *((schema.name, table.name) for table in schema.tables))
+        ]
+    return PlacesAnswer(tuple(places[:MAX_PLACES]), len(places))
 
 
 def readers_of(catalog: Catalog, credentials: Credentials, question: AskReaders) -> ReadersAnswer:

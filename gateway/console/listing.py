@@ -26,19 +26,38 @@ class Wanted:
     page: int
     prefix: str = ""
     """Of the names in the query string, for the second list of a page."""
+    only: str = ""
+    sort: str = ""
+    """The filter and the order, of those that the page knows."""
 
     @staticmethod
-    def by(request: web.Request, prefix: str = "") -> Wanted:
-        """Read the query string; odd values are the defaults."""
+    def by(
+        request: web.Request, prefix: str = "", *, only: Sequence[str] = (), sorts: Sequence[str] = ()
+    ) -> Wanted:
+        """Read the query string; odd values are the defaults.
+
+        `only` and `sorts`: the filters and the orders that the page has.
+        """
         page = request.query.get(f"{prefix}page", "")
         number = int(page) if page.isascii() and page.isdigit() and len(page) < 8 else 1  # noqa: PLR2004
         text = request.query.get(f"{prefix}q", "").strip()[:MAX_QUERY_LENGTH]
-        return Wanted(request.path, text, max(1, number), prefix)
+        chosen = (
+            next((one for one in known if one == request.query.get(name)), "")
+            for name, known in (("only", only), ("sort", sorts))
+        )
+        return Wanted(request.path, text, max(1, number), prefix, *chosen)
 
-    def address(self, page: int) -> str:
-        """Return the address of another page of the same list."""
-        query = {f"{self.prefix}q": self.text} if self.text else {}
-        return str(URL.build(path=self.path, query=query | {f"{self.prefix}page": str(page)}))
+    @property
+    def is_narrowed(self) -> bool:
+        """Return whether some items are left out."""
+        return bool(self.text or self.only)
+
+    def address(self, page: int | None = None, sort: str | None = None) -> str:
+        """Return the address of another page of the same list, or of the first one in another order."""
+        own = {"q": self.text, "page": "" if page is None else str(page)}
+        query = {f"{self.prefix}{name}": text for name, text in own.items()}
+        query |= {"only": self.only, "sort": self.sort if sort is None else sort}
+        return str(URL.build(path=self.path, query={name: text for name, text in query.items() if text}))
 
 
 @dataclass(frozen=True)
@@ -66,15 +85,31 @@ class Listing(Generic[T]):
         return self.wanted.address(self.page + 1) if self.page < self.pages else None
 
 
-def listing(wanted: Wanted, items: Iterable[T], name: Callable[[T], str]) -> Listing[T]:
+def listing(
+    wanted: Wanted,
+    items: Iterable[T],
+    name: Callable[[T], str],
+    largest: Callable[[T], float] | None = None,
+) -> Listing[T]:
     """Return a page of the items whose name has the wanted text; beyond the last page the last one."""
-    return Listing(wanted, *cut(items, name, wanted.text, wanted.page))
+    return Listing(wanted, *cut(items, name, wanted.text, wanted.page, largest))
 
 
-def cut(items: Iterable[T], name: Callable[[T], str], text: str, page: int) -> tuple[Sequence[T], int, int]:
-    """Return a page of the items whose name has a text, the number of all of them, and that of the page."""
+def cut(
+    items: Iterable[T],
+    name: Callable[[T], str],
+    text: str,
+    page: int,
+    largest: Callable[[T], float] | None = None,
+) -> tuple[Sequence[T], int, int]:
+    """Return a page of the items whose name has a text, the number of all of them, and that of the page.
+
+    `largest`: the items with the largest values come first.
+    """
     text = text.casefold()
     found = [item for item in items if text in name(item).casefold()] if text else list(items)
+    if largest is not None:
+        found.sort(key=lambda item: -largest(item))
     last = max(1, -(-len(found) // PAGE_LENGTH))
     page = min(page, last)
     return found[(page - 1) * PAGE_LENGTH : page * PAGE_LENGTH], len(found), page

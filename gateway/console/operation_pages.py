@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.access.recipient_listing import EndingRecipients
 from gateway.admin import handlers
 from gateway.admin.call import Call
+from gateway.console.listing import Wanted, listing
 from gateway.console.questions import ReloadRecord, StorageStatus
 from gateway.console.recipient_pages import file_entries, file_row
 from gateway.console.rendering import respond
@@ -19,11 +21,12 @@ from gateway.console.site import SITE, session_of
 from gateway.database.errors import DatabaseMissing
 from gateway.pages.style import icon, style_sheet
 from gateway.pages.times import SOON_SECONDS
+from gateway.telemetry.activity import RecentQuery
 from gateway.telemetry.metrics import PREFIX as METRICS
 from gateway.times import MILLISECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from gateway.console.questions import StatusAnswer
     from gateway.console.site import Site
@@ -32,6 +35,11 @@ SHOWN_ENDING = 10
 UNAUTHORIZED = 401
 CLIENT_ERRORS_FROM, SERVER_ERRORS_FROM = 400, 500
 CLOSED = "closed"
+ORDERS: Mapping[str, Callable[[RecentQuery], float]] = {
+    "time": lambda query: query.seconds,
+    "returned": lambda query: query.returned or 0,
+}
+"""Of the recent queries, beside that of their ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +110,13 @@ async def activity(request: web.Request) -> web.Response:
     """Show recent queries and live streams."""
     site = request.app[SITE]
     queries, streams = await site.activity()
-    return await respond(
-        request, "activity.html", queries=queries[:200], streams=streams, workers=site.workers
+    wanted = Wanted.by(request, only=["refused"], sorts=[*ORDERS])
+    if wanted.only:
+        queries = [query for query in queries if query.failure is not None]
+    found = listing(
+        wanted, queries, lambda query: f"{query.recipient} {query.table}", ORDERS.get(wanted.sort)
     )
+    return await respond(request, "activity.html", found=found, streams=streams, workers=site.workers)
 
 
 async def storages(request: web.Request) -> web.Response:

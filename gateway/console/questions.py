@@ -17,7 +17,7 @@ SIZE_BOUNDS = (0x10_0000, 0x100_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x400
 """Bounds of the histogram of file sizes: 1, 16, 64, 128 and 256 MiB, and 1 GiB."""
 
 
-MAX_COLUMNS = 1000
+MAX_COLUMNS = MAX_PLACES = 1000
 
 
 class AskTable(Struct, frozen=True, tag=True):
@@ -33,10 +33,14 @@ class AskTable(Struct, frozen=True, tag=True):
 
 
 class AskShares(Struct, frozen=True, tag=True):
-    """Asks for a page of the shares with a text in their names, and of the tables of all shares with it."""
+    """Asks for a page of the shares with a text in their names, and of the tables of all shares with it.
+
+    `by_tables`: the shares with the most tables first.
+    """
 
     text: str
     page: int
+    by_tables: bool = False
 
 
 class AskShare(Struct, frozen=True, tag=True):
@@ -45,6 +49,12 @@ class AskShare(Struct, frozen=True, tag=True):
     share: str
     text: str
     page: int
+
+
+class AskPlaces(Struct, frozen=True, tag=True):
+    """Asks for the names of all shares, or of all schemas and tables of a share, up to `MAX_PLACES`."""
+
+    share: str | None = None
 
 
 class AskReaders(Struct, frozen=True, tag=True):
@@ -74,7 +84,7 @@ class AskStatus(Struct, frozen=True, tag=True):
     """Asks for the storages and the reloads."""
 
 
-Question = AskShares | AskShare | AskTable | AskReaders | AskActivity | AskUses | AskStatus
+Question = AskShares | AskShare | AskTable | AskPlaces | AskReaders | AskActivity | AskUses | AskStatus
 
 
 class ShareRow(Struct, frozen=True):
@@ -131,6 +141,18 @@ class ShareAnswer(Struct, frozen=True):
 
     share: ShareRow | None
     tables: Tables
+
+
+class PlacesAnswer(Struct, frozen=True):
+    """Shares, or schemas and tables of one: one or two names each. `total`: the number of all."""
+
+    places: tuple[tuple[str, ...], ...]
+    total: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether all places are among them."""
+        return self.total == len(self.places)
 
 
 class ReaderRow(Struct, frozen=True):

@@ -27,16 +27,16 @@ from gateway.admin.messages import (
     Rotation,
 )
 from gateway.console.forms import FORM, form_of
-from gateway.console.listing import PAGE_LENGTH, Listing, Wanted, listing
+from gateway.console.listing import MAX_QUERY_LENGTH, PAGE_LENGTH, Listing, Wanted, listing
 from gateway.console.protection import PREFIX
-from gateway.console.questions import AskShares
 from gateway.console.rendering import redirect, respond
 from gateway.console.site import SITE, session_of
 from gateway.database.errors import DatabaseMissing
 from gateway.database.schema import recipient_key
 from gateway.errors import InvalidParameter, NotFound, Unavailable
+from gateway.pages.times import SOON_SECONDS
 from gateway.protocol.profile import Profile, profile_text
-from gateway.times import DAY_SECONDS, HOUR_SECONDS
+from gateway.times import DAY_SECONDS, HOUR_SECONDS, MILLISECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -136,11 +136,18 @@ def _rows_of(entries: Mapping[str, RecipientEntry]) -> list[RecipientRow]:
 
 async def recipients(request: web.Request) -> web.Response:
     """List the recipients, with what they have used."""
-    site, wanted = request.app[SITE], Wanted.by(request)
+    site, wanted = request.app[SITE], Wanted.by(request, only=["ending"])
+    before_ms = site.now_ms() + SOON_SECONDS * MILLISECONDS
     entries = await asyncio.to_thread(file_entries, site, wanted.text)
+    ends = {key: end_ms for key, entry in entries.items() if (end_ms := file_row(entry).ends_ms) is not None}
+    ending = [(key, end_ms) for key, end_ms in ends.items() if end_ms < before_ms]
 
     def find(database: RecipientDatabase) -> Listing[RecipientRow]:
-        page = database.page(wanted.text, sorted(entries), number=wanted.page, length=PAGE_LENGTH)
+        place = {"number": wanted.page, "length": PAGE_LENGTH}
+        if wanted.only:
+            page = database.ending_page(before_ms, wanted.text, ending, **place)
+        else:
+            page = database.page(wanted.text, sorted(entries), **place)
         rows = [
             stored_row(page, key) if is_stored else file_row(entries[key]) for key, is_stored in page.keys
         ]
@@ -149,12 +156,11 @@ async def recipients(request: web.Request) -> web.Response:
     try:
         found = await Call(request).with_database(find, read_only=True)
     except DatabaseMissing:
-        found = listing(Wanted(wanted.path, "", wanted.page), _rows_of(entries), lambda row: row.name)
+        shown = {key: entries[key] for key, _ in ending} if wanted.only else entries
+        found = listing(replace(wanted, text=""), _rows_of(shown), lambda row: row.name)
         found = replace(found, wanted=wanted)
     uses = await site.uses([row.name for row in found.items])
-    return await respond(
-        request, "recipients.html", found=found, uses=uses, suggested=await share_names(site)
-    )
+    return await respond(request, "recipients.html", found=found, uses=uses, shares=await site.places())
 
 
 async def recipient(request: web.Request) -> web.Response:
@@ -181,6 +187,7 @@ async def recipient(request: web.Request) -> web.Response:
     else:
         row = row_of(record)
     queries, streams = await site.activity(recipient=row.name)
+    chosen = _share_of(request.query)[:MAX_QUERY_LENGTH]
     return await respond(
         request,
         "recipient.html",
@@ -191,14 +198,16 @@ async def recipient(request: web.Request) -> web.Response:
         use=(await site.uses([row.name])).get(row.name),
         queries=queries[:SHOWN_QUERIES],
         streams=streams,
-        suggested=await share_names(site),
+        shares=await site.places(),
+        chosen=chosen,
+        parts_of_share=await site.places(chosen) if chosen else None,
         workers=site.workers,
     )
 
 
-async def share_names(site: Site) -> list[str]:
-    """Return names of shares that a form suggests."""
-    return [share.name for share in (await site.shares(AskShares("", 1))).shares.items]
+def _share_of(sent: Mapping[str, str]) -> str:
+    """Return the share of a form. A chosen one is encoded, because pages show symbols for some characters."""
+    return unquote(sent.get("chosen", "")) or sent.get("share", "").strip()
 
 
 async def add(request: web.Request) -> web.Response:
@@ -210,7 +219,7 @@ async def add(request: web.Request) -> web.Response:
         "oauthClient": sent.get("kind") == "client",
         "activation": sent.get("hand_over") == "link",
     }
-    if share := sent.get("share", "").strip():
+    if share := _share_of(sent):
         fields["shares"] = [share]
     fields["expiresInSeconds"] = _seconds(sent.get("days"), DAY_SECONDS)
     issued = await handlers.add_recipient(_call(request), decode_query(fields, Addition))
@@ -240,6 +249,8 @@ async def revoke(request: web.Request) -> web.Response:
 async def grant(request: web.Request) -> web.Response:
     """Grant a share, a part of one, or the files of a condition."""
     sent = await form_of(request)
+    parts = [unquote(part) for part in sent.get("part", "").split("/") if part]
+    sent = {**sent, "share": _share_of(sent), **dict(zip(PLACE_FIELDS[1:], parts, strict=False))}
     fields = {name: text for name in PLACE_FIELDS if (text := sent.get(name, "").strip())}
     if fields.keys() == {"share"}:
         await handlers.grant_share(_call(request, share=fields["share"]), GrantOptions())

@@ -39,7 +39,9 @@ MENU = (
 async def respond(request: web.Request, template: str, *, status: int = 200, **values: Any) -> web.Response:
     """Answer a request by a page."""
     session: Session | None = request.get(SESSION)
-    now_ms = request.app[SITE].now_ms()
+    site = request.app[SITE]
+    now_ms = site.now_ms()
+    values["audited"] = site.config().gateway.audit is not None
     text = await asyncio.to_thread(_render, template, session, request.path, now_ms, values)
     return web.Response(text=text, status=status, content_type="text/html")
 

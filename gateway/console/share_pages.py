@@ -55,8 +55,8 @@ class Bar:
 
 async def shares(request: web.Request) -> web.Response:
     """List the shares; with a search also the tables of all shares."""
-    wanted = Wanted.by(request)
-    answer = await request.app[SITE].shares(AskShares(wanted.text, wanted.page))
+    wanted = Wanted.by(request, sorts=["tables"])
+    answer = await request.app[SITE].shares(AskShares(wanted.text, wanted.page, wanted.sort == "tables"))
     found = Listing(wanted, answer.shares.items, answer.shares.total, answer.shares.page)
     tables = None
     if answer.tables is not None:

@@ -17,12 +17,14 @@ from gateway.console.provider_holder import ProviderHolder
 from gateway.console.questions import (
     ActivityAnswer,
     AskActivity,
+    AskPlaces,
     AskReaders,
     AskShare,
     AskShares,
     AskStatus,
     AskTable,
     AskUses,
+    PlacesAnswer,
     Question,
     ReadersAnswer,
     ShareAnswer,
@@ -94,6 +96,10 @@ class Site:
         """Return the facts of a table. Raises Unavailable."""
         async with self._tables:
             return await self._one(question, TableAnswer, seconds=TABLE_SECONDS)
+
+    async def places(self, share: str | None = None) -> PlacesAnswer:
+        """Return all shares, or all schemas and tables of a share. Raises Unavailable."""
+        return await self._one(AskPlaces(share), PlacesAnswer)
 
     async def readers(self, question: AskReaders) -> ReadersAnswer:
         """Return a page of the recipients of a share or table. Raises Unavailable."""

@@ -162,8 +162,7 @@ async def console_client(
     async def ask(question: Any, *, one: bool = False, seconds: float) -> list[Any]:
         assert seconds
         # No process answers, but that of one that shares nothing.
-        no_shares = {"shares": {"items": [], "total": 0, "page": 1}, "tables": None}
-        return [no_shares] if one and question["type"] == "AskShares" else []
+        return [{"places": [], "total": 0}] if one and question["type"] == "AskPlaces" else []
 
     settings, registry = config().gateway.admin, CollectorRegistry()
     assert settings is not None

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import yaml
@@ -225,6 +226,14 @@ async def test_a_viewer_sees_grants_and_properties_and_changes_none(
     assert record(database).properties
 
 
+async def test_a_part_is_chosen_by_encoded_names(console: ConsoleClient, database: RecipientDatabase) -> None:
+    granted = await sent(console, "grant", chosen=quote(HOSTILE), part="")
+    assert granted.status == 303, await granted.text()
+    await sent(console, "grant", chosen="Sales", part="EU/%C3%89t%C3%A9")
+    assert record(database).shares == (HOSTILE,)
+    assert record(database).grants == (Grant("sales", "eu", "été"),)
+
+
 async def test_a_recipient_of_the_file_shows_its_parts_and_no_form(console: ConsoleClient) -> None:
     page = await (await console.get("/console/recipients/FROM-file")).text()
     assert "sales.eu" in page
@@ -249,9 +258,7 @@ async def test_the_list_merges_both_sources_and_finds_by_sql(
     assert found.count("<bdi>Firm-5") == 10
     assert "from-file" in await (await console.get("/console/recipients?q=-FILE")).text()
     for text in ("%25", "_", "%00", "%ED%A0%80"):
-        assert (
-            "No recipient has this text" in await (await console.get(f"/console/recipients?q={text}")).text()
-        )
+        assert "No recipient is found" in await (await console.get(f"/console/recipients?q={text}")).text()
 
 
 async def test_a_recipient_whose_rows_are_invalid_is_named_and_hides_no_other(
@@ -279,6 +286,25 @@ async def test_the_overview_counts_both_sources_and_names_who_ends_first(
     assert listed[:2] == ["acme", "firm-00"]
     assert len(listed) == 10
     assert "4 more" in page
+    (address,) = re.findall(r'4 more <a href="([^"]+)"', page)
+    shown = await (await console.get(address)).text()
+    listed = re.findall(r'href="/console/recipients/[^"]+"><bdi>([^<]+)<', shown)
+    assert listed == ["acme", *(f"firm-{number:02}" for number in range(12)), "from-file"]
+
+
+async def test_the_recipients_whose_tokens_end_are_found_by_name_and_in_pages(
+    console: ConsoleClient, database: RecipientDatabase
+) -> None:
+    for number in range(60):
+        database.add(f"Firm-{number:02}", expires_in_seconds=(3 + number // 55 * 30) * DAY_SECONDS)
+    first = await (await console.get("/console/recipients?only=ending")).text()
+    assert "Page 1 of 2, 57 recipients" in first
+    (following,) = re.findall(r'rel="next" href="([^"]+)"', first)
+    second = await (await console.get(html.unescape(following))).text()
+    listed = re.findall(r'href="/console/recipients/[^"]+"><bdi>([^<]+)<', first + second)
+    assert listed == ["acme", "from-file", *(f"Firm-{number:02}" for number in range(55))]
+    found = await (await console.get("/console/recipients?only=ending&q=FIRM-5")).text()
+    assert re.findall(r"<bdi>(Firm-\d+)<", found) == [f"Firm-5{number}" for number in range(5)]
 
 
 async def test_without_a_database_the_file_is_listed(tmp_path: Path) -> None:
