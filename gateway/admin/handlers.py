@@ -66,10 +66,8 @@ from gateway.errors import InvalidParameter
 from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.protocol.profile import TOKEN_ENDPOINT, activation_url, oauth_profile
 from gateway.tables.rules import native_rule
+from gateway.telemetry.audit_record import RELOAD
 from gateway.telemetry.metrics import CONTENT_TYPE
-
-RELOAD = "reloadConfiguration"
-"""The action of the audit log."""
 
 
 async def alive(_call: Call) -> web.Response:

@@ -53,6 +53,8 @@ class Reloader(Generic[T]):
         self._poll_seconds = poll_seconds
         self.within: Callable[[], AbstractContextManager[None]] = nullcontext
         """Makes the context of each reload."""
+        self.noticed: Callable[[str, str | None], None] = lambda _cause, _refused: None
+        """Called after a reload by itself, with its cause and why the content is refused, or None."""
         self._failures = Failures(
             log,
             logging.ERROR,
@@ -94,7 +96,7 @@ class Reloader(Generic[T]):
         if requested or current != self._seen:
             # The stamp is older than the reading, so a change during the reading is read again.
             self._seen = current
-            await self.reload()
+            self.noticed("signal" if requested else "file", await self.reload())
 
     async def _report(self, error: Exception | None) -> None:
         self._failures.report(error)

@@ -43,7 +43,7 @@ from gateway.server.worker_secrets import WorkerSecrets
 from gateway.storage.calls import CALLS, DATA_FILE_THREADS
 from gateway.storage.registry import Storages
 from gateway.telemetry.audit import AuditLog, open_audit
-from gateway.telemetry.audit_record import cut_by_worker, line_of
+from gateway.telemetry.audit_record import RELOAD, action_record, cut_by_worker, line_of
 from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import (
     AdminMetrics,
@@ -142,6 +142,7 @@ async def _serve_alone(start: Start) -> None:
     process = ServerProcess(start, WorkerSecrets.made(config), workers=1, now_ms=epoch_ms)
     stop, manager = _stop_signals(), ServiceManager.of_environment(os.environ)
     process.reloader.within = manager.reloading
+    process.reloader.noticed = _recording(process.audit)
 
     async def reload() -> ReloadResult:
         return ReloadResult(await process.reloader.reload())
@@ -223,6 +224,7 @@ async def _supervise(start: Start) -> None:
         lambda: [path, *latest[0].secret_files], lambda: accepted(path, config, workers=workers), take
     )
     reloader.within = manager.reloading
+    reloader.noticed = _recording(audit)
     with tempfile.TemporaryDirectory(prefix="delta-gateway-metrics-") as directory:
         shared = Path(directory)
 
@@ -298,6 +300,17 @@ async def _supervise(start: Start) -> None:
                 await end()
                 if audit is not None:
                     await asyncio.to_thread(audit.close, timeout_seconds=CLOSE_SECONDS)
+
+
+def _recording(audit: AuditLog | None) -> Callable[[str, str | None], None]:
+    """Return what records reloads by a signal or a changed file, as the admin API records its own."""
+
+    def record(cause: str, refused: str | None) -> None:
+        if audit is not None:
+            status = 200 if refused is None else 400
+            audit.put(action_record(RELOAD, cause, None, status, at_ms=epoch_ms()).line())
+
+    return record
 
 
 class _Recorded(WorkerEvents):

@@ -87,6 +87,10 @@ class AuditRecord:
         }
 
 
+RELOAD = "reloadConfiguration"
+"""The action of a reload, by whatever cause."""
+
+
 def action_record(action: str, actor: str, address: object | None, status: int, *, at_ms: int) -> AuditRecord:
     """Return the record of an administrator's action that changes no recipient and no share."""
     return AuditRecord(

@@ -122,11 +122,21 @@ def test_a_changed_file_applies_as_a_whole_and_an_invalid_one_keeps_the_old(gate
         gateway.until(lambda: gateway.shares()[1] == ["logs"])
 
 
-def test_sighup_reads_the_file_again(gateway):
-    with gateway.running():
+@pytest.mark.parametrize("workers", [1, 2])
+def test_reloads_by_a_signal_and_by_a_changed_file_are_in_the_audit_log(gateway, workers):
+    def reloads():
+        found = [one for one in gateway.records() if one["actionName"] == "reloadConfiguration"]
+        return [(one["requestParams"]["actor"], one["response"]["statusCode"]) for one in found]
+
+    with gateway.running(workers):
+        # A supervisor ignores the signal until then.
+        gateway.until(lambda: "listening on" in gateway.log())
         gateway.process.send_signal(signal.SIGHUP)
-        gateway.until(lambda: "the configuration was reloaded" in gateway.log())
+        gateway.until(lambda: reloads() == [("signal", 200)])
         assert gateway.shares() == (200, ["sales"])
+        gateway.settings["gateway"]["recipients"][0]["shares"] = ["not there"]
+        gateway.write()
+        gateway.until(lambda: reloads()[1:] == [("file", 400)])
 
 
 def test_a_quick_recipient_gets_429_with_a_time_and_others_are_not_held(tmp_path):
