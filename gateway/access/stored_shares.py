@@ -223,7 +223,7 @@ def _without_problems(config: Config, shares: tuple[ShareEntry, ...]) -> tuple[C
         found = chain(
             directory_access_problems(whole, roots),
             volume_problems(whole, roots),
-            session_policy_problems(replace(config, shares=shares)),
+            session_policy_problems(config, shares),
         )
         for holder, reason in found:
             problems.setdefault(holder, reason)

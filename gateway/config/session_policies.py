@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gateway.config.directory_access import LimitedRecipient, is_granted, limited_recipients
@@ -16,6 +16,7 @@ from gateway.config.locations import Location
 from gateway.config.networks import Network
 from gateway.config.roots import DIRECTORY, Holder
 from gateway.config.sections import Config
+from gateway.config.shares import ShareEntry
 
 MAX_POLICY_CHARACTERS = 2048
 
@@ -25,14 +26,14 @@ _SPECIAL = re.compile(r"[$*?]")
 
 def check_session_policies(config: Config, file: str = "configuration") -> None:
     """Check that the policy of each directory fits for all configured recipients. Raises ConfigError."""
-    for _, problem in session_policy_problems(config):
+    for _, problem in session_policy_problems(config, config.shares):
         raise ConfigError(file, "shares", problem)
 
 
-def session_policy_problems(config: Config) -> Iterator[tuple[Holder, str]]:
+def session_policy_problems(config: Config, shares: Iterable[ShareEntry]) -> Iterator[tuple[Holder, str]]:
     """Iterate over tables and volumes with too long a policy for a configured recipient, with the reason."""
     limited = limited_recipients(config)
-    for share in config.shares:
+    for share in shares:
         granted = [one for one in limited if is_granted(one[0], share.name)]
         # The policy with the longest networks stands for those of all recipients.
         longest = max(granted, key=lambda one: _length_of(one[1]), default=None)

@@ -460,7 +460,9 @@ def test_a_path_whose_session_policy_is_too_long_is_not_stored(
         database.edit("s", edit)
     # What another program has stored is left out by itself.
     stored = {"s": edit(database.show("s"))}
-    whole = with_stored(configured(place, OF_FILE), stored)
+    # A recipient of the file has a grant for a share of the file.
+    reader = {"name": "r", "tokens": [{"sha256": "0" * 64}], "shares": ["File"]}
+    whole = with_stored(configured(place, OF_FILE, recipients=[reader]), stored)
     name = "s.d.files" if is_volume else "s.d.long"
     assert [one.name for one in whole.left_out] == [name]
     assert [one.full_name for one in Catalog.of(whole.config.shares).tables()] == ["File.d.t", "s.d.fine"]
