@@ -23,14 +23,14 @@ import orjson
 
 from gateway.access.authentication import configured_recipients
 from gateway.access.catalog import Catalog, SharedTable
-from gateway.cli.check_credentials import check_credentials, notes
+from gateway.cli.check_credentials import CredentialFinding, check_credentials, notes
 from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
 from gateway.cli.discovered_state import discovered_state
 from gateway.cli.process_counts import process_count
 from gateway.cli.storage_errors import explain, explain_error
 from gateway.cli.table_memory import cold_bytes, hot_bytes
 from gateway.cli.table_schema import schema_problem
-from gateway.cli.text_table import text_table
+from gateway.cli.text_table import write_table
 from gateway.config import Config, load
 from gateway.config.database import DatabasePlace
 from gateway.config.session_policies import check_session_policies
@@ -83,12 +83,16 @@ class Finding:
     """How far the table was checked, for its storage."""
 
 
+AnyFinding = Finding | StorageFinding | CredentialFinding
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
     parser.add_argument(
         "--workers", type=process_count, default=1, metavar="N", help="those of the server; default 1"
     )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -96,43 +100,93 @@ def run(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
     discovered = discovered_state(config)
     state = discovered.state
-    for line in discovered.lines():
-        sys.stdout.write(f"{line}\n")
     try:
         findings = [check_table(state, table) for table in state.catalog.tables()]
         storages = list(check_storages(state, [found.stage for found in findings if found.stage]))
         credentials = list(check_credentials(state))
     finally:
         state.tables.close()
-    rows = [_row(found, "problem", "has_unshared_feed", "stage") for found in findings]
-    sys.stdout.write(text_table(rows) if rows else "No table is shared.\n")
-    if storages:
-        sys.stdout.write(text_table([_row(found, "problem", "advice") for found in storages]))
-    for storage in storages:
-        for line in (storage.problem, *storage.advice):
-            if line:
-                sys.stdout.write(f"{storage.storage}: {line}\n")
     refused = [*refused_rules(config, state.catalog), *refused_recipients(config)]
-    for problem in refused:
-        sys.stdout.write(f"{problem}\n")
-    for credential in credentials:
-        text = credential.problem or (
-            f"temporary credentials read their directory alone, as one of {credential.directory} until "
-            f"{credential.ends}"
-        )
-        sys.stdout.write(f"{credential.storage}: {text}\n")
-    sys.stdout.writelines(f"{note}\n" for note in notes(config))
-    failed = [finding for finding in findings if finding.problem]
-    sys.stdout.writelines(unshared_feeds(findings))
-    for finding in failed:
-        sys.stdout.write(f"{finding.table} cannot be read: {finding.problem}\n")
-    sys.stdout.write(f"{len(findings) - len(failed)} of {len(findings)} tables can be read.\n")
     troubles = list(start_problems(config, workers=arguments.workers))
-    for trouble in troubles:
-        sys.stdout.write(f"The server would not start: {trouble}\n")
-    problems = [*(found.problem for found in storages), *(found.problem for found in credentials)]
-    is_bad = failed or refused or troubles or any(problems) or not discovered.is_complete
-    return 1 if is_bad else 0
+    checked = Checked(
+        [*discovered.lines()], findings, storages, credentials, refused, troubles, [*notes(config)]
+    )
+    is_good = checked.is_good and discovered.is_complete
+    if arguments.json:
+        document = checked.document() | {"good": is_good}
+        sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
+    else:
+        checked.write()
+    return 0 if is_good else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check has found.
+
+    Attributes:
+        discovered: what searches for tables have found and left out.
+        tables, storages, credentials: the findings of each.
+        refused: grants and recipients that are refused.
+        troubles: what keeps a server from starting.
+        notes: what else to know.
+
+    """
+
+    discovered: Sequence[str]
+    tables: Sequence[Finding]
+    storages: Sequence[StorageFinding]
+    credentials: Sequence[CredentialFinding]
+    refused: Sequence[str]
+    troubles: Sequence[str]
+    notes: Sequence[str]
+
+    @property
+    def is_good(self) -> bool:
+        """Return whether nothing is wrong."""
+        findings: tuple[AnyFinding, ...] = (*self.tables, *self.storages, *self.credentials)
+        return not (self.refused or self.troubles or any(found.problem for found in findings))
+
+    def document(self) -> dict[str, object]:
+        """Return the findings for programs."""
+        return {
+            "discovered": self.discovered,
+            "tables": [_row(found, "stage") for found in self.tables],
+            "storages": [_row(found) for found in self.storages],
+            "credentials": [_row(found) for found in self.credentials],
+            "refused": self.refused,
+            "startProblems": self.troubles,
+            "notes": self.notes,
+        }
+
+    def write(self) -> None:
+        """Print the findings."""
+        write_lines(self.discovered)
+        if self.tables:
+            write_table([_row(found, "problem", "has_unshared_feed", "stage") for found in self.tables])
+        else:
+            write_lines(["No table is shared."])
+        if self.storages:
+            write_table([_row(found, "problem", "advice") for found in self.storages])
+        for storage in self.storages:
+            write_lines(f"{storage.storage}: {line}" for line in (storage.problem, *storage.advice) if line)
+        write_lines(self.refused)
+        for credential in self.credentials:
+            text = credential.problem or (
+                f"temporary credentials read their directory alone, as one of {credential.directory} until "
+                f"{credential.ends}"
+            )
+            write_lines([f"{credential.storage}: {text}"])
+        failed = [finding for finding in self.tables if finding.problem]
+        write_lines([*self.notes, *unshared_feeds(self.tables)])
+        write_lines(f"{finding.table} cannot be read: {finding.problem}" for finding in failed)
+        write_lines([f"{len(self.tables) - len(failed)} of {len(self.tables)} tables can be read."])
+        write_lines(f"The server would not start: {trouble}" for trouble in self.troubles)
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Print lines."""
+    sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 def unshared_feeds(findings: Iterable[Finding]) -> Iterator[str]:
@@ -141,7 +195,7 @@ def unshared_feeds(findings: Iterable[Finding]) -> Iterator[str]:
         if finding.has_unshared_feed:
             yield (
                 f"{finding.table} has a change data feed, which is not shared: `historyShared: true` of the "
-                "table shares changes, older versions and streams\n"
+                "table shares changes, older versions and streams"
             )
 
 
@@ -256,7 +310,7 @@ def check(state: GatewayState) -> Iterable[Finding]:
         state.tables.close()
 
 
-def _row(found: Finding | StorageFinding, *left_out: str) -> dict[str, object]:
+def _row(found: AnyFinding, *left_out: str) -> dict[str, object]:
     """Return a finding as a row."""
     return {field.name: getattr(found, field.name) for field in fields(found) if field.name not in left_out}
 

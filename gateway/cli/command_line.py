@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from gateway.cli.parser import Parser
 from gateway.spark import cli as spark_commands
 
 EVERY = "*"
@@ -112,7 +113,7 @@ COMMANDS: Mapping[str, Command] = {
 
 def parser(command: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of all commands, with the arguments of the given one or, by `EVERY`, of each."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="delta-gateway",
         description="A gateway for Delta Sharing.",
         epilog="examples:\n  delta-gateway demo\n  delta-gateway serve -c share.yaml",

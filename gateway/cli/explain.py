@@ -13,9 +13,11 @@ import orjson
 from gateway.access.catalog import PROVIDER, Recipient
 from gateway.access.named_recipient import UnknownRecipient, named_recipient
 from gateway.cli.discovered_state import discovered_state
-from gateway.cli.text_table import text_table
+from gateway.cli.near_names import near_names
+from gateway.cli.text_table import write_table
 from gateway.config import Config, load
 from gateway.encoding import json_bytes
+from gateway.errors import NotShared
 from gateway.protocol.queries import Hints
 from gateway.tables.native import AnswerOptions, Explanation, Snapshot, StreamSummary
 from gateway.tables.open_table import OpenTable
@@ -44,7 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
     state = discovered_state(config).state
     share, schema, table = _names(arguments.table)
     recipient = PROVIDER if arguments.recipient is None else _recipient(config, arguments.recipient)
-    opened = state.tables.open(state.catalog.table(recipient, share, schema, table))
+    try:
+        shared = state.catalog.table(recipient, share, schema, table)
+    except NotShared:
+        names = [one.full_name for granted in state.catalog.shares_of(recipient) for one in granted.tables()]
+        whose = "shared" if arguments.recipient is None else f"shared with {arguments.recipient}"
+        raise OSError(f"no table {arguments.table} is {whose}{near_names(arguments.table, names)}") from None
+    opened = state.tables.open(shared)
     version = arguments.version
     snapshot = opened.native.snapshot() if version is None else opened.native.snapshot(version=version)
     hints = Hints(tuple(arguments.predicate), arguments.json_predicate, arguments.limit or None)
@@ -58,9 +66,11 @@ def run(arguments: argparse.Namespace) -> int:
     rule = opened.rule
     explained = snapshot.explain(hints.predicates, hints.json_predicate, rule=rule)
     by_rule = f", files where {rule.text}" if rule is not None else ""
-    sys.stdout.write(f"{arguments.table}, version {snapshot.version}{by_rule}\n{text_table(rows)}")
+    sys.stdout.write(f"{arguments.table}, version {snapshot.version}{by_rule}\n")
+    write_table(rows)
     if explained.conjuncts:
-        sys.stdout.write(f"each condition by itself\n{text_table(conditions(explained))}")
+        sys.stdout.write("each condition by itself\n")
+        write_table(conditions(explained))
     for line in lines[:EXAMPLES]:
         add = line["file"]["deltaSingleAction"]["add"]
         kept = {"partitionValues": add["partitionValues"], "stats": add.get("stats")}

@@ -37,6 +37,7 @@ from gateway.cli.oauth_clients import (
     warn_of_keys,
 )
 from gateway.cli.operations import add_operation
+from gateway.cli.parser import Parser
 from gateway.cli.profile_file import PrintedProfile, ProfileFile
 from gateway.cli.stored import on_database
 from gateway.config import Config
@@ -52,7 +53,7 @@ NO_PUBLIC_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::
 READING = frozenset({"show", "list", "history"})
 
 
-class _AnyOrder(argparse.ArgumentParser):
+class _AnyOrder(Parser):
     """A parser that accepts options between positional arguments (`grant NAME -c FILE SHARE`)."""
 
     _is_parsing = False

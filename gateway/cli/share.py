@@ -15,9 +15,10 @@ from gateway.access import share_edits
 from gateway.access.share_records import ShareError, ShareNotFound
 from gateway.access.stored_shares import StoredShare, StoredTable, with_stored
 from gateway.cli.federation_policies import printable
+from gateway.cli.near_names import near_names
 from gateway.cli.operations import add_operation
 from gateway.cli.stored import on_shares
-from gateway.cli.text_table import text_table
+from gateway.cli.text_table import write_table
 from gateway.config import Config
 from gateway.times import utc_text
 
@@ -134,7 +135,10 @@ def _list_shares(config: Config, stored: Mapping[str, StoredShare]) -> None:
         }
         for share in whole.config.shares
     ]
-    sys.stdout.write(text_table(rows) if rows else "There is no share.\n")
+    if rows:
+        write_table(rows)
+    else:
+        sys.stdout.write("There is no share.\n")
     for one in whole.left_out:
         sys.stdout.write(f"{printable(one.name)} is stored and not shared: {printable(one.reason)}\n")
 
@@ -148,6 +152,7 @@ def _show(database: ShareDatabase, config: Config, arguments: argparse.Namespace
         raise ShareNotFound(
             next((f"{one.name}: {one.reason}" for one in whole.left_out if one.name.casefold() == key), "")
             or f"there is no share {arguments.name!r}"
+            + near_names(arguments.name, (share.name for share in whole.config.shares))
         )
     is_configured = any(share.name.casefold() == key for share in config.shares)
     sys.stdout.write(f"{found.name}, from the {CONFIGURED if is_configured else STORED}\n")
@@ -165,7 +170,10 @@ def _show(database: ShareDatabase, config: Config, arguments: argparse.Namespace
         for schema in found.schemas
         for table in schema.tables
     ]
-    sys.stdout.write(text_table(rows) if rows else "It has no listed table.\n")
+    if rows:
+        write_table(rows)
+    else:
+        sys.stdout.write("It has no listed table.\n")
 
 
 def _access(table: Any) -> str:

@@ -1,11 +1,23 @@
-"""Rows as a table for a terminal."""
+"""Rows as a table: with borders on a terminal, with tabs for other programs."""
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
 MAX_CELL_LENGTH = 120
+
+
+def write_table(rows: Sequence[Mapping[str, object]]) -> None:
+    """Print a table of rows with the same keys."""
+    sys.stdout.write(text_table(rows) if sys.stdout.isatty() else tabbed(rows))
+
+
+def tabbed(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return a line for the header and for each row, with tabs between the cells, none of which is cut."""
+    lines = [list(rows[0]), *([_text(value) for value in row.values()] for row in rows)]
+    return "".join("\t".join(line) + "\n" for line in lines)
 
 
 def text_table(rows: Sequence[Mapping[str, object]]) -> str:
@@ -25,8 +37,12 @@ def text_table(rows: Sequence[Mapping[str, object]]) -> str:
 
 def _cell(value: object) -> str:
     """Return the text of a value on one line, cut where it is long."""
-    text = "null" if value is None else " ".join(str(value).split())
+    text = _text(value)
     return text if len(text) <= MAX_CELL_LENGTH else f"{text[:MAX_CELL_LENGTH]}…"
+
+
+def _text(value: object) -> str:
+    return "null" if value is None else " ".join(str(value).split())
 
 
 def _width(text: str) -> int:

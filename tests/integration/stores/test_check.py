@@ -59,8 +59,8 @@ class Checked:
 
     def row(self, location: str) -> list[str]:
         """The cells of the storage's row: identity, end, and what the identity may do."""
-        (row,) = (line for line in self.output.splitlines() if line.startswith(f"│ {location} "))
-        return [cell.strip() for cell in row.strip("│").split("┆")][1:]
+        (row,) = (line for line in self.output.splitlines() if line.startswith(f"{location}\t"))
+        return [cell.strip() for cell in row.split("\t")][1:]
 
 
 def of_azure(azurite: Azurite, container: str = NAME) -> str:

@@ -99,12 +99,25 @@ def test_a_number_of_workers_that_is_none_is_a_wrong_command_line(
     assert "is not a number from 1 to 9999" in capsys.readouterr().err
 
 
+def test_check_prints_its_findings_as_json(configuration: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "-c", str(configuration), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["good"]
+    assert [table["table"] for table in document["tables"]] == [f"demo.default.{name}" for name in ROWS]
+    assert {table["problem"] for table in document["tables"]} == {""}
+    configuration.write_text(shared([{"name": "absent", "location": str(configuration.parent / "absent")}]))
+    assert main(["check", "-c", str(configuration), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert not document["good"]
+    assert {table["table"] for table in document["tables"] if table["problem"]} == {"demo.default.absent"}
+
+
 def test_check_opens_every_table(configuration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "-c", str(configuration)]) == 0
     printed = capsys.readouterr().out
     assert "3 of 3 tables can be read." in printed
-    header = printed.splitlines()[1]
-    assert [cell.strip() for cell in header.split("┆")][2:6] == ["files", "bytes", "hot_bytes", "cold_bytes"]
+    header = printed.splitlines()[0]
+    assert [cell.strip() for cell in header.split("\t")][2:6] == ["files", "bytes", "hot_bytes", "cold_bytes"]
     assert "i64" not in printed
     row = next(line for line in printed.splitlines() if "demo.default.reading" in line)
     assert "deletionVectors" in row
@@ -263,22 +276,47 @@ def test_explain_shows_the_files_that_each_hint_prunes(
     ]
     assert main(["explain", "demo.default.cities", "-c", str(configuration), *hints]) == 0
     printed = capsys.readouterr().out
-    rows = {
-        line.split("┆")[0].strip("│ "): line.split("┆")[1:] for line in printed.splitlines() if "┆" in line
-    }
+    rows = {line.split("\t")[0]: line.split("\t")[1:] for line in printed.splitlines() if "\t" in line}
     counts = [cell.strip() for cell in rows["region = 'a/b'"]]
     assert counts[0] != counts[4] == "1"
-    assert rows["nonsense ("][-1].strip("│ ") != ""
+    assert rows["nonsense ("][-1] != ""
     assert "kept, for example:" in printed
     _, by_itself = printed.split("each condition by itself")
     conditions = {
-        line.split("┆")[0].strip("│ "): line.split("┆")[2].strip()
-        for line in by_itself.splitlines()
-        if "┆" in line
+        line.split("\t")[0]: line.split("\t")[2].strip() for line in by_itself.splitlines() if "\t" in line
     }
     assert conditions["`region` = 'a/b'"] == "partition"
     assert conditions["`inhabitants` > 15000000"] == "statistics"
     assert "NOT (`inhabitants` IS NULL)" in conditions
+
+
+def test_explain_suggests_tables_of_near_names(
+    configuration: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "demo.default.Citys", "-c", str(configuration)]) == 1
+    assert capsys.readouterr().err == (
+        "delta-gateway: no table demo.default.Citys is shared; did you mean demo.default.cities?\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "program"),
+    [
+        (["check", "-c", "share.yaml", "--jsno"], "delta-gateway"),
+        (["check", "--workers", "2"], "delta-gateway check"),
+        (["recipient", "add"], "delta-gateway recipient add"),
+        (["nothing"], "delta-gateway"),
+    ],
+)
+def test_an_error_of_the_command_line_is_one_line_without_the_usage(
+    given: list[str], program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(given)
+    assert ended.value.code == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"{program}: ")
+    assert hint == f"{program} --help shows what it takes."
 
 
 def test_explain_shows_a_table_as_a_recipient_of_the_database_reads_it(
@@ -312,7 +350,7 @@ def test_explain_refuses_a_table_that_is_not_shared(
     configuration: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["explain", "demo.default.nothing", "-c", str(configuration)]) == 1
-    assert "no such table" in capsys.readouterr().err
+    assert "no table demo.default.nothing is shared\n" in capsys.readouterr().err
 
 
 @pytest.mark.processes

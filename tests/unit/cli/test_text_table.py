@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.cli.text_table import MAX_CELL_LENGTH, text_table
+from gateway.cli.text_table import MAX_CELL_LENGTH, tabbed, text_table
 
 
 def test_columns_have_the_width_of_their_longest_cell():
@@ -33,3 +33,8 @@ def test_a_cell_is_one_line_of_bounded_length(value, cell):
     lines = text_table([{"a": value}]).splitlines()
     assert lines[3] == f"│ {cell} │"
     assert len(lines) == 5
+
+
+def test_other_programs_get_whole_cells_between_tabs() -> None:
+    rows = [{"table": "a\tb\nc", "files": None}, {"table": "x" * 500, "files": 7}]
+    assert tabbed(rows) == f"table\tfiles\na b c\tnull\n{'x' * 500}\t7\n"
