@@ -14,11 +14,10 @@ from typing import Any
 
 from gateway.access.conflicts import Conflicts, LeftOut
 from gateway.config import Config, ConfigError, SchemaEntry, ShareEntry, Source
-from gateway.config.directory_access import directory_access_problems
+from gateway.config.directory_access import directory_access_problems, session_policy_problems
 from gateway.config.entries import EntryReader
 from gateway.config.errors import Invalid
 from gateway.config.roots import DIRECTORY, Holder, Roots
-from gateway.config.session_policies import session_policy_problems
 from gateway.config.volumes import volume_problems
 
 IN_CONFIGURATION = "the configuration has a share of this name, which is the one that is shared"

@@ -33,7 +33,7 @@ from gateway.cli.table_schema import schema_problem
 from gateway.cli.text_table import write_table
 from gateway.config import Config, load
 from gateway.config.database import DatabasePlace
-from gateway.config.session_policies import check_session_policies
+from gateway.config.directory_access import check_session_policies
 from gateway.database.errors import DatabaseError, DatabaseMissing
 from gateway.errors import GatewayError
 from gateway.protocol import client_features
@@ -379,13 +379,13 @@ def readers(snapshot: Snapshot) -> str:
 def signed_files(state: GatewayState, table: SharedTable, snapshot: Snapshot) -> list[dict[str, Any]]:
     """Return the `add` actions of some files, with signed URLs as their paths. Raises LogError."""
     opened = state.tables.open(table)
+    store = state.tables.storages.store(table.location)
     options = AnswerOptions(
         opened.signers,
         response_format="delta",
         now_ms=state.now_ms(),
         lifetime_seconds=state.config.pre_signed_url_timeout_seconds,
-        # Google may sign each URL by a call.
-        max_files=1 if table.location.kind == "gs" else SAMPLED_FILES,
+        max_files=1 if store.signs_by_calls else SAMPLED_FILES,
     )
     chunks = snapshot.files(options)
     lines = [orjson.loads(line) for line in read_whole(chunks).splitlines()]

@@ -7,35 +7,20 @@ Nothing secret is in a finding.
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from urllib.parse import quote, urlencode
 
-from gateway.cli.storage_errors import explain, explain_error
+from gateway.cli.storage_errors import explain_error
 from gateway.config import Config, Location
 from gateway.config.roots import readable_directories
 from gateway.state import GatewayState
-from gateway.storage.azure.identity import account_url
+from gateway.storage.stores import ListingDenied, NotListed
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
 from gateway.tables.native import LogError, StorageDenied, StorageRefused
 
 RECIPIENT = "check"
 """The name of the recipient in the provider's logs."""
-TIMEOUT_SECONDS = 30
-MAX_ERROR_BYTES = 64 * 1024
-AZURE_VERSION = "2022-11-02"
-_DENIED = (401, 403)
-
-
-class NotListed(Exception):
-    """Raised for a directory that a credential does not list; the text is the reason."""
-
-
-class ListingDenied(NotListed):
-    """Raised when the store denies access."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +38,11 @@ def check_credentials(state: GatewayState) -> Iterator[CredentialFinding]:
     checked: set[tuple[str, str]] = set()
     for _, _, location in readable_directories(state.config):
         entry = state.config.gateway.storage(location)
-        prefix = entry.prefix.url if entry else ""
+        prefix = entry.prefix.url
         # A role or a token has rights for each bucket.
         if (location.bucket_url, prefix) not in checked:
             checked.add((location.bucket_url, prefix))
-            yield _checked(state, location, prefix or f"{location.bucket_url}/")
+            yield _checked(state, location, prefix)
 
 
 def notes(config: Config) -> Iterator[str]:
@@ -99,11 +84,8 @@ def _checked(state: GatewayState, location: Location, storage: str) -> Credentia
 def _list(state: GatewayState, credential: TemporaryCredential, key: str) -> None:
     """List a directory of the credential's bucket. Raises NotListed."""
     location = credential.location
-    if location.kind == "azure":
-        _list_azure(state, credential, key)
-        return
     try:
-        state.tables.storages.reader(credential).list_directories(key)
+        state.tables.storages.store(location).list_with(credential, key)
     except StorageRefused as error:
         # A wrong region is no limit of the credentials.
         raise NotListed(explain_error(location.kind, error)) from None
@@ -111,28 +93,3 @@ def _list(state: GatewayState, credential: TemporaryCredential, key: str) -> Non
         raise ListingDenied(explain_error(location.kind, error)) from None
     except LogError as error:
         raise NotListed(explain_error(location.kind, error)) from None
-
-
-def _list_azure(state: GatewayState, credential: TemporaryCredential, key: str) -> None:
-    """List by the interface of hierarchical namespaces, which clients of directories use."""
-    location = credential.location
-    endpoint = account_url(state.config.gateway.storage(location), location).rstrip("/")
-    query = {"resource": "filesystem", "recursive": "false", "maxResults": "1"}
-    if key:
-        query["directory"] = key
-    url = f"{endpoint.replace('.blob.', '.dfs.', 1)}/{quote(location.bucket, safe='')}"
-    signature = credential.fields["sasToken"].reveal()
-    request = urllib.request.Request(  # noqa: S310 - the endpoint is of the configuration
-        f"{url}?{urlencode(query, quote_via=quote)}&{signature}", headers={"x-ms-version": AZURE_VERSION}
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
-            response.read(1)
-    except urllib.error.HTTPError as error:
-        with error:
-            body, headers = error.read(MAX_ERROR_BYTES).decode("utf-8", "replace"), error.headers
-            text = explain("azure", error.code, body, headers.get("Date"), headers.get("x-ms-error-code"))
-            kind = ListingDenied if error.code in _DENIED else NotListed
-            raise kind(f"the store answers {text}") from None
-    except OSError as error:
-        raise NotListed(f"the store cannot be reached ({type(error).__name__})") from None

@@ -253,7 +253,7 @@ def location_of(text: str) -> Location:
         raise ValueError("the location is empty; '.' is the current directory")
     if "://" in text or text.startswith("file:"):
         location = Location.parse(text)
-        if location.kind == "azure" and (not location.account or location.is_in_unknown_cloud):
+        if location.lacks_account or location.is_in_unknown_cloud:
             raise ValueError(
                 f"{location.bucket_url} is in no known account; give "
                 f"abfss://{location.bucket}@account.dfs.core.windows.net/..."

@@ -19,7 +19,7 @@ from gateway.config.recipients import Authorization, ClientEntry, GrantEntry, Re
 from gateway.config.secret import Secret
 from gateway.config.sections import Cache, Compression, Config, Gateway, TokenKey
 from gateway.config.shares import SchemaEntry, ShareEntry, TableEntry, VolumeEntry
-from gateway.config.storages import StorageEntry
+from gateway.config.storages.entry import StorageEntry
 
 __all__ = [
     "CURRENT_VERSION",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
-from gateway.config.errors import Invalid
+from gateway.config.errors import Invalid, shown
 from gateway.config.networks import parse_networks
 
 MAX_NAME_LENGTH = 255
@@ -16,6 +18,7 @@ DOTS = frozenset({".", ".."})
 MAX_PROPERTIES, MAX_PROPERTY_LENGTH = 50, 1000
 
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
+_HOST = re.compile(r"(?!\.)(?:(?!\.\.)[a-z0-9._-]){1,253}")
 _UNSPEAKABLE = re.compile(r"[/\x00-\x1f\x7f]")
 
 
@@ -74,3 +77,29 @@ def check_networks(field: str, networks: tuple[str, ...]) -> None:
         parse_networks(networks)
     except ValueError as reason:
         raise Invalid(field, f"{reason}; accepted: addresses and networks such as 10.0.0.0/8") from None
+
+
+def check_url(field: str, url: str | None) -> None:
+    """Check the URL of a host, with an optional path. Raises Invalid."""
+    if url is None:
+        return
+    accepted = "accepted: https://host, http://host:port"
+    # The messages have no part of a URL that may be a password or a signature: they are logged.
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise Invalid(field, f"a user or password in a URL is not accepted; {accepted}")
+    if not _is_url(url):
+        raise Invalid(field, f"{shown(url)} is not a URL; {accepted}")
+
+
+def _is_url(url: str) -> bool:
+    if not re.fullmatch(r"https?://[^/?#\s\\]+(/[^?#\s]*)?", url) or not url.isprintable():
+        return False
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        if parts.netloc.startswith("["):
+            ip_address(host)
+            return parts.netloc.partition("]")[2] in ("", f":{port}")
+    except ValueError:
+        return False
+    return bool(_HOST.fullmatch(host)) and parts.netloc.lower() in (host, f"{host}:{port}")

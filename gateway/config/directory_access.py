@@ -6,25 +6,19 @@ refused when a configuration is loaded. Each message names the table and the cha
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Network, collapse_addresses
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
 
-from gateway.config.errors import shown
+from gateway.config.errors import ConfigError, shown
 from gateway.config.locations import Location
 from gateway.config.networks import Network, parse_networks
 from gateway.config.recipients import EVERY_SHARE, RecipientEntry
-from gateway.config.roots import ACCESS_POINT_SUFFIXES, DIRECTORY, Holder, Roots, comparable
+from gateway.config.roots import DIRECTORY, Holder, Roots, comparable
 from gateway.config.sections import Config
-from gateway.config.shares import TableEntry
-from gateway.config.storages import StorageEntry
+from gateway.config.shares import ShareEntry, TableEntry
+from gateway.config.storages.session_policy import MAX_POLICY_CHARACTERS
 
 WITHOUT = "or remove dir from accessModes"
 APART = f"move one of them, {WITHOUT}"
-
-_WILDCARD = re.compile(r"[*?$]")
-
 
 LimitedRecipient = tuple[RecipientEntry, tuple[Network, ...]]
 """A recipient with its networks."""
@@ -35,47 +29,6 @@ def directory_access_problem(config: Config, roots: Roots) -> str | None:
     return next((problem for _, problem in directory_access_problems(config, roots)), None)
 
 
-def root_problem(location: Location, entry: StorageEntry | None) -> str | None:
-    """Return why no credential can be limited to a root, with what to do; None if one can."""
-    if location.kind == "file":
-        return "local files have no credentials; move them to an object store"
-    if not location.key:
-        return "its root is a whole bucket, and credentials would cover everything in it; give it a directory"
-    if location.kind == "azure":
-        return _azure_problem(location, entry)
-    if location.kind == "gs":
-        if entry is not None and entry.access_key_id is not None:
-            return "an HMAC key issues no tokens; give credentialsFile in gateway.storages"
-        return None
-    return _s3_problem(location, entry)
-
-
-def networks_problem(
-    location: Location, entry: StorageEntry | None, networks: Sequence[Network]
-) -> str | None:
-    """Return why a credential cannot be limited to a recipient's networks; None if it can."""
-    if not networks:
-        return None
-    if location.kind == "gs":
-        return "credentials of Google cannot be limited to networks"
-    if location.kind == "azure" and address_range(networks) is None:
-        return "credentials of Azure can be limited to one range of IPv4 addresses only"
-    if location.kind == "s3" and entry is not None and entry.cloudflare_api_token is not None:
-        return "credentials of R2 cannot be limited to networks"
-    return None
-
-
-def address_range(networks: Sequence[Network]) -> tuple[IPv4Address, IPv4Address] | None:
-    """Return the first and the last address of networks that are one range of IPv4; None for others."""
-    if any(isinstance(network, IPv6Network) for network in networks):
-        return None
-    merged = sorted(collapse_addresses(one for one in networks if isinstance(one, IPv4Network)))
-    for before, after in pairwise(merged):
-        if int(before.broadcast_address) + 1 != int(after.network_address):
-            return None
-    return (merged[0].network_address, merged[-1].broadcast_address) if merged else None
-
-
 def credential_problems(
     config: Config, location: Location, share: str, limited: Sequence[LimitedRecipient], *, kind: str
 ) -> Iterator[str]:
@@ -84,11 +37,11 @@ def credential_problems(
     `kind`: the word for the table or the volume.
     """
     entry = config.gateway.storage(location)
-    problem = root_problem(location, entry)
+    problem = entry.root_problem(location)
     if problem is not None:
         yield problem
     for recipient, networks in limited:
-        problem = networks_problem(location, entry, networks)
+        problem = entry.networks_problem(networks)
         if problem is not None and is_granted(recipient, share):
             yield (
                 f"{problem}, and the recipient {recipient.name} has networks; share the {kind} with it in "
@@ -137,35 +90,48 @@ def _roots_of(table: TableEntry) -> tuple[Location, ...]:
     return (table.location, *table.auxiliary_locations)
 
 
-def _azure_problem(location: Location, entry: StorageEntry | None) -> str | None:
-    if "?" in location.key or "#" in location.key:
-        return "its path has ? or #, which no location for clients can have; give it another path"
-    if entry is None or not entry.hierarchical_namespace:
-        return (
-            "an account with a flat namespace has no credentials for a directory; if the account has a "
-            "hierarchical namespace, give hierarchicalNamespace: true in gateway.storages"
-        )
-    return None
-
-
-def _s3_problem(location: Location, entry: StorageEntry | None) -> str | None:
-    if entry is not None and entry.cloudflare_api_token is not None:
-        return None
-    if entry is None or not (entry.role_arn or entry.directory_role_arn):
-        return (
-            "credentials are sessions of a role; give directoryRoleArn or roleArn in gateway.storages, or "
-            "cloudflareApiToken for R2"
-        )
-    if entry.endpoint is not None and entry.sts_endpoint is None and not entry.is_aws:
-        return "its store is none of AWS, and roles are assumed at AWS without stsEndpoint; give stsEndpoint"
-    if location.bucket.endswith(ACCESS_POINT_SUFFIXES):
-        return "a policy cannot name the alias of an access point; give the bucket itself"
-    if not entry.is_aws and _WILDCARD.search(location.key):
-        return "its path has one of * ? $, which only policies of AWS can escape; give it another path"
-    return None
-
-
 def is_granted(recipient: RecipientEntry, share: str) -> bool:
     """Return whether a recipient of the configuration may read a share or tables of it as a whole."""
     granted = {grant.share.casefold() for grant in recipient.shares if grant.condition is None}
     return EVERY_SHARE in granted or share.casefold() in granted
+
+
+def check_session_policies(config: Config, file: str = "configuration") -> None:
+    """Check that the policy of each directory fits for all configured recipients. Raises ConfigError."""
+    for _, problem in session_policy_problems(config, config.shares):
+        raise ConfigError(file, "shares", problem)
+
+
+def session_policy_problems(config: Config, shares: Iterable[ShareEntry]) -> Iterator[tuple[Holder, str]]:
+    """Iterate over tables and volumes with too long a policy for a configured recipient, with the reason."""
+    limited = limited_recipients(config)
+    for share in shares:
+        granted = [one for one in limited if is_granted(one[0], share.name)]
+        # The policy with the longest networks stands for those of all recipients.
+        longest = max(granted, key=lambda one: _length_of(one[1]), default=None)
+        for schema in share.schemas:
+            for table in schema.tables:
+                if DIRECTORY in table.access_modes:
+                    name = f"{share.name}.{schema.name}.{table.name}"
+                    for location in (table.location, *table.auxiliary_locations):
+                        for problem in _policy_problems(config, location, longest):
+                            yield (False, name), f"{name} {problem}"
+            for volume in schema.volumes:
+                name = f"{share.name}.{schema.name}.{volume.name}"
+                for problem in _policy_problems(config, volume.location, longest):
+                    yield (True, name), f"the volume {name} {problem}"
+
+
+def _policy_problems(config: Config, location: Location, longest: LimitedRecipient | None) -> Iterator[str]:
+    length = config.gateway.storage(location).policy_length(location, longest[1] if longest else ())
+    if length > MAX_POLICY_CHARACTERS:
+        who = f" for the networks of the recipient {longest[0].name}" if longest else ""
+        yield (
+            f"cannot have temporary credentials: the session policy{who} has {length} characters, and token "
+            f"services accept {MAX_POLICY_CHARACTERS}; shorten its path"
+            + (", or merge the networks" if longest else "")
+        )
+
+
+def _length_of(networks: tuple[Network, ...]) -> int:
+    return sum(len(f'"{network}",') for network in networks)

@@ -40,7 +40,7 @@ class EntryReader:
     def __init__(self, config: Config) -> None:
         self._reader = Reader(FILE, config.directory, {}, Config)
         for entry in config.gateway.storages:
-            if entry.prefix.kind == "azure":
+            if entry.prefix.account:
                 without = replace(entry.prefix, account="", domain="")
                 self._reader.accounts[without] = entry.prefix.account
                 if entry.prefix.is_in_unknown_cloud:

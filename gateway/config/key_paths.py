@@ -20,7 +20,9 @@ def key_paths(section: type) -> KeyPaths:
     """Return the paths of all keys below a section."""
     found: dict[str, list[tuple[str, bool]]] = {}
     # The shallowest first.
-    for path, name, protects in sorted(_walk(section, "", ()), key=lambda one: one[0].count(".")):
+    for path, name, protects in sorted(
+        dict.fromkeys(_walk(section, "", ())), key=lambda one: one[0].count(".")
+    ):
         found.setdefault(name.lower(), []).append((path, protects))
     return {name: tuple(paths) for name, paths in found.items()}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import types
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -15,12 +16,22 @@ def camel_case(field: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
-types_of = functools.cache(typing.get_type_hints)
-"""The types of a section's fields, evaluated once: a file may have thousands of tables."""
+def forms_of(section: Any) -> tuple[Any, ...]:
+    """Return the classes of a section: of a union the one that its forms have in common, and the forms."""
+    is_union = typing.get_origin(section) in (typing.Union, types.UnionType)
+    return (
+        tuple(form for form in typing.get_args(section) if form is not type(None)) if is_union else (section,)
+    )
 
 
 @functools.cache
-def known_keys(section: type) -> Mapping[str, dataclasses.Field[Any]]:
+def types_of(section: Any) -> Mapping[str, Any]:
+    """Map the fields of a section to their types, evaluated once: a file may have thousands of tables."""
+    return {name: hint for form in forms_of(section) for name, hint in typing.get_type_hints(form).items()}
+
+
+@functools.cache
+def known_keys(section: Any) -> Mapping[str, dataclasses.Field[Any]]:
     """Map the YAML keys of a section to its fields."""
-    fields = dataclasses.fields(section)
+    fields = (field for form in forms_of(section) for field in dataclasses.fields(form))
     return {camel_case(field.name): field for field in fields if not field.metadata.get("found")}

@@ -27,6 +27,8 @@ _HADOOP = ("abfss", "abfs", "wasbs", "wasb")
 _ENCRYPTED = {"abfs": "abfss", "wasb": "wasbs"}
 _S3_BUCKET = re.compile(r"[A-Za-z0-9](?:(?!\.\.)[A-Za-z0-9._-]){0,254}(?<!\.)")
 _GS_BUCKET = re.compile(r"[a-z0-9](?:(?!\.\.)[a-z0-9._-]){1,220}[a-z0-9]")
+_ACCESS_POINT_SUFFIXES = ("-s3alias", "--ol-s3")
+"""The ends of the aliases of S3 access points, which stand for a bucket of another name."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 _CONTAINER = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}|\$root|\$web|\$logs")
@@ -86,7 +88,7 @@ class Location:
         if self.kind == "file":
             return self.key
         if self.account and ("?" in self.key or "#" in self.key):
-            return f"https://{self.account}.blob.{self.domain}/{self.bucket}/{quote(self.key)}"
+            return f"{self.account_url}/{self.bucket}/{quote(self.key)}"
         return self.url
 
     @property
@@ -117,6 +119,21 @@ class Location:
         if not self.account:
             return f"az://{self.bucket}"
         return f"abfss://{self.bucket}@{self.account}.dfs.{self.domain}"
+
+    @property
+    def account_url(self) -> str:
+        """Return the URL of the blobs of an account of Azure."""
+        return f"https://{self.account}.blob.{self.domain}"
+
+    @property
+    def is_access_point(self) -> bool:
+        """Return whether the bucket is the alias of an access point."""
+        return self.kind == "s3" and self.bucket.endswith(_ACCESS_POINT_SUFFIXES)
+
+    @property
+    def lacks_account(self) -> bool:
+        """Return whether the form names no account of Azure."""
+        return self.kind == "azure" and not self.account
 
     @property
     def is_in_unknown_cloud(self) -> bool:

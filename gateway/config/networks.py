@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    collapse_addresses,
+    ip_address,
+    ip_network,
+)
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,3 +67,14 @@ def allowed(networks: Sequence[Network], address: Address | None) -> bool:
     if not networks:
         return True
     return address is not None and contains(networks, address)
+
+
+def address_range(networks: Sequence[Network]) -> tuple[IPv4Address, IPv4Address] | None:
+    """Return the first and the last address of networks that are one range of IPv4; None for others."""
+    if any(isinstance(network, IPv6Network) for network in networks):
+        return None
+    merged = sorted(collapse_addresses(one for one in networks if isinstance(one, IPv4Network)))
+    for before, after in pairwise(merged):
+        if int(before.broadcast_address) + 1 != int(after.network_address):
+            return None
+    return (merged[0].network_address, merged[-1].broadcast_address) if merged else None

@@ -26,12 +26,14 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     protects: bool = False,
+    identifies: bool = True,
 ) -> Any:
     """Declare a key with a default and limits, both inclusive.
 
     `protects`: the server is more open without the key, so a misspelt one stops the start.
+    `identifies`: of a storage, the key decides about the credentials.
     """
-    metadata = {"minimum": minimum, "maximum": maximum, "protects": protects}
+    metadata = {"minimum": minimum, "maximum": maximum, "protects": protects, "identifies": identifies}
     return dataclasses.field(default=default, metadata=metadata)
 
 

@@ -17,7 +17,6 @@ import dataclasses
 import difflib
 import logging
 import re
-import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ import yaml
 from gateway.config.errors import ConfigError, Invalid, shown, shown_key
 from gateway.config.file_stamps import FileStamp, file_stamp
 from gateway.config.key_paths import nearest_paths, right_paths
-from gateway.config.known_keys import camel_case, known_keys, types_of
+from gateway.config.known_keys import camel_case, forms_of, known_keys, types_of
 from gateway.config.location_template import LocationTemplate
 from gateway.config.locations import AZURE_DOMAIN, AZURE_DOMAINS, Location, check_account
 from gateway.config.secret import Secret
@@ -97,11 +96,11 @@ class Reader:
                 location = Location.parse(self._text(prefix, "prefix"))
                 if location.is_in_unknown_cloud:
                     self.private_clouds[location] = any(_has_value(_child(entry, key)) for key in _REACHES)
-                elif location.kind == "azure" and not location.account and account is not None:
+                elif location.lacks_account and account is not None:
                     self.accounts[location] = check_account(self._text(account, "account"))
 
-    def section(self, kind: type, node: yaml.Node, key: str) -> Any:
-        """Read a map as the dataclass `kind`."""
+    def section(self, kind: Any, node: yaml.Node, key: str) -> Any:
+        """Read a map as the dataclass `kind`, or as one of the forms of a union."""
         if not isinstance(node, yaml.MappingNode):
             raise self.error(node, key, "expected a map of keys")
         known, hints = known_keys(kind), types_of(kind)
@@ -126,17 +125,18 @@ class Reader:
         for name, field in known.items():
             if field.name not in values and _required(field):
                 raise self.error(node, _join(key, name), "must be given")
+        common, *forms = forms_of(kind)
         try:
-            return kind(**values)
+            return common.made(forms, values) if forms else kind(**values)
         except Invalid as invalid:
             raise self._invalid(nodes.get(invalid.field, node), key, invalid) from None
 
     def value(self, hint: Any, node: yaml.Node, key: str, limits: Mapping[str, Any]) -> Any:
         """Read a value of type `hint`, within the field's limits."""
-        origin = typing.get_origin(hint)
-        if origin in (typing.Union, types.UnionType):
-            hint = next(option for option in typing.get_args(hint) if option is not type(None))
-            origin = typing.get_origin(hint)
+        form, *others = forms_of(hint)
+        if others:
+            return self.section(hint, node, key)
+        hint, origin = form, typing.get_origin(form)
         if origin is tuple:
             return self._items(typing.get_args(hint)[0], node, key, limits)
         if origin is collections.abc.Mapping:
@@ -180,7 +180,7 @@ class Reader:
 
     def _with_account(self, location: Location) -> Location:
         """Add the account to a location whose form names none. Raises ValueError without one."""
-        if location.kind != "azure" or location.account:
+        if not location.lacks_account:
             return location
         holding = [prefix for prefix in self.accounts if prefix.contains(location)]
         if not holding:
@@ -278,7 +278,7 @@ class Reader:
         return None, False
 
     def _unknown(
-        self, kind: type, node: yaml.Node, key: str, known: Mapping[str, dataclasses.Field[Any]]
+        self, kind: Any, node: yaml.Node, key: str, known: Mapping[str, dataclasses.Field[Any]]
     ) -> None:
         """Warn of an unknown key.
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config.effects import EFFECTS, Effect
-from gateway.config.known_keys import known_keys
+from gateway.config.known_keys import forms_of, known_keys, types_of
 from gateway.config.location_template import LocationTemplate
 from gateway.config.locations import Location
 from gateway.config.operation import RecipientLimits
@@ -92,9 +92,9 @@ class Section:
         return f"### {title}\n\n{self.description}\n\n{_TABLE_HEAD}{''.join(key.row() for key in self.keys)}"
 
 
-def sections(kind: type = Config, path: str = "") -> Iterator[Section]:
+def sections(kind: Any = Config, path: str = "") -> Iterator[Section]:
     """Yield the section of a class and those of the classes that its fields name, parents first."""
-    hints, meanings = typing.get_type_hints(kind), attributes(kind)
+    hints, meanings = types_of(kind), attributes(kind)
     keys, inner = [], []
     for name, field in known_keys(kind).items():
         hint = hints[field.name]
@@ -121,23 +121,28 @@ def key(path: str, field: dataclasses.Field[Any], hint: Any, meaning: str) -> Ke
     return Key(path, type_of(hint, field.metadata), default_of(field), unit_of(field.name), meaning)
 
 
-def attributes(kind: type) -> dict[str, str]:
-    """Map the fields of a class to their meanings, from the `Attributes` section of its docstring."""
-    listed = textwrap.dedent((kind.__doc__ or "").partition("Attributes:\n")[2])
-    entries = re.findall(r"^ *(\w+): (.*(?:\n {5,}.*)*)", textwrap.indent(listed, "    "), re.MULTILINE)
+def attributes(kind: Any) -> dict[str, str]:
+    """Map the fields of a section to their meanings, from the `Attributes` sections of its docstrings.
+
+    A key of several forms has the meaning of the first.
+    """
+    docs = [(form.__doc__ or "").partition("Attributes:\n")[2] for form in reversed(forms_of(kind))]
+    listed = "".join(textwrap.indent(textwrap.dedent(text), "    ") for text in docs)
+    entries = re.findall(r"^ *(\w+): (.*(?:\n {5,}.*)*)", listed, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}
 
 
-def description(kind: type) -> str:
-    """Return the docstring of a class up to its `Attributes` section."""
-    return textwrap.dedent(f"    {kind.__doc__}".partition("Attributes:")[0]).strip()
+def description(kind: Any) -> str:
+    """Return the docstring of a section up to its `Attributes` section."""
+    return textwrap.dedent(f"    {forms_of(kind)[0].__doc__}".partition("Attributes:")[0]).strip()
 
 
-def nested(hint: Any) -> type | None:
+def nested(hint: Any) -> Any:
     """Return the section that a type holds: `Ssl` of `Ssl | None`, `Share` of `tuple[Share, ...]`."""
     for option in (hint, *typing.get_args(hint)):
-        if isinstance(option, type) and dataclasses.is_dataclass(option) and option not in TYPE_NAMES:
-            return option
+        first, *forms = forms_of(option)
+        if isinstance(first, type) and dataclasses.is_dataclass(first) and first not in TYPE_NAMES:
+            return option if forms else first
     return None
 
 

@@ -10,19 +10,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
-from urllib.parse import urlsplit
 
 from gateway.config.locations import Location
 from gateway.config.sections import Config
 
 DIRECTORY = "dir"
-ACCESS_POINT_SUFFIXES = ("-s3alias", "--ol-s3")
-"""The ends of the aliases of S3 access points, which stand for a bucket of another name."""
 
 Holder = tuple[bool, str]
 """Whether it is a volume, and the full name of the table or the volume: both can have one name."""
 
-_GOOGLE_DOMAIN = "googleapis.com"
 _ANY_BUCKET = "*"
 _ANY_ALIAS = "*-s3alias"
 
@@ -54,7 +50,7 @@ class Root:
     @property
     def is_aliased(self) -> bool:
         """Return whether the bucket is the alias of an access point."""
-        return _is_alias(self.location)
+        return self.location.is_access_point
 
     @property
     def shown(self) -> str:
@@ -125,7 +121,7 @@ class ReadableRoots:
         for _, name, location in readable_directories(config):
             place = comparable(config, location)
             # A location by an alias is compared with all buckets, and one in a bucket with all aliases.
-            for view in (*_views(place), *([_aliased(place)] if _is_alias(place) else [])):
+            for view in (*_views(place), *([_aliased(place)] if place.is_access_point else [])):
                 self._names.setdefault(view, name)
                 for outer in _outer(view):
                     self._outer.setdefault(outer, name)
@@ -138,7 +134,7 @@ class ReadableRoots:
         if not self._names:
             return None
         place = comparable(self._config, location)
-        views = [replace(place, bucket=_ANY_BUCKET)] if _is_alias(place) else [place]
+        views = [replace(place, bucket=_ANY_BUCKET)] if place.is_access_point else [place]
         if place.kind == "s3":
             views.append(_aliased(place))
         for view in views:
@@ -161,7 +157,7 @@ class NamedDirectories:
             if place.kind == "s3":
                 # The bucket of an alias is unknown: it is compared with all, and they with all aliases.
                 self._names[_aliased(place)] = name
-            self._names[replace(place, bucket=_ANY_BUCKET) if _is_alias(place) else place] = name
+            self._names[replace(place, bucket=_ANY_BUCKET) if place.is_access_point else place] = name
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
@@ -183,7 +179,7 @@ class NamedDirectories:
         views = (
             view
             for place in places
-            for view in (*_views(place), *([_aliased(place)] if _is_alias(place) else []))
+            for view in (*_views(place), *([_aliased(place)] if place.is_access_point else []))
         )
         return next((self._names[view] for view in views if view in self._names), None)
 
@@ -191,20 +187,14 @@ class NamedDirectories:
 def may_contain(config: Config, outer: Location, inner: Location) -> bool:
     """Return whether a location is another one or lies below it, in whatever form both are written."""
     one, other = comparable(config, outer), comparable(config, inner)
-    if one.kind == other.kind == "s3" and (_is_alias(one) or _is_alias(other)):
+    if one.kind == other.kind == "s3" and (one.is_access_point or other.is_access_point):
         other = replace(other, bucket=one.bucket)
     return one.contains(other)
 
 
 def comparable(config: Config, location: Location) -> Location:
     """Return a location for comparisons: the buckets of Google can be reached as those of S3, too."""
-    if location.kind != "s3":
-        return location
-    entry = config.gateway.storage(location)
-    host = (urlsplit((entry and entry.endpoint) or "").hostname or "").rstrip(".")
-    is_google = f".{host}".endswith(f".{_GOOGLE_DOMAIN}")
-    # The bucket may be a part of the host name, which has no case.
-    return replace(location, kind="gs" if is_google else "s3", bucket=location.bucket.lower())
+    return config.gateway.storage(location).comparable(location)
 
 
 def readable_directories(config: Config) -> Iterator[tuple[str, str, Location]]:
@@ -245,11 +235,6 @@ def _views(location: Location) -> Iterator[Location]:
     yield location
     if location.kind == "s3":
         yield replace(location, bucket=_ANY_BUCKET)
-
-
-def _is_alias(location: Location) -> bool:
-    """Return whether the bucket of a location is the alias of an access point."""
-    return location.kind == "s3" and location.bucket.endswith(ACCESS_POINT_SUFFIXES)
 
 
 def _aliased(location: Location) -> Location:

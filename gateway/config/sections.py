@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.config.administration import Admin
-from gateway.config.checks import check_networks, check_unique
+from gateway.config.checks import check_networks, check_unique, check_url
 from gateway.config.database import Database, DatabasePlace
 from gateway.config.discovery import Source
 from gateway.config.errors import Invalid, shown
@@ -34,7 +34,8 @@ from gateway.config.operation import (
 from gateway.config.recipients import EVERY_SHARE, Authorization, RecipientEntry
 from gateway.config.secret import Secret
 from gateway.config.shares import ShareEntry, TableEntry, VolumeEntry, have_own_ids
-from gateway.config.storages import StorageEntry, check_url
+from gateway.config.storages import StorageForm, default_entry
+from gateway.config.storages.entry import StorageEntry
 from gateway.times import DAY_SECONDS, HOUR_SECONDS
 
 CURRENT_VERSION = 1
@@ -144,7 +145,7 @@ class Gateway:
     database: Database | None = None
     recipients_database: Path | None = None
     trusted_proxies: tuple[str, ...] = ()
-    storages: tuple[StorageEntry, ...] = ()
+    storages: tuple[StorageForm, ...] = ()
     token_keys: tuple[TokenKey, ...] = ()
     allowed_roots: tuple[Location, ...] = ()
     endpoint_aliases: tuple[str, ...] = ()
@@ -177,10 +178,10 @@ class Gateway:
         if len({*ids}) < len(ids):
             raise Invalid("recipients", "a client id is there twice")
 
-    def storage(self, location: Location) -> StorageEntry | None:
-        """Return the entry with the longest prefix that contains a location."""
+    def storage(self, location: Location) -> StorageEntry:
+        """Return the entry with the longest prefix that contains a location, or one without keys."""
         holding = [entry for entry in self.storages if entry.prefix.contains(location)]
-        return max(holding, key=lambda entry: len(entry.prefix.key), default=None)
+        return max(holding, key=lambda entry: len(entry.prefix.key), default=None) or default_entry(location)
 
     def _check_prefixes(self) -> None:
         """Check that each place has one entry; several forms name one place."""

@@ -6,12 +6,12 @@ import json
 import re
 from dataclasses import dataclass
 
+from gateway.config.checks import check_url
 from gateway.config.errors import Invalid
 from gateway.config.fetched_urls import is_accepted_url
 from gateway.config.locations import Location
 from gateway.config.operation import setting
 from gateway.config.secret import Secret
-from gateway.config.storages import check_url
 
 API_PATH = "/api/2.1/unity-catalog"
 ACCEPTED_NAMES = "{schema}.{table} in a share, {table} in a schema, with {catalog} and other text beside them"

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from gateway.config.checks import check_url
 from gateway.config.errors import Invalid
-from gateway.config.storages import check_url
 from gateway.demo.processes import HOST, free_port, is_listening, started
 from gateway.server.extras import check_azure_extra
 

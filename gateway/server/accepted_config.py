@@ -10,8 +10,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from gateway.config import Config, ConfigError, load, loads
+from gateway.config.directory_access import check_session_policies
 from gateway.config.effects import changed_fixed_keys
-from gateway.config.session_policies import check_session_policies
 from gateway.server.extras import ExtraMissing, check_extras
 from gateway.web.request_limits import check_memory
 

@@ -11,10 +11,13 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gateway.config import Config, Location, StorageEntry
+    from gateway.config import Config
 
-AZURE_MODULES = ("azure.identity", "azure.storage.blob")
-GOOGLE_MODULES = ("google.auth", "google.oauth2", "requests")
+IDENTITY_MODULES = {
+    "azure": ("azure.identity", "azure.storage.blob"),
+    "gcp": ("google.auth", "google.oauth2", "requests"),
+}
+"""The packages that request credentials, by their extras."""
 POSTGRESQL_MODULES = ("psycopg",)
 SERVER_AIOHTTP = (3, 14, 4)
 """Parses one request of a connection at a time. The doctor and the client run with older versions, too."""
@@ -42,20 +45,9 @@ def check_extras(config: Config) -> None:
     if database is not None and not database.is_file and not all(map(_is_installed, POSTGRESQL_MODULES)):
         raise ExtraMissing("gateway.database", "postgresql")
     for location in config.locations:
-        _check_identity(location, config.gateway.storage(location))
-
-
-def _check_identity(location: Location, entry: StorageEntry | None) -> None:
-    """Check the packages that request a location's credentials; keys of the configuration need none."""
-    modules: tuple[str, ...]
-    if location.kind == "azure" and (entry is None or entry.chosen_identity != "accountKey"):
-        modules, extra = AZURE_MODULES, "azure"
-    elif location.kind == "gs" and (entry is None or entry.access_key_id is None):
-        modules, extra = GOOGLE_MODULES, "gcp"
-    else:
-        return
-    if not all(map(_is_installed, modules)):
-        raise ExtraMissing(f"the identity of {location.bucket_url}", extra)
+        extra = config.gateway.storage(location).extra
+        if extra and not all(map(_is_installed, IDENTITY_MODULES[extra])):
+            raise ExtraMissing(f"the identity of {location.bucket_url}", extra)
 
 
 def has_demo_extra() -> bool:
@@ -65,7 +57,7 @@ def has_demo_extra() -> bool:
 
 def check_azure_extra(user: str) -> None:
     """Check that the libraries of Azure are installed. Raises ExtraMissing."""
-    if not all(map(_is_installed, AZURE_MODULES)):
+    if not all(map(_is_installed, IDENTITY_MODULES["azure"])):
         raise ExtraMissing(user, "azure")
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from gateway.access.audited_database import create_database
 from gateway.config import Config, load
+from gateway.config.directory_access import check_session_policies
 from gateway.config.file_stamps import Stamp, stamp
-from gateway.config.session_policies import check_session_policies
 from gateway.database.errors import DatabaseUnusable
 from gateway.server.accepted_config import config_of_worker
 from gateway.server.cache_directory import check_cache_directory

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gateway import _native
 from gateway.config import Location
-from gateway.storage.stores import Store, signer_without_credentials
+from gateway.storage.stores import Store
 
 log = logging.getLogger("gateway.storages")
 FIRST_REQUEST_SECONDS = 3.0
@@ -94,7 +94,7 @@ def _signer(root: Location, identity: str, store: Store, keys: object) -> _nativ
             return store.signer(root, identity)
         except _native.LogError as error:
             log.warning("files below the allowed root %s cannot be signed: %s", root.url, error)
-    return signer_without_credentials(root)
+    return store.signer_without_credentials(root)
 
 
 def _found(store: Store) -> object:

@@ -5,6 +5,7 @@ import base64
 import dataclasses
 import json
 import re
+import typing
 from pathlib import Path
 from typing import cast, get_args
 
@@ -33,6 +34,7 @@ from gateway.admin.app import OPERATIONS
 from gateway.app import routes
 from gateway.cli.command_line import parser
 from gateway.config import Admin, Config, Gateway, Limits, Location, StorageEntry, load, reference
+from gateway.config.storages import StorageForm
 from gateway.protocol.client_features import FIRST_PYTHON
 from gateway.telemetry.metrics import Metrics, SupervisorMetrics
 from gateway.telemetry.request_record import FACTS, REFUSALS, Refusal
@@ -82,8 +84,12 @@ def test_every_key_has_a_meaning_and_only_keys_have_one() -> None:
     for found in reference.sections():
         for key in found.keys:
             assert key.meaning.endswith("."), key.path
-    for kind in (Config, Gateway, StorageEntry, Limits, Admin):
+    for kind in (Config, Gateway, Limits, Admin):
         assert set(reference.attributes(kind)) == {field.name for field in dataclasses.fields(kind)}
+    for form in typing.get_args(StorageForm):
+        keys = dataclasses.fields(form)
+        above = dataclasses.fields(form.__base__) if form is not StorageEntry else ()
+        assert set(reference.attributes(form)) == {key.name for key in keys[len(above) :]}
 
 
 def test_the_protocol_page_lists_every_route() -> None:

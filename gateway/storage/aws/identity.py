@@ -17,13 +17,13 @@ from gateway.storage.aws.roles import assumed_role, profile_credentials, role_of
 from gateway.storage.credentials import CredentialsUnavailable
 
 if TYPE_CHECKING:
-    from gateway.config import StorageEntry
+    from gateway.config.storages.s3 import S3Entry
 
 
 class AwsIdentity:
     """Requests the credentials of an entry, or of the environment. Not thread-safe."""
 
-    def __init__(self, entry: StorageEntry | None, environment: Mapping[str, str], region: str) -> None:
+    def __init__(self, entry: S3Entry, environment: Mapping[str, str], region: str) -> None:
         self._entry = entry
         self._environment = environment
         self._region = region
@@ -33,16 +33,16 @@ class AwsIdentity:
     def request(self) -> S3Credentials:
         """Return credentials. Blocks. Raises CredentialsUnavailable."""
         entry = self._entry
-        if entry is None or entry.region is None:
-            checked_region(self._environment, entry.profile if entry else None)
+        if entry.region is None:
+            checked_region(self._environment, entry.profile)
         base = self._base()
-        if entry is None or entry.role_arn is None:
+        if entry.role_arn is None:
             return base
         return assumed_role(base, self._environment, self._region, entry)
 
     def _base(self) -> S3Credentials:
         entry = self._entry
-        if entry and entry.access_key_id and entry.secret_access_key:
+        if entry.access_key_id and entry.secret_access_key:
             return S3Credentials(
                 entry.access_key_id,
                 entry.secret_access_key,
@@ -50,7 +50,7 @@ class AwsIdentity:
                 entry.session_expires,
                 source="accessKeyId of the configuration",
             )
-        profile = entry.profile if entry else None
+        profile = entry.profile
         found = default_credentials(self._environment, profile)
         if found is not None:
             self._is_file = found.file is not None

@@ -19,7 +19,7 @@ from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.credentials import CredentialsUnavailable, check_header
 
 if TYPE_CHECKING:
-    from gateway.config import StorageEntry
+    from gateway.config.storages.s3 import S3Entry
 
 SESSION_NAME = "delta-sharing-gateway"
 SESSION_SECONDS = 3600
@@ -40,7 +40,7 @@ class Role:
     """Requests credentials. Blocks. Raises CredentialsUnavailable."""
 
 
-def role_of(environment: Mapping[str, str], region: str, entry: StorageEntry | None = None) -> Role | None:
+def role_of(environment: Mapping[str, str], region: str, entry: S3Entry) -> Role | None:
     """Return the role that an environment names; None if even that of the instance is disabled."""
     if environment.get("AWS_WEB_IDENTITY_TOKEN_FILE") and environment.get("AWS_ROLE_ARN"):
         return Role("web identity", lambda: _web_identity(environment, region, entry))
@@ -70,7 +70,7 @@ class RoleSession:
 
 
 def assumed_role(
-    base: S3Credentials, environment: Mapping[str, str], region: str, entry: StorageEntry
+    base: S3Credentials, environment: Mapping[str, str], region: str, entry: S3Entry
 ) -> S3Credentials:
     """Assume the role of an entry with other credentials. Blocks. Raises CredentialsUnavailable."""
     name, seconds = entry.role_session_name or SESSION_NAME, entry.session_seconds or SESSION_SECONDS
@@ -81,7 +81,7 @@ def role_session(
     base: S3Credentials,
     environment: Mapping[str, str],
     region: str,
-    entry: StorageEntry,
+    entry: S3Entry,
     session: RoleSession,
     *,
     services: TokenServices | None = None,
@@ -111,7 +111,7 @@ def role_session(
 
 
 def profile_credentials(
-    environment: Mapping[str, str], region: str, profile: str, entry: StorageEntry | None
+    environment: Mapping[str, str], region: str, profile: str, entry: S3Entry
 ) -> S3Credentials:
     """Request the credentials of a profile. Blocks. Raises CredentialsUnavailable."""
     from gateway.storage.aws.clients import requested  # noqa: PLC0415
@@ -123,7 +123,7 @@ def profile_credentials(
     )
 
 
-def _web_identity(environment: Mapping[str, str], region: str, entry: StorageEntry | None) -> S3Credentials:
+def _web_identity(environment: Mapping[str, str], region: str, entry: S3Entry) -> S3Credentials:
     from gateway.storage.aws.clients import keys_of, requested  # noqa: PLC0415
 
     role = environment["AWS_ROLE_ARN"]
@@ -169,9 +169,7 @@ class TokenServices:
         self._lock = threading.Lock()
         self._clients: OrderedDict[tuple[object, ...], Any] = OrderedDict()
 
-    def client(
-        self, environment: Mapping[str, str], region: str, entry: StorageEntry, keys: S3Credentials
-    ) -> Any:
+    def client(self, environment: Mapping[str, str], region: str, entry: S3Entry, keys: S3Credentials) -> Any:
         """Return the client that signs with keys. Raises errors of botocore."""
         key = (keys, region, entry.sts_endpoint, entry.dual_stack, entry.fips)
         with self._lock:
@@ -188,7 +186,7 @@ class TokenServices:
 def _token_service(
     environment: Mapping[str, str],
     region: str,
-    entry: StorageEntry | None,
+    entry: S3Entry,
     keys: S3Credentials | None,
     connections: int = 1,
 ) -> Any:
@@ -210,7 +208,7 @@ def _token_service(
 def _session(
     environment: Mapping[str, str],
     region: str,
-    entry: StorageEntry | None,
+    entry: S3Entry,
     profile: str | None = None,
     connections: int = 1,
 ) -> Any:
@@ -220,9 +218,9 @@ def _session(
         environment,
         region,
         profile=profile,
-        sts_endpoint=entry.sts_endpoint if entry else None,
-        dual_stack=entry.dual_stack if entry else False,
-        fips=entry.fips if entry else False,
+        sts_endpoint=entry.sts_endpoint,
+        dual_stack=entry.dual_stack,
+        fips=entry.fips,
         connections=connections,
     )
 

@@ -18,7 +18,8 @@ from gateway.storage.azure.credentials import AzureCredentials, UserDelegationKe
 from gateway.storage.credentials import CredentialsUnavailable
 
 if TYPE_CHECKING:
-    from gateway.config import Location, StorageEntry
+    from gateway.config import Location
+    from gateway.config.storages.azure import AzureEntry
 
 log = logging.getLogger("gateway.storages")
 NEEDS_EXTRA = "identities of Azure need the extra `azure`: pip install 'delta-sharing-gateway[azure]'"
@@ -47,7 +48,7 @@ class AzureIdentity:
 
     def __init__(
         self,
-        entry: StorageEntry | None,
+        entry: AzureEntry,
         location: Location,
         environment: Mapping[str, str],
         *,
@@ -68,8 +69,7 @@ class AzureIdentity:
     def request(self) -> AzureCredentials:
         """Return credentials. Blocks. Raises CredentialsUnavailable."""
         entry = self._entry
-        identity = entry.identity if entry else "auto"
-        if entry and entry.account_key and identity in ("auto", "accountKey"):
+        if entry.account_key and entry.identity in ("auto", "accountKey"):
             return AzureCredentials(account_key=entry.account_key, source="accountKey of the configuration")
         now = datetime.now(UTC)
         if self._requested_at is not None and now < self._requested_at:
@@ -81,7 +81,7 @@ class AzureIdentity:
             from gateway.storage.azure.errors import requested  # noqa: PLC0415
 
             if self._credential is None:
-                self._credential, self._source = self._choose(identity)
+                self._credential, self._source = self._choose(entry.identity)
         except ImportError:
             raise CredentialsUnavailable(NEEDS_EXTRA, lasting=True) from None
         try:
@@ -246,8 +246,8 @@ class AzureIdentity:
 
     def _secret(self) -> str | None:
         """Return the secret of the client; that of the environment belongs to the environment's client."""
-        named = self._entry.client_id if self._entry else None
-        if self._entry and self._entry.client_secret is None and named:
+        named = self._entry.client_id
+        if self._entry.client_secret is None and named:
             return (
                 self._environment.get("AZURE_CLIENT_SECRET")
                 if named == self._environment.get("AZURE_CLIENT_ID")
@@ -256,7 +256,7 @@ class AzureIdentity:
         return self._value("client_secret", "AZURE_CLIENT_SECRET")
 
     def _token_file(self) -> Path | None:
-        if self._entry and self._entry.federated_token_file:
+        if self._entry.federated_token_file:
             return self._entry.federated_token_file
         found = self._environment.get("AZURE_FEDERATED_TOKEN_FILE")
         return Path(found) if found else None
@@ -269,14 +269,12 @@ class AzureIdentity:
 
     def _value(self, field: str, variable: str) -> str | None:
         """Return the value of a key of the entry, else of a variable."""
-        found = getattr(self._entry, field) if self._entry else None
+        found = getattr(self._entry, field)
         if isinstance(found, Secret):
             return found.reveal()
         return found or self._environment.get(variable) or None
 
 
-def account_url(entry: StorageEntry | None, location: Location) -> str:
+def account_url(entry: AzureEntry, location: Location) -> str:
     """Return the URL of the blobs of a location's account, as the server reaches them."""
-    if entry is not None and entry.endpoint is not None:
-        return entry.endpoint
-    return f"https://{location.account}.blob.{location.domain}"
+    return entry.endpoint or location.account_url

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from gateway.config.file_stamps import FileStamp, file_stamp
 from gateway.config.secret import Secret
-from gateway.config.storages import google_credentials
+from gateway.config.storages.gcs import google_credentials
 from gateway.storage.credentials import CredentialsUnavailable
 from gateway.storage.gcs.credentials import GcsCredentials
 
 if TYPE_CHECKING:
-    from gateway.config import StorageEntry
+    from gateway.config.storages.gcs import GcsEntry
     from gateway.storage.gcs.tokens import Tokens
 
 NEEDS_EXTRA = "identities of Google need the extra `gcp`: pip install 'delta-sharing-gateway[gcp]'"
@@ -28,7 +28,7 @@ class GcsIdentity:
     """Requests the credentials of an entry. Not thread-safe."""
 
     def __init__(
-        self, entry: StorageEntry | None, environment: Mapping[str, str], *, for_exchange: bool = False
+        self, entry: GcsEntry, environment: Mapping[str, str], *, for_exchange: bool = False
     ) -> None:
         """`for_exchange`: the token can be exchanged for one with an access boundary."""
         self._for_exchange = for_exchange
@@ -40,7 +40,7 @@ class GcsIdentity:
     def request(self) -> GcsCredentials:
         """Return credentials. Blocks. Raises CredentialsUnavailable."""
         entry = self._entry
-        if entry and entry.access_key_id and entry.secret_access_key:
+        if entry.access_key_id and entry.secret_access_key:
             return GcsCredentials(
                 access_id=entry.access_key_id,
                 secret=entry.secret_access_key,
@@ -67,7 +67,7 @@ class GcsIdentity:
 
     def _file(self) -> Path | None:
         """Return the file with credentials: of the entry, of the environment, or of the CLI `gcloud`."""
-        if self._entry and self._entry.credentials_file:
+        if self._entry.credentials_file:
             return self._entry.credentials_file
         named = self._environment.get("GOOGLE_APPLICATION_CREDENTIALS")
         if named:
@@ -90,5 +90,5 @@ class GcsIdentity:
             raise CredentialsUnavailable(str(reason), lasting=True) from None
         if self._for_exchange:
             tokens = tokens.for_exchange()
-        impersonate = self._entry.impersonate if self._entry else None
+        impersonate = self._entry.impersonate
         return tokens if impersonate is None else tokens.impersonating(impersonate)

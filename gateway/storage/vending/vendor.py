@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gateway import _native
-from gateway.config.directory_access import networks_problem, root_problem
 from gateway.errors import PermissionDenied, Unavailable
 from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS, Admission
 from gateway.storage.breaker import StorageDown
@@ -66,7 +65,7 @@ class CredentialKey:
     purpose: Hashable
     scheme: str
     request: CredentialRequest
-    entry: StorageEntry | None
+    entry: StorageEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ class CredentialVendor:
         The caller has checked the grant. Raises PermissionDenied where the credential cannot be limited to
         the recipient's networks, Unavailable, and LogError where the provider's identity cannot issue it.
         """
-        problem = networks_problem(location, self._storages.entry(location), recipient.networks)
+        problem = self._storages.entry(location).networks_problem(recipient.networks)
         if problem is not None:
             raise PermissionDenied(f"{problem}, and the recipient has networks")
         key = self.key(location, recipient, purpose)
@@ -148,7 +147,7 @@ class CredentialVendor:
     def issuer(self, request: CredentialRequest) -> Callable[[], TemporaryCredential]:
         """Return a function that issues a credential. It blocks, and raises LogError. Raises LogError."""
         location = request.location
-        problem = root_problem(location, self._storages.entry(location))
+        problem = self._storages.entry(location).root_problem(location)
         if problem is not None:
             raise _failure(CredentialsUnavailable(problem, lasting=True))
         issue = self._storages.issuer(location, now_ms=self._now_ms)
@@ -185,7 +184,7 @@ class CredentialVendor:
         if self._is_closed:
             raise Unavailable("the server is shutting down")
         request = key.request
-        storage = key.entry.prefix.url if key.entry is not None else request.location.bucket_url
+        storage = key.entry.prefix.url
         task = asyncio.current_task()
         async with self._slot(storage, request.recipient):
             issue = self.issuer(request)

@@ -26,12 +26,13 @@ from tables.demo import ROWS
 from gateway.client.pages import ShareClient
 from gateway.client.profile import Profile
 from gateway.client.table_name import TableName
-from gateway.config import Location, StorageEntry
+from gateway.config import Location
 from gateway.config.networks import parse_networks
 from gateway.config.secret import Secret
+from gateway.config.storages.s3 import S3Entry
 from gateway.spark.verify.directory import compare_directory
 from gateway.storage.aws.credentials import S3Credentials
-from gateway.storage.vending.aws import AwsVendor
+from gateway.storage.aws.vendor import issued_session
 from gateway.storage.vending.credential import CredentialRequest
 
 BUCKET, LAKE = "directory-access", "lake"
@@ -242,18 +243,21 @@ def test_keys_for_a_recipients_networks_work_from_there_alone(
     near = vended(gateway, "orders", token=BOB)
     with closing(client_of(store, near)) as client:
         assert status_of(client.get_object, Key=key) == 200
-    entry = StorageEntry(
+    entry = S3Entry(
         Location("s3", BUCKET, ""),
         endpoint=store.endpoint,
         sts_endpoint=store.endpoint,
         path_style=True,
         directory_role_arn=ROLE,
     )
-    far = AwsVendor(entry, {}, store.region).issue(
+    far = issued_session(
+        entry,
         CredentialRequest(
             Location("s3", BUCKET, TABLES["orders"]), "carol", parse_networks(["192.0.2.0/24"]), 900
         ),
         S3Credentials(Secret(store.access_key_id), Secret(store.secret_access_key)),
+        {},
+        region=store.region,
     )
     fields = {name: value.reveal() for name, value in far.fields.items()}
     with closing(client_of(store, {"awsTempCredentials": fields})) as client:

@@ -32,8 +32,9 @@ from support.raw_http import get
 from support.versitygw import S3Server
 from tables.demo import ROWS
 
-from gateway.config import Location, StorageEntry
+from gateway.config import Location
 from gateway.config.secret import Secret
+from gateway.config.storages.s3 import S3Entry
 from gateway.storage.aws.identity import AwsIdentity
 from gateway.storage.refreshing_credentials import RefreshingCredentials
 
@@ -219,7 +220,7 @@ def test_a_chained_session_is_an_hour_at_most(store: S3Server, sts: Sts, tmp_pat
 def test_sessions_are_renewed_at_half_of_their_life_and_after_a_failure(store: S3Server, sts: Sts) -> None:
     """On a clock of the test: a session lives for fifteen minutes at least."""
     clock = [time.time()]
-    entry = StorageEntry(
+    entry = S3Entry(
         Location.parse(f"s3://{BUCKET}/"),
         access_key_id=Secret(LONG_LIVED[0]),
         secret_access_key=Secret(LONG_LIVED[1]),

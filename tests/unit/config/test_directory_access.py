@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.config import Config, ConfigError, Location, StorageEntry, loads
-from gateway.config.directory_access import address_range
-from gateway.config.networks import parse_networks
+from gateway.config.networks import address_range, parse_networks
 from gateway.config.sections import Gateway
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
@@ -294,7 +293,7 @@ def test_the_check_takes_time_in_proportion_to_the_tables(monkeypatch: pytest.Mo
     found: list[Location] = []
     storage = Gateway.storage
 
-    def counted(section: Gateway, location: Location) -> StorageEntry | None:
+    def counted(section: Gateway, location: Location) -> StorageEntry:
         found.append(location)
         return storage(section, location)
 

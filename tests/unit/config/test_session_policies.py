@@ -10,7 +10,7 @@ import yaml
 
 from gateway.cli.check import start_problems
 from gateway.config import Config, ConfigError, loads
-from gateway.config.session_policies import check_session_policies
+from gateway.config.directory_access import check_session_policies
 from gateway.server.accepted_config import accepted
 from gateway.server.start import started
 

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Secret
+from gateway.config import Location, Secret
+from gateway.config.storages.s3 import S3Entry
 from gateway.storage.aws.credentials import checked_region, default_credentials, default_region
 from gateway.storage.aws.identity import AwsIdentity
 from gateway.storage.credentials import CredentialsUnavailable
+
+ENTRY = S3Entry(Location("s3", "bucket", ""))
 
 
 def test_the_default_chain_reads_variables_then_the_shared_file(tmp_path: Path) -> None:
@@ -42,7 +45,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "v", "AWS_SECRET_ACCESS_KEY": "w", "HOME": "/nonexi
 def test_a_line_break_in_a_variable_is_an_error_with_its_name(name: str) -> None:
     environment = KEYS | {name: "hidden\n"}
     with pytest.raises(CredentialsUnavailable, match=f"the variable {name}.* has a line break") as refused:
-        AwsIdentity(None, environment, default_region(environment)).request()
+        AwsIdentity(ENTRY, environment, default_region(environment)).request()
     assert refused.value.lasting
     assert "hidden" not in str(refused.value)
 
@@ -81,8 +84,8 @@ def test_a_region_of_a_file_that_does_not_parse_is_an_error_and_not_the_default_
     (tmp_path / ".aws/config").write_text("[default\nregion = eu-1\n")
     environment = KEYS | {"HOME": str(tmp_path)}
     with pytest.raises(CredentialsUnavailable, match="config does not parse"):
-        AwsIdentity(None, environment, default_region(environment)).request()
-    assert AwsIdentity(None, environment | {"AWS_REGION": "eu-1"}, "eu-1").request()
+        AwsIdentity(ENTRY, environment, default_region(environment)).request()
+    assert AwsIdentity(ENTRY, environment | {"AWS_REGION": "eu-1"}, "eu-1").request()
 
 
 def test_names_of_profiles_may_have_quotes(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 from support.aws_identity import ROLE, Sts, credential_process_output, new_session, running_sts
 from support.http_service import Request, Response, json_response, serving
 
-from gateway.config import Secret, StorageEntry, loads
+from gateway.config import Secret, loads
+from gateway.config.storages.s3 import S3Entry
 from gateway.storage.aws import profiles
 from gateway.storage.aws.identity import AwsIdentity
 from gateway.storage.credentials import CredentialsUnavailable
@@ -42,10 +43,12 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sts: Sts) -> di
     }
 
 
-def entry(**keys: Any) -> StorageEntry:
+def entry(**keys: Any) -> S3Entry:
     text = json.dumps({"prefix": "s3://bucket/", **keys})
     config = loads(f"version: 1\ngateway: {{anonymous: true, storages: [{text}]}}", environment={})
-    return config.gateway.storages[0]
+    (found,) = config.gateway.storages
+    assert isinstance(found, S3Entry)
+    return found
 
 
 def identity(environment: dict[str, str], **keys: Any) -> AwsIdentity:

@@ -14,10 +14,13 @@ import pytest
 from support.aws_identity import InstanceMetadata, running_instance
 from support.http_service import Response, serving
 
-from gateway.config import Secret
+from gateway.config import Location, Secret
+from gateway.config.storages.s3 import S3Entry
 from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.aws.roles import role_of
 from gateway.storage.credentials import CredentialsUnavailable
+
+ENTRY = S3Entry(Location("s3", "bucket", ""))
 
 LENT = {
     "AccessKeyId": "lent-key",
@@ -107,7 +110,7 @@ def environments(service: str, tmp_path) -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize("kind", ["web identity", "container", "instance"])
 def test_a_role_is_lent_with_the_time_of_its_end(environments, kind: str) -> None:
-    role = role_of(environments[kind], "us-east-1")
+    role = role_of(environments[kind], "us-east-1", ENTRY)
     assert role is not None
     assert role.name == kind
     found = role.assume()
@@ -130,7 +133,7 @@ def test_a_role_is_lent_with_the_time_of_its_end(environments, kind: str) -> Non
 def test_the_error_of_a_refused_role_names_the_service_and_not_its_answer(
     environments, kind: str, change: dict[str, str], reason: str
 ) -> None:
-    role = role_of(environments[kind] | change, "us-east-1")
+    role = role_of(environments[kind] | change, "us-east-1", ENTRY)
     assert role is not None
     with pytest.raises(CredentialsUnavailable, match=reason) as refused:
         role.assume()
@@ -146,7 +149,7 @@ def test_the_instance_gives_its_keys_without_a_proxy_and_with_their_true_end(
     # botocore claims a later end for keys that are about to end.
     metadata = InstanceMetadata(seconds=60)
     with running_instance(metadata) as service:
-        role = role_of({"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}, "us-east-1")
+        role = role_of({"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}, "us-east-1", ENTRY)
         assert role is not None
         found = role.assume()
     assert found.expires == metadata.sessions[0].ends
@@ -163,7 +166,7 @@ def test_the_instance_gives_its_keys_without_a_proxy_and_with_their_true_end(
 )
 def test_an_odd_instance_service_gives_no_keys_and_no_text(answer: Response, reason: str) -> None:
     with serving(lambda _: answer) as service:
-        role = role_of({"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}, "us-east-1")
+        role = role_of({"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}, "us-east-1", ENTRY)
         assert role is not None
         with pytest.raises(CredentialsUnavailable, match=reason) as refused:
             role.assume()
@@ -171,4 +174,4 @@ def test_an_odd_instance_service_gives_no_keys_and_no_text(answer: Response, rea
 
 
 def test_the_instance_service_is_not_called_where_it_is_disabled() -> None:
-    assert role_of({"AWS_EC2_METADATA_DISABLED": "true"}, "us-east-1") is None
+    assert role_of({"AWS_EC2_METADATA_DISABLED": "true"}, "us-east-1", ENTRY) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.config import Location
-from gateway.storage.mounts import mount_of, mount_points, parse
+from gateway.storage.local.mounts import mount_of, mount_points, parse
 from gateway.storage.registry import name_of
 
 ROWS = r"""

@@ -18,17 +18,18 @@ from gateway import _native
 from gateway.access.catalog import Catalog
 from gateway.access.sealed_tokens import InvalidToken
 from gateway.config import Location, Secret, loads
+from gateway.config.storages.s3 import S3Entry
 from gateway.protocol.queries import TimeTravel
 from gateway.state import GatewayState
 from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.aws.identity import AwsIdentity
+from gateway.storage.aws.store import s3_endpoint
 from gateway.storage.azure.credentials import AzureCredentials
 from gateway.storage.breaker import State
 from gateway.storage.credentials import CredentialsFailed, CredentialsUnavailable
 from gateway.storage.gcs.credentials import GcsCredentials
 from gateway.storage.refreshing_credentials import FILE_SECONDS
 from gateway.storage.registry import Storages, name_of
-from gateway.storage.stores import s3_endpoint
 from gateway.tables import signers as table_signers
 from gateway.tables.open_table import OpenTable
 from gateway.tables.registry import ServedTables
@@ -292,7 +293,7 @@ def test_a_bucket_of_aws_is_reached_and_signed_at_the_host_of_its_entry(keys: st
     )
     location = Location.parse("s3://bucket/t")
     entry = held.entry(location)
-    assert entry is not None
+    assert isinstance(entry, S3Entry)
     region = entry.region or "eu-west-1"
     assert s3_endpoint(region, entry) == host
     url, _ = held.store(location).signer(location, "id").sign("t/a", now_ms=0, lifetime_seconds=60)

@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,17 +15,22 @@ from support.aws_identity import ROLE, Session, Sts, new_session, running_sts
 from gateway.config import Location, loads
 from gateway.config.networks import parse_networks
 from gateway.config.secret import Secret
-from gateway.config.session_policies import partition_of, session_policy
+from gateway.config.storages.s3 import S3Entry
+from gateway.config.storages.session_policy import partition_of, session_policy
 from gateway.storage.aws import roles
 from gateway.storage.aws.credentials import S3Credentials
+from gateway.storage.aws.roles import TokenServices
+from gateway.storage.aws.vendor import issued_session, session_name
 from gateway.storage.credentials import CredentialsUnavailable
-from gateway.storage.vending.aws import AwsVendor, session_name
-from gateway.storage.vending.credential import CredentialRequest
+from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
 
 HOSTILE = ["t", "a*b", "a?b", "a$b", "a${aws:username}b", 'a"b', "a'b", "a%20b", "a b", "é", "a\\b", "${*}"]
 HOSTILE += ["x/y*/z?$"]
 NEIGHBOURS = ["t2", "aXb", "ab", "a*bc", "x/y1/z2$", "a${x}b", "$", "other", "T", "a*", "x"]
 KEYS = S3Credentials(Secret("AKIA"), Secret("secret"), source="tests")
+
+
+Issue = Callable[[CredentialRequest, S3Credentials], TemporaryCredential]
 
 
 def policy_of(key: str, *, is_aws: bool = True, networks: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -142,12 +148,14 @@ def sts() -> Iterator[PoliciedSts]:
         yield service
 
 
-def vendor(sts: Sts, **keys: str) -> AwsVendor:
+def vendor(sts: Sts, services: TokenServices | None = None, **keys: str) -> Issue:
     entry = {"prefix": "s3://bucket/", "region": "eu-west-1", "roleArn": ROLE, "stsEndpoint": sts.url} | keys
     config = loads(
         f"version: 1\ngateway: {{anonymous: true, storages: [{json.dumps(entry)}]}}", environment={}
     )
-    return AwsVendor(config.gateway.storages[0], {}, "eu-west-1")
+    (storage,) = config.gateway.storages
+    assert isinstance(storage, S3Entry)
+    return partial(issued_session, storage, environment={}, region="eu-west-1", services=services)
 
 
 def request(key: str = "t", seconds: int = 3600, **changes: Any) -> CredentialRequest:
@@ -160,7 +168,7 @@ def test_a_credential_is_a_session_with_the_policy_and_the_end_that_the_provider
 ) -> None:
     ends = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=77)
     sts.issue = lambda _seconds: Session("ASIAID", "hidden-secret", "hidden-token", ends)
-    issued = vendor(sts).issue(request(seconds=1800), KEYS)
+    issued = vendor(sts)(request(seconds=1800), KEYS)
     assert (issued.form, issued.key_id) == ("awsTempCredentials", "ASIAID")
     assert issued.expires_ms == int(ends.timestamp() * 1000)
     assert "hidden" not in repr(issued)
@@ -171,13 +179,13 @@ def test_a_credential_is_a_session_with_the_policy_and_the_end_that_the_provider
 
 def test_the_role_of_directory_access_takes_precedence(sts: PoliciedSts) -> None:
     found = vendor(sts, roleArn="arn:aws:iam::123456789012:role/another", directoryRoleArn=ROLE)
-    found.issue(request(), KEYS)
+    found(request(), KEYS)
     assert sts.forms[0]["RoleArn"] == ROLE
 
 
 def test_a_policy_that_is_too_long_is_an_error_and_no_wider_one_is_requested(sts: PoliciedSts) -> None:
     with pytest.raises(CredentialsUnavailable, match="session policy has") as refused:
-        vendor(sts).issue(request("k" * 2000), KEYS)
+        vendor(sts)(request("k" * 2000), KEYS)
     assert refused.value.lasting
     assert not hasattr(sts, "forms")
 
@@ -187,7 +195,7 @@ def test_a_packed_policy_that_is_too_large_is_an_error_and_no_wider_one_is_reque
 ) -> None:
     sts.failures = [(400, "PackedPolicyTooLarge", "Packed policy consumes 107% of allotted space")]
     with pytest.raises(CredentialsUnavailable, match="PackedPolicyTooLarge") as refused:
-        vendor(sts).issue(request(), KEYS)
+        vendor(sts)(request(), KEYS)
     assert refused.value.lasting
     assert sts.sessions == []
 
@@ -195,7 +203,7 @@ def test_a_packed_policy_that_is_too_large_is_an_error_and_no_wider_one_is_reque
 def test_a_lifetime_over_that_of_the_role_names_the_key_to_change(sts: PoliciedSts) -> None:
     sts.longest_seconds = 3600
     with pytest.raises(CredentialsUnavailable, match="temporaryCredentialValiditySeconds"):
-        vendor(sts).issue(request(seconds=7200), KEYS)
+        vendor(sts)(request(seconds=7200), KEYS)
 
 
 @pytest.mark.parametrize("key", ["", "a*b", "a?b", "a$b"])
@@ -203,7 +211,7 @@ def test_a_root_that_no_policy_of_the_store_can_name_is_refused_again_here(
     sts: PoliciedSts, key: str
 ) -> None:
     with pytest.raises(CredentialsUnavailable) as refused:
-        vendor(sts).issue(request(key), KEYS)
+        vendor(sts)(request(key), KEYS)
     assert refused.value.lasting
     assert new_session(1).access_key_id != KEYS.access_key_id.reveal()
     assert sts.sessions == []
@@ -220,19 +228,19 @@ def test_many_sessions_of_the_same_keys_share_a_client(
         return make(*arguments, **options)
 
     monkeypatch.setattr(roles, "_session", counted)
-    services = roles.TokenServices()
-    sharing = replace(vendor(sts), services=services)
+    services = TokenServices()
+    sharing = vendor(sts, services)
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda n: sharing.issue(request(key=f"t{n}"), KEYS), range(16)))
+        list(threads.map(lambda n: sharing(request(key=f"t{n}"), KEYS), range(16)))
     assert (len(sts.sessions), len(made)) == (16, 1)
     renewed = replace(KEYS, secret_access_key=Secret("another"))
     with pytest.raises(CredentialsUnavailable):
-        sharing.issue(request(), renewed)
+        sharing(request(), renewed)
     assert len(made) == 2
-    sharing.issue(request(), KEYS)
+    sharing(request(), KEYS)
     assert len(made) == 2
     monkeypatch.setattr(roles, "CLIENTS", 1)
-    sharing.issue(request(), KEYS)
+    sharing(request(), KEYS)
     assert len(services._clients) == 1
 
 
@@ -257,7 +265,7 @@ def test_an_error_of_the_client_is_lasting_unless_it_ends_by_itself(
 ) -> None:
     sts.failures = [failure] * 2
     with pytest.raises(CredentialsUnavailable) as refused:
-        vendor(sts).issue(request(), KEYS)
+        vendor(sts)(request(), KEYS)
     assert refused.value.lasting is lasting
 
 
@@ -265,4 +273,4 @@ def test_an_error_of_the_client_is_lasting_unless_it_ends_by_itself(
 def test_keys_that_are_missing_in_an_answer_are_an_error(sts: PoliciedSts, name: str) -> None:
     sts.issue = lambda seconds: replace(new_session(seconds), **{name: ""})
     with pytest.raises(CredentialsUnavailable):
-        vendor(sts).issue(request(), KEYS)
+        vendor(sts)(request(), KEYS)

@@ -12,9 +12,10 @@ from azure.storage.blob import generate_blob_sas
 from gateway.config import Location, loads
 from gateway.config.networks import parse_networks
 from gateway.config.secret import Secret
+from gateway.config.storages.azure import AzureEntry
 from gateway.storage.azure.credentials import AzureCredentials, UserDelegationKey
+from gateway.storage.azure.vendor import VERSION, DirectorySignature, issued_signature
 from gateway.storage.credentials import CredentialsUnavailable
-from gateway.storage.vending.azure import VERSION, AzureVendor, DirectorySignature
 from gateway.storage.vending.credential import CredentialRequest
 
 ACCOUNT_KEY = base64.b64encode(bytes(range(64))).decode()
@@ -87,7 +88,9 @@ def test_a_signature_by_a_user_delegation_key_signs_the_text_of_the_library(key:
 def issue(keys: AzureCredentials, *networks: str, seconds: int = 3600, entry: str = HIERARCHICAL) -> Any:
     config = loads(f"version: 1\ngateway: {{anonymous: true, storages: [{{{entry}}}]}}")
     request = CredentialRequest(location("t"), "alice", parse_networks(networks), seconds)
-    return AzureVendor(config.gateway.storages[0], lambda: NOW_MS).issue(request, keys)
+    (storage,) = config.gateway.storages
+    assert isinstance(storage, AzureEntry)
+    return issued_signature(storage, request, keys, NOW_MS)
 
 
 def test_a_credential_reads_and_lists_one_directory_until_its_end() -> None:

@@ -20,9 +20,9 @@ from support.http_service import Response, json_response, serving
 from gateway.config import Location, loads
 from gateway.config.networks import parse_networks
 from gateway.storage.credentials import CredentialsUnavailable
+from gateway.storage.gcs.vendor import access_boundary, string_literal
 from gateway.storage.registry import Storages
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
-from gateway.storage.vending.google import access_boundary, string_literal
 
 HOSTILE = ["t", "a*b", "a?b", "a$b", "a'b", 'a"b', "a\\b", "a\\", "a`b", "a%20b", "é", "\u2028", "\U0001f600"]
 INJECTED = "x') || resource.name.startsWith('"

@@ -15,6 +15,8 @@ from gateway.config import Location, StorageEntry
 from gateway.config.networks import parse_networks
 from gateway.config.operation import StorageFaults
 from gateway.config.secret import Secret
+from gateway.config.storages import default_entry
+from gateway.config.storages.s3 import S3Entry
 from gateway.errors import PermissionDenied, Unavailable
 from gateway.storage.credentials import CredentialsUnavailable
 from gateway.storage.vending.cache import ENTRY_BYTES, CredentialCache
@@ -23,7 +25,7 @@ from gateway.storage.vending.vendor import BUSY, PAUSED, CredentialVendor
 
 NOW_MS = 1_795_000_000_000
 ROLE = "arn:aws:iam::123456789012:role/reader"
-ENTRY = StorageEntry(Location("s3", "bucket", ""), role_arn=ROLE)
+ENTRY = S3Entry(Location("s3", "bucket", ""), role_arn=ROLE)
 TABLE = Location.parse("s3a://bucket/t")
 ALICE, BOB = (Recipient(name, frozenset({"*"})) for name in ("alice", "bob"))
 
@@ -33,7 +35,7 @@ class Issuer:
     """In place of the storages: counts the credentials that it issues."""
 
     clock: Clock
-    entry_of: StorageEntry | None = ENTRY
+    entry_of: StorageEntry = ENTRY
     seconds: int | None = None
     error: Exception | None = None
     may_end: threading.Event = field(default_factory=threading.Event)
@@ -42,10 +44,10 @@ class Issuer:
     requests: list[CredentialRequest] = field(default_factory=list)
     threads: set[str] = field(default_factory=set)
 
-    def entry(self, location: Location) -> StorageEntry | None:
+    def entry(self, location: Location) -> StorageEntry:
         if self.hanging:
             return replace(ENTRY, prefix=Location("s3", location.bucket, ""))
-        return self.entry_of
+        return self.entry_of if location.kind == "s3" else default_entry(location)
 
     def issuer(
         self, _location: Location, *, now_ms: Callable[[], int]
@@ -184,7 +186,7 @@ async def test_networks_that_a_store_cannot_hold_are_refused(
     vendor: CredentialVendor, issuer: Issuer
 ) -> None:
     near = replace(ALICE, networks=parse_networks(["192.0.2.0/24"]))
-    issuer.entry_of = None
+    issuer.entry_of = default_entry(TABLE)
     with pytest.raises(PermissionDenied, match="networks"):
         await key_id(vendor, near, location=Location.parse("gs://bucket/t"))
     assert issuer.requests == []

@@ -8,57 +8,51 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from gateway.config.directory_access import address_range
 from gateway.config.locations import Location
+from gateway.config.networks import address_range
 from gateway.config.secret import Secret
 from gateway.storage.azure.credentials import AzureCredentials, UserDelegationKey
 from gateway.storage.credentials import CredentialsUnavailable
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential, digest_id
 
 if TYPE_CHECKING:
-    from gateway.config import StorageEntry
+    from gateway.config.storages.azure import AzureEntry
 
 VERSION = "2022-11-02"
 READ_AND_LIST = "rl"
 
 
-@dataclass(frozen=True, slots=True)
-class AzureVendor:
-    """Signs for the directories of an account, by its key or by a user delegation key."""
-
-    entry: StorageEntry | None
-    now_ms: Callable[[], int]
-
-    def issue(self, request: CredentialRequest, keys: AzureCredentials) -> TemporaryCredential:
-        """Return a signature of a directory. Raises CredentialsUnavailable."""
-        if self.entry is None or not self.entry.hierarchical_namespace:
-            raise CredentialsUnavailable("a flat namespace has no directories", lasting=True)
-        span = address_range(request.networks)
-        if request.networks and span is None:
-            raise CredentialsUnavailable("the networks are not one range of IPv4 addresses", lasting=True)
-        end = self.now_ms() // 1000 + request.seconds
-        if keys.user_delegation_key is not None:
-            end = min(end, int(datetime.fromisoformat(keys.user_delegation_key.expiry).timestamp()))
-        signature = DirectorySignature(
-            request.location,
-            expiry=datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            addresses="" if span is None else "-".join(dict.fromkeys(map(str, span))),
-            protocol="" if (self.entry.endpoint or "").startswith("http://") else "https",
-        )
-        token = signature.token(keys.account_key, keys.user_delegation_key)
-        return TemporaryCredential(
-            request.location,
-            "azureUserDelegationSas",
-            {"sasToken": Secret(token)},
-            end * 1000,
-            digest_id(signature.signature(keys.account_key, keys.user_delegation_key)),
-        )
+def issued_signature(
+    entry: AzureEntry, request: CredentialRequest, keys: AzureCredentials, now_ms: int
+) -> TemporaryCredential:
+    """Return a signature of a directory. Raises CredentialsUnavailable."""
+    if not entry.hierarchical_namespace:
+        raise CredentialsUnavailable("a flat namespace has no directories", lasting=True)
+    span = address_range(request.networks)
+    if request.networks and span is None:
+        raise CredentialsUnavailable("the networks are not one range of IPv4 addresses", lasting=True)
+    end = now_ms // 1000 + request.seconds
+    if keys.user_delegation_key is not None:
+        end = min(end, int(datetime.fromisoformat(keys.user_delegation_key.expiry).timestamp()))
+    signature = DirectorySignature(
+        request.location,
+        expiry=datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        addresses="" if span is None else "-".join(dict.fromkeys(map(str, span))),
+        protocol="" if (entry.endpoint or "").startswith("http://") else "https",
+    )
+    token = signature.token(keys.account_key, keys.user_delegation_key)
+    return TemporaryCredential(
+        request.location,
+        "azureUserDelegationSas",
+        {"sasToken": Secret(token)},
+        end * 1000,
+        digest_id(signature.signature(keys.account_key, keys.user_delegation_key)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Temporary credentials of R2, which Cloudflare's API issues for the objects below a prefix."""
+"""Buckets of R2, whose temporary credentials Cloudflare's API issues for the objects below a prefix."""
 
 from __future__ import annotations
 
@@ -12,32 +12,34 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.config.secret import Secret
 from gateway.storage.aws.credentials import S3Credentials
+from gateway.storage.aws.store import S3Store
 from gateway.storage.credentials import CredentialsUnavailable
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
 
 if TYPE_CHECKING:
-    from gateway.config import StorageEntry
+    from gateway.config.storages.r2 import R2Entry
 
 API = "https://api.cloudflare.com/client/v4"
 SERVICE = "Cloudflare's API"
 TIMEOUT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 64 * 1024
 _DENIED = frozenset(range(400, 500)) - {408, 425, 429}
+_FIELDS = ("accessKeyId", "secretAccessKey", "sessionToken")
 
 
-@dataclass(frozen=True, slots=True)
-class R2Vendor:
-    """Issues credentials by an API token and the access key of an entry."""
+@dataclass(eq=False, repr=False)
+class R2Store(S3Store):
+    """A bucket of R2."""
 
-    entry: StorageEntry
-    now_ms: Callable[[], int]
+    entry: R2Entry
 
-    def issue(self, request: CredentialRequest, keys: S3Credentials) -> TemporaryCredential:
-        """Return credentials that derive from `keys`. Blocks. Raises CredentialsUnavailable."""
-        account, token = self.entry.r2_account, self.entry.cloudflare_api_token
+    def _issue(
+        self, request: CredentialRequest, keys: S3Credentials, now_ms: Callable[[], int]
+    ) -> TemporaryCredential:
+        account, token = self.entry.account, self.entry.cloudflare_api_token
         if account is None or token is None or request.networks:
             raise CredentialsUnavailable("credentials of R2 cannot be limited as requested", lasting=True)
-        requested_ms = self.now_ms()
+        requested_ms = now_ms()
         api = (self.entry.sts_endpoint or API).rstrip("/")
         found = _post(
             f"{api}/accounts/{account[0]}/r2/temp-access-credentials",
@@ -64,9 +66,6 @@ class R2Vendor:
             requested_ms // 1000 * 1000 + request.seconds * 1000,
             fields["accessKeyId"],
         )
-
-
-_FIELDS = ("accessKeyId", "secretAccessKey", "sessionToken")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

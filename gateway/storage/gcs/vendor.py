@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gateway.config.locations import Location
@@ -13,40 +12,34 @@ from gateway.storage.gcs.credentials import GcsCredentials
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential, digest_id
 
 if TYPE_CHECKING:
-    from gateway.config import StorageEntry
+    from gateway.config.storages.gcs import GcsEntry
 
 LIST_PREFIX = "api.getAttribute('storage.googleapis.com/objectListPrefix', '')"
 
 
-@dataclass(frozen=True, slots=True)
-class GoogleVendor:
-    """Exchanges tokens of an entry for narrower ones."""
+def issued_token(entry: GcsEntry, request: CredentialRequest, keys: GcsCredentials) -> TemporaryCredential:
+    """Return a token that ends with that of `keys`. Blocks. Raises CredentialsUnavailable."""
+    from gateway.storage.gcs.tokens import exchanged  # noqa: PLC0415
 
-    entry: StorageEntry | None
-
-    def issue(self, request: CredentialRequest, keys: GcsCredentials) -> TemporaryCredential:
-        """Return a token that ends with that of `keys`. Blocks. Raises CredentialsUnavailable."""
-        from gateway.storage.gcs.tokens import exchanged  # noqa: PLC0415
-
-        if keys.token is None or request.networks:
-            raise CredentialsUnavailable("credentials of Google cannot be limited as requested", lasting=True)
-        token, seconds = exchanged(
-            keys.token.reveal(),
-            access_boundary(request.location),
-            self.entry.sts_endpoint if self.entry else None,
-        )
-        ends = keys.expires.timestamp() if keys.expires is not None else None
-        if seconds is not None:
-            ends = time.time() + seconds if ends is None else min(ends, time.time() + seconds)
-        if ends is None:
-            raise CredentialsUnavailable("Google answers without the end of the token")
-        return TemporaryCredential(
-            request.location,
-            "gcpOauthToken",
-            {"oauthToken": Secret(token)},
-            int(ends) * 1000,
-            digest_id(token),
-        )
+    if keys.token is None or request.networks:
+        raise CredentialsUnavailable("credentials of Google cannot be limited as requested", lasting=True)
+    token, seconds = exchanged(
+        keys.token.reveal(),
+        access_boundary(request.location),
+        entry.sts_endpoint,
+    )
+    ends = keys.expires.timestamp() if keys.expires is not None else None
+    if seconds is not None:
+        ends = time.time() + seconds if ends is None else min(ends, time.time() + seconds)
+    if ends is None:
+        raise CredentialsUnavailable("Google answers without the end of the token")
+    return TemporaryCredential(
+        request.location,
+        "gcpOauthToken",
+        {"oauthToken": Secret(token)},
+        int(ends) * 1000,
+        digest_id(token),
+    )
 
 
 def access_boundary(location: Location) -> dict[str, Any]:

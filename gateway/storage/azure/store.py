@@ -1,0 +1,104 @@
+"""Containers of Azure: how they are read, and how their URLs are signed."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
+
+from gateway import _native
+from gateway.config.storages.azure import AzureEntry
+from gateway.storage.azure.credentials import AzureCredentials
+from gateway.storage.azure.identity import API_VERSION, AzureIdentity, account_url
+from gateway.storage.azure.vendor import issued_signature
+from gateway.storage.connections import Connections
+from gateway.storage.refusals import refusal, seconds_ahead
+from gateway.storage.stores import Issue, ListingDenied, NotListed, RemoteStore, text_of
+from gateway.storage.vending.credential import TemporaryCredential
+
+if TYPE_CHECKING:
+    from gateway.config import Location
+
+TIMEOUT_SECONDS = 30
+MAX_ERROR_BYTES = 64 * 1024
+_DENIED = (401, 403)
+
+
+class AzureStore(RemoteStore[AzureEntry, AzureCredentials]):
+    """A container of Azure."""
+
+    @classmethod
+    def of(cls, location: Location, entry: AzureEntry, connections: Connections) -> AzureStore:
+        """Return the store of a container. Reads nothing."""
+        url_seconds = connections.config.pre_signed_url_timeout_seconds
+        endpoint = account_url(entry, location)
+        # Of an account, for all of its containers: Azure limits the requests for user delegation keys.
+        keys = connections.credentials(
+            ("azure", location.account, location.domain, endpoint, url_seconds, entry.identity_values),
+            lambda: AzureIdentity(entry, location, connections.environment, url_seconds=url_seconds).request,
+        )
+        options = {"endpoint": endpoint, **connections.limits(entry)}
+        native, applied = connections.native(
+            ("azure", location.account, location.bucket, entry.prefix.url, *options.values()),
+            lambda: _native.Storage.azure(location.account, location.bucket, **options),
+        )
+        return cls(native, applied, connections, entry, keys)
+
+    def _replace(self, keys: AzureCredentials) -> None:
+        if keys.account_key is not None:
+            self.native.replace_account_key(keys.account_key.reveal())
+        elif keys.token is not None:
+            self.native.replace_bearer_token(keys.token.reveal())
+
+    def signer(self, location: Location, _identity: str) -> _native.Signer:
+        """Return a signer for the whole container."""
+        keys = self.keys.unexpired() or self.keys.get()
+        return _native.Signer.azure(
+            location.account,
+            location.bucket,
+            endpoint=self.entry.public_endpoint or account_url(self.entry, location),
+            account_key=text_of(keys.account_key),
+            delegation_key=keys.delegation_key,
+        )
+
+    def signer_without_credentials(self, location: Location) -> _native.Signer:
+        """Return a signer that raises StorageDenied when a URL is needed."""
+        return _native.Signer.azure(
+            location.account, location.bucket, account_key="AA==", credentials_expire_ms=0
+        )
+
+    def issuer(self, *, now_ms: Callable[[], int]) -> Issue:
+        """Return a function that signs for directories."""
+        return lambda request: issued_signature(self.entry, request, self.keys.get(), now_ms())
+
+    def list_with(self, credential: TemporaryCredential, key: str) -> None:
+        """List by the interface of hierarchical namespaces, which clients of directories use. Blocks.
+
+        Raises NotListed.
+        """
+        location = credential.location
+        endpoint = account_url(self.entry, location).rstrip("/")
+        query = {"resource": "filesystem", "recursive": "false", "maxResults": "1"}
+        if key:
+            query["directory"] = key
+        url = f"{endpoint.replace('.blob.', '.dfs.', 1)}/{quote(location.bucket, safe='')}"
+        signature = credential.fields["sasToken"].reveal()
+        request = urllib.request.Request(  # noqa: S310 - the endpoint is of the configuration
+            f"{url}?{urlencode(query, quote_via=quote)}&{signature}", headers={"x-ms-version": API_VERSION}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
+                response.read(1)
+        except urllib.error.HTTPError as error:
+            with error:
+                body, headers = error.read(MAX_ERROR_BYTES).decode("utf-8", "replace"), error.headers
+                ahead_seconds = seconds_ahead(headers.get("Date") or "", time.time())
+                code = headers.get("x-ms-error-code")
+                text = refusal("azure", error.code, body, code=code, ahead_seconds=ahead_seconds)
+                kind = ListingDenied if error.code in _DENIED else NotListed
+                raise kind(f"the store answers {text}") from None
+        except OSError as error:
+            raise NotListed(f"the store cannot be reached ({type(error).__name__})") from None

@@ -1,0 +1,39 @@
+"""Directories: read by the native module, and signed for the gateway's route of files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from gateway import _native
+from gateway.storage.connections import Connections
+from gateway.storage.stores import Store
+
+if TYPE_CHECKING:
+    from gateway.config import Location
+    from gateway.config.storages.entry import LocalEntry
+
+
+class LocalStore(Store):
+    """The local file system; its URLs are those of the gateway's files route."""
+
+    keys = None
+
+    def __init__(self, native: _native.Storage, base_url: str, url_key: bytes) -> None:
+        self.native = native
+        self._base_url = base_url
+        self._url_key = url_key
+
+    @classmethod
+    def of(cls, _location: Location, _entry: LocalEntry, connections: Connections) -> LocalStore:
+        """Return the store of all directories."""
+        native, _ = connections.native(("file",), _native.Storage.local)
+        return cls(native, f"{connections.config.endpoint_url}/files", connections.url_key)
+
+    def renew(self) -> object:
+        """Return the URL key; there is nothing to renew."""
+        return self._url_key
+
+    def signer(self, _location: Location, identity: str) -> _native.Signer:
+        """Return a signer of URLs that name a root by its id."""
+        return _native.Signer.local(f"{self._base_url}/{quote(identity, safe='')}", key=self._url_key)
