@@ -24,6 +24,7 @@ from gateway.config.checks import MAX_NAME_LENGTH
 from gateway.config.location_template import SCHEMA
 from gateway.discovery.known_tables import KnownTables, SearchResult, within_limit
 from gateway.discovery.names import TOO_LONG, name_problem
+from gateway.storage.refusals import explained
 from gateway.tables.search import LOG_DIRECTORY, below, is_table, may_hold_tables
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def search(store: Store, source: Source, known: KnownTables) -> SearchResult:
     try:
         store.renew()
     except Exception as error:  # noqa: BLE001 - identities fail by errors of many libraries
-        return SearchResult(unknown=frozenset({root}), problem=error_text(error))
+        return SearchResult(unknown=frozenset({root}), problem=error_text(root.kind, error))
     if root.kind == "file" and not os.path.isdir(root.key):  # noqa: PTH112 - as the native reader
         # A mount that is gone is no proof that its tables are.
         return SearchResult(unknown=frozenset({root}), problem="there is no such directory")
@@ -243,7 +244,7 @@ class _Search:
             is_root = directory.location == self._source.discovery.template.root
             if is_root or not isinstance(error, _native.StorageDenied):
                 self._is_failing = True
-            self._problem = self._problem or error_text(error)
+            self._problem = self._problem or error_text(directory.location.kind, error)
             return None
 
     def _end(self, limit: Limit, problem: str) -> None:
@@ -257,7 +258,7 @@ class _Search:
         return within_limit(self._tables, self._known, limit)
 
 
-def error_text(error: Exception) -> str:
-    """Return an error of a storage for the operator."""
-    detail = getattr(error, "detail", None)
-    return f"{type(error).__name__}: {detail or error}"
+def error_text(kind: str, error: Exception) -> str:
+    """Return an error of a kind of storage for the operator."""
+    detail = getattr(error, "detail", None) or str(error)
+    return f"{type(error).__name__}: {explained(kind, detail) or detail}"

@@ -30,7 +30,7 @@ def search_of(storages: Storages, source: Source, known: KnownTables) -> Callabl
         if storages.calls(root).breaker.state is not State.OPEN:
             return partial(search, storages.store(root), source, known)
     except _native.LogError as error:
-        problem = error_text(error)
+        problem = error_text(root.kind, error)
     return partial(_constant, SearchResult(unknown=frozenset({root}), problem=problem))
 
 

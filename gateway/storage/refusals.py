@@ -17,6 +17,12 @@ from http import HTTPStatus
 SKEW_SECONDS = 300
 CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 _REGION = re.compile(r"<Region>([a-z0-9-]{1,32})</Region>")
+_ANSWERED = re.compile(r"answered ([345][0-9]{2})\b")
+_IAM = "signBlob of IAM"
+_SIGN_BLOB = (
+    "the project's owner enables the API iamcredentials.googleapis.com and grants "
+    "roles/iam.serviceAccountTokenCreator on the service account to the identity that signs for it"
+)
 _ENDED = re.compile(r"Request has expired|not valid in the specified time frame|Signed expiry time")
 
 
@@ -74,9 +80,9 @@ TABLE: Mapping[Kind, Mapping[str, tuple[str, str]]] = {
             "the account's owner grants Storage Blob Data Reader on the data, and Storage Blob Delegator on "
             "the account",
         ),
-        "KMS": (
+        "KMS KeyVaultEncryptionKeyNotFound KeyVaultAccessTokenCannotBeAcquired KeyVaultVaultNotFound": (
             "the key that encrypts the file cannot be used",
-            "the bucket's owner enables it, and grants its use",
+            "its owner enables the key, and grants its use",
         ),
     },
     Kind.NETWORK: {
@@ -108,19 +114,19 @@ TABLE: Mapping[Kind, Mapping[str, tuple[str, str]]] = {
         "AuthenticationFailed InvalidAuthenticationInfo": (
             "the account does not accept the key or the token: it was replaced, or the clock of this machine "
             "is wrong",
-            "the operator looks at both, and at tenantId",
+            "the operator replaces the key, sets the clock by NTP, and looks at `tenantId`",
         ),
         "AuthenticationRequired 401": (
             "the store does not accept the credentials",
-            "the operator looks at the identity",
+            "the operator renews the identity that `delta-gateway check` names",
         ),
         "ExpiredToken": (
             "the credentials, or the URL that they signed, have ended",
-            "the operator looks at where the credentials come from",
+            "the operator renews them where they come from, and sets the clock by NTP",
         ),
         "gs:InvalidArgument": (
             "Google does not accept the key of the URL",
-            "the operator looks at the HMAC key",
+            "the operator replaces the HMAC key",
         ),
         "InvalidAccessKeyId": ("the access key does not exist, or is disabled", "the operator replaces it"),
         "InvalidToken": ("the session token does not belong to the access key", "the operator replaces both"),
@@ -185,6 +191,10 @@ TABLE: Mapping[Kind, Mapping[str, tuple[str, str]]] = {
             "try again later, with fewer jobs at a time",
         ),
         "503": ("the store limits the rate of requests, or is not available", "try again later"),
+        "InternalError 500 502 504": (
+            "the store, or something before it, has failed",
+            "try again later; if it stays so, look at the status of the store and at proxies",
+        ),
     },
     Kind.OTHER: {
         "400": (
@@ -218,6 +228,9 @@ def refusal(
     found = CODE.search(body)
     name = code if code is not None and code.isalnum() else (found[1] if found else "")
     # `KMS.DisabledException` and its siblings are one.
+    if name == "PermanentRedirect":
+        # The native client takes a redirect for a bad request, as its own client drops the body.
+        status = HTTPStatus.MOVED_PERMANENTLY.value
     names = (f"{store}:{name}", name, name.partition(".")[0], f"{store}:{status}", str(status))
     known = next((_KNOWN[key] for key in names if key and key in _KNOWN), _KNOWN[""])
     meant = replace(known, status=status, code=name)
@@ -238,6 +251,15 @@ def refusal(
     if region is not None and meant.meaning == _OTHER_REGION:
         return replace(meant, meaning=f"the bucket is in the region {region[1]}")
     return meant
+
+
+def explained(store: str, detail: str) -> str:
+    """Return what the answer of a store in the detail of an error means; empty for a detail without one."""
+    answered, code = _ANSWERED.search(detail), CODE.search(detail)
+    status = int(answered[1]) if answered else None
+    if detail.startswith(_IAM):
+        return f"the IAM service {f'answers {status}' if status else 'signs no URL'}: {_SIGN_BLOB}"
+    return f"the store answers {refusal(store, status, detail)}" if answered or code else ""
 
 
 def seconds_ahead(date: str, now_seconds: float) -> float | None:

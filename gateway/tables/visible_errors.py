@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from gateway import _native
 from gateway.access.catalog import SharedTable
 from gateway.errors import InvalidParameter
+from gateway.storage.refusals import explained
 from gateway.times import utc_text
 
 
@@ -28,7 +29,14 @@ def too_early(table: SharedTable, parameter: str) -> InvalidParameter:
 
 
 def shared_error(table: SharedTable, error: Exception) -> Exception:
-    """Return an error as a recipient may see it, without versions and times that are not shared."""
+    """Return an error as a recipient may see it, without versions and times that are not shared.
+
+    One of a store has a note for the operator: what its answer means, and what to do.
+    """
+    said = explained(table.location.kind, getattr(error, "detail", None) or "")
+    # Several requests may have the same error.
+    if said and not hasattr(error, "__notes__"):
+        error.add_note(said)
     if isinstance(error, _native.VersionNotFound):
         return _unavailable_version(table, "version", error)
     if isinstance(error, _native.TimestampOutOfRange):

@@ -161,7 +161,8 @@ def error_answer(error: BaseException, request_id: str) -> ErrorAnswer:
     )
     detail = getattr(error, "detail", None)
     if detail:
-        log.warning("request %s: %s: %s", request_id, error, detail)
+        notes = getattr(error, "__notes__", ())
+        log.warning("request %s: %s", request_id, ": ".join((str(error), detail, *notes)))
     if status >= SERVER_FAULT and code == "INTERNAL_ERROR":
         log.error("request %s failed", request_id, exc_info=error)
         cause = f"{error}; " if isinstance(error, _native.CorruptLog) else "internal error; "

@@ -66,7 +66,7 @@ def test_a_date_that_cannot_be_read_says_nothing_of_the_clock(date: str) -> None
 
 def test_the_detail_of_an_error_shows_no_answer() -> None:
     error = _native.StorageDenied("the storage denies access")
-    error.detail = f"Server returned non-2xx status code: 403 Forbidden: {body('SignatureDoesNotMatch')}"
+    error.detail = f"the store answered 403 Forbidden: {body('SignatureDoesNotMatch')}"
     explained = explain_error("s3", error)
     assert explained.startswith(
         "the storage denies access: the store answers 403 SignatureDoesNotMatch: the signature does not fit"
