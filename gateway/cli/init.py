@@ -26,7 +26,7 @@ from gateway.cli.serve import serve_file
 from gateway.cli.share_files import KEY_BYTES, InitError, ShareFiles
 from gateway.cli.storage_errors import explain_error
 from gateway.config import Location, loads
-from gateway.protocol.snippets import file_word, snippets
+from gateway.protocol.snippets import file_word, short_text
 from gateway.state import GatewayState
 from gateway.storage.aws.credentials import default_region
 from gateway.storage.credentials import CredentialsUnavailable
@@ -152,7 +152,7 @@ def run(arguments: argparse.Namespace) -> int:
         f"{files.recipients_database.name}, and {profile.name} with the token of {answers.recipient}, "
         f"which ends after {DEFAULT_LIFE_SECONDS // DAY_SECONDS} days.\n"
         f"{history_text(answers)}\n\n"
-        f"{snippets(profile, config.endpoint_url, answers.share, table)}"
+        f"{short_text(profile, config.endpoint_url, answers.share, table)}"
     )
     if not answers.serve:
         sys.stdout.write(f"\nServe: delta-gateway serve -c {file_word(str(files.configuration))}\n")

@@ -22,7 +22,7 @@ from gateway.console.rendering import respond
 from gateway.console.site import SITE
 from gateway.errors import NotFound
 from gateway.protocol.client_features import CLIENTS, readers
-from gateway.protocol.snippets import labelled
+from gateway.protocol.snippets import snippets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +101,7 @@ async def table(request: web.Request) -> web.Response:
         refused=answer.refused,
         clients=clients_of(facts) if facts is not None else [],
         readers=await _readers(request),
-        snippets=labelled(
+        snippets=snippets(
             PROFILE, site.config().endpoint_url, answer.table.share, answer.table.full_name, has_token=True
         ),
         bars=bars_of(facts.inventory.files_by_size) if facts and facts.inventory else [],

@@ -22,7 +22,7 @@ from gateway.demo.reader import read_profile
 from gateway.demo.stores import LOCAL, StoredTables, stored
 from gateway.demo.tables import SCHEMA, SHARE, TABLES, lay_out
 from gateway.protocol.profile import profile, profile_text
-from gateway.protocol.snippets import snippets
+from gateway.protocol.snippets import short_text
 from gateway.server.cache_directory import directory_problem
 from gateway.server.extras import has_demo_extra
 
@@ -149,7 +149,7 @@ def introduction(demo: Demo) -> str:
     table = f"{SHARE}.{SCHEMA}.{TABLES[0]}"
     return (
         f"Sharing {', '.join(TABLES)} at {demo.endpoint} until Ctrl-C.\n\nProfile: {demo.profile}\n\n"
-        f"{snippets(demo.profile, demo.endpoint, SHARE, table)}"
+        f"{short_text(demo.profile, demo.endpoint, SHARE, table)}"
     )
 
 

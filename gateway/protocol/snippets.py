@@ -4,67 +4,115 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+VERSIONS: Mapping[str, str] = {"delta-sharing": "1.4.2", "polars": "2.1.0", "duckdb": "1.5.5"}
+"""The Python packages of the tests that run the commands."""
+SPARK_PACKAGE = "io.delta:delta-sharing-spark_4.1_2.13:4.4.0"
+"""The connector for Spark 4.1: since Delta 4.1 the version of Spark is in the name."""
+SHORT = ("pandas", "Spark", "curl")
+"""The clients that commands of the gateway print."""
 
-def snippets(profile: Path, endpoint: str, share: str, table: str) -> str:
-    """Return the commands for Python, Spark and curl; `table` is `share.schema.table`.
 
-    No command contains the token: it is read from the profile.
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """How to read a share by a client.
+
+    Attributes:
+        client: the name of the client.
+        setup: a command that installs or starts it; empty without one.
+        text: what to run, without the token, which is read from the profile.
+
     """
-    url = json.dumps(f"{profile}#{table}", ensure_ascii=False)
-    return f"""\
-Python (pip install delta-sharing):
-    import delta_sharing
-    print(delta_sharing.load_as_pandas({url}))
 
-Spark (with the package io.delta:delta-sharing-spark_2.13):
-    spark.read.format("deltaSharing").load({url}).show()
+    client: str
+    setup: str
+    text: str
 
-curl:
-    {curl(profile, f"{endpoint}/shares/{quote(share, safe='')}/all-tables")}
-"""
+    @property
+    def whole(self) -> str:
+        """Return the text below a comment with the setup."""
+        return f"# {self.setup}\n{self.text}" if self.setup else self.text
 
 
-def labelled(
-    profile: str, endpoint: str, share: str, table: str, *, has_token: bool
-) -> list[tuple[str, str]]:
-    """Return how to read a share by each client, as pairs of the client and its text.
+def snippets(
+    profile: str, endpoint: str, share: str, table: str, *, has_token: bool = True
+) -> Sequence[Snippet]:
+    """Return how to read a share by each client; `table` is `share.schema.table`.
 
-    `profile` is the name of the profile's file; `has_token`: it holds a bearer token, as some clients need.
+    `profile` is the path of the profile's file; `has_token`: it holds a bearer token, as some clients need.
     """
     name, url = (json.dumps(text, ensure_ascii=False) for text in (profile, f"{profile}#{table}"))
-    texts = {
-        "Python": f"""\
-# pip install delta-sharing
+    load = f"data = delta_sharing.load_as_pandas({url})"
+    found = [
+        Snippet(
+            "Python",
+            _pip("delta-sharing"),
+            f"""\
 import delta_sharing
 
 print(delta_sharing.SharingClient({name}).list_all_tables())""",
-        "pandas": f"""\
-# pip install delta-sharing
+        ),
+        Snippet(
+            "pandas",
+            _pip("delta-sharing"),
+            f"""\
 import delta_sharing
 
-data = delta_sharing.load_as_pandas({url})
+{load}
 print(data.head())""",
-        "Spark": f"""\
-# with the package io.delta:delta-sharing-spark_2.13
-spark.read.format("deltaSharing").load({url}).show()""",
-        "DuckDB": f"""\
-# pip install delta-sharing duckdb
+        ),
+        Snippet(
+            "Polars",
+            _pip("delta-sharing", "polars"),
+            f"""\
+import delta_sharing
+import polars
+
+{load}
+print(polars.from_pandas(data).head())""",
+        ),
+        Snippet(
+            "DuckDB",
+            _pip("delta-sharing", "duckdb"),
+            f"""\
 import delta_sharing
 import duckdb
 
-data = delta_sharing.load_as_pandas({url})
+{load}
 print(duckdb.sql("FROM data LIMIT 10"))""",
-    }
+        ),
+        Snippet(
+            "Spark",
+            f"pyspark --packages {SPARK_PACKAGE}",
+            f'spark.read.format("deltaSharing").load({url}).show()',
+        ),
+    ]
     if has_token:
-        texts["Power BI"] = f"""\
+        power_bi = f"""\
 Get Data > Delta Sharing
 Server URL: {endpoint}
 Bearer token: bearerToken of the profile"""
-        texts["curl"] = curl(Path(profile), f"{endpoint}/shares/{quote(share, safe='')}/all-tables")
-    return list(texts.items())
+        found.append(Snippet("Power BI", "", power_bi))
+        listing = f"{endpoint}/shares/{quote(share, safe='')}/all-tables"
+        found.append(Snippet("curl", "", curl(Path(profile), listing)))
+    return found
+
+
+def short_text(profile: Path, endpoint: str, share: str, table: str) -> str:
+    """Return the snippets of some clients as text for a terminal, without an indent that copies keep."""
+    return "\n".join(
+        f"{one.client}:\n{one.whole}\n"
+        for one in snippets(str(profile), endpoint, share, table)
+        if one.client in SHORT
+    )
+
+
+def _pip(*packages: str) -> str:
+    return f"pip install {' '.join(f'{name}=={VERSIONS[name]}' for name in packages)}"
 
 
 def file_word(name: str) -> str:

@@ -32,7 +32,7 @@ from gateway.limits.admission import LimitExceeded
 from gateway.limits.attempts import network_of
 from gateway.pages.style import icon, style_sheet
 from gateway.protocol.profile import ACTIVATION, profile_text
-from gateway.protocol.snippets import file_word, labelled
+from gateway.protocol.snippets import file_word, snippets
 from gateway.report.templating import html_environment
 from gateway.routes.activation_check import NO_TIME, READ_SECONDS, CheckStep, Credentials, check_profile
 from gateway.web.context import Route
@@ -206,7 +206,7 @@ class Activation:
             file=file,
             word=file_word(file),
             steps=steps,
-            snippets=labelled(file, endpoint, share, table, has_token=has_token),
+            snippets=snippets(file, endpoint, share, table, has_token=has_token),
         )
         return _html(page, 200)
 

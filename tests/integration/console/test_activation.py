@@ -265,7 +265,7 @@ def test_a_person_saves_the_profile_in_a_browser(tmp_path: Path) -> None:
         profile = json.loads(Path(saved.value.path()).read_text())
         assert profile["endpoint"] == f"{visited.base}{PREFIX}"
         shown = visited.shown("main").inner_text()
-        for client in ("Python", "pandas", "Spark", "DuckDB", "Power BI", "curl"):
+        for client in ("Python", "pandas", "Polars", "DuckDB", "Spark", "Power BI", "curl"):
             assert f"\n{client}\n" in shown
         assert "acme.share#small.default.whole" in shown
         assert "delta-gateway doctor acme.share" in shown

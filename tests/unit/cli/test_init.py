@@ -94,8 +94,8 @@ def test_a_directory_of_tables_becomes_a_share_that_check_passes(
     assert {oct(Path(name).stat().st_mode & 0o077) for name in WRITTEN} == {"0o0"}
     token = json.loads(Path("alice.share").read_text())["bearerToken"]
     assert token not in out
-    assert "Python (" in out
-    assert "Spark (" in out
+    assert "pandas:\n# pip install delta-sharing==" in out
+    assert "Spark:" in out
     assert "curl:" in out
     assert main(["check", "-c", "share.yaml"]) == 0
     checked = capsys.readouterr()

@@ -135,7 +135,7 @@ def test_the_printed_commands_work(
             port = int(re.findall(r"http://127\.0\.0\.1:(\d+)/", output)[0])
             wait_for_port(port, process)
             assert len(official_client.rows(Path(profile), table)) == len(ROWS["cities"])
-            (curl,) = re.findall(r"^ +(curl .*)$", output, re.MULTILINE)
+            (curl,) = re.findall(r"^(curl .*)$", output, re.MULTILINE)
             said = subprocess.run(["bash", "-c", curl], check=True, capture_output=True, text=True).stdout
             assert [item["name"] for item in json.loads(said)["items"]] == list(ROWS)
         finally:
