@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 from gateway.access.grants import NO_GRANTS, Grant, GrantIndex, Rule
+from gateway.config.locations import Location
 from gateway.config.recipients import EVERY_SHARE
 from gateway.config.shares import stable_id
 from gateway.errors import NotShared
@@ -20,7 +21,7 @@ from gateway.errors import NotShared
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gateway.config import Location, SchemaEntry, ShareEntry, TableEntry, VolumeEntry
+    from gateway.config import SchemaEntry, ShareEntry, TableEntry, VolumeEntry
     from gateway.config.networks import Network
 
 
@@ -89,6 +90,10 @@ class Recipient:
             or (grant.share == EVERY_SHARE and (is_searched or _has(share, grant.schema, grant.table)))
         )
         return (*whole, *parts)
+
+    def may_see_schema(self, share: Share, schema: str) -> bool:
+        """Return whether a schema or something in it is granted, in the same time for any schema."""
+        return self._index.reaches(share.name.casefold(), schema.casefold())
 
     def may_read_volumes(self, share: Share, schema: str) -> bool:
         """Return whether the volumes of a schema are granted, by an unconditional grant for all of it."""
@@ -236,8 +241,10 @@ class Names(Generic[Named]):
 
 
 NO_SHARE = Share("", "", Names(()))
-"""Used where no share is found."""
 NO_SCHEMA = Schema("", "", Names(()), Names(()))
+NO_TABLE = SharedTable("", "", "", "", "", Location("file", "", ""), history_shared=False, start_version=0)
+NO_VOLUME = SharedVolume("", "", "", "", "", NO_TABLE.location)
+"""Used where nothing is found, so that what is absent takes the same steps as what is not granted."""
 
 
 class Catalog:
@@ -286,34 +293,34 @@ class Catalog:
     def schema(self, recipient: Recipient, share: str, schema: str) -> Schema:
         """Find a schema of a granted share. Raises NotFound."""
         found = self._seen(recipient, share)
-        inner = found.schemas.find(schema, None) if found else None
+        inner: Schema | None = (found or NO_SHARE).schemas.find(schema, NO_SCHEMA)
         if inner is not None and found is not None and _is_partial(recipient, found):
             inner = _granted_schema(recipient, found, inner)
-        if inner is None:
+        if inner is None or inner is NO_SCHEMA:
             raise NotShared("schema")
         return inner
 
     def table(self, recipient: Recipient, share: str, schema: str, table: str) -> SharedTable:
         """Find a granted table, with the rule of its grants. Raises NotFound."""
         found = self._seen(recipient, share)
-        inner = found.schemas.find(schema, None) if found else None
-        innermost = inner.tables.find(table, None) if inner else None
-        if innermost is not None and found is not None and _is_partial(recipient, found):
-            innermost = recipient.granted(innermost)
-        if innermost is None:
+        known = (found or NO_SHARE).schemas.find(schema, NO_SCHEMA).tables.find(table, NO_TABLE)
+        granted: SharedTable | None = known
+        if found is not None and _is_partial(recipient, found):
+            granted = recipient.granted(known)
+        if granted is None or known is NO_TABLE:
             raise NotShared("table")
-        return innermost
+        return granted
 
     def volume(self, recipient: Recipient, share: str, schema: str, volume: str) -> SharedVolume:
         """Find a granted volume. Raises NotFound."""
         found = self._seen(recipient, share)
-        inner = found.schemas.find(schema, None) if found else None
-        innermost = inner.volumes.find(volume, None) if inner else None
-        if innermost is not None and found is not None and _is_partial(recipient, found):
-            innermost = innermost if recipient.may_read_volumes(found, innermost.schema) else None
-        if innermost is None:
+        known = (found or NO_SHARE).schemas.find(schema, NO_SCHEMA).volumes.find(volume, NO_VOLUME)
+        may_read = True
+        if found is not None and _is_partial(recipient, found):
+            may_read = recipient.may_read_volumes(found, known.schema)
+        if not may_read or known is NO_VOLUME:
             raise NotShared("volume")
-        return innermost
+        return known
 
     def has(self, names: Mapping[str, str]) -> bool:
         """Return whether the place in a path of the protocol is shared with anybody.
@@ -323,9 +330,9 @@ class Catalog:
         share = self._shares.find(names["share"], NO_SHARE)
         schema = share.schemas.find(names.get("schema", ""), NO_SCHEMA)
         if "table" in names:
-            return schema.tables.find(names["table"], None) is not None
+            return schema.tables.find(names["table"], NO_TABLE) is not NO_TABLE
         if "volume" in names:
-            return schema.volumes.find(names["volume"], None) is not None
+            return schema.volumes.find(names["volume"], NO_VOLUME) is not NO_VOLUME
         return schema is not NO_SCHEMA if "schema" in names else share is not NO_SHARE
 
     def grants(
@@ -368,6 +375,9 @@ def _granted_part(recipient: Recipient, share: Share) -> Share:
 
 def _granted_schema(recipient: Recipient, share: Share, schema: Schema) -> Schema | None:
     """Return the granted part of a schema; None without any."""
+    if not recipient.may_see_schema(share, schema.name):
+        # Its tables are not looked at: the time would say that there are some, and how many.
+        return None
     tables = [found for table in schema.tables if (found := recipient.granted(table)) is not None]
     is_whole = recipient.may_read_volumes(share, schema.name)
     if not tables and not is_whole:
@@ -379,8 +389,9 @@ def _has(share: Share, schema: str | None, table: str | None) -> bool:
     """Return whether a share has a schema or a table by lower-case names; None for any."""
     if schema is None:
         return True
-    found = share.schemas.find(schema, None)
-    return found is not None and (table is None or found.tables.find(table, None) is not None)
+    found = share.schemas.find(schema, NO_SCHEMA)
+    known = found.tables.find(table or "", NO_TABLE)
+    return found is not NO_SCHEMA and (table is None or known is not NO_TABLE)
 
 
 def page(names: Sequence[str], *, after: str | None, limit: int) -> tuple[range, str | None]:

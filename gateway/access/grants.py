@@ -99,6 +99,7 @@ class GrantIndex:
             place = (grant.share, grant.schema, grant.table)
             self._conditions.setdefault(place, []).append(grant.condition)
         self._shares = frozenset(share for share, _, _ in self._conditions)
+        self._schemas = frozenset((share, schema) for share, schema, _ in self._conditions)
         self._in_every_share = tuple(
             (schema, table) for share, schema, table in self._conditions if share == EVERY_SHARE
         )
@@ -111,6 +112,11 @@ class GrantIndex:
     def in_every_share(self) -> Sequence[tuple[str | None, str | None]]:
         """The schemas and tables that are granted in each share that has them."""
         return self._in_every_share
+
+    def reaches(self, share: str, schema: str) -> bool:
+        """Return whether a grant is for a schema, a part of it, or all of its share."""
+        places = [(name, inner) for name in (EVERY_SHARE, share) for inner in (None, schema)]
+        return any(place in self._schemas for place in places)
 
     def is_whole_schema(self, share: str, schema: str) -> bool:
         """Return whether everything of a schema is granted without a condition."""

@@ -12,8 +12,10 @@ from support.gateway_process import PREFIX, TOKEN, running_gateway, share
 from support.instructions import instructions
 
 from gateway.access import catalog as catalog_module
+from gateway.access import grants as grants_module
 from gateway.access.authentication import token_hash
 from gateway.access.catalog import Catalog, Recipient
+from gateway.access.grants import Grant
 from gateway.config import loads
 from gateway.errors import NotFound
 
@@ -40,6 +42,44 @@ def test_forbidden_and_absent_tables_are_refused_by_the_same_instructions(names)
     )
     assert forbidden == absent == renamed
     assert len(forbidden) > 20
+
+
+PART = """
+version: 1
+shares:
+- name: granted
+  schemas:
+  - name: seen
+    tables: [{name: orders, location: /o}, {name: hidden, location: /h}]
+  - name: hidden
+    tables: [{name: t1, location: /1}, {name: t2, location: /2}, {name: t3, location: /3}]
+"""
+
+
+@pytest.mark.parametrize("share", ["granted", "*"])
+@pytest.mark.parametrize(
+    ("kind", "forbidden", "absent"),
+    [
+        ("schema", ["hidden"], ["absent"]),
+        ("table", ["seen", "hidden"], ["seen", "absent"]),
+        ("table", ["hidden", "t1"], ["absent", "t1"]),
+        ("volume", ["hidden", "v1"], ["absent", "v1"]),
+    ],
+)
+def test_the_parts_of_a_share_that_are_not_granted_are_refused_by_the_same_instructions(
+    share, kind, forbidden, absent
+):
+    catalog = Catalog.of(loads(PART + recipients(bob="granted")).shares)
+    carol = Recipient("carol", frozenset(), (), (Grant.of(share, "seen", "orders", None),))
+    ask = getattr(catalog, kind)
+    assert catalog.table(carol, "granted", "seen", "orders").name == "orders"
+    taken = [
+        instructions(modules, lambda names=names: ask(carol, "granted", *names), raises=NotFound)
+        for modules in (catalog_module, grants_module)
+        for names in (forbidden, absent)
+    ]
+    assert taken[0] == taken[1]
+    assert taken[2] == taken[3]
 
 
 def clocked(connection: socket.socket, table: str) -> float:
