@@ -295,7 +295,7 @@ def test_a_refusal_of_entra_says_who_mends_it(
     [
         (403, "AuthorizationPermissionMismatch", "Storage Blob Delegator on the account", True),
         (403, "AuthorizationFailure", "a network rule of the account excludes this machine", True),
-        (403, "AuthenticationFailed", "at tenantId", True),
+        (403, "AuthenticationFailed", "at `tenantId`", True),
         (400, "odd-" + HIDDEN, "the account acct answers 400$", False),
         (503, "ServerBusy", r"the account acct answers 503 \(ServerBusy\)", False),
     ],
