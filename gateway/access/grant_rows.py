@@ -7,6 +7,7 @@ share, or a schema or a table of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import Connection, delete, insert
 
@@ -15,18 +16,25 @@ from gateway.access.recipient_records import RecipientError, RecipientRecord
 from gateway.database.schema import GRANTS, name_key, recipient_key
 
 
+def of_shares(recipient: str, shares: Sequence[str]) -> list[dict[str, Any]]:
+    """Return rows that grant shares as a whole to a recipient without any."""
+    return [_row(recipient, Grant(share)) for share in dict.fromkeys(map(name_key, shares))]
+
+
+def _row(recipient: str, grant: Grant) -> dict[str, Any]:
+    return {
+        "recipient": recipient_key(recipient),
+        "share": name_key(grant.share),
+        "schema": grant.schema,
+        "table": grant.table,
+        "condition": grant.condition,
+    }
+
+
 def put(connection: Connection, record: RecipientRecord, grant: Grant) -> None:
     """Insert a grant in the place of one for the same place."""
     delete_at(connection, record, grant)
-    connection.execute(
-        insert(GRANTS).values(
-            recipient=recipient_key(record.name),
-            share=name_key(grant.share),
-            schema=grant.schema,
-            table=grant.table,
-            condition=grant.condition,
-        )
-    )
+    connection.execute(insert(GRANTS), _row(record.name, grant))
 
 
 def delete_at(connection: Connection, record: RecipientRecord, grant: Grant) -> bool:

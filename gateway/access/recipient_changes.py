@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, Table, select
 
 from gateway.access import grant_rows, recipient_rows, token_rows
 from gateway.access.authentication import token_hash
@@ -22,6 +22,7 @@ from gateway.access.recipient_names import check_comment, check_name, check_netw
 from gateway.access.recipient_records import (
     MAX_LIFE_SECONDS,
     IssuedToken,
+    NewRecipient,
     RecipientError,
     RecipientExists,
     RecipientNotFound,
@@ -32,7 +33,7 @@ from gateway.access.recipient_records import (
 from gateway.access.recorded_database import RecordedDatabase, Subject, nothing
 from gateway.config.name_forms import name_form, new_name_problem
 from gateway.config.recipients import EVERY_SHARE
-from gateway.database.rows import all_rows, delete_orphans, is_text
+from gateway.database.rows import all_rows, batches, delete_orphans, insert_rows, is_text
 from gateway.database.schema import (
     ACTIVATION_LINKS,
     CLIENT_SECRETS,
@@ -124,34 +125,49 @@ class RecipientChanges(RecordedDatabase):
         connection: Connection,
         name: str,
         detail: dict[str, str],
-        *,
-        shares: Sequence[str] = (),
-        networks: Sequence[str] = (),
-        comment: str = "",
-        allow_absent: bool = False,
+        **described: Unpack[NewRecipient],
     ) -> None:
         """Insert a recipient without tokens, and describe it in the `detail` of the change."""
-        key = recipient_key(name)
-        found = recipient_rows.read(connection, [key])
-        if found.records or found.unreadable:
-            raise RecipientExists(f"recipient {name!r} exists already; rotate gives it a new token")
-        self._check_distinct(connection, name)
-        delete_orphans(connection, {table: table.c.recipient == key for table in RECIPIENT_TABLES})
-        connection.execute(
-            insert(RECIPIENTS).values(
-                key=key,
-                name=name,
-                comment=comment,
-                created_ms=self.now_ms(),
-                properties="{}",
-                forbids_bearer_tokens=False,
+        self._insert_all(connection, {name: described}, [detail])
+
+    def _insert_all(
+        self, connection: Connection, new: Mapping[str, NewRecipient], details: Iterable[dict[str, str]]
+    ) -> None:
+        """Do the same for several recipients by their names, with statements for all of them together."""
+        names = {recipient_key(name): name for name in new}
+        if len(names) < len(new):
+            raise RecipientExists("a recipient is there twice (names are case-insensitive)")
+        found = recipient_rows.read(connection, names)
+        taken = [recipient_key(record.name) for record in found.records] + [
+            one.key for one in found.unreadable
+        ]
+        for key in taken:
+            raise RecipientExists(f"recipient {names[key]!r} exists already; rotate gives it a new token")
+        for keys in batches(names):
+            delete_orphans(connection, {table: table.c.recipient.in_(keys) for table in RECIPIENT_TABLES})
+        created_ms = self.now_ms()
+        rows: dict[Table, list[dict[str, Any]]] = {RECIPIENTS: [], GRANTS: [], NETWORKS: []}
+        for (name, described), detail in zip(new.items(), details, strict=True):
+            self._check_distinct(connection, name)
+            shares, networks = described.get("shares", ()), described.get("networks", ())
+            self._check_shares(shares, allow_absent=described.get("allow_absent", False))
+            rows[RECIPIENTS].append(
+                {
+                    "key": recipient_key(name),
+                    "name": name,
+                    "comment": described.get("comment", ""),
+                    "created_ms": created_ms,
+                    "properties": "{}",
+                    "forbids_bearer_tokens": False,
+                }
             )
-        )
-        self._check_shares(shares, allow_absent=allow_absent)
-        # It has no shares yet.
-        grant_rows.insert_shares(connection, RecipientRecord(name, comment, 0, (), (), ()), shares)
-        insert_networks(connection, name, networks)
-        detail |= {"shares": listed(shares), "networks": " ".join(networks)}
+            # It has no shares yet.
+            rows[GRANTS] += grant_rows.of_shares(name, shares)
+            rows[NETWORKS] += network_rows(name, networks)
+            detail |= {"shares": listed(shares), "networks": " ".join(networks)}
+        for table, of_table in rows.items():
+            for batch in batches(of_table):
+                insert_rows(connection, table, batch)
 
     def _check_shares(self, shares: Sequence[str], *, allow_absent: bool) -> None:
         """Check the names of shares to grant. Raises RecipientError."""
@@ -205,10 +221,10 @@ def read_one(connection: Connection, name: str) -> RecipientRecord:
     return recipient_rows.read_one(connection, name)
 
 
-def insert_networks(connection: Connection, name: str, networks: Sequence[str]) -> None:
-    """Allow a recipient to connect from networks. Raises RecipientError."""
-    for network in dict.fromkeys(str(check_network(text)) for text in networks):
-        connection.execute(insert(NETWORKS).values(recipient=recipient_key(name), network=network))
+def network_rows(name: str, networks: Sequence[str]) -> list[dict[str, Any]]:
+    """Return rows that allow a recipient to connect from networks. Raises RecipientError."""
+    distinct = dict.fromkeys(str(check_network(text)) for text in networks)
+    return [{"recipient": recipient_key(name), "network": network} for network in distinct]
 
 
 def end_text(expires_ms: int | None) -> str:

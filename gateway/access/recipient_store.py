@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from sqlalchemy import Column, Connection, Table, delete, insert
 
@@ -31,8 +31,8 @@ from gateway.access.recipient_changes import (
     NOT_STORABLE,
     check_old_life,
     check_storable,
-    insert_networks,
     listed,
+    network_rows,
     read_one,
     undelivered,
 )
@@ -52,6 +52,7 @@ from gateway.access.recipient_records import (
     RecipientUnreadable,
 )
 from gateway.access.recorded_database import Subject, nothing
+from gateway.database.rows import batches, insert_rows
 from gateway.database.schema import (
     ACTIVATION_LINKS,
     CLIENT_SECRETS,
@@ -179,14 +180,33 @@ class RecipientDatabase(ClientChanges):
 
         `deliver` and `committed` as for `add`.
         """
-        self._check_new(name, described.get("comment", ""))
-        with self._change("createRecipient", name, deliver, committed) as (connection, detail):
-            self._insert(connection, name, detail, **described)
-            allow_absent = described.get("allow_absent", False)
+        with self.together() as whole:
+            self.add_all_federated({name: (policies, described)}, deliver, committed)
+            return read_one(whole.connection, name)
+
+    def add_all_federated(
+        self,
+        added: Mapping[str, tuple[Mapping[str, FederationPolicy], NewRecipient]],
+        deliver: Callable[[], None] = nothing,
+        committed: Callable[[], None] = nothing,
+    ) -> None:
+        """Do the same for several recipients, with the policies and the description of each."""
+        for name, (policies, described) in added.items():
+            self._check_new(name, described.get("comment", ""))
             for policy_name, policy in policies.items():
-                self._insert_policy(connection, name, policy_name, policy, allow_absent=allow_absent)
-            detail["policies"] = " ".join(policies)
-            return read_one(connection, name)
+                self._check_policy(policy_name, policy, allow_absent=described.get("allow_absent", False))
+        subjects = [Subject(KIND, name, recipient_key(name)) for name in added]
+        with self.change_several("createRecipient", subjects, deliver, committed) as (connection, details):
+            self._insert_all(connection, {name: described for name, (_, described) in added.items()}, details)
+            rows = [
+                self._policy_row(name, policy_name, policy)
+                for name, (policies, _) in added.items()
+                for policy_name, policy in policies.items()
+            ]
+            for batch in batches(rows):
+                insert_rows(connection, POLICIES, batch)
+            for detail, (policies, _) in zip(details, added.values(), strict=True):
+                detail["policies"] = " ".join(policies)
 
     def add_policy(
         self, name: str, policy_name: str, policy: FederationPolicy, *, allow_absent: bool = False
@@ -194,7 +214,10 @@ class RecipientDatabase(ClientChanges):
         """Add a federation policy to a recipient. Raises RecipientNotFound, RecipientExists."""
         with self._change("createFederationPolicy", name) as (connection, detail):
             record = read_one(connection, name)
-            self._insert_policy(connection, record.name, policy_name, policy, allow_absent=allow_absent)
+            self._check_policy(policy_name, policy, allow_absent=allow_absent)
+            if any(known_policy.name == policy_name for known_policy in record.policies):
+                raise RecipientExists(f"recipient {name!r} has a policy {policy_name!r} already")
+            connection.execute(insert(POLICIES), self._policy_row(record.name, policy_name, policy))
             detail |= {"policy": policy_name, "issuer": policy.issuer}
             return read_one(connection, name)
 
@@ -212,15 +235,7 @@ class RecipientDatabase(ClientChanges):
             detail["policy"] = policy_name
             return read_one(connection, name)
 
-    def _insert_policy(
-        self,
-        connection: Connection,
-        name: str,
-        policy_name: str,
-        policy: FederationPolicy,
-        *,
-        allow_absent: bool,
-    ) -> None:
+    def _check_policy(self, policy_name: str, policy: FederationPolicy, *, allow_absent: bool) -> None:
         check_policy(policy_name, policy)
         known = None if self._known_issuers is None or allow_absent else {*self._known_issuers()}
         if known is not None and policy.issuer not in known:
@@ -229,20 +244,18 @@ class RecipientDatabase(ClientChanges):
                 f"issuer {policy.issuer!r} is not in gateway.oidc.issuers, which are: {there} (compared byte "
                 "for byte); for an issuer that is configured later: --allow-absent (API: allowAbsent)"
             )
-        if any(known_policy.name == policy_name for known_policy in read_one(connection, name).policies):
-            raise RecipientExists(f"recipient {name!r} has a policy {policy_name!r} already")
-        connection.execute(
-            insert(POLICIES).values(
-                recipient=recipient_key(name),
-                name=policy_name,
-                issuer=policy.issuer,
-                subject_claim=policy.subject_claim,
-                subject=policy.subject,
-                audiences=json.dumps(sorted(policy.audiences)),
-                claims=json.dumps(dict(policy.claims)),
-                created_ms=self.now_ms(),
-            )
-        )
+
+    def _policy_row(self, name: str, policy_name: str, policy: FederationPolicy) -> dict[str, Any]:
+        return {
+            "recipient": recipient_key(name),
+            "name": policy_name,
+            "issuer": policy.issuer,
+            "subject_claim": policy.subject_claim,
+            "subject": policy.subject,
+            "audiences": json.dumps(sorted(policy.audiences)),
+            "claims": json.dumps(dict(policy.claims)),
+            "created_ms": self.now_ms(),
+        }
 
     def rotate(
         self,
@@ -403,7 +416,9 @@ def _replace_networks(
     connection: Connection, name: str, networks: Sequence[str], detail: dict[str, str]
 ) -> None:
     connection.execute(delete(NETWORKS).where(NETWORKS.c.recipient == recipient_key(name)))
-    insert_networks(connection, name, networks)
+    rows = network_rows(name, networks)
+    if rows:
+        connection.execute(insert(NETWORKS), rows)
     detail["networks"] = " ".join(networks)
 
 

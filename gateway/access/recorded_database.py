@@ -145,7 +145,7 @@ class RecordedDatabase:
         with self.together() as whole:
             for subject in subjects:
                 seen = self.seen.pop((subject.kind, subject.key), None)
-                if seen not in {None, _last_change(whole.connection, subject.kind, subject.key)}:
+                if seen is not None and seen != _last_change(whole.connection, subject.kind, subject.key):
                     raise ChangedMeanwhile
             yield whole.connection, details
             for subject, detail in zip(subjects, details, strict=True):

@@ -19,7 +19,7 @@ from gateway.access.share_edits import of_document
 from gateway.access.share_plan import Step, plan
 from gateway.access.share_records import ShareError
 from gateway.access.stored_shares import StoredShare
-from gateway.cli.apply_recipients import RecipientStep, plan_recipients
+from gateway.cli.apply_recipients import RecipientStep, make, plan_recipients
 from gateway.cli.federation_policies import printable
 from gateway.cli.stored import actor, on_shares
 from gateway.cli.yaml_text import loaded
@@ -114,5 +114,4 @@ def _make(
     with shares.together():
         shares.make(steps)
         recipients.check_unchanged(change.before for change in changes if change.before is not None)
-        for change in changes:
-            change.make(recipients)
+        make(recipients, changes)

@@ -19,23 +19,38 @@ from gateway.database.schema import recipient_key
 from gateway.tables.rules import native_rule
 
 if TYPE_CHECKING:
-    from gateway.access.recipient_records import RecipientRecord
+    from gateway.access.recipient_records import NewRecipient, RecipientRecord
     from gateway.access.recipient_store import RecipientDatabase
 
 KEYS = frozenset({"name", "comment", "shares", "properties", "networks", "oidc", "forbidBearerTokens"})
 GRANT_KEYS = frozenset({"share", "schema", "table", "condition"})
 
 
+def nothing_of(_database: RecipientDatabase) -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecipientStep:
     """One change of a recipient, as a line of the plan and as a call.
 
-    `before` is the recipient in the plan; None: it is new.
+    `before` is the recipient in the plan; None: it is new. `added` has the policies and the description of
+    one that is added, in place of a call: `make` adds all of them at once.
     """
 
     line: str
-    make: Callable[[RecipientDatabase], object]
+    call: Callable[[RecipientDatabase], object] = nothing_of
     before: RecipientRecord | None = None
+    added: tuple[str, Mapping[str, FederationPolicy], NewRecipient] | None = None
+
+
+def make(database: RecipientDatabase, steps: Sequence[RecipientStep]) -> None:
+    """Make all steps of a plan. Call it within `together`."""
+    database.add_all_federated(
+        {name: (policies, new) for name, policies, new in (step.added for step in steps if step.added)}
+    )
+    for step in steps:
+        step.call(database)
 
 
 def plan_recipients(
@@ -133,17 +148,14 @@ def _properties(recipient: str, document: Any) -> Mapping[str, str]:
 
 
 def _added(recipient: _Wanted) -> RecipientStep:
-    def make(database: RecipientDatabase) -> object:
-        return database.add_federated(
-            recipient.name,
-            recipient.policies,
-            shares=recipient.shares,
-            networks=recipient.networks or (),
-            comment=recipient.comment,
-            allow_absent=True,
-        )
-
-    return RecipientStep(f"+ recipient {recipient.name}, without a token", make)
+    new: NewRecipient = {
+        "shares": recipient.shares,
+        "networks": recipient.networks or (),
+        "comment": recipient.comment,
+        "allow_absent": True,
+    }
+    line = f"+ recipient {recipient.name}, without a token"
+    return RecipientStep(line, added=(recipient.name, recipient.policies, new))
 
 
 def _changed(record: RecipientRecord, wanted: _Wanted, *, removes: bool) -> Iterator[RecipientStep]:

@@ -9,12 +9,13 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from itertools import count
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import event, select
 from support.gateway_app import Clock
 
 from gateway.access.authentication import token_hash
@@ -52,6 +53,35 @@ def test_a_new_recipient_has_one_token_its_shares_and_its_networks(database):
     assert record.networks == ("192.0.2.7/32", "2001:db8::/32")
     assert [token.sha256 for token in record.tokens] == [token_hash(issued.token).hex()]
     assert len(issued.token) >= 43
+
+
+def test_the_statements_that_add_recipients_do_not_grow_with_them(database):
+    policy = FederationPolicy("https://issuer.example", "sub", "s", frozenset({"a"}), (("c", "1"),))
+    described = {"shares": ["sales", "logs"], "networks": ["192.0.2.7"], "comment": "ACME"}
+    described["allow_absent"] = True
+    numbers = []
+    for names in (range(10, 20), range(20, 40)):
+        statements = []
+
+        def executed(_connection, _cursor, statement, *_rest, statements=statements):
+            statements.append(statement)
+
+        event.listen(database.database.connection, "before_cursor_execute", executed)
+        database.add_all_federated({f"r{n}": ({"p": policy}, described) for n in names})
+        event.remove(database.database.connection, "before_cursor_execute", executed)
+        numbers.append(len(statements))
+    assert numbers[0] == numbers[1]
+    assert len(database.list()) == 30
+    one, many = database.add_federated("one", {"p": policy}, **described), database.show("r12")
+    assert replace(many, name="one") == one
+    assert (one.shares, one.networks, one.comment) == (("logs", "sales"), ("192.0.2.7/32",), "ACME")
+    assert [stored.policy for stored in one.policies] == [policy]
+    assert [change.action for change in database.history("r12")] == ["createRecipient"]
+    with pytest.raises(RecipientExists, match="'R12' exists already"):
+        database.add_all_federated({"new": ({}, {}), "R12": ({}, {})})
+    with pytest.raises(RecipientExists, match="is there twice"):
+        database.add_all_federated({"new": ({}, {}), "NEW": ({}, {})})
+    assert len(database.list()) == 31
 
 
 def test_the_plain_token_is_nowhere_in_the_database_nor_in_any_repr(database, tmp_path, changes):
