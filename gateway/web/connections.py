@@ -30,11 +30,12 @@ from gateway.errors import (
 from gateway.limits.descriptors import is_reserved
 from gateway.web.context import next_id
 from gateway.web.error_response import SERVER_FAULT, error_answer
-from gateway.web.strangers import LIFE_SECONDS, Strangers
+from gateway.web.strangers import LIFE_SECONDS, PLAIN_BYTES, TLS_BYTES, Strangers
 
 log = logging.getLogger("gateway.serving")
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable
 
     Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -114,19 +115,102 @@ class Runner(web.ServerRunner):
 
 
 class Site(web.SockSite):
-    """Accepts connections of a socket. A TLS handshake has as long as a request head."""
+    """Accepts connections of a socket, with TLS behind handshakes that are strangers."""
 
     async def start(self) -> None:
         """Begin to accept."""
         await web.BaseSite.start(self)
-        server, tls = self._runner.server, self._ssl_context
+        server, tls = cast("_Server", self._runner.server), self._ssl_context
         self._server = await asyncio.get_running_loop().create_server(
-            cast("Callable[[], web.RequestHandler]", server),
+            server if tls is None else lambda: _Handshake(server, tls),
             sock=self._sock,
-            ssl=tls,
             backlog=self._backlog,
-            ssl_handshake_timeout=None if tls is None else LIFE_SECONDS,
         )
+
+
+class _Handshake(asyncio.Protocol):
+    """A TLS handshake, which has as long as a request head. Makes a connection when it is done.
+
+    An event loop that accepts TLS itself shows a connection only when its handshake is done.
+    """
+
+    def __init__(self, server: _Server, tls: ssl.SSLContext) -> None:
+        self._server = server
+        self._tls = tls
+        self._wire: asyncio.Transport | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._early = bytearray()
+        """What came before the handshake began, and later what came with its end."""
+        self._is_lost = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._wire = wire = cast("asyncio.Transport", transport)
+        # uvloop begins to read nevertheless.
+        wire.pause_reading()
+        self._server.strangers.made(self, *_peer_of(wire), own_bytes=TLS_BYTES)
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._shake_hands(wire))
+        # Behind the first step of the task and what that step schedules.
+        loop.call_soon(loop.call_soon, self._pass_early, wire)
+
+    def _pass_early(self, wire: asyncio.Transport) -> None:
+        """Pass the first message of the client to TLS."""
+        protocol: object = wire.get_protocol()
+        if protocol is self or protocol is None:
+            # It was lost before.
+            return
+        tls, early = cast("asyncio.BufferedProtocol", protocol), bytes(self._early)
+        self._early.clear()
+        while early and not wire.is_closing():
+            buffer = memoryview(tls.get_buffer(len(early)))
+            part, early = early[: len(buffer)], early[len(buffer) :]
+            buffer[: len(part)] = part
+            tls.buffer_updated(len(part))
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._wire is not None:
+            self._wire.abort()
+
+    def is_waiting(self) -> bool:
+        """Return whether the connection waits for its client."""
+        return True
+
+    def is_idle(self) -> bool:
+        """Return whether nothing of a request has come: a part of a handshake is one of a request."""
+        return False
+
+    def data_received(self, data: bytes) -> None:
+        self._early += data
+
+    def connection_lost(self, exc: BaseException | None) -> None:  # noqa: ARG002
+        self._is_lost = True
+
+    async def _shake_hands(self, wire: asyncio.Transport) -> None:
+        try:
+            transport = await asyncio.get_running_loop().start_tls(
+                wire, self, self._tls, server_side=True, ssl_handshake_timeout=LIFE_SECONDS
+            )
+        except OSError:
+            wire.abort()
+            return
+        finally:
+            self._server.strangers.lost(self)
+        # A connection that ends within its handshake may end without an error.
+        if transport is None or self._is_lost or wire.is_closing():
+            return
+        connection = self._server()
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        if self._early:
+            connection.data_received(bytes(self._early))
+
+
+def _peer_of(transport: asyncio.BaseTransport) -> tuple[str | None, bool]:
+    """Return the address, and whether the connection has a descriptor of the reserve."""
+    peer, connection = transport.get_extra_info("peername"), transport.get_extra_info("socket")
+    is_from_reserve = connection is not None and is_reserved(connection.fileno())
+    return peer[0] if isinstance(peer, tuple) else None, is_from_reserve
 
 
 class AppRunner(web.AppRunner):
@@ -223,10 +307,11 @@ class _Connection(web.RequestHandler):
         self._wire = cast("asyncio.Transport", transport)
         self._open_connections.made(self)
         if self._strangers is not None:
-            peer, connection = transport.get_extra_info("peername"), transport.get_extra_info("socket")
-            self.is_for_probes = connection is not None and is_reserved(connection.fileno())
-            address = peer[0] if isinstance(peer, tuple) else None
-            self._strangers.made(self, address, is_reserved=self.is_for_probes)
+            address, self.is_for_probes = _peer_of(transport)
+            is_tls = transport.get_extra_info("ssl_object") is not None
+            self._strangers.made(
+                self, address, self.is_for_probes, own_bytes=TLS_BYTES if is_tls else PLAIN_BYTES
+            )
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:

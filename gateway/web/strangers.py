@@ -1,13 +1,13 @@
 """Connections that have sent no authenticated request: few, small and short.
 
-In: connections as they open, receive, are authenticated and close. Out: those that are over a bound are
-aborted, the oldest first. Without these bounds a stranger holds memory and descriptors for as long as it
-likes, with heads that it does not finish, requests that it sends ahead, and answers that it does not read.
+In: connections as they open, shake hands, receive, are authenticated and close. Out: those that are over a
+bound are aborted, the oldest first. Without these bounds a stranger holds memory and descriptors for as long
+as it likes, with handshakes and heads that it does not finish, requests that it sends ahead, and answers that
+it does not read.
 
 Many clients may come at once from one address, such as that of a proxy, and proxies open connections ahead.
-What waits for the server, or for its client for less than `GRACE_SECONDS`, is over no bound but those of a
-flood. An idle connection holds nothing: it is bounded by the number of all alone, and lives as long as one of
-a recipient.
+What waits for the server, or for its client for less than `GRACE_SECONDS`, is over no bound but that of a
+flood. An idle connection holds nothing beside itself, and lives as long as one of a recipient.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ log = logging.getLogger("gateway.serving")
 MAX_STRANGERS = 1024
 MAX_OF_ADDRESS = 256
 """Of one IPv4 address, or of one IPv6 network of a host."""
-MAX_HELD_BYTES = 8 * 1024 * 1024
-"""Received bytes of all together that no handler has taken."""
+PLAIN_BYTES, TLS_BYTES = 16 * 1024, 64 * 1024
+"""Memory of a connection, and of one with TLS from the begin of its handshake on."""
+MAX_HELD_BYTES = 24 * 1024 * 1024
+"""Of all connections together, with received bytes that no handler has taken."""
 GRACE_SECONDS = 5.0
-MAX_IN_FLOOD = 4096
-MAX_HELD_BYTES_IN_FLOOD = 3 * MAX_HELD_BYTES
-"""Bounds of connections and of received bytes that include new connections."""
+MAX_HELD_BYTES_IN_FLOOD = 32 * 1024 * 1024
+"""With new connections."""
 LIFE_SECONDS = 20.0
 """Time for a request head, and time in which an answer has to be read."""
 IDLE_SECONDS = 65.0
@@ -61,14 +62,14 @@ class Stranger(Protocol):
 
 
 class _State:
-    __slots__ = ("held_bytes", "network", "rounds", "since")
+    __slots__ = ("held_bytes", "network", "own_bytes", "rounds", "since")
 
-    def __init__(self, network: str, since: float) -> None:
+    def __init__(self, network: str, own_bytes: int, since: float) -> None:
         self.network = network
         self.since = since
         self.rounds = 0
         """Sweeps since then that found the connection waiting for its client."""
-        self.held_bytes = 0
+        self.own_bytes = self.held_bytes = own_bytes
 
 
 class Strangers:
@@ -94,17 +95,24 @@ class Strangers:
         """Return the numbers of closed connections, by reason."""
         return self._closed.items()
 
-    def made(self, connection: Stranger, peer: str | None, *, is_reserved: bool = False) -> None:
+    def made(
+        self,
+        connection: Stranger,
+        peer: str | None,
+        is_reserved: bool,
+        *,
+        own_bytes: int = PLAIN_BYTES,
+    ) -> None:
         """Add a connection that has just been opened. `is_reserved`: only the reserve was left for it."""
         if is_reserved:
             if len(self._reserved) >= reserve_size() // 2:
                 self._close(next(iter(self._reserved)), RESERVE)
             self._reserved[connection] = None
-        if len(self._states) >= MAX_IN_FLOOD:
-            self._close(next(iter(self._states)), MANY)
         network = network_of(parse_address(peer) if peer else None)
         self._of_network[network] = self._of_network.get(network, 0) + 1
-        self._states[connection] = _State(network, time.monotonic())
+        self._states[connection] = _State(network, own_bytes, time.monotonic())
+        self._held_bytes += own_bytes
+        self._keep_bounds()
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep_old)
 
@@ -119,6 +127,9 @@ class Strangers:
             return
         state.held_bytes += size
         self._held_bytes += size
+        self._keep_bounds()
+
+    def _keep_bounds(self) -> None:
         while self._held_bytes > MAX_HELD_BYTES:
             oldest, waiting = next(iter(self._states.items()))
             is_new = time.monotonic() - waiting.since < GRACE_SECONDS
@@ -130,6 +141,7 @@ class Strangers:
         """Begin the time of a connection again, whose request is answered. `held_bytes`: sent ahead."""
         state = self._states.get(connection)
         if state is not None:
+            held_bytes += state.own_bytes
             self._held_bytes += held_bytes - state.held_bytes
             state.held_bytes = held_bytes
             self._begin_again(connection, state)

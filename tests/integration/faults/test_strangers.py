@@ -34,9 +34,19 @@ HOSTILE = {
 }
 
 
+UNFINISHED = (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", False)
+"""The begin of a TLS handshake."""
+
+
+def listens(port):
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 20):
+        return True
+    return False
+
+
 def hostile(address, kind, source):
     """A connection that holds what it can, from one of many addresses."""
-    sent, is_half_closed = HOSTILE[kind]
+    sent, is_half_closed = kind
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.bind((source, 0))
@@ -62,15 +72,18 @@ def latencies(gateway, requests=150):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("listener", ["sharing", "admin"])
+@pytest.mark.parametrize("listener", ["sharing", "admin", "handshakes"])
 def test_thousands_of_hostile_connections_cost_little_and_recipients_notice_nothing(tmp_path, listener):
     gateway = Gateway(tmp_path)
+    if listener == "handshakes":
+        gateway.settings["gateway"]["admin"]["ssl"] = {"selfSigned": True}
+        gateway.write()
     with gateway.running(), ExitStack() as stack:
-        gateway.until(lambda: gateway.admin("GET", "/healthz")[0] == 200)
+        wait_until(lambda: listens(gateway.admin_port))
         alone = latencies(gateway)
         before = resident(gateway)
         address = ("127.0.0.1", gateway.port if listener == "sharing" else gateway.admin_port)
-        kinds = [*HOSTILE]
+        kinds = [UNFINISHED] if listener == "handshakes" else [*HOSTILE.values()]
         for number in range(MANY):
             source = f"127.0.{number // 250 + 1}.{number % 250 + 1}"
             stack.enter_context(hostile(address, kinds[number % len(kinds)], source))

@@ -20,11 +20,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from support.gateway_process import RunningGateway, running_gateway, share
 from support.processes import free_port
-from support.waiting import everywhere, wait_until
+from support.waiting import everywhere, until, wait_until
 
 from gateway.config import Ssl
 from gateway.server.tls import listener_context, renew
 from gateway.web.connections import Runner, Site
+from gateway.web.strangers import TLS_BYTES
 
 RENEWALS = 300
 PASSWORD = "a password of the tests"
@@ -243,5 +244,41 @@ async def test_a_handshake_that_does_not_end_is_closed(monkeypatch: pytest.Monke
                 assert await reader.read() == b""
             writer.close()
             await writer.wait_closed()
+    finally:
+        await runner.cleanup()
+
+
+async def test_unfinished_handshakes_are_bounded_and_the_oldest_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 4
+    monkeypatch.setattr("gateway.web.strangers.MAX_HELD_BYTES_IN_FLOOD", most * TLS_BYTES)
+    monkeypatch.setattr("gateway.web.strangers.MAX_HELD_BYTES", most * TLS_BYTES)
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=await request.read())
+
+    runner = Runner(handler)
+    await runner.setup()
+    listener = socket.create_server(("127.0.0.1", 0))
+    tls = listener_context(Ssl(self_signed=True), "127.0.0.1")
+    await Site(runner, listener, ssl_context=tls).start()
+    client = ssl.create_default_context()
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    address, opened = listener.getsockname(), []
+    try:
+        async with asyncio.timeout(20):
+            for number in range(2 * most):
+                opened.append(await asyncio.open_connection(*address))
+                expected = min(number + 1, most)
+                await until(lambda expected=expected: len(runner.strangers) == expected)
+            assert [await reader.read() for reader, _ in opened[:most]] == [b""] * most
+            # The body comes with the end of the handshake, or behind it.
+            reader, writer = await asyncio.open_connection(*address, ssl=client)
+            opened.append((reader, writer))
+            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi")
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            assert await reader.readexactly(2) == b"hi"
+            for _, writer in opened:
+                writer.close()
+            await until(lambda: len(runner.strangers) == 0)
     finally:
         await runner.cleanup()
