@@ -1,7 +1,7 @@
 """The public keys of one identity provider, fetched when a token needs them.
 
 In: an `Issuer` of the configuration. Out: `SigningKeys` that fit a token. Keys are fetched by one task at a
-time: in the background when half of their life is over, and at once after a reload, for a key id that is not
+time: in the background with the first use after half of their life, and at once after a reload, for a key id that is not
 known and for a signature that fails, because the issuer may have replaced a key under its id. Tokens of
 strangers cannot make the server send requests more often than every 30 seconds. While the provider does not
 answer, the last keys stay valid for a day.
@@ -53,6 +53,8 @@ class IssuerKeys:
 
     def is_current(self, key: SigningKey) -> bool:
         """Return whether a key that verified a token is still a key of the issuer."""
+        # A client may use one token for a day, and no other may come that has to be verified.
+        self._refresh()
         return key in self._valid()
 
     @property
@@ -71,8 +73,7 @@ class IssuerKeys:
             self._is_stale = False
         keys = self._valid()
         if found := keys.find(key_id, algorithm):
-            if self._now_seconds() >= self._refresh_seconds and self._may_fetch():
-                self._start_fetch()
+            self._refresh()
             return found
         if self._task is not None or self._may_fetch():
             await self._fetched()
@@ -123,6 +124,11 @@ class IssuerKeys:
     def _may_fetch(self) -> bool:
         pause_seconds = RETRY_SECONDS if len(self._keys) else FIRST_RETRY_SECONDS
         return self._tried_seconds is None or self._now_seconds() - self._tried_seconds >= pause_seconds
+
+    def _refresh(self) -> None:
+        """Fetch the keys in the background when half of their life is over."""
+        if self._now_seconds() >= self._refresh_seconds and self._may_fetch():
+            self._start_fetch()
 
     async def _fetched(self) -> None:
         """Wait for a fetch: a running one, or a new one. It goes on if this request is cancelled."""

@@ -232,6 +232,21 @@ async def test_keys_are_rotated_and_the_tokens_of_old_ones_end(
     await refused(client, old)
 
 
+async def test_a_token_of_a_withdrawn_key_ends_while_no_other_token_comes(
+    client: Client, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MIN_LIFE_SECONDS", "RETRY_SECONDS"):
+        monkeypatch.setattr(issuer_keys, name, 0.0)
+    provider.headers = {"Cache-Control": "max-age=0"}
+    token = signed(provider.claims(NOW))
+    assert await shares(client, token) == ["sales"]
+    provider.keys = [public_jwk("RS256", "k2")]
+    headers = {"Authorization": f"Bearer {token}"}
+    async with asyncio.timeout(20):
+        while (await client.get(f"{PREFIX}/shares", headers=headers)).status != 401:
+            await asyncio.sleep(0.01)
+
+
 async def test_unknown_keys_cause_one_request_in_thirty_seconds(
     client: Client, provider: IdentityProvider
 ) -> None:
