@@ -9,6 +9,7 @@
     python3 deploy/build.py licenses    the licences of all dependencies; fails for one that is not allowed
     python3 deploy/build.py crate       the crate of the log reader
     python3 deploy/build.py sums        SHA256SUMS of all files in dist/
+    python3 deploy/build.py notes       prints what the changelog says about the version, once it has a date
 
 The release workflow runs the same commands. Files have the time of SOURCE_DATE_EPOCH, by default that of the
 last commit, and two builds are equal byte for byte. Tools come from uv.lock, into the cache of
@@ -25,6 +26,7 @@ import io
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 import tarfile
@@ -214,6 +216,19 @@ def sums() -> None:
     (DIST / SUMS).write_text("".join(lines))
 
 
+def notes() -> None:
+    """Print the changelog of this version. Fails for another tag, and for a section without a date."""
+    tag = os.environ.get("GITHUB_REF_NAME", f"v{version()}")
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    heading = rf"^## {re.escape(version())} - \d{{4}}-\d\d-\d\d\n"
+    found = re.search(rf"{heading}(.+?)(?=^## |\Z)", changelog, re.DOTALL | re.MULTILINE)
+    if tag != f"v{version()}" or found is None:
+        sys.exit(
+            f"tag {tag}: CHANGELOG.md has no section {version()} with a date, or it is of another version"
+        )
+    sys.stdout.write(found[1].strip() + "\n")
+
+
 def linux_wheel() -> Path:
     """Return the wheel of this machine in dist/."""
     wheels = sorted(DIST.glob(f"*-manylinux*_{platform.machine()}.whl"))
@@ -232,6 +247,7 @@ ARTEFACTS: Mapping[str, Callable[[], None]] = {
     "licenses": licenses,
     "crate": crate,
     "sums": sums,
+    "notes": notes,
 }
 
 if __name__ == "__main__":

@@ -143,6 +143,10 @@ def test_the_sums_are_those_that_sha256sum_checks(dist):
     subprocess.run(["sha256sum", "--check", "--quiet", build.SUMS], cwd=dist, check=True)
 
 
+PUBLISHED = ("release create", "imagetools create", "helm push", "uv==", "--draft=false")
+"""What the last job of the release does, in order: what cannot be repeated comes late."""
+
+
 def test_the_linter_of_workflows_finds_nothing():
     actionlint = [run.go_program_path("actionlint"), "-shellcheck=", "-pyflakes="]
     checked = subprocess.run(
@@ -154,7 +158,7 @@ def test_the_linter_of_workflows_finds_nothing():
 def test_every_action_is_pinned_by_its_commit():
     for path in WORKFLOWS.glob("*.yml"):
         for action in re.findall(r"uses: (\S+)", path.read_text()):
-            assert re.search(r"@[0-9a-f]{40}$", action), f"{path.name}: {action}"
+            assert action.startswith("./") or re.search(r"@[0-9a-f]{40}$", action), f"{path.name}: {action}"
 
 
 def test_the_release_workflow_makes_every_artefact_by_the_same_commands():
@@ -163,6 +167,36 @@ def test_the_release_workflow_makes_every_artefact_by_the_same_commands():
     # The image's root file system is made in the Dockerfile.
     assert called == set(build.ARTEFACTS) - {"rootfs"}
     assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+
+
+def test_a_release_is_published_after_all_tests_and_artefacts_alone():
+    jobs = yaml.safe_load((WORKFLOWS / "release.yml").read_text())["jobs"]
+    assert {*jobs["publish"]["needs"]} == jobs.keys() - {"publish"}
+    assert jobs["tests"] == {"uses": "./.github/workflows/ci.yml"}
+    rights = {name for name, job in jobs.items() if "write" in job.get("permissions", {}).values()}
+    assert rights == {"publish"}
+    commands = [step.get("run", "") for step in jobs["publish"]["steps"]]
+    order = [next(place for place, line in enumerate(commands) if word in line) for word in PUBLISHED]
+    assert order == sorted(order)
+
+
+def test_the_notes_are_the_dated_section_of_the_version(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    monkeypatch.setattr(build, "version", lambda: "1.2.0")
+    monkeypatch.setenv("GITHUB_REF_NAME", "v1.2.0")
+    changelog = tmp_path / "CHANGELOG.md"
+    changelog.write_text(
+        "# Changelog\n\n## 1.2.0 - 2026-12-01\n\n### A\n\n- New.\n\n## 1.1.0 - 2026-11-01\n\nOld.\n"
+    )
+    build.notes()
+    assert capsys.readouterr().out == "### A\n\n- New.\n"
+    monkeypatch.setenv("GITHUB_REF_NAME", "v1.1.0")
+    with pytest.raises(SystemExit, match="another version"):
+        build.notes()
+    monkeypatch.setenv("GITHUB_REF_NAME", "v1.2.0")
+    changelog.write_text("# Changelog\n\n## 1.2.0 - unreleased\n\nSoon.\n")
+    with pytest.raises(SystemExit, match="no section"):
+        build.notes()
 
 
 def test_the_versions_of_the_package_the_crates_and_the_chart_are_one():
