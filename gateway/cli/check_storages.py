@@ -15,6 +15,7 @@ from gateway.cli.storage_errors import explain_error
 from gateway.config import Location
 from gateway.state import GatewayState
 from gateway.storage.credentials import Credentials
+from gateway.storage.stores import Store
 from gateway.tables.native import LogError
 
 
@@ -55,22 +56,19 @@ class TableStage:
 
 def check_storages(state: GatewayState, tables: Iterable[TableStage]) -> Iterator[StorageFinding]:
     """Check each storage that tables or other roots use, but directories. Blocks."""
-    stages: dict[tuple[str, str], list[TableStage]] = {}
+    stages: dict[Store, list[TableStage]] = {}
     roots = (TableStage(root, Stage.NOTHING) for root in state.config.gateway.allowed_roots)
     for table in (*tables, *roots):
         if table.location.kind != "file":
-            entry = state.config.gateway.storage(table.location)
-            key = (table.location.bucket_url, entry.prefix.url)
-            stages.setdefault(key, []).append(table)
-    for known in stages.values():
-        yield _storage(state, known)
+            stages.setdefault(state.tables.storages.store(table.location), []).append(table)
+    for store, known in stages.items():
+        yield _storage(state, store, known)
 
 
-def _storage(state: GatewayState, tables: list[TableStage]) -> StorageFinding:
+def _storage(state: GatewayState, store: Store, tables: list[TableStage]) -> StorageFinding:
     location = tables[0].location
     entry = state.config.gateway.storage(location)
     try:
-        store = state.tables.storages.store(location)
         store.renew()
     except LogError as error:
         return StorageFinding(

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from ipaddress import ip_address
 from pathlib import Path
 
 import yaml
@@ -15,6 +14,7 @@ import yaml
 from gateway.config.checks import dotted_names
 from gateway.config.directory_access import directory_access_problem
 from gateway.config.errors import ConfigError
+from gateway.config.networks import is_loopback
 from gateway.config.projection_directories import projection_problem
 from gateway.config.reader import Reader
 from gateway.config.roots import Roots, readable_directories
@@ -115,7 +115,7 @@ def _warn(config: Config, file: str) -> None:
             shared,
         )
     admin = config.gateway.admin
-    if admin is not None and admin.ssl is None and not _is_loopback(admin.host):
+    if admin is not None and admin.ssl is None and not is_loopback(admin.host):
         log.warning(
             "%s: gateway.admin.ssl is missing: the admin's token passes '%s' in the clear", file, admin.host
         )
@@ -150,13 +150,6 @@ def _shared_credentials(config: Config) -> str | None:
     }
     has_directories = any(True for _ in readable_directories(config))
     return next((key for key, is_given in keys.items() if is_given and has_directories), None)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _tables(schema: SchemaEntry) -> list[str]:

@@ -78,3 +78,11 @@ def address_range(networks: Sequence[Network]) -> tuple[IPv4Address, IPv4Address
         if int(before.broadcast_address) + 1 != int(after.network_address):
             return None
     return (merged[0].network_address, merged[-1].broadcast_address) if merged else None
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine. An address may have a zone."""
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -22,13 +22,12 @@ from gateway.storage.aws.store import S3Store
 from gateway.storage.azure.store import AzureStore
 from gateway.storage.breaker import State
 from gateway.storage.calls import StorageCalls
-from gateway.storage.connections import Connections
 from gateway.storage.credentials import CredentialsFailed
 from gateway.storage.gcs.store import GcsStore
 from gateway.storage.local.mounts import mount_of, mount_points
 from gateway.storage.local.store import LocalStore
 from gateway.storage.r2.store import R2Store
-from gateway.storage.stores import Issue, Store
+from gateway.storage.stores import Connections, Issue, Store
 
 if TYPE_CHECKING:
     from gateway.config import Config, Location, StorageEntry

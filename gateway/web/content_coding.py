@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from ipaddress import ip_address
 
 from gateway.config import Compression
+from gateway.config.networks import is_loopback
 from gateway.protocol.response import ContentCoding
 
 # By how well clients read them. zstd costs half of gzip's time: clients give it a higher weight.
@@ -32,7 +32,7 @@ def content_codings(
     best = codings[0] if codings else "identity"
     if "identity" not in codings:
         return best, best
-    is_skipped = compression.skip_loopback and remote is not None and _is_loopback(remote)
+    is_skipped = compression.skip_loopback and remote is not None and is_loopback(remote)
     return "identity", "identity" if is_skipped else best
 
 
@@ -59,13 +59,6 @@ def _read_codings(accepted: str) -> tuple[ContentCoding, ...]:
     if others is None:
         return (*named,) if "identity" in weights else (*named, "identity")
     return (*named, *(coding for coding in CODINGS if coding not in weights and others > 0))
-
-
-def _is_loopback(remote: str) -> bool:
-    try:
-        return ip_address(remote.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
 
 
 def _weights(accepted: str) -> dict[str, float]:

@@ -9,7 +9,6 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -17,7 +16,7 @@ from gateway.config.checks import check_url
 from gateway.config.errors import Invalid, shown
 from gateway.config.known_keys import camel_case
 from gateway.config.locations import Location
-from gateway.config.networks import Network
+from gateway.config.networks import Network, is_loopback
 from gateway.config.operation import setting
 from gateway.config.secret import Secret
 
@@ -150,12 +149,4 @@ class LocalEntry(StorageEntry):
 
 def is_insecure(url: str | None) -> bool:
     """Return whether requests to a URL can be read on their way."""
-    return (url or "").startswith("http://") and not _is_of_this_machine(url)
-
-
-def _is_of_this_machine(url: str | None) -> bool:
-    host = urlsplit(url or "").hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return (url or "").startswith("http://") and not is_loopback(urlsplit(url or "").hostname or "")

@@ -6,14 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from ipaddress import ip_address
 from typing import ClassVar
 from urllib.parse import urlsplit
 
 from gateway.config.checks import check_url
 from gateway.config.errors import Invalid
 from gateway.config.locations import Location
-from gateway.config.networks import Network
+from gateway.config.networks import Network, parse_address
 from gateway.config.operation import setting
 from gateway.config.secret import Secret
 from gateway.config.storages.entry import StorageEntry
@@ -133,7 +132,8 @@ class S3Entry(StorageEntry):
         self._check_visible("access_key_id", "session_token")
         self._check_printable("secret_access_key")
         for name in ("endpoint", "public_endpoint"):
-            if not self.path_style and _names_an_address(getattr(self, name)):
+            host = urlsplit(getattr(self, name) or "").hostname or ""
+            if not self.path_style and parse_address(host) is not None:
                 raise Invalid(
                     name, "a bucket is no part of an IP address; give pathStyle: true or a host name"
                 )
@@ -158,11 +158,3 @@ class S3Entry(StorageEntry):
             self._check_form(name, _ARN, "arn:aws:iam::123456789012:role/name")
         self._check_form("external_id", _EXTERNAL_ID, "2 to 1224 letters, digits and +=,.@:/-_")
         self._check_form("role_session_name", _SESSION_NAME, "2 to 64 letters, digits and +=,.@-_")
-
-
-def _names_an_address(url: str | None) -> bool:
-    try:
-        ip_address(urlsplit(url or "").hostname or "")
-    except ValueError:
-        return False
-    return True

@@ -13,9 +13,8 @@ from gateway.storage.aws.credentials import S3Credentials, default_region
 from gateway.storage.aws.identity import AwsIdentity
 from gateway.storage.aws.roles import TokenServices
 from gateway.storage.aws.vendor import issued_session
-from gateway.storage.connections import Connections
 from gateway.storage.refreshing_credentials import RefreshingCredentials
-from gateway.storage.stores import Issue, RemoteStore, text_of
+from gateway.storage.stores import Connections, Issue, RemoteStore, text_of
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
 from gateway.times import MILLISECONDS
 

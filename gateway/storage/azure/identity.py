@@ -34,6 +34,7 @@ CLI_SECONDS = 10
 LIMITS: dict[str, Any] = {"connection_timeout": 5, "read_timeout": 10, "retry_total": 0}
 """Of requests for tokens. A retry would wait as long as the service's Retry-After; the renewal asks again."""
 ACCOUNT_LIMITS = LIMITS | {"retry_total": 1, "initial_backoff": 1, "increment_base": 1}
+_KEY_FIELDS = ("object_id", "tenant_id", "start", "expiry", "service", "version")
 METADATA_ENDPOINTS = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT")
 
 AUTHORITIES = {
@@ -129,22 +130,15 @@ class AzureIdentity:
 
         from gateway.storage.azure.errors import requested  # noqa: PLC0415
 
+        url = self._entry.endpoint or self._location.account_url
+
         def request() -> Any:
             with BlobServiceClient(
-                self.account_url, credential=self._credential, api_version=API_VERSION, **ACCOUNT_LIMITS
+                url, credential=self._credential, api_version=API_VERSION, **ACCOUNT_LIMITS
             ) as client:
                 return client.get_user_delegation_key(now - CLOCK_SKEW, now + self._key_life)
 
         found = requested(f"the account {self._location.account}", request)
-        key = _native.DelegationKey(
-            object_id=found.signed_oid,
-            tenant_id=found.signed_tid,
-            start=found.signed_start,
-            expiry=found.signed_expiry,
-            service=found.signed_service,
-            version=found.signed_version,
-            value=found.value,
-        )
         fields = (
             found.signed_oid,
             found.signed_tid,
@@ -154,12 +148,8 @@ class AzureIdentity:
             found.signed_version,
         )
         user_key = UserDelegationKey(fields, Secret(found.value))
+        key = _native.DelegationKey(**dict(zip(_KEY_FIELDS, fields, strict=True)), value=found.value)
         return key, datetime.fromisoformat(found.signed_expiry), user_key
-
-    @property
-    def account_url(self) -> str:
-        """The URL of the account's blobs."""
-        return account_url(self._entry, self._location)
 
     def _choose(self, identity: str) -> tuple[Any, str]:
         """Return the credential of azure-identity, and its name for the operator."""
@@ -273,8 +263,3 @@ class AzureIdentity:
         if isinstance(found, Secret):
             return found.reveal()
         return found or self._environment.get(variable) or None
-
-
-def account_url(entry: AzureEntry, location: Location) -> str:
-    """Return the URL of the blobs of a location's account, as the server reaches them."""
-    return entry.endpoint or location.account_url

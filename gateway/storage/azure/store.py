@@ -12,11 +12,10 @@ from urllib.parse import quote, urlencode
 from gateway import _native
 from gateway.config.storages.azure import AzureEntry
 from gateway.storage.azure.credentials import AzureCredentials
-from gateway.storage.azure.identity import API_VERSION, AzureIdentity, account_url
+from gateway.storage.azure.identity import API_VERSION, AzureIdentity
 from gateway.storage.azure.vendor import issued_signature
-from gateway.storage.connections import Connections
 from gateway.storage.refusals import refusal, seconds_ahead
-from gateway.storage.stores import Issue, ListingDenied, NotListed, RemoteStore, text_of
+from gateway.storage.stores import Connections, Issue, ListingDenied, NotListed, RemoteStore, text_of
 from gateway.storage.vending.credential import TemporaryCredential
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class AzureStore(RemoteStore[AzureEntry, AzureCredentials]):
     def of(cls, location: Location, entry: AzureEntry, connections: Connections) -> AzureStore:
         """Return the store of a container. Reads nothing."""
         url_seconds = connections.config.pre_signed_url_timeout_seconds
-        endpoint = account_url(entry, location)
+        endpoint = entry.endpoint or location.account_url
         # Of an account, for all of its containers: Azure limits the requests for user delegation keys.
         keys = connections.credentials(
             ("azure", location.account, location.domain, endpoint, url_seconds, entry.identity_values),
@@ -59,7 +58,7 @@ class AzureStore(RemoteStore[AzureEntry, AzureCredentials]):
         return _native.Signer.azure(
             location.account,
             location.bucket,
-            endpoint=self.entry.public_endpoint or account_url(self.entry, location),
+            endpoint=self.entry.public_endpoint or self.entry.endpoint or location.account_url,
             account_key=text_of(keys.account_key),
             delegation_key=keys.delegation_key,
         )
@@ -80,7 +79,7 @@ class AzureStore(RemoteStore[AzureEntry, AzureCredentials]):
         Raises NotListed.
         """
         location = credential.location
-        endpoint = account_url(self.entry, location).rstrip("/")
+        endpoint = (self.entry.endpoint or location.account_url).rstrip("/")
         query = {"resource": "filesystem", "recursive": "false", "maxResults": "1"}
         if key:
             query["directory"] = key

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gateway import _native
 from gateway.config.storages.gcs import GcsEntry
-from gateway.storage.connections import Connections
 from gateway.storage.gcs.credentials import GcsCredentials
 from gateway.storage.gcs.identity import GcsIdentity
 from gateway.storage.gcs.vendor import issued_token
-from gateway.storage.stores import Issue, RemoteStore, text_of
+from gateway.storage.stores import Connections, Issue, RemoteStore, text_of
 from gateway.storage.vending.credential import TemporaryCredential
 
 if TYPE_CHECKING:

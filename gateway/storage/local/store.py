@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gateway import _native
-from gateway.storage.connections import Connections
-from gateway.storage.stores import Store
+from gateway.storage.stores import Connections, Store
 
 if TYPE_CHECKING:
     from gateway.config import Location
