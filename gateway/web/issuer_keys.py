@@ -1,10 +1,10 @@
 """The public keys of one identity provider, fetched when a token needs them.
 
 In: an `Issuer` of the configuration. Out: `SigningKeys` that fit a token. Keys are fetched by one task at a
-time: in the background with the first use after half of their life, and at once after a reload, for a key id that is not
-known and for a signature that fails, because the issuer may have replaced a key under its id. Tokens of
-strangers cannot make the server send requests more often than every 30 seconds. While the provider does not
-answer, the last keys stay valid for a day.
+time: in the background with the first use after half of their life, and at once after a reload, for a key id
+that is not known and for a signature that fails, because the issuer may have replaced a key under its id.
+Tokens of strangers cannot make the server send requests more often than every 30 seconds. While the provider
+does not answer, the last keys stay valid for a day.
 """
 
 from __future__ import annotations
