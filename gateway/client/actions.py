@@ -7,7 +7,7 @@ both formats, small and picklable for executors. Signed URLs are secrets, so `re
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -57,6 +57,9 @@ class TableHead:
     access_modes: tuple[str, ...] = ()
     auxiliary_locations: tuple[str, ...] = ()
     """Directories outside of the table's own with files of the table."""
+    reader_features: frozenset[str] = frozenset()
+    """Features that a recipient needs, in lower case."""
+    description: str | None = None
 
     @property
     def column_mapping_mode(self) -> str:
@@ -100,6 +103,8 @@ class DataFile:
     data_change: bool = True
     num_records: int | None = None
     """The rows in the file, deleted ones included; None if the server does not send it."""
+    stats: str | None = field(default=None, repr=False)
+    """Statistics as the server sends them, where they are asked for: they are larger than all else."""
 
     @property
     def live_rows(self) -> int | None:
@@ -114,6 +119,7 @@ def parse_head(protocol: Mapping[str, Any], metadata: Mapping[str, Any], version
     """Build the head from the first two lines (without their wrapper objects). Raises UnsupportedTable."""
     check_protocol(protocol)
     delta = metadata.get("deltaMetadata", metadata)
+    features = map(str.lower, protocol.get("deltaProtocol", protocol).get("readerFeatures") or ())
     if not isinstance(delta.get("schemaString"), str):
         raise UnsupportedTable("the server's metaData has no schemaString")
     return TableHead(
@@ -126,6 +132,8 @@ def parse_head(protocol: Mapping[str, Any], metadata: Mapping[str, Any], version
         table_id=delta.get("id"),
         access_modes=tuple(metadata.get("accessModes") or ()),
         auxiliary_locations=tuple(metadata.get("auxiliaryLocations") or ()),
+        reader_features=frozenset(features) - _LOG_FEATURES,
+        description=delta.get("description"),
     )
 
 
@@ -145,12 +153,17 @@ def check_protocol(protocol: Mapping[str, Any]) -> None:
         )
 
 
-def parse_file(line: Mapping[str, Any]) -> DataFile | None:
+def parse_file(line: Mapping[str, Any], *, has_stats: bool = False) -> DataFile | None:
     """Parse one line of either format; None for a line that is no file (unknown lines are skipped)."""
     for name, kind in _PARQUET_WRAPPERS.items():
         wrapped = line.get(name)
         if wrapped is not None:
-            return _delta_file(wrapped) if "deltaSingleAction" in wrapped else _parquet_file(wrapped, kind)
+            is_delta = "deltaSingleAction" in wrapped
+            file = _delta_file(wrapped) if is_delta else _parquet_file(wrapped, kind)
+            if not has_stats:
+                return file
+            (action,) = filter(None, wrapped["deltaSingleAction"].values()) if is_delta else (wrapped,)
+            return replace(file, stats=action.get("stats"))
     return None
 
 

@@ -25,7 +25,7 @@ from gateway.client.table_name import TableName
 from gateway.client.transport import MALFORMED, HttpError, Response, Transport, body_of, lines_of
 
 _BOTH_FORMATS = f"responseformat=delta,parquet;readerfeatures={','.join(READER_FEATURES).lower()}"
-_WITH_END = f"{_BOTH_FORMATS};includeendstreamaction=true"
+_END = ";includeendstreamaction=true"
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,14 @@ class Query:
     """A query of a table: a snapshot (`/query`) or, with `changes`, its change data (`/changes`).
 
     `parameters` are the protocol's own names: version, timestamp, startingVersion, jsonPredicateHints and
-    so on.
+    so on. `has_stats`: files have their statistics. `is_parquet`: the delta format is not accepted.
     """
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
     changes: bool = False
     max_files: int | None = None
+    has_stats: bool = False
+    is_parquet: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class ShareClient:
     def _page(self, query: Query) -> Page:
         def attempt() -> Page:
             lines, response = self._request(query)
-            return _page(lines, response)
+            return _page(lines, response, has_stats=query.has_stats)
 
         return self._retries.run(attempt)
 
@@ -121,13 +123,14 @@ class ShareClient:
         parameters = {name: value for name, value in query.parameters.items() if value is not None}
         if query.max_files is not None:
             parameters["maxFiles"] = query.max_files
+        capabilities = ("responseformat=parquet" if query.is_parquet else _BOTH_FORMATS) + _END
         if query.changes:
             text = urlencode({name: _query_text(value) for name, value in parameters.items()})
-            return self._lines("GET", f"{self._name.path}/changes?{text}", None)
-        return self._lines("POST", f"{self._name.path}/query", json.dumps(parameters).encode())
+            return self._lines("GET", f"{self._name.path}/changes?{text}", None, capabilities)
+        return self._lines("POST", f"{self._name.path}/query", json.dumps(parameters).encode(), capabilities)
 
     def _lines(
-        self, method: str, path: str, body: bytes | None, capabilities: str = _WITH_END
+        self, method: str, path: str, body: bytes | None, capabilities: str
     ) -> tuple[list[Any], Response]:
         headers = {"delta-sharing-capabilities": capabilities, "Accept-Encoding": "gzip"}
         response = self._server.open(method, path, headers, body)
@@ -151,15 +154,15 @@ def _query_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _page(lines: list[Any], response: Response) -> Page:
+def _page(lines: list[Any], response: Response, *, has_stats: bool = False) -> Page:
     """Read one answer. Raises HttpError when it is incomplete, UnsupportedTable when it cannot be read."""
     try:
-        return _parsed(lines, response)
+        return _parsed(lines, response, has_stats=has_stats)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise HttpError("the answer has a line that is not one of Delta Sharing", MALFORMED) from None
 
 
-def _parsed(lines: list[Any], response: Response) -> Page:
+def _parsed(lines: list[Any], response: Response, *, has_stats: bool) -> Page:
     end = _end_of(lines, response)
     if [name for line in lines[:2] for name in line] != ["protocol", "metaData"]:
         if lines and "queryStatus" in lines[0]:
@@ -176,7 +179,8 @@ def _parsed(lines: list[Any], response: Response) -> Page:
             check_protocol(line["protocol"])
     protocol = lines[0]["protocol"]
     later = (line["metaData"] for line in lines[2:] if "metaData" in line)
-    files = tuple(file for file in map(parse_file, lines[2:]) if file is not None)
+    parsed = (parse_file(line, has_stats=has_stats) for line in lines[2:])
+    files = tuple(file for file in parsed if file is not None)
     return Page(
         head=head,
         files=files,

@@ -32,6 +32,16 @@ class Server:
             sent["Content-Type"] = JSON
         return self.transport.open(method, f"{self._profile.endpoint}{path}", headers=sent, body=body)
 
+    def product(self) -> str:
+        """Return the server's name, perhaps with its release; empty without one. Raises HttpError."""
+
+        def attempt() -> str:
+            response = self.open("GET", "/shares?maxResults=1")
+            body_of(response)
+            return response.headers.get("Server", "")
+
+        return self.transport.retries.run(attempt)
+
     def tables(self) -> Iterator[TableName]:
         """Yield every table of every share. Raises HttpError."""
         for share in self.items("/shares"):

@@ -201,8 +201,12 @@ def _verify(arguments: argparse.Namespace) -> int:
         runs = History(spark, arguments.results).runs() if arguments.results else []
         arguments.html.write_text(page.html(results, run_at, runs), encoding="utf-8")
     counts = Counter(result.outcome for result in results)
-    others = "".join(f", {counts[name]} {name}" for name in ("unchanged", "postponed") if counts[name])
-    _say(f"{counts['equal']} of {len(results)} tables are equal{others}")
+    others = "".join(
+        f", {counts[name]} {name}" for name in ("unproved", "unchanged", "postponed") if counts[name]
+    )
+    skipped = sum(check.skipped is not None for result in results for check in result.checks)
+    skips = f"; {skipped} checks were skipped" if skipped else ""
+    _say(f"{counts['equal']} of {len(results)} tables are equal{others}{skips}")
     return 1 if any(result.is_wrong for result in results) else 0
 
 
@@ -226,7 +230,8 @@ class _Progress:
             f"{result.rows} rows in {result.seconds:.1f} s"
         )
         for check in result.checks:
-            for line in [*check.differences, *([check.remark] if check.remark else [])]:
+            skipped = [f"skipped: {check.skipped}"] if check.skipped else []
+            for line in [*check.differences, *skipped, *([check.remark] if check.remark else [])]:
                 _say(f"    {check.name}: {line}")
         if result.error:
             _say(f"    {result.error}")

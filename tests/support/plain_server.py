@@ -7,6 +7,7 @@ system are served.
 """
 
 import copy
+import datetime as dt
 import hashlib
 import json
 import re
@@ -29,6 +30,7 @@ class PlainServer:
     def __init__(self, tables: Mapping[str, Path]) -> None:
         self.tables = dict(tables)
         self.history = True
+        self.product = "plain/1"
         self.requests: list[tuple[str, str, Any]] = []
         server = self
 
@@ -41,6 +43,9 @@ class PlainServer:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 server._answer(self, json.loads(body))
+
+            def version_string(self) -> str:
+                return server.product
 
             def log_message(self, *args: Any) -> None:
                 pass
@@ -63,6 +68,9 @@ class PlainServer:
         self.requests.append((request.command, request.path, body))
         if parts.path.startswith("/files/"):
             self._file(request, Path("/" + unquote(parts.path.removeprefix("/files/"))))
+            return
+        if parts.path == "/p/shares":
+            _send(request, 200, b'{"items": [{"name": "s"}]}')
             return
         match = re.fullmatch(
             r"/p/shares/s/schemas/d/tables/([^/]+)/(version|metadata|query|changes)", parts.path
@@ -119,19 +127,24 @@ class Table:
         self.latest = max(self._commits)
 
     def version(self, words: Mapping[str, Any]) -> tuple[int, list[Any]]:
-        return self.latest, []
+        wanted = words.get("startingTimestamp")
+        times = {version: self._time(version) for version in self._commits}
+        found = (
+            version for version, time in times.items() if wanted is None or time >= _milliseconds(wanted)
+        )
+        return (max if wanted is None else min)(found), []
 
     def metadata(self, words: Mapping[str, Any]) -> tuple[int, list[Any]]:
-        version = int(words.get("version", self.latest))
-        protocol, metadata, _ = self._replay(version)
-        return version, _head(protocol, metadata)
+        version = self._asked(words)
+        protocol, metadata, files = self._replay(version)
+        return version, _head(protocol, metadata, files)
 
     def query(self, words: Mapping[str, Any]) -> tuple[int, list[Any]]:
         if "startingVersion" in words:
             return self._range(words, cdc=False)
-        version = words.get("version", self.latest)
+        version = self._asked(words)
         protocol, metadata, files = self._replay(version)
-        return version, _head(protocol, metadata) + [self._line("add", add) for add in files.values()]
+        return version, _head(protocol, metadata, files) + [self._line("add", add) for add in files.values()]
 
     def changes(self, words: Mapping[str, Any]) -> tuple[int, list[Any]]:
         return self._range(words, cdc=True)
@@ -139,12 +152,10 @@ class Table:
     def _range(self, words: Mapping[str, Any], *, cdc: bool) -> tuple[int, list[Any]]:
         first = int(words["startingVersion"])
         last = min(int(words.get("endingVersion", self.latest)), self.latest)
-        protocol, metadata, _ = self._replay(first)
-        lines = _head(protocol, metadata)
+        lines = _head(*self._replay(first))
         for version in range(first, last + 1):
             actions = _commit(self._commits[version])
-            when = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
-            timestamp = when.get("inCommitTimestamp", int(self._commits[version].stat().st_mtime * 1000))
+            timestamp = self._time(version)
             kinds = ["cdc"] if cdc and any("cdc" in a for a in actions) else ["add", "remove"]
             lines += [
                 self._line(kind, action[kind], version, timestamp)
@@ -153,6 +164,16 @@ class Table:
                 if kind in action and (kind == "cdc" or action[kind]["dataChange"])
             ]
         return first, lines
+
+    def _time(self, version: int) -> int:
+        when = next((a["commitInfo"] for a in _commit(self._commits[version]) if "commitInfo" in a), {})
+        return int(when.get("inCommitTimestamp", int(self._commits[version].stat().st_mtime * 1000)))
+
+    def _asked(self, words: Mapping[str, Any]) -> int:
+        if "timestamp" in words:
+            wanted = _milliseconds(words["timestamp"])
+            return max(version for version in self._commits if self._time(version) <= wanted)
+        return int(words.get("version", self.latest))
 
     def _replay(self, version: int) -> tuple[Any, Any, dict[Any, Any]]:
         start = max((v for v in self._checkpoints if v <= version), default=-1)
@@ -215,12 +236,17 @@ def _with_maps(action: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _head(protocol: Any, metadata: Any) -> list[Any]:
+def _milliseconds(text: str) -> int:
+    return round(dt.datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def _head(protocol: Any, metadata: Any, files: Mapping[Any, Any]) -> list[Any]:
     protocol = {key: value for key, value in protocol.items() if value is not None}
     for name in ("readerFeatures", "writerFeatures"):
         if name in protocol:
             protocol[name] = [feature for feature in protocol[name] if feature not in _LOG_ONLY]
-    return [{"protocol": {"deltaProtocol": protocol}}, {"metaData": {"deltaMetadata": metadata}}]
+    totals = {"size": sum(file["size"] for file in files.values()), "numFiles": len(files)}
+    return [{"protocol": {"deltaProtocol": protocol}}, {"metaData": {"deltaMetadata": metadata, **totals}}]
 
 
 def _vector_path(text: str) -> str:

@@ -9,13 +9,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 Rewrite = Callable[[str, list[Any]], list[Any]]
+Ask = Callable[[str, dict[str, Any]], tuple[str, dict[str, Any]]]
 _PASSED_ON = ("Delta-Table-Version", "delta-sharing-capabilities", "Content-Type")
 
 
 class RewritingProxy:
-    """`rewrite` gets the request's path and the parsed lines of every NDJSON answer with status 200."""
+    """`rewrite` gets the request's path and the parsed lines of every NDJSON answer with status 200.
 
-    def __init__(self, profile: str, rewrite: Rewrite) -> None:
+    The body of a POST is the path's query. `ask` changes the path and the body of a request.
+    """
+
+    def __init__(self, profile: str, rewrite: Rewrite, ask: Ask = lambda path, body: (path, body)) -> None:
         document = json.loads(profile)
         upstream = urlsplit(document["endpoint"])
 
@@ -28,11 +32,14 @@ class RewritingProxy:
                     for name, value in self.headers.items()
                     if name.lower() not in {"host", "accept-encoding", "content-length"}
                 }
-                connection.request(self.command, upstream.path + self.path, body or None, headers)
+                path, words = ask(self.path, json.loads(body or b"{}"))
+                sent = json.dumps(words) if body else None
+                connection.request(self.command, upstream.path + path, sent, headers)
                 response = connection.getresponse()
                 data = response.read()
                 if response.status == 200 and data and not self.path.endswith("/version"):
-                    lines = rewrite(self.path, [json.loads(line) for line in data.splitlines()])
+                    asked = f"{path}?{sent}" if sent else path
+                    lines = rewrite(asked, [json.loads(line) for line in data.splitlines()])
                     data = "".join(json.dumps(line) + "\n" for line in lines).encode()
                 self.send_response(response.status)
                 for name in _PASSED_ON:

@@ -117,7 +117,11 @@ class TableLog:
 
     def at(self, number: int) -> Version:
         """Return an earlier version."""
-        return _version(self._snapshot(number))
+        return _version(self.snapshot(number))
+
+    def snapshot(self, number: int) -> Any:
+        """Return a version as Delta's Java classes see it."""
+        return self.log.getSnapshotAt(number, self._none, self._none, False)
 
     def commit(self, number: int) -> list[Action]:
         """Return the actions of a version. Raises FileNotFoundError for one that was cleaned up."""
@@ -175,7 +179,7 @@ class TableLog:
         )
         # Delta takes the settings of the rule from the active session.
         with java.active(self.spark):
-            found = self.log.createDataFrame(self._snapshot(number), actions, False, self._none)
+            found = self.log.createDataFrame(self.snapshot(number), actions, False, self._none)
         return java.frame(found, self.spark)
 
     def files(self, number: int) -> list[Action] | None:
@@ -254,9 +258,6 @@ class TableLog:
 
     def _has_columns_of_delta(self, number: int) -> bool:
         return not _OF_DELTA.isdisjoint(map(str.casefold, self.at(number).schema.names))
-
-    def _snapshot(self, number: int) -> Any:
-        return self.log.getSnapshotAt(number, self._none, self._none, False)
 
     def _checksum(self, number: int) -> dict[str, Any]:
         """Return what the checksum file of a version states; nothing without the file."""

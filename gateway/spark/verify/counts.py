@@ -4,36 +4,43 @@ In: a client of the table, and the rows of a version in the table's own log. Out
 Listings are counted page by page and not kept.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
 
 from gateway.client.actions import TableHead
 from gateway.client.pages import Query, ShareClient
+from gateway.spark.verify.files import FileFacts, Part, facts_of
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A listing by its numbers. `rows`: live rows; None if the server does not send them for each file."""
+    """A listing by its numbers. `rows`: live rows; None if the server does not send them for each file.
+
+    `facts`: those of the files in a part.
+    """
 
     head: TableHead
     files: int
     bytes: int
     rows: int | None
+    facts: Counter[FileFacts] = field(default_factory=Counter)
 
 
-def listed(client: ShareClient, parameters: Mapping[str, Any]) -> Listed:
-    """List a version. `parameters`: those of the protocol."""
+def listed(client: ShareClient, query: Query, part: Part) -> Listed:
+    """List a version."""
     files = size = 0
     rows: int | None = 0
-    pages = client.pages(Query(parameters))
+    facts: Counter[FileFacts] = Counter()
+    pages = client.pages(query)
     first = next(pages)
     for page in chain([first], pages):
         for file in page.files:
             files, size = files + 1, size + file.size_bytes
             rows = None if rows is None or file.live_rows is None else rows + file.live_rows
-    return Listed(first.head, files, size, rows)
+            if part.has(file.size_bytes):
+                facts[facts_of(file)] += 1
+    return Listed(first.head, files, size, rows, facts)
 
 
 def count_differences(stated: TableHead, found: Listed, rows: int) -> list[str]:
@@ -62,8 +69,9 @@ def row_differences(name: str, found: Listed, rows: int) -> list[str]:
     return [f"{name} states {found.rows} rows, the table has {rows}"]
 
 
-def limit_differences(found: Listed, limit: int) -> list[str]:
-    """Describe a listing with a `limitHint` whose files have fewer rows, where the table has as many."""
-    if found.rows is None or found.rows >= limit:
+def limit_differences(found: Listed, limit: int, whole: Listed) -> list[str]:
+    """Describe a listing with a `limitHint` whose files may have fewer rows, where the table has as many."""
+    if found.files >= whole.files or (found.rows is not None and found.rows >= limit):
         return []
-    return [f"limitHint {limit}: files of {found.rows} rows are listed"]
+    rows = "an unknown number of" if found.rows is None else found.rows
+    return [f"limitHint {limit}: files of {rows} rows are listed"]

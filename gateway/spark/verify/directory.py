@@ -15,6 +15,7 @@ from typing import Any
 from gateway.client.pages import Query, ShareClient
 from gateway.client.transport import HttpError, Transport
 from gateway.config.locations import Location
+from gateway.spark.verify.errors import NotCompared
 
 DIRECTORY = "dir"
 _FETCHED_FILES = 20
@@ -26,10 +27,6 @@ FileKey = tuple[str, int, tuple[int, int, int] | None]
 """The id, the size, and offset, size and cardinality of the deletion vector."""
 
 
-class NotComparable(Exception):
-    """Raised where this program cannot use the credentials; the text is the reason."""
-
-
 def compare_directory(
     client: ShareClient,
     version: int | None,
@@ -37,7 +34,7 @@ def compare_directory(
     has_history: bool,
     environment: Mapping[str, str] = os.environ,
 ) -> list[str]:
-    """Describe the differences between the files of both ways at a version. Raises NotComparable."""
+    """Describe the differences between the files of both ways at a version. Raises NotCompared."""
     try:
         credentials = client.temporary_credentials()
     except HttpError as error:
@@ -93,7 +90,7 @@ class _Directory:
             self._storage.replace_bearer_token(credentials[_GOOGLE_FORM]["oauthToken"])
             self._signer = None
         else:
-            raise NotComparable("this program reads no store by a shared access signature")
+            raise NotCompared("this program reads no store by a shared access signature")
 
     def files(self, version: int | None, scheme: str) -> Iterator[dict[str, Any]]:
         """Yield the files of a version."""

@@ -1,4 +1,4 @@
-"""Describes errors of Spark in one line for reports, with or without the values that messages quote."""
+"""Errors of verify, and those of Spark in one line, with or without the values that messages quote."""
 
 import re
 
@@ -7,6 +7,10 @@ from pyspark.errors import PySparkException
 _EXCEPTION_LINE = re.compile(r"[\w.]*[A-Z]\w+: ")
 # Beginnings of lines without the cause: stack frames, and lines that Py4J and Spark add.
 _FRAMES = ("at ", "File ", "^", "Traceback", "Suppressed: ", "An error occurred while calling ")
+
+
+class NotCompared(Exception):
+    """Raised for what cannot be compared for a reason that is not the server's; the text says it."""
 
 
 def described(error: BaseException, *, has_values: bool) -> str:

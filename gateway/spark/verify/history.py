@@ -2,7 +2,7 @@
 
 In: the Delta table that `--results` appends to. Out: the last proof of each subject, and a `Run` per run. A
 subject is a table together with all that decides what is compared; another recipient, another location or
-another release of the gateway is another subject, which has no proof yet.
+another release of the gateway or of the server is another subject, which has no proof yet.
 """
 
 import datetime as dt

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -22,10 +21,12 @@ from gateway.client.actions import TableHead
 from gateway.client.pages import ShareClient
 from gateway.client.profile import Profile
 from gateway.client.table_name import TableName
-from gateway.client.transport import MALFORMED, HttpError
+from gateway.client.transport import HttpError
+from gateway.spark.project.table_log import TableLog
 from gateway.spark.read.reading import FILE_NAME_FIELD
 from gateway.spark.source import FORMAT
 from gateway.spark.targets import Target
+from gateway.spark.verify.answers import Answers
 from gateway.spark.verify.commit_mark import commit_mark
 from gateway.spark.verify.compare import (
     Comparison,
@@ -36,12 +37,10 @@ from gateway.spark.verify.compare import (
     in_groups,
     quoted,
 )
-from gateway.spark.verify.counts import count_differences, limit_differences, listed, row_differences
 from gateway.spark.verify.digest import digest, digests
-from gateway.spark.verify.directory import DIRECTORY, NotComparable, compare_directory
-from gateway.spark.verify.errors import described
+from gateway.spark.verify.directory import DIRECTORY, compare_directory
+from gateway.spark.verify.errors import NotCompared, described
 from gateway.spark.verify.history import Proof
-from gateway.spark.verify.own_log import has_feed
 from gateway.spark.verify.predicates import Predicate, draw_predicates
 from gateway.spark.verify.readings import Filtered, Found, Readings, remark_on, use_differences
 from gateway.spark.verify.results import Check, TableResult, VerifyOptions
@@ -104,12 +103,18 @@ class Verification:
         self._check("schema", lambda: compare_schemas(shared.schema, direct.schema))
         if result.checks[-1].passed:
             self._check_readings(shared, direct)
+        self._check_answers()
         if self._options.directory:
             self._check_directory()
         if self._target.history and not self._history:
             refused = f"the history is shared, and the server refuses version {head.version}"
             self._check("history", lambda: [refused])
-        if has_feed(self._spark, self._target.location) and self._options.change_versions > 0:
+        elif self._target.history is None and not self._history:
+            reason = (
+                "the server refuses versions, and the list does not say whether that is right (historyShared)"
+            )
+            self._skip("history", reason, is_expected=False)
+        if self._answers.has_feed and self._options.change_versions > 0:
             self._check_changes()
 
     def _is_of_this_past(self, proof: Proof) -> bool:
@@ -136,11 +141,15 @@ class Verification:
 
     def _check(self, name: str, compare: Callable[[], Sequence[str]]) -> None:
         started = time.monotonic()
-        differences = tuple(compare())
+        try:
+            differences = tuple(compare())
+        except NotCompared as reason:
+            self._skip(name, str(reason))
+            return
         self._result.checks.append(Check(name, time.monotonic() - started, differences))
 
-    def _skip(self, name: str, reason: str) -> None:
-        self._result.checks.append(Check(name, 0.0, skipped=reason))
+    def _skip(self, name: str, reason: str, *, is_expected: bool = True) -> None:
+        self._result.checks.append(Check(name, 0.0, skipped=reason, is_expected=is_expected))
 
     def _shared(self, **options: Any) -> DataFrame:
         if self._history:
@@ -173,16 +182,39 @@ class Verification:
             return False
         return True
 
+    @cached_property
+    def _answers(self) -> Answers:
+        log = TableLog(self._spark, self._target.location)
+        return Answers(
+            self._client,
+            self._head,
+            log,
+            self._target,
+            self._options.seed,
+            self._history,
+            self._options.late_ms,
+        )
+
+    def _check_answers(self) -> None:
+        """Compare what the server answers beside the rows of this version."""
+        answers, older = self._answers, self._answers.older
+        self._check("metadata", answers.metadata)
+        if self._history and older is not None:
+            self._check(f"version {older.version}", partial(answers.versions, older))
+        if self._history:
+            first, last = answers.streamed
+            self._check(f"stream {first} to {last}", answers.stream)
+        if answers.allows_parquet:
+            self._check("parquet", answers.parquet)
+        if self._head.num_files is None or self._head.size_bytes is None:
+            self._skip("sizes", "the server does not state the numbers of files and bytes", is_expected=False)
+
     def _check_directory(self) -> None:
-        name = "directory"
         if DIRECTORY not in self._head.access_modes:
-            self._skip(name, "the table does not offer directory access")
+            self._skip("directory", "the table does not offer directory access")
             return
-        try:
-            compare = partial(compare_directory, self._client, self._head.version, has_history=self._history)
-            self._check(name, compare)
-        except NotComparable as reason:
-            self._skip(name, str(reason))
+        compare = partial(compare_directory, self._client, self._head.version, has_history=self._history)
+        self._check("directory", compare)
 
     def _check_readings(self, shared: DataFrame, direct: DataFrame) -> None:
         """Compare all rows, filters, and several uses of one DataFrame, with one reading of the table."""
@@ -201,7 +233,7 @@ class Verification:
         self._result.checks.append(
             Check("rows", seconds, tuple(self._row_differences(shared, direct, found)))
         )
-        self._check("counts", lambda: self._count_differences(found.direct.rows))
+        self._check("counts", lambda: self._answers.counts(found.direct.rows))
         for number, (predicate, filtered) in enumerate(zip(drawn, found.filtered, strict=True), 1):
             name = predicate.text if self._options.shown_rows > 0 else f"{number} on {predicate.field}"
             differences = self._filter_differences(predicate, direct, filtered)
@@ -214,35 +246,6 @@ class Verification:
             differences = use_differences(uses)
             seconds += time.monotonic() - again
             self._result.checks.append(Check("uses", seconds, tuple(differences)))
-
-    def _count_differences(self, rows: int) -> list[str]:
-        """Compare what the server states of this version, and of the one before, with the table."""
-        head, client = self._head, self._client
-        at = {"version": head.version} if self._history else {}
-        whole = listed(client, at)
-        if whole.head.version != head.version:
-            return []
-        lines = count_differences(head, whole, rows)
-        limit = max(1, rows // 2)
-        if rows:
-            lines += limit_differences(listed(client, {**at, "limitHint": limit}), limit)
-        before = (head.version or 0) - 1
-        if self._history and before >= self._target.start_version:
-            reading = self._spark.read.format("delta").option("versionAsOf", str(before))
-            try:
-                known = within_rule(reading.load(self._target.location), self._target).count()
-            except PySparkException:
-                # Its commits or files are gone: the server cannot list it either.
-                return lines
-            try:
-                found = listed(client, {"version": before})
-            except HttpError as error:
-                # Of a lost answer nothing is known. One that is no listing differs from the table.
-                if error.status != MALFORMED:
-                    raise
-                return [*lines, f"version {before}: {error}"]
-            lines += row_differences(f"version {before}", found, known)
-        return lines
 
     def _row_differences(self, shared: DataFrame, direct: DataFrame, found: Found) -> list[str]:
         if found.shared == found.direct:

@@ -72,11 +72,15 @@ def html(results: Sequence[TableResult], run_at: dt.datetime, runs: Sequence[Run
 def _summary(results: Sequence[TableResult], wrong: int) -> str:
     rows = sum(result.rows for result in results)
     counts = Counter(result.outcome for result in results)
-    more = {"unchanged": "unchanged since their proof", "postponed": "left for the next run"}
+    more = {
+        "unproved": "equal as far as the server lets them be compared",
+        "unchanged": "unchanged since their proof",
+        "postponed": "left for the next run",
+    }
     others = "".join(f" {counts[name]:,} {text}." for name, text in more.items() if counts[name])
     if wrong:
         return f"{wrong:,} of {len(results):,} tables differ or could not be read.{others}"
-    compared = len(results) - sum(counts[name] for name in NOT_COMPARED)
+    compared = len(results) - sum(counts[name] for name in more)
     return f"{compared:,} tables, {rows:,} rows: all equal.{others}"
 
 

@@ -32,7 +32,9 @@ _METRICS = RunMetrics(
 
 def outcome(check: Check) -> str:
     """Return the status of a check as one word."""
-    return "skipped" if check.skipped is not None else "different" if check.differences else "equal"
+    if check.skipped is not None:
+        return "skipped" if check.is_expected else "unproved"
+    return "different" if check.differences else "equal"
 
 
 def not_compared(result: TableResult) -> str:

@@ -15,6 +15,7 @@ class VerifyOptions:
     `incremental`: a table is left alone while it has the version of its last proof, unless that is older
     than `prove_again_after`, and change data are compared since that version. `budget`: no table begins
     after this time. `reader`: a name of the profile's recipient, whose proofs are not those of others.
+    `late_ms`: age of a version from which on it is a difference that the server does not answer it.
     """
 
     predicates: int = 3
@@ -28,6 +29,7 @@ class VerifyOptions:
     prove_again_after: dt.timedelta = dt.timedelta(days=7)
     budget: dt.timedelta | None = None
     reader: str = ""
+    late_ms: int = 600_000
 
     def what(self) -> dict[str, object]:
         """Return the options that decide what is compared."""
@@ -35,13 +37,15 @@ class VerifyOptions:
         return {**{name: getattr(self, name) for name in kept}, "changes": self.change_versions > 0}
 
 
-OUTCOMES = ("equal", "different", "failed", "unchanged", "postponed")
+OUTCOMES = ("equal", "unproved", "different", "failed", "unchanged", "postponed")
 
 
 @dataclass(frozen=True)
 class Check:
     """One comparison. `skipped` is the reason why it was not made; `differences` is empty if it passed.
 
+    `is_expected`: whether the configuration or the table's own log is that reason, and not the server. Where
+    it is not, the table is not proved.
     `remark`: a further observation, such as that delta-spark itself reads other rows with data skipping on.
     """
 
@@ -50,6 +54,7 @@ class Check:
     differences: tuple[str, ...] = ()
     skipped: str | None = None
     remark: str | None = None
+    is_expected: bool = True
 
     @property
     def passed(self) -> bool:
@@ -96,4 +101,6 @@ class TableResult:
             return "different"
         if self.postponed:
             return "postponed"
-        return "equal" if self.unchanged_since is None else "unchanged"
+        if self.unchanged_since is not None:
+            return "unchanged"
+        return "equal" if all(check.is_expected for check in self.checks) else "unproved"

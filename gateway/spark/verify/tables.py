@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pyspark.sql import SparkSession
 
 from gateway.client.profile import Profile
+from gateway.client.server import Server
+from gateway.client.transport import HttpError
 from gateway.spark.opened_logs import OpenedLogs
 from gateway.spark.targets import Target
 from gateway.spark.verify.errors import described
@@ -43,7 +45,8 @@ def verify(
     share = Share(profile, Profile.load(profile))
     sessions, logs = Sessions(spark), OpenedLogs(spark)
     given = list(targets)
-    subjects = [subject_of(target, share.profile.endpoint, chosen.what()) for target in given]
+    what = {**chosen.what(), "server": _product(share.profile)}
+    subjects = [subject_of(target, share.profile.endpoint, what) for target in given]
     found = [(proofs or {}).get(subject) for subject in subjects]
     ends = None if chosen.budget is None else clock() + chosen.budget.total_seconds()
 
@@ -63,6 +66,14 @@ def verify(
             results[futures[future]] = future.result()
             progress(future.result())
     return [results[index] for index in range(len(given))]
+
+
+def _product(profile: Profile) -> str:
+    """Return the name and release of a server; empty if they are unknown, which is a subject of its own."""
+    try:
+        return Server(profile).product()
+    except HttpError:
+        return ""
 
 
 def _oldest_first(proofs: Sequence[Proof | None]) -> list[int]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gateway.client.actions import DataFile, TableHead
+from gateway.client.actions import DataFile, DeletionVector, TableHead
+from gateway.client.pages import Query
 from gateway.spark.verify.counts import (
     Listed,
     count_differences,
@@ -16,6 +18,7 @@ from gateway.spark.verify.counts import (
     listed,
     row_differences,
 )
+from gateway.spark.verify.files import FileFacts, Part, facts_of, facts_of_action, file_differences
 
 HEAD = TableHead("{}", (), {}, version=3, size_bytes=300, num_files=3)
 LISTED = Listed(HEAD, files=3, bytes=300, rows=30)
@@ -29,16 +32,22 @@ def test_a_listing_is_counted_over_its_pages() -> None:
         found = [SimpleNamespace(head=HEAD, files=files) for files in pages]
         return SimpleNamespace(pages=lambda _query: iter(found))
 
-    assert listed(client([file, file], [file]), {}) == LISTED
-    assert listed(client([file], [unknown, file]), {}) == replace(LISTED, rows=None)
-    assert listed(client([]), {}) == Listed(HEAD, 0, 0, 0)
+    whole = Part(1, 0)
+    facts = Counter({facts_of(file): 3})
+    assert listed(client([file, file], [file]), Query(), whole) == replace(LISTED, facts=facts)
+    found = listed(client([file], [unknown, file]), Query(), whole)
+    assert found == replace(LISTED, rows=None, facts=facts)
+    assert listed(client([]), Query(), whole) == Listed(HEAD, 0, 0, 0)
+    # Of many files a part is compared, of which both sides say the same.
+    assert not listed(client([file]), Query(), Part(3, 0)).facts
+    assert {Part.drawn(25_000, seed).number for seed in range(9)} == {0, 1, 2}
 
 
 def test_numbers_that_agree_are_no_difference() -> None:
     assert count_differences(HEAD, LISTED, 30) == []
     silent = replace(HEAD, size_bytes=None, num_files=None)
     assert count_differences(silent, replace(LISTED, head=silent, rows=None), 30) == []
-    assert limit_differences(LISTED, 30) == []
+    assert limit_differences(LISTED, 30, LISTED) == []
 
 
 @pytest.mark.parametrize(
@@ -62,5 +71,51 @@ def test_a_number_that_is_altered_or_left_out_is_found(stated: TableHead, found:
 
 
 def test_listings_that_are_cut_are_found() -> None:
-    assert limit_differences(LISTED, 31) == ["limitHint 31: files of 30 rows are listed"]
+    fewer = replace(LISTED, files=2)
+    assert limit_differences(fewer, 31, LISTED) == ["limitHint 31: files of 30 rows are listed"]
+    (line,) = limit_differences(replace(fewer, rows=None), 31, LISTED)
+    assert line == "limitHint 31: files of an unknown number of rows are listed"
     assert row_differences("version 2", LISTED, 40) == ["version 2 states 30 rows, the table has 40"]
+
+
+ADD = {
+    "path": "p=%2520/a%20b.parquet",
+    "size": 100,
+    "partitionValues": {"p": "%20", "q": None},
+    "stats": '{"numRecords":10,"minValues":{"x":1.50,"y":null},"maxValues":{},"tightBounds":true}',
+    "deletionVector": {"storageType": "u", "pathOrInlineDv": "x", "sizeInBytes": 34, "cardinality": 2},
+}
+
+
+def test_the_same_facts_in_other_words_are_equal() -> None:
+    vector = DeletionVector(None, "http://h/v", 0, 34, 2, None)
+    stats = '{"minValues": {"x": 15e-1}, "numRecords": 10}'
+    file = DataFile(
+        "file", "f", "http://h/a%20b.parquet?s=1", 100, {"q": "", "p": "%20"}, vector, stats=stats
+    )
+    assert facts_of(file) == facts_of_action(ADD)
+    for other in (
+        None,
+        "",
+        "{",
+        '{"numRecords":11}',
+        '{"numRecords":10,"minValues":{"x":1.5000000000000000001}}',
+    ):
+        assert facts_of(replace(file, stats=other)) != facts_of_action(ADD)
+
+
+def test_a_file_is_compared_with_its_own_facts_in_the_log() -> None:
+    one = facts_of_action(ADD)
+    other = one._replace(name="other")
+    own = Counter({one: 1, other: 1})
+
+    def said(*served: FileFacts, has_all: bool = True) -> list[str]:
+        return file_differences("now", Counter(served), own, has_all=has_all)
+
+    assert said(one, other) == said(one, has_all=False) == []
+    assert said(one) == ["now: file other is not listed"]
+    assert said(one, other, other) == ["now: file other is listed 2 times, the log has it 1 times"]
+    altered = one._replace(size=1, statistics="")
+    assert said(altered, other) == ["now: file a b.parquet: its size, statistics in the log differ"]
+    many = [one._replace(name=f"{number}") for number in range(9)]
+    assert said(*many, has_all=False)[-1] == "now: and 4 more files"

@@ -89,6 +89,18 @@ def test_result_rows_name_every_outcome() -> None:
 
 UNCHANGED = TableResult("s.d.calm", 7, 0, 2000, 3, 0.1, table_id="i", unchanged_since=RUN_AT, subject="c")
 POSTPONED = TableResult("s.d.late", postponed=True, subject="l")
+UNPROVED = replace(EQUAL, table="s.d.hid", checks=[Check("sizes", 0.0, skipped="hidden", is_expected=False)])
+
+
+def test_a_skip_that_was_not_expected_is_no_proof() -> None:
+    expected = replace(EQUAL, checks=[Check("changes", 0.0, skipped="not shared with history")])
+    assert (UNPROVED.outcome, expected.outcome) == ("unproved", "equal")
+    assert [row[3:5] for row in result_rows([UNPROVED, expected], RUN_AT)] == [
+        ("sizes", "unproved"),
+        ("changes", "skipped"),
+    ]
+    text = read_page(html([EQUAL, UNPROVED], RUN_AT))
+    assert "1 tables, 200 rows: all equal. 1 equal as far as the server lets them be compared." in text
 
 
 def test_tables_that_were_not_compared_are_neither_equal_nor_wrong() -> None:
@@ -143,7 +155,8 @@ def test_metrics_tell_wrong_tables_and_the_age_of_proofs(tmp_path: Path) -> None
     file = tmp_path / "verify.prom"
     named = replace(EQUAL, table='s.d."quoted\\"', subject="e")
     earlier = {"c": Proof(7, "i", RUN_AT - dt.timedelta(days=3)), "l": Proof(1, "i", RUN_AT)}
-    write_metrics(file, [named, DIFFERENT, FAILED, UNCHANGED, POSTPONED], RUN_AT, 12.5, earlier)
+    results = [named, UNPROVED, DIFFERENT, FAILED, UNCHANGED, POSTPONED]
+    write_metrics(file, results, RUN_AT, 12.5, earlier)
     samples = samples_of(file)
     at = RUN_AT.timestamp()
     assert samples == {
@@ -151,6 +164,7 @@ def test_metrics_tell_wrong_tables_and_the_age_of_proofs(tmp_path: Path) -> None
         ("run_seconds",): 12.5,
         **{("tables", outcome): 1 for outcome in OUTCOMES},
         ("table_wrong", named.table): 0,
+        ("table_wrong", "s.d.hid"): 0,
         ("table_wrong", "s.d.wrong"): 1,
         ("table_wrong", "s.d.broken"): 1,
         ("table_wrong", "s.d.calm"): 0,

@@ -1,0 +1,281 @@
+"""Compares what a server answers about a table, beside the rows of one version, with the table's own log.
+
+In: a client, and the log that delta-spark reads. Out: descriptions of differences. What is compared follows
+from the log and the configuration alone: a server that refuses, hides or leaves out a part differs.
+"""
+
+import datetime as dt
+import json
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from gateway.client.actions import FileKind, TableHead
+from gateway.client.pages import Query, ShareClient
+from gateway.client.transport import MALFORMED, HttpError
+from gateway.spark.project.table_log import TableLog
+from gateway.spark.read.schema import shared_schema
+from gateway.spark.targets import Target
+from gateway.spark.verify.compare import compare_schemas
+from gateway.spark.verify.counts import Listed, count_differences, limit_differences, listed, row_differences
+from gateway.spark.verify.errors import NotCompared
+from gateway.spark.verify.files import (
+    FileFacts,
+    Part,
+    facts_of,
+    facts_of_action,
+    facts_of_log,
+    file_differences,
+)
+from gateway.spark.verify.own_log import Written, latest_versions, own_head
+from gateway.spark.verify.rules import within_rule
+
+_UNREADABLE = (PySparkException, Py4JJavaError)
+
+_STREAMED = 2
+_MOST_ACTIONS = 20_000
+_MOST_LINES = 20
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers about one table at one version. `has_history`: whether the server answers others."""
+
+    client: ShareClient
+    head: TableHead
+    log: TableLog
+    target: Target
+    seed: int
+    has_history: bool
+    late_ms: int
+    begun_ms: int = field(default_factory=lambda: int(time.time() * 1000))
+
+    @property
+    def version(self) -> int:
+        """Return the version that is compared."""
+        return self.head.version or 0
+
+    @cached_property
+    def own(self) -> TableHead:
+        """Return the head of the version in the log."""
+        return own_head(self.log, self.version)
+
+    @cached_property
+    def written(self) -> list[Written]:
+        """Return the latest versions in the log, the latest one first."""
+        return latest_versions(self.log)
+
+    @cached_property
+    def older(self) -> Written | None:
+        """Return a drawn version of the shared history before this one; None without any."""
+        first = self.target.start_version
+        found = [one for one in self.written if first <= one.version < self.version]
+        return random.Random(self.seed).choice(found) if found else None  # noqa: S311 - no secret
+
+    @property
+    def has_feed(self) -> bool:
+        """Return whether the log says that there are change data."""
+        return self.log.at(self.version).has_feed
+
+    def metadata(self) -> list[str]:
+        """Describe what is stated of the table, and is not what its log says."""
+        lines = head_differences("the metadata", self.head, self.own)
+        feed = {
+            name.removeprefix("delta.") for name, value in self.head.configuration.items() if value == "true"
+        }
+        if self.has_history and self.has_feed and "enableChangeDataFeed" not in feed:
+            lines.append("the metadata does not say that there are change data")
+        latest = self.client.version()
+        newest = self.written[0].version
+        if not self.version <= latest <= max(newest, self.version):
+            lines.append(f"version {latest} is said to be the latest one, the log has version {newest}")
+        late = [one for one in self.written if one.version > self.version]
+        if late and late[-1].time_ms < self.begun_ms - self.late_ms:
+            lines.append(
+                f"version {self.version} is answered as the latest one, and the log has version "
+                f"{late[-1].version} since {_iso(late[-1].time_ms)}"
+            )
+        return lines
+
+    def counts(self, rows: int) -> list[str]:
+        """Describe numbers and files of the listing that are not those of the log, or of its `rows`."""
+        at = {"version": self.version} if self.has_history else {}
+        whole = self._listed(Query(at))
+        if whole.head.version != self.version:
+            return []
+        lines = count_differences(self.head, whole, rows) + self._file_differences("the listing", whole)
+        if rows:
+            limit = max(1, rows // 2)
+            found = self._listed(Query({**at, "limitHint": limit}))
+            lines += limit_differences(found, limit, whole)
+            lines += self._file_differences(f"limitHint {limit}", found, has_all=False)
+        return lines
+
+    def versions(self, older: Written) -> list[str]:
+        """Describe differences of the answers about an older version, asked for by its number and its time.
+
+        Raises NotCompared.
+        """
+        version, name = older.version, f"version {older.version}"
+        try:
+            own, facts = own_head(self.log, version), facts_of_log(self.log, version, self._part)
+        except _UNREADABLE:
+            raise NotCompared("Spark cannot read it: its commits are gone") from None
+        lines = []
+        questions: dict[str, dict[str, object]] = {name: {"version": version}}
+        if older.is_apart:
+            text = _iso(older.time_ms)
+            questions[f"{name} by its time"] = {"timestamp": text}
+            found = self.client.version(text)
+            if found != version:
+                lines.append(f"version {found} is said to be the first one since the time of {name}")
+        for answer, at in questions.items():
+            try:
+                listing = self._listed(Query(at))
+                head = self.client.head(at)
+            except HttpError as error:
+                lines.append(f"{answer}: {_told(error)}")
+                continue
+            lines += head_differences(answer, head, own) + head_differences(
+                f"{answer}, listed", listing.head, own
+            )
+            lines += self._file_differences(answer, listing, facts)
+            if self.target.condition is not None:
+                lines += row_differences(answer, listing, self._rows_of(version))
+        return lines
+
+    def _rows_of(self, version: int) -> int:
+        reading = self.log.spark.read.format("delta").option("versionAsOf", str(version))
+        try:
+            return within_rule(reading.load(self.target.location), self.target).count()
+        except _UNREADABLE:
+            raise NotCompared("Spark cannot read it: its files are gone") from None
+
+    @property
+    def streamed(self) -> tuple[int, int]:
+        """Return the first and the last of the versions that are read as a stream."""
+        return max(self.target.start_version, self.version - _STREAMED + 1), self.version
+
+    def stream(self) -> list[str]:
+        """Describe differences of the latest versions as a stream reads them. Raises NotCompared."""
+        first, last = self.streamed
+        own: Counter[tuple[int, FileKind, FileFacts]] = Counter()
+        for version in range(first, last + 1):
+            try:
+                actions = self.log.commit(version)
+            except FileNotFoundError as error:
+                raise NotCompared(str(error)) from None
+            if len(actions) > _MOST_ACTIONS:
+                raise NotCompared(f"version {version} has more than {_MOST_ACTIONS:,} actions")
+            own.update(
+                _changed(version, kind, facts_of_action(action[kind.value]))
+                for action in actions
+                for kind in (FileKind.ADD, FileKind.REMOVE)
+                if kind.value in action and action[kind.value].get("dataChange", True)
+            )
+        parameters = {"startingVersion": first, "endingVersion": last, "includeHistoricalMetadata": True}
+        times = {one.version: one.time_ms for one in self.written if one.is_apart}
+        served: Counter[tuple[int, FileKind, FileFacts]] = Counter()
+        lines = []
+        for page in self.client.pages(Query(parameters, has_stats=True)):
+            for file in page.files:
+                version = -1 if file.version is None else file.version
+                served[_changed(version, file.kind, facts_of(file))] += 1
+                if version in times and file.timestamp_ms != times[version]:
+                    lines.append(f"a file has another time than version {version}")
+        groups = {(version, kind) for version, kind, _ in (*served, *own)}
+        for version, kind in sorted(groups, key=str):
+            sides = [
+                Counter({one[2]: count for one, count in side.items() if one[:2] == (version, kind)})
+                for side in (served, own)
+            ]
+            answer = f"{kind.value} of version {version}"
+            lines += file_differences(answer, *sides, has_all=self.target.condition is None)
+        return list(dict.fromkeys(lines))[:_MOST_LINES]
+
+    @property
+    def allows_parquet(self) -> bool:
+        """Return whether a table can be read in the parquet format, by its log."""
+        protocol = json.loads(self.log.snapshot(self.version).protocol().json())["protocol"]
+        return bool(protocol["minReaderVersion"] == 1)
+
+    def parquet(self) -> list[str]:
+        """Describe differences of the listing in the parquet format."""
+        at = {"version": self.version} if self.has_history else {}
+        try:
+            found = self._listed(Query(at, is_parquet=True))
+        except HttpError as error:
+            return [f"the parquet format: {_told(error)}"]
+        if found.head.version != self.version:
+            return []
+        lines = head_differences("the parquet format", found.head, self.own)
+        return lines + self._file_differences("the parquet format", found)
+
+    @cached_property
+    def _part(self) -> Part:
+        return Part.drawn(int(self.log.snapshot(self.version).numOfFiles()), self.seed)
+
+    @cached_property
+    def _facts(self) -> Counter[FileFacts]:
+        return facts_of_log(self.log, self.version, self._part)
+
+    def _listed(self, query: Query) -> Listed:
+        return listed(self.client, replace(query, has_stats=True), self._part)
+
+    def _file_differences(
+        self, answer: str, found: Listed, own: Counter[FileFacts] | None = None, *, has_all: bool = True
+    ) -> list[str]:
+        # A rule leaves files out.
+        is_whole = has_all and self.target.condition is None
+        return file_differences(answer, found.facts, self._facts if own is None else own, has_all=is_whole)
+
+
+def head_differences(answer: str, served: TableHead, own: TableHead) -> list[str]:
+    """Describe the differences of what is stated of a table."""
+    names = (
+        "version",
+        "table_id",
+        "description",
+        "partition_columns",
+        "column_mapping_mode",
+        "reader_features",
+    )
+    lines = [
+        f"{answer}: the {name.replace('_', ' ')} differs from the log"
+        for name in names
+        if getattr(served, name) != getattr(own, name)
+    ]
+    of_share, of_table = shared_schema(served), shared_schema(own)
+    lines += [f"{answer}: {line}" for line in compare_schemas(of_share, of_table)]
+    stated = {one.name: one.jsonValue() for one in of_share.fields}
+    if not lines:
+        lines += [
+            f"{answer}: what the table says of column {one.name}, such as its comment, is another"
+            for one in of_table.fields
+            if stated[one.name] != one.jsonValue()
+        ]
+    return lines
+
+
+def _told(error: HttpError) -> HttpError:
+    """Return the error of a refusal or of an answer that is no listing; nothing is known of a lost one."""
+    if error.is_refusal or error.status == MALFORMED:
+        return error
+    raise error
+
+
+def _changed(version: int, kind: FileKind, facts: FileFacts) -> tuple[int, FileKind, FileFacts]:
+    """Return a change of a file. A `remove` need not say more than which file it is."""
+    if kind is FileKind.REMOVE:
+        facts = FileFacts(facts.name, 0, (), facts.deletion_vector, "")
+    return version, kind, facts
+
+
+def _iso(time_ms: int) -> str:
+    moment = dt.datetime.fromtimestamp(time_ms // 1000, dt.UTC).replace(tzinfo=None)
+    return f"{moment.isoformat()}.{time_ms % 1000:03}Z"

@@ -1,0 +1,146 @@
+"""Compares what a server says of files with the table's own log, file by file.
+
+In: the files of an answer, and those of the log as delta-spark reads it. Out: descriptions of differences,
+without values. Of a large table a part is compared, which the sizes of its files draw.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from pyspark.sql import functions as f
+
+from gateway.client.actions import DataFile
+from gateway.spark import java
+from gateway.spark.project.table_log import TableLog
+
+_MOST_COMPARED = 10_000
+_MOST_NAMED = 5
+_STATISTICS = ("numRecords", "minValues", "maxValues", "nullCount")
+_DIGITS = Context(prec=80)
+
+
+class FileFacts(NamedTuple):
+    """What recipients are told of a file. The name tells it from others, also where URLs are signed."""
+
+    name: str
+    size: int
+    partition_values: tuple[tuple[str, str], ...]
+    deletion_vector: tuple[int, int, int] | None
+    statistics: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """The files that are compared: those whose size has a remainder."""
+
+    of: int
+    number: int
+
+    @classmethod
+    def drawn(cls, files: int, seed: int) -> "Part":
+        """Return a part of so many files."""
+        of = -(-files // _MOST_COMPARED) or 1
+        return cls(of, seed % of)
+
+    def has(self, size: int) -> bool:
+        """Return whether a file of this size is compared."""
+        return size % self.of == self.number
+
+
+def facts_of(file: DataFile) -> FileFacts:
+    """Return the facts of a file in an answer."""
+    name, vector = file.url.partition("?")[0], file.deletion_vector
+    place = None if vector is None else (vector.offset, vector.size_bytes, vector.cardinality)
+    return _facts(name, file.size_bytes, file.partition_values, place, file.stats)
+
+
+def facts_of_log(log: TableLog, version: int, part: Part) -> Counter[FileFacts]:
+    """Return the files of a version of the log. Raises Spark's errors for one that is not there."""
+    files = java.frame(log.snapshot(version).allFiles().toDF(), log.spark)
+    vector = f.when(
+        f.col("deletionVector").isNotNull(),
+        f.array(
+            f.coalesce("deletionVector.offset", f.lit(0)),
+            f.col("deletionVector.sizeInBytes"),
+            f.col("deletionVector.cardinality"),
+        ),
+    ).alias("vector")
+    found = files.where(f.col("size") % part.of == part.number)
+    return Counter(
+        _facts(row["path"], row["size"], row["partitionValues"], row["vector"], row["stats"])
+        for row in found.select("path", "size", "partitionValues", vector, "stats").collect()
+    )
+
+
+def facts_of_action(action: Mapping[str, Any]) -> FileFacts:
+    """Return the facts of an `add` or a `remove` of a commit."""
+    vector = action.get("deletionVector")
+    place = vector and [vector.get("offset") or 0, vector["sizeInBytes"], vector["cardinality"]]
+    values = action.get("partitionValues")
+    return _facts(action["path"], action.get("size") or 0, values, place, action.get("stats"))
+
+
+def file_differences(
+    answer: str, served: Counter[FileFacts], own: Counter[FileFacts], *, has_all: bool
+) -> list[str]:
+    """Describe the files of an answer that the log does not have so, and with `has_all` those it lacks."""
+    more = served - own
+    less = own - served if has_all else Counter[FileFacts]()
+    known: defaultdict[str, list[FileFacts]] = defaultdict(list)
+    for one in own - served:
+        known[one.name].append(one)
+    lines = []
+    for one in more:
+        others = known[one.name]
+        if others:
+            other = others.pop()
+            less -= Counter([other])
+            different = [
+                word.replace("_", " ")
+                for word in FileFacts._fields
+                if getattr(one, word) != getattr(other, word)
+            ]
+            lines.append(f"{answer}: file {one.name}: its {', '.join(different)} in the log differ")
+        else:
+            lines.append(
+                f"{answer}: file {one.name} is listed {served[one]} times, the log has it {own[one]} times"
+            )
+    lines += [f"{answer}: file {one.name} is not listed" for one in less]
+    rest = len(lines) - _MOST_NAMED
+    return [*lines[:_MOST_NAMED], *([f"{answer}: and {rest} more files"] if rest > 0 else [])]
+
+
+def _facts(
+    path: str,
+    size: int,
+    partition_values: Mapping[str, str | None] | None,
+    vector: Sequence[int] | None,
+    statistics: str | None,
+) -> FileFacts:
+    # An empty text is null to readers, whatever a writer means.
+    values = tuple(sorted((name, value) for name, value in (partition_values or {}).items() if value))
+    place = None if vector is None else (vector[0], vector[1], vector[2])
+    return FileFacts(unquote(path.rpartition("/")[2]), size, values, place, _canonical(statistics))
+
+
+def _canonical(statistics: str | None) -> str:
+    """Return statistics as one text for all forms of their JSON; empty without any."""
+    try:
+        found = json.loads(statistics or "{}", parse_int=Decimal, parse_float=Decimal)
+        kept = _stated({name: found[name] for name in _STATISTICS if name in found})
+    except (ValueError, TypeError):
+        return "none that can be read"
+    return json.dumps(kept, sort_keys=True, default=lambda number: str(_DIGITS.normalize(number)))
+
+
+def _stated(node: Any) -> Any:
+    """Return JSON without what states nothing."""
+    if not isinstance(node, dict):
+        return node
+    kept: Iterable[tuple[str, Any]] = ((name, _stated(value)) for name, value in node.items())
+    return {name: value for name, value in kept if value is not None and value != {}}
