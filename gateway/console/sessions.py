@@ -1,8 +1,8 @@
 """The sessions of the console: who is signed in, in which role, and until when.
 
 In: the value of the session's cookie. Out: the session, or None. Sessions are in the memory of the process
-that serves the admin listener, and end with it. Their number is bounded: the one that is unused longest ends
-first.
+that serves the admin listener, and end with it. Their number is bounded: of the user with most of them, the
+one that is unused longest ends first.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -71,6 +71,11 @@ class Session:
     _sent: OrderedDict[str, None] = field(default_factory=OrderedDict, repr=False)
 
     @property
+    def owner(self) -> tuple[Role, str | None]:
+        """Identify the user; all who sign in by one token are one, at whatever addresses."""
+        return self.role, None if self.user is None else self.user.name
+
+    @property
     def may_change(self) -> bool:
         """Return whether the user may change anything."""
         return self.role >= Role.OPERATOR
@@ -99,8 +104,13 @@ class Sessions:
         value = secrets.token_urlsafe(_BYTES)
         self._sessions[_hash(value)] = Session(actor, role, now_seconds, now_seconds, user)
         if len(self._sessions) > MAX_SESSIONS:
-            self._sessions.popitem(last=False)
+            self._end_one()
         return value
+
+    def _end_one(self) -> None:
+        """End the session that is unused longest, of the user with most of them: others lose none by it."""
+        ((user, _),) = Counter(session.owner for session in self._sessions.values()).most_common(1)
+        del self._sessions[next(key for key, session in self._sessions.items() if session.owner == user)]
 
     def find(self, value: str) -> Session | None:
         """Return the session of a cookie, which is used by this; None if there is none or it has ended."""

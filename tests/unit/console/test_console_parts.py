@@ -90,6 +90,14 @@ def test_the_number_of_sessions_is_bounded_and_the_one_unused_longest_ends(clock
     assert sessions.find(others[-1]) is not None
 
 
+def test_who_signs_in_again_and_again_ends_no_session_of_others(clock):
+    sessions = Sessions(clock)
+    operator = sessions.begin("console:operator:192.0.2.1", Role.OPERATOR)
+    for number in range(2 * MAX_SESSIONS):
+        sessions.begin(f"console:viewer:192.0.2.{number % 200}", Role.VIEWER)
+    assert sessions.find(operator) is not None
+
+
 def test_a_form_is_sent_once_and_few_forms_are_remembered(clock):
     sessions = Sessions(clock)
     session = sessions.find(sessions.begin("a", Role.OPERATOR))
