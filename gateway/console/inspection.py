@@ -29,6 +29,7 @@ from gateway.console.questions import (
     AskReaders,
     AskShare,
     AskShares,
+    AskSlots,
     AskStatus,
     AskTable,
     AskUses,
@@ -43,6 +44,7 @@ from gateway.console.questions import (
     ShareRow,
     Shares,
     SharesAnswer,
+    SlotsAnswer,
     StatusAnswer,
     StorageStatus,
     TableAnswer,
@@ -103,6 +105,10 @@ class Inspector:
             return await asyncio.to_thread(tables_of, self._state().catalog, question)
         if isinstance(question, AskTable):
             return await self._table(question)
+        if isinstance(question, AskSlots):
+            key = (question.kind, question.name)
+            slots = self._activity.rings.slots(key, question.span, self._now_ms())
+            return SlotsAnswer(tuple(slots.items()))
         if isinstance(question, AskPlaces):
             return await asyncio.to_thread(places_of, self._state().catalog, question)
         if isinstance(question, AskReaders):

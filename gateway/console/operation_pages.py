@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.access.recipient_listing import EndingRecipients
 from gateway.admin import handlers
 from gateway.admin.call import Call
+from gateway.console.charts import plots_of
 from gateway.console.listing import Wanted, listing
 from gateway.console.questions import ReloadRecord, StorageStatus
 from gateway.console.recipient_pages import file_entries, file_row
@@ -73,6 +74,7 @@ async def overview(request: web.Request) -> web.Response:
         request,
         "overview.html",
         totals=totals,
+        plots=await plots_of(request),
         shares=max((status.shares for status in statuses), default=0),
         tables=max((status.tables for status in statuses), default=0),
         recipients=recipients,

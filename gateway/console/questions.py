@@ -57,6 +57,14 @@ class AskPlaces(Struct, frozen=True, tag=True):
     share: str | None = None
 
 
+class AskSlots(Struct, frozen=True, tag=True):
+    """Asks for the slots of a span of `rings.SPANS`, of all requests, of a `recipient` or of a `table`."""
+
+    kind: str
+    name: str
+    span: str
+
+
 class AskReaders(Struct, frozen=True, tag=True):
     """Asks for a page of the recipients of a share, or of a table of it, with a text in their names."""
 
@@ -84,7 +92,9 @@ class AskStatus(Struct, frozen=True, tag=True):
     """Asks for the storages and the reloads."""
 
 
-Question = AskShares | AskShare | AskTable | AskPlaces | AskReaders | AskActivity | AskUses | AskStatus
+Question = (
+    AskShares | AskShare | AskTable | AskPlaces | AskReaders | AskSlots | AskActivity | AskUses | AskStatus
+)
 
 
 class ShareRow(Struct, frozen=True):
@@ -153,6 +163,12 @@ class PlacesAnswer(Struct, frozen=True):
     def is_whole(self) -> bool:
         """Return whether all places are among them."""
         return self.total == len(self.places)
+
+
+class SlotsAnswer(Struct, frozen=True):
+    """The starts of slots, and their numbers."""
+
+    slots: tuple[tuple[int, tuple[int, ...]], ...]
 
 
 class ReaderRow(Struct, frozen=True):

@@ -26,6 +26,7 @@ from gateway.admin.messages import (
     RevocationOptions,
     Rotation,
 )
+from gateway.console.charts import plots_of
 from gateway.console.forms import FORM, form_of
 from gateway.console.listing import MAX_QUERY_LENGTH, PAGE_LENGTH, Listing, Wanted, listing
 from gateway.console.protection import PREFIX
@@ -198,6 +199,7 @@ async def recipient(request: web.Request) -> web.Response:
         use=(await site.uses([row.name])).get(row.name),
         queries=queries[:SHOWN_QUERIES],
         streams=streams,
+        plots=await plots_of(request, "recipient", row.name),
         shares=await site.places(),
         chosen=chosen,
         parts_of_share=await site.places(chosen) if chosen else None,

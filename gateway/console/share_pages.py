@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from gateway.console.charts import plots_of
 from gateway.console.listing import Listing, Wanted
 from gateway.console.questions import (
     SIZE_BOUNDS,
@@ -101,6 +102,7 @@ async def table(request: web.Request) -> web.Response:
         refused=answer.refused,
         clients=clients_of(facts) if facts is not None else [],
         readers=await _readers(request),
+        plots=await plots_of(request, "table", answer.table.full_name),
         snippets=snippets(
             PROFILE, site.config().endpoint_url, answer.table.share, answer.table.full_name, has_token=True
         ),

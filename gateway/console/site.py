@@ -21,6 +21,7 @@ from gateway.console.questions import (
     AskReaders,
     AskShare,
     AskShares,
+    AskSlots,
     AskStatus,
     AskTable,
     AskUses,
@@ -29,6 +30,7 @@ from gateway.console.questions import (
     ReadersAnswer,
     ShareAnswer,
     SharesAnswer,
+    SlotsAnswer,
     StatusAnswer,
     TableAnswer,
     UsesAnswer,
@@ -37,6 +39,7 @@ from gateway.console.sessions import Session, Sessions
 from gateway.errors import Unavailable
 from gateway.limits.attempts import FailedAttempts
 from gateway.telemetry.activity import LiveStream, RecentQuery, RecipientUse, add_uses
+from gateway.telemetry.rings import Slots, added
 
 A = TypeVar("A")
 
@@ -100,6 +103,11 @@ class Site:
     async def places(self, share: str | None = None) -> PlacesAnswer:
         """Return all shares, or all schemas and tables of a share. Raises Unavailable."""
         return await self._one(AskPlaces(share), PlacesAnswer)
+
+    async def slots(self, kind: str, name: str, span: str) -> Slots:
+        """Return the slots of a span, of all processes together."""
+        answers = await self._answers(AskSlots(kind, name, span), SlotsAnswer)
+        return added(dict(answer.slots) for answer in answers)
 
     async def readers(self, question: AskReaders) -> ReadersAnswer:
         """Return a page of the recipients of a share or table. Raises Unavailable."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from gateway.telemetry.rings import Rings
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -79,6 +81,7 @@ class Activity:
         self._queries: deque[RecentQuery] = deque(maxlen=MAX_QUERIES)
         self._streams: dict[str, Callable[[], LiveStream]] = {}
         self._uses: OrderedDict[str, RecipientUse] = OrderedDict()
+        self.rings = Rings()
 
     def stream_started(self, request_id: str, stream: Callable[[], LiveStream]) -> None:
         """Add a stream; `stream` returns what is known of it."""
@@ -114,6 +117,11 @@ class Activity:
             for query in reversed(self._queries)
             if (table is None or query.table == table) and (recipient is None or query.recipient == recipient)
         ]
+
+    @property
+    def stream_count(self) -> int:
+        """Return the number of live streams."""
+        return len(self._streams)
 
     def streams(self) -> list[LiveStream]:
         """Return the live streams, the oldest first."""

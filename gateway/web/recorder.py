@@ -12,10 +12,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gateway.errors import Unavailable
+from gateway.telemetry import rings
 from gateway.telemetry.activity import LiveStream, RecentQuery
 from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.audit_record import ANSWERED, OK, Action, AuditRecord
-from gateway.web.error_response import CLIENT_CLOSED_REQUEST
+from gateway.web.error_response import CLIENT_CLOSED_REQUEST, SERVER_FAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -172,9 +173,12 @@ class RequestRecorder:
             self._metrics.temporary_credentials.labels(context.record.credential).inc()
         if self._audit is not None and route.name in ACTIONS:
             self._audit.put(self._audit_record(context, status, cut=response is None, seconds=seconds).line())
-        recipient = context.recipient or context.refused_recipient
-        if self._activity is not None and recipient is not None:
-            self._remember(self._activity, context, recipient.name, status, seconds)
+        if self._activity is not None and not route.is_public:
+            recipient = context.recipient or context.refused_recipient
+            name = None if recipient is None else recipient.name
+            self._plot(self._activity, context, response, name, seconds)
+            if name is not None:
+                self._remember(self._activity, context, name, status, seconds)
 
     async def audit_first(self, context: RequestContext) -> None:
         """Wait until the request is in the audit log. Raises Unavailable when it cannot be written."""
@@ -197,6 +201,36 @@ class RequestRecorder:
         reason = CLIENT_LEFT if response is None else record.outcome
         if reason:
             self._metrics.broken_streams.labels(reason).inc()
+
+    def _plot(
+        self,
+        activity: Activity,
+        context: RequestContext,
+        response: web.StreamResponse | None,
+        recipient: str | None,
+        seconds: float,
+    ) -> None:
+        """Add a request to the plots of the console."""
+        record, route, first = context.record, context.route, context.first_byte_seconds
+        keys = [rings.ALL]
+        if recipient is not None:
+            keys.append(("recipient", recipient))
+        if record.table is not None:
+            keys.append(("table", record.table))
+        outcome = rings.ANSWERED
+        if record.refusal is not None:
+            is_failed = response is not None and response.status >= SERVER_FAULT
+            outcome = rings.FAILED if is_failed else rings.REFUSED
+        facts = rings.RequestFacts(
+            self._now_ms(),
+            outcome,
+            record.returned or 0,
+            context.sent_bytes(response),
+            # Without the one that has just ended.
+            activity.stream_count + (route.may_stream and outcome == rings.ANSWERED),
+            seconds if first is None else first - context.start_seconds,
+        )
+        activity.rings.add(keys, facts)
 
     def _remember(
         self, activity: Activity, context: RequestContext, recipient: str, status: int, seconds: float

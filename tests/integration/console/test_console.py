@@ -250,6 +250,13 @@ def test_a_table_shows_its_facts_clients_sizes_and_recent_queries(browser: Brows
         visited.page.click("a:has-text('cities')")
         visited.page.wait_for_url("**/cities")
         assert "Every client, by the parquet format" in shown
+        assert visited.shown("svg.plot[role=img]").count() == 4
+        visited.page.locator("figure summary").first.click()
+        requests = visited.page.locator("figure:has-text('Requests') tbody tr").all_inner_texts()
+        assert sum(int(row.split("\t")[1]) for row in requests) >= 4, "of both workers"
+        visited.page.click("a:has-text('The last day')")
+        visited.page.wait_for_url("**?span=day#plots")
+        assert "Requests of the last day" in text_of(visited)
         assert visited.shown("svg.histogram rect").count() == 7
         assert visited.shown("tbody tr").count() >= 4, "the queries of both workers"
         visited.open(table_path("demo", "readings"))

@@ -13,6 +13,7 @@ from gateway.access.authentication import Credential, CredentialTable
 from gateway.access.catalog import Catalog, Recipient
 from gateway.access.grants import Grant
 from gateway.config import loads
+from gateway.console.charts import HEIGHT, LEFT, RIGHT, WIDTH, charts_of
 from gateway.console.inspection import _columns, facts_of, is_within, readers_of
 from gateway.console.listing import PAGE_LENGTH, Wanted, listing
 from gateway.console.questions import MAX_COLUMNS, SIZE_BOUNDS, AskReaders, ColumnRow, TableFacts
@@ -39,6 +40,7 @@ from gateway.telemetry.activity import (
     Refused,
     add_uses,
 )
+from gateway.telemetry.rings import ALL, ANSWERED, REFUSED, RequestFacts, Rings
 
 DAY_MS = 86_400_000
 
@@ -353,3 +355,28 @@ def test_the_bars_of_a_histogram_have_the_width_of_their_share_of_the_largest():
         "1 GiB and more",
     )
     assert {bar.width for bar in bars_of([0] * 7)} == {0.0}
+
+
+def test_a_chart_has_a_point_for_each_slot_and_a_row_for_each_with_requests():
+    rings, now_ms = Rings(), 1_700_000_040_000
+    for minutes, outcome in ((0, ANSWERED), (0, ANSWERED), (59, REFUSED), (61, ANSWERED)):
+        at_ms = now_ms - minutes * 60_000
+        rings.add([ALL], RequestFacts(at_ms, outcome, 1500, 2_000_000, 1, 0.02))
+    charts = charts_of(rings.slots(ALL, "hour", now_ms), "hour", now_ms, has_streams=True)
+    requests, files, sent, times, streams = charts
+    answered, refused, failed = requests.series
+    assert [series.name for series in requests.series] == ["answered", "refused", "failed"]
+    assert len(answered.points) == 60
+    assert (answered.points[0][0], answered.points[-1][0]) == (LEFT, WIDTH - RIGHT)
+    zero = max(place for place, _ in requests.y_ticks)
+    assert {y for _, y in failed.points} == {zero}
+    assert answered.points[-1][1] < refused.points[0][1] < zero < HEIGHT
+    assert requests.rows == [("21:15", ["0", "1", "0"]), ("22:14", ["2", "0", "0"])]
+    assert dict(requests.y_ticks)[zero] == "0"
+    assert [text for _, text in requests.x_ticks] == ["21:15", "21:30", "21:45", "22:00"]
+    assert [row[1] for row in files.rows] == [["1,500"], ["3,000"]]
+    assert [row[1] for row in sent.rows] == [["2 MB"], ["4 MB"]]
+    assert [len(series.points) for series in times.series] == [2, 2], "no point without requests"
+    assert times.rows[0][1] == ["25 ms", "25 ms"]
+    assert len(streams.rows) == 2
+    assert len(charts_of({}, "day", now_ms, has_streams=False)) == 4
