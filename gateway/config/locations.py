@@ -35,6 +35,7 @@ _CONTAINER = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}|\$root|\$web|\$logs")
 _AZURE_HOST = re.compile(
     r"([^.]*)\.(?:blob|dfs)\.(core(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?){1,8})", re.IGNORECASE
 )
+Kind = Literal["s3", "azure", "gs", "file"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Location:
 
     """
 
-    kind: Literal["s3", "azure", "gs", "file"]
+    kind: Kind
     bucket: str
     key: str
     account: str = ""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import TypeAlias
 
-from gateway.config.locations import Location
+from gateway.config.locations import Kind, Location
 from gateway.config.storages.azure import AzureEntry
 from gateway.config.storages.entry import LocalEntry, StorageEntry
 from gateway.config.storages.gcs import GcsEntry
@@ -21,9 +20,9 @@ _DEFAULT = {form.KIND: form for form in (S3Entry, AzureEntry, GcsEntry, LocalEnt
 
 def default_entry(location: Location) -> StorageEntry:
     """Return the entry of a location without keys: that of its whole bucket."""
-    return _default_entry(replace(location, key="", scheme=""))
+    return _default_entry(location.kind, location.bucket, location.account, location.domain)
 
 
 @lru_cache(maxsize=4096)
-def _default_entry(bucket: Location) -> StorageEntry:
-    return _DEFAULT[bucket.kind](bucket)
+def _default_entry(kind: Kind, bucket: str, account: str, domain: str) -> StorageEntry:
+    return _DEFAULT[kind](Location(kind, bucket, "", account, domain))
