@@ -12,11 +12,10 @@ import asyncio
 import logging
 import math
 import re
-import threading
 import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -27,6 +26,7 @@ from gateway.discovery.directories import SEARCH_SECONDS, THREAD
 from gateway.discovery.known_tables import LIMITS, KnownTables
 from gateway.discovery.searches import search_of
 from gateway.server.reload import Reloader
+from gateway.storage.vending.threads import DaemonThreads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -266,29 +266,7 @@ def _compared(place: _Place, result: SearchResult | str) -> _Found:
 
 def _on_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     """Run work on a thread of its own: one that hangs takes the thread of no other search."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def finish(result: T | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(cast("T", result))
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except BaseException as raised:  # noqa: BLE001 - it is raised where the result is awaited
-            error = raised
-        # A closed loop has nobody who waits.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(finish, result, error)
-
-    threading.Thread(target=run, name=THREAD, daemon=True).start()
-    return done
+    return asyncio.wrap_future(DaemonThreads(THREAD).submit(work))
 
 
 def _dotted(tables: Iterable[FoundTable]) -> list[str]:
