@@ -27,7 +27,7 @@ from gateway.storage.gcs.store import GcsStore
 from gateway.storage.local.mounts import mount_of, mount_points
 from gateway.storage.local.store import LocalStore
 from gateway.storage.r2.store import R2Store
-from gateway.storage.stores import Connections, Issue, Store
+from gateway.storage.stores import Connections, Store
 
 if TYPE_CHECKING:
     from gateway.config import Config, Location, StorageEntry
@@ -73,13 +73,6 @@ class Storages:
         if key not in self._stores:
             self._stores[key] = _STORES[type(entry)](location, entry, self._connections)
         return self._stores[key]
-
-    def issuer(self, location: Location, *, now_ms: Callable[[], int]) -> Issue:
-        """Return a function that issues temporary credentials below a location.
-
-        It blocks, and raises CredentialsUnavailable and LogError.
-        """
-        return self.store(location).issuer(now_ms=now_ms)
 
     def entry(self, location: Location) -> StorageEntry:
         """Return the entry of a location."""

@@ -150,7 +150,7 @@ class CredentialVendor:
         problem = self._storages.entry(location).root_problem(location)
         if problem is not None:
             raise _failure(CredentialsUnavailable(problem, lasting=True))
-        issue = self._storages.issuer(location, now_ms=self._now_ms)
+        issue = self._storages.store(location).issuer(now_ms=self._now_ms)
 
         def issued() -> TemporaryCredential:
             try:

@@ -51,7 +51,7 @@ def issue(google: GoogleIdentity, directory: Path, key: str, *networks: str) -> 
     storages = Storages(config, url_key=bytes(32), environment=os.environ)
     location = Location("gs", "bucket", key)
     request = CredentialRequest(location, "alice", parse_networks(networks), 900)
-    return storages.issuer(location, now_ms=lambda: NOW_MS)(request)
+    return storages.store(location).issuer(now_ms=lambda: NOW_MS)(request)
 
 
 def status(storage: GoogleStorage, token: str, path: str) -> int:

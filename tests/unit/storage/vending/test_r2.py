@@ -54,7 +54,7 @@ def issue(api: Cloudflare, key: str = "t", *networks: str, host: str = ACCOUNT) 
     storages = Storages(config, url_key=bytes(32), environment={})
     location = Location("s3", "bucket", key)
     request = CredentialRequest(location, "alice", parse_networks(networks), 1800)
-    return storages.issuer(location, now_ms=lambda: NOW_MS)(request)
+    return storages.store(location).issuer(now_ms=lambda: NOW_MS)(request)
 
 
 @pytest.mark.parametrize("key", ["t", "a*b", "a?b", "a$b", 'a"b', "a'b", "é"])

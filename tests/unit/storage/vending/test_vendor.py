@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from support.gateway_app import Clock
@@ -49,9 +49,10 @@ class Issuer:
             return replace(ENTRY, prefix=Location("s3", location.bucket, ""))
         return self.entry_of if location.kind == "s3" else default_entry(location)
 
-    def issuer(
-        self, _location: Location, *, now_ms: Callable[[], int]
-    ) -> Callable[[CredentialRequest], TemporaryCredential]:
+    def store(self, _location: Location) -> Self:
+        return self
+
+    def issuer(self, *, now_ms: Callable[[], int]) -> Callable[[CredentialRequest], TemporaryCredential]:
         def issue(request: CredentialRequest) -> TemporaryCredential:
             self.requests.append(request)
             self.threads.add(threading.current_thread().name.partition("_")[0])
