@@ -36,7 +36,8 @@ class Span(NamedTuple):
         return range(last - (self.slots - 1) * self.slot_ms, last + 1, self.slot_ms)
 
 
-SPANS: Mapping[str, Span] = {"hour": Span(60_000, 60), "day": Span(900_000, 96)}
+MINUTE_MS = 60_000
+SPANS: Mapping[str, Span] = {"hour": Span(MINUTE_MS, 60), "day": Span(900_000, 96)}
 
 
 class RequestFacts(NamedTuple):
@@ -51,45 +52,84 @@ class RequestFacts(NamedTuple):
     first_byte_seconds: float | None
 
 
+class _Ring:
+    """The minutes of the last hour, and what is before them in quarters of an hour."""
+
+    __slots__ = ("earlier", "minutes", "numbers", "start")
+
+    def __init__(self) -> None:
+        self.minutes: dict[int, list[int]] = {}
+        self.earlier: dict[int, list[int]] = {}
+        self.start = -1
+        """Of the current minute, whose numbers are at hand: most requests are in the same one."""
+        self.numbers: list[int] = []
+
+    def begin(self, start: int) -> None:
+        """Begin a minute; the oldest ones go into their quarters of an hour."""
+        self.start, self.numbers = start, self.minutes.setdefault(start, [*EMPTY])
+        while len(self.minutes) > SPANS["hour"].slots:
+            oldest = min(self.minutes)
+            _fold(self.earlier, oldest, self.minutes.pop(oldest))
+        while len(self.earlier) > SPANS["day"].slots:
+            del self.earlier[min(self.earlier)]
+
+    def slots(self, span: str) -> Mapping[int, list[int]]:
+        """Return all slots of a span."""
+        if span == "hour":
+            return self.minutes
+        total = {start: [*numbers] for start, numbers in self.earlier.items()}
+        for start, numbers in self.minutes.items():
+            _fold(total, start, numbers)
+        return total
+
+
 class Rings:
     """The rings of a process. Only the event loop changes them."""
 
     def __init__(self) -> None:
-        self._rings: OrderedDict[tuple[str, str], dict[str, dict[int, list[int]]]] = OrderedDict()
+        self._rings: OrderedDict[tuple[str, str], _Ring] = OrderedDict()
 
     def add(self, keys: Iterable[tuple[str, str]], facts: RequestFacts) -> None:
         """Add a request to the ring of each key."""
+        at_ms, outcome, files, sent_bytes, streams, seconds = facts
+        start = at_ms // MINUTE_MS * MINUTE_MS
+        bucket = None if seconds is None else FIRST_BYTE + bisect_left(FIRST_BYTE_SECONDS, seconds)
         for key in keys:
             ring = self._rings.get(key)
-            if ring is None:
-                ring = self._rings[key] = {name: {} for name in SPANS}
-            self._rings.move_to_end(key)
-            for name, span in SPANS.items():
-                _add(ring[name], span, facts)
-        if ALL in self._rings:
-            self._rings.move_to_end(ALL)
+            if ring is None or ring.start != start:
+                ring = self._begun(key, start)
+            numbers = ring.numbers
+            numbers[outcome] += 1
+            numbers[FILES] += files
+            numbers[BYTES] += sent_bytes
+            numbers[STREAMS] = max(numbers[STREAMS], streams)
+            if bucket is not None:
+                numbers[bucket] += 1
+
+    def _begun(self, key: tuple[str, str], start: int) -> _Ring:
+        """Return the ring of a key at the start of a minute; the one unused longest is forgotten."""
+        ring = self._rings.setdefault(key, _Ring())
+        ring.begin(start)
+        for used in (key, ALL):
+            if used in self._rings:
+                self._rings.move_to_end(used)
         while len(self._rings) > MAX_RINGS:
             self._rings.popitem(last=False)
+        return ring
 
     def slots(self, key: tuple[str, str], span: str, now_ms: int) -> dict[int, tuple[int, ...]]:
         """Return the slots of a span that have requests."""
-        ring, starts = self._rings.get(key, {}).get(span, {}), SPANS[span].starts(now_ms)
-        return {start: tuple(numbers) for start, numbers in ring.items() if start in starts}
+        ring, starts = self._rings.get(key), SPANS[span].starts(now_ms)
+        found = {} if ring is None else ring.slots(span)
+        return {start: tuple(numbers) for start, numbers in found.items() if start in starts}
 
 
-def _add(slots: dict[int, list[int]], span: Span, facts: RequestFacts) -> None:
-    start = facts.at_ms // span.slot_ms * span.slot_ms
-    numbers = slots.get(start)
-    if numbers is None:
-        numbers = slots[start] = [*EMPTY]
-        while len(slots) > span.slots:
-            del slots[min(slots)]
-    numbers[facts.outcome] += 1
-    numbers[FILES] += facts.files
-    numbers[BYTES] += facts.sent_bytes
-    numbers[STREAMS] = max(numbers[STREAMS], facts.streams)
-    if facts.first_byte_seconds is not None:
-        numbers[FIRST_BYTE + bisect_left(FIRST_BYTE_SECONDS, facts.first_byte_seconds)] += 1
+def _fold(slots: dict[int, list[int]], minute: int, numbers: Iterable[int]) -> None:
+    """Add the numbers of a minute to the slot of its quarter of an hour."""
+    span_ms = SPANS["day"].slot_ms
+    slot = slots.setdefault(minute // span_ms * span_ms, [*EMPTY])
+    for place, number in enumerate(numbers):
+        slot[place] = max(slot[place], number) if place == STREAMS else slot[place] + number
 
 
 def added(several: Iterable[Slots]) -> dict[int, tuple[int, ...]]:

@@ -61,7 +61,10 @@ def test_slots_before_the_span_are_forgotten_and_the_rings_are_bounded() -> None
     for name, span in SPANS.items():
         assert [*rings.slots(ALL, name, last_ms)] == [*span.starts(last_ms)]
         assert rings.slots(ALL, name, last_ms + 2 * span.slots * span.slot_ms) == {}
-        assert len(rings._rings[ALL][name]) == span.slots
+    assert len(rings._rings[ALL].minutes) == SPANS["hour"].slots
+    assert len(rings._rings[ALL].earlier) <= SPANS["day"].slots
+    total = sum(numbers[ANSWERED] for numbers in rings.slots(ALL, "day", last_ms).values())
+    assert total == (last_ms - SPANS["day"].starts(last_ms)[0]) // MINUTE_MS + 1
     for number in range(3 * MAX_RINGS):
         rings.add([("recipient", str(number))], facts(last_ms))
     assert len(rings._rings) == MAX_RINGS
