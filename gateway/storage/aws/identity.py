@@ -13,7 +13,13 @@ from gateway.storage.aws.credentials import (
     needs_requests,
     profile_name,
 )
-from gateway.storage.aws.roles import assumed_role, profile_credentials, role_of
+from gateway.storage.aws.roles import (
+    SESSION_NAME,
+    SESSION_SECONDS,
+    profile_credentials,
+    role_of,
+    role_session,
+)
 from gateway.storage.credentials import CredentialsUnavailable
 
 if TYPE_CHECKING:
@@ -38,7 +44,15 @@ class AwsIdentity:
         base = self._base()
         if entry.role_arn is None:
             return base
-        return assumed_role(base, self._environment, self._region, entry)
+        return role_session(
+            base,
+            self._environment,
+            self._region,
+            entry,
+            role=entry.role_arn,
+            name=entry.role_session_name or SESSION_NAME,
+            seconds=entry.session_seconds or SESSION_SECONDS,
+        )
 
     def _base(self) -> S3Credentials:
         entry = self._entry

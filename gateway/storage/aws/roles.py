@@ -51,61 +51,34 @@ def role_of(environment: Mapping[str, str], region: str, entry: S3Entry) -> Role
     return Role("instance", lambda: _instance(environment))
 
 
-@dataclass(frozen=True, slots=True)
-class RoleSession:
-    """A session of a role that other credentials assume.
-
-    Attributes:
-        role: ARN of the role.
-        name: name of the session in logs.
-        seconds: requested lifetime.
-        policy: permissions that the session is limited to, in JSON.
-
-    """
-
-    role: str
-    name: str
-    seconds: int
-    policy: str | None = None
-
-
-def assumed_role(
-    base: S3Credentials, environment: Mapping[str, str], region: str, entry: S3Entry
-) -> S3Credentials:
-    """Assume the role of an entry with other credentials. Blocks. Raises CredentialsUnavailable."""
-    name, seconds = entry.role_session_name or SESSION_NAME, entry.session_seconds or SESSION_SECONDS
-    return role_session(base, environment, region, entry, RoleSession(entry.role_arn or "", name, seconds))
-
-
 def role_session(
     base: S3Credentials,
     environment: Mapping[str, str],
     region: str,
     entry: S3Entry,
-    session: RoleSession,
     *,
+    role: str,
+    name: str,
+    seconds: int,
+    policy: str | None = None,
     services: TokenServices | None = None,
 ) -> S3Credentials:
     """Assume a role with other credentials. Blocks. Raises CredentialsUnavailable.
 
-    `services` has clients for many requests; None for one request.
+    `policy` limits the session, in JSON. `services` has clients for many requests; None for one request.
     """
     from gateway.storage.aws.clients import keys_of, requested  # noqa: PLC0415
 
-    request: dict[str, Any] = {
-        "RoleArn": session.role,
-        "RoleSessionName": session.name,
-        "DurationSeconds": session.seconds,
-    }
+    request: dict[str, Any] = {"RoleArn": role, "RoleSessionName": name, "DurationSeconds": seconds}
     if entry.external_id is not None:
         request["ExternalId"] = entry.external_id
-    if session.policy is not None:
-        request["Policy"] = session.policy
+    if policy is not None:
+        request["Policy"] = policy
 
     def assume() -> S3Credentials:
         client = (services or TokenServices()).client(environment, region, entry, base)
         answer = client.assume_role(**request)
-        return keys_of(answer["Credentials"], f"the role {session.role}, assumed by {base.source}")
+        return keys_of(answer["Credentials"], f"the role {role}, assumed by {base.source}")
 
     return requested("the token service", assume)
 

@@ -11,7 +11,7 @@ from gateway import _native
 from gateway.config.storages.s3 import S3Entry
 from gateway.storage.aws.credentials import S3Credentials, default_region
 from gateway.storage.aws.identity import AwsIdentity
-from gateway.storage.aws.roles import TokenServices
+from gateway.storage.aws.roles import SESSION_SECONDS, TokenServices
 from gateway.storage.aws.vendor import issued_session
 from gateway.storage.refreshing_credentials import RefreshingCredentials
 from gateway.storage.stores import Connections, Issue, RemoteStore, text_of
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from gateway.config import Config, Location
 
 _NONE = "none"
-CHAINED_SECONDS = 3600
-"""The longest session of a role that another role's session assumes."""
 
 
 @dataclass(eq=False, repr=False)
@@ -104,9 +102,9 @@ class S3Store(RemoteStore[S3Entry, S3Credentials]):
     def advice(self, config: Config, _files: Sequence[tuple[str, int]]) -> Iterator[str]:
         """Return advice about the sessions of roles."""
         seconds = self.entry.session_seconds or 0
-        if self.entry.role_arn is not None and seconds > CHAINED_SECONDS:
+        if self.entry.role_arn is not None and seconds > SESSION_SECONDS:
             yield (
-                f"sessionSeconds is {seconds}: AWS allows {CHAINED_SECONDS} where the role is "
+                f"sessionSeconds is {seconds}: AWS allows {SESSION_SECONDS} where the role is "
                 "assumed by the session of another role, as on EKS, ECS and EC2"
             )
         lifetime, current = config.pre_signed_url_timeout_seconds, self.keys.current

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gateway.config.storages.session_policy import MAX_POLICY_CHARACTERS, partition_of, session_policy
 from gateway.storage.aws.credentials import S3Credentials
-from gateway.storage.aws.roles import RoleSession, TokenServices, role_session
+from gateway.storage.aws.roles import TokenServices, role_session
 from gateway.storage.credentials import CredentialsUnavailable
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
 
@@ -50,7 +50,10 @@ def issued_session(
         environment,
         region,
         entry,
-        RoleSession(role, session_name(request.recipient), request.seconds, policy),
+        role=role,
+        name=session_name(request.recipient),
+        seconds=request.seconds,
+        policy=policy,
         services=services,
     )
     if session.session_token is None or session.expires is None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from support.google_identity import UNUSABLE
@@ -18,9 +18,12 @@ from gateway import _native
 from gateway.access.catalog import Catalog
 from gateway.access.sealed_tokens import InvalidToken
 from gateway.config import Location, Secret, loads
+from gateway.config.storages import StorageForm
+from gateway.config.storages.entry import LocalEntry, StorageEntry
 from gateway.config.storages.s3 import S3Entry
 from gateway.protocol.queries import TimeTravel
 from gateway.state import GatewayState
+from gateway.storage import registry
 from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.aws.identity import AwsIdentity
 from gateway.storage.aws.store import s3_endpoint
@@ -300,6 +303,10 @@ def test_a_bucket_of_aws_is_reached_and_signed_at_the_host_of_its_entry(keys: st
     expected = (host or f"https://s3.{region}.amazonaws.com").replace("https://", "https://bucket.")
     assert url.startswith(f"{expected}/t/a?")
     assert "x-amz-request-payer=requester" in url
+
+
+def test_every_kind_of_entry_has_a_store() -> None:
+    assert {*get_args(StorageForm), LocalEntry} - {StorageEntry} == registry._STORES.keys()
 
 
 def test_a_url_of_azure_and_google_is_signed_at_the_public_endpoint() -> None:
