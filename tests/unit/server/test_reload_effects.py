@@ -45,7 +45,7 @@ from gateway.server.accepted_config import RestartRequired, accepted
 from gateway.server.process import ServerProcess
 from gateway.server.start import Start
 from gateway.server.worker_secrets import WorkerSecrets
-from gateway.telemetry.request_record import REFUSAL_REASONS
+from gateway.telemetry.request_record import REFUSALS
 
 CONFIGURATION = ROOT / "docs/configuration.md"
 EXPIRED, FOREVER = "2001-01-01T00:00:00Z", "2100-01-01T00:00:00Z"
@@ -753,8 +753,8 @@ async def test_a_changed_trust_in_an_identity_provider_is_that_of_the_next_reque
         now = live.clock.now_ms // 1000
         claims = {"iss": "https://one", "sub": "a", "aud": "x", "tid": "t", "iat": now, "exp": now + 3600}
         headers = {"Authorization": f"Bearer {signed(claims)}"}
-        refused = live.process.metrics.refused_tokens
-        counts = {reason: refused.labels(reason)._value for reason in REFUSAL_REASONS}
+        refused = live.process.metrics.refused
+        counts = {reason: refused.labels(reason)._value for reason in REFUSALS}
 
         async def outcome() -> Any:
             earlier = {reason: count.get() for reason, count in counts.items()}
