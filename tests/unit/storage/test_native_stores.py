@@ -91,6 +91,29 @@ def test_the_detail_of_a_refused_listing_is_explained_and_has_no_token() -> None
             assert code in explained
 
 
+def test_the_environment_changes_no_request_of_s3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """URLs are signed without these settings, so reads are."""
+    for name, value in {
+        "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_SKIP_SIGNATURE": "true",
+        "AWS_REQUEST_PAYER": "true",
+        "AWS_UNSIGNED_PAYLOAD": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with listening() as answers:
+        storage = native().Storage.s3("bucket", region="eu-west-9", endpoint=answers.url, path_style=True)
+        storage.replace_credentials(access_key_id="id", secret_access_key="secret")
+        answers.answers.append((404, {"Connection": "close"}, b"<Error><Code>NoSuchBucket</Code></Error>"))
+        with pytest.raises(native().LogError):
+            storage.list_directories("t")
+        (sent,) = answers.headers
+    headers = {name.lower(): value for name, value in sent.items()}
+    assert "/eu-west-9/s3/" in headers["authorization"]
+    assert "x-amz-request-payer" not in headers
+    assert headers["x-amz-content-sha256"] != "UNSIGNED-PAYLOAD"
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -102,9 +102,9 @@ pub(super) fn open(options: &S3Options) -> Result<Remote> {
     let options = &addressed(options);
     let endpoint = options.endpoint.clone().unwrap_or_default();
     let connection = Connection::new(&endpoint, options.timeout, options.retry_budget);
-    let (store, keys, is_plain) = build(options, &connection).map_err(|error| invalid_options(&error))?;
-    let direct =
-        is_plain.then(|| Direct::new(options.timeout, connection.connect_timeout(), options.retry_budget));
+    let (store, keys) = build(options, &connection).map_err(|error| invalid_options(&error))?;
+    let direct = is_plain(options)
+        .then(|| Direct::new(options.timeout, connection.connect_timeout(), options.retry_budget));
     let access = S3Access {
         keys,
         direct,
@@ -134,33 +134,31 @@ fn addressed(options: &S3Options) -> S3Options {
     S3Options { path_style: in_path, ..options.clone() }
 }
 
-/// Returns the client, its credentials, and whether requests need no more than the address and these credentials.
+/// Returns the client and its credentials.
 fn build(
     options: &S3Options,
     connection: &Connection,
-) -> object_store::Result<(AmazonS3, Arc<Replaceable<AwsCredential>>, bool)> {
-    // With given keys the environment is ignored: its other settings do not belong to them.
-    let mut builder = match &options.credentials {
-        None => AmazonS3Builder::from_env(),
-        Some(_) => AmazonS3Builder::new(),
+) -> object_store::Result<(AmazonS3, Arc<Replaceable<AwsCredential>>)> {
+    let configured = |builder: AmazonS3Builder| {
+        builder
+            .with_bucket_name(&options.bucket)
+            .with_region(&options.region)
+            .with_virtual_hosted_style_request(!options.path_style)
+            .with_http_connector(Connector)
+            .with_client_options(connection.client())
+            .with_retry(connection.retries())
     };
-    let is_plain = is_plain(options, &builder);
+    // Of the environment the credentials alone: URLs are signed without its endpoint and its other settings.
+    let (given, chain) = match &options.credentials {
+        Some(keys) => (Some(credential(keys)), None),
+        None => (None, Some(Arc::clone(configured(AmazonS3Builder::from_env()).build()?.credentials()))),
+    };
+    let keys = Arc::new(Replaceable::new(given, chain));
+    let mut builder = configured(AmazonS3Builder::new()).with_request_payer(options.requester_pays);
     if let Some(endpoint) = &options.endpoint {
         builder = builder.with_endpoint(service_endpoint(options, endpoint)?);
     }
-    if options.requester_pays {
-        builder = builder.with_request_payer(true);
-    }
-    builder = builder
-        .with_bucket_name(&options.bucket)
-        .with_region(&options.region)
-        .with_virtual_hosted_style_request(!options.path_style)
-        .with_http_connector(Connector)
-        .with_client_options(connection.client())
-        .with_retry(connection.retries());
-    let chain = Arc::clone(builder.clone().build()?.credentials());
-    let keys = Arc::new(Replaceable::new(options.credentials.as_ref().map(credential), Some(chain)));
-    Ok((builder.with_credentials(Arc::clone(&keys) as _).build()?, keys, is_plain))
+    Ok((builder.with_credentials(Arc::clone(&keys) as _).build()?, keys))
 }
 
 fn credential(keys: &S3Credentials) -> AwsCredential {
@@ -175,25 +173,12 @@ fn credential(keys: &S3Credentials) -> AwsCredential {
 const PROXIES: [&str; 6] =
     ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
 
-/// Returns whether `configured`, the settings of the environment, add nothing to a request.
-fn is_plain(options: &S3Options, configured: &AmazonS3Builder) -> bool {
-    use object_store::ClientConfigKey as Client;
-    use object_store::aws::AmazonS3ConfigKey as Key;
+/// Returns whether requests need no more than the address and the credentials.
+fn is_plain(options: &S3Options) -> bool {
     // Directory buckets (S3 Express) need a session.
     !options.bucket.ends_with("--x-s3")
         && !options.requester_pays
         && PROXIES.iter().all(|name| std::env::var_os(name).is_none_or(|value| value.is_empty()))
-        && [
-            Key::Endpoint,
-            Key::S3Express,
-            Key::SkipSignature,
-            Key::UnsignedPayload,
-            Key::RequestPayer,
-            Key::Client(Client::ProxyUrl),
-            Key::Client(Client::AllowInvalidCertificates),
-        ]
-        .iter()
-        .all(|key| configured.get_config_value(key).is_none_or(|value| value.is_empty() || value == "false"))
 }
 
 /// `object_store` expects the bucket in the endpoint of a virtual-hosted bucket, unlike our configuration.
