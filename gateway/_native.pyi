@@ -120,10 +120,6 @@ class SharedLimits:
         """Returns the time until a key may fail again: `failures` at once, one of which is forgiven in `seconds`."""
     def charge_failure(self, attempt: bytes, *, failures: int, seconds: float, now_seconds: float) -> None:
         """Charges a failure to a key. Of too many keys the one that is forgiven soonest is forgotten."""
-    def has_succeeded(self, attempt: bytes) -> bool:
-        """Returns whether a key is remembered."""
-    def succeeded(self, attempt: bytes, *, now_seconds: float) -> None:
-        """Remembers a key. Of too many keys the oldest is forgotten."""
     def clear_worker(self, worker: int) -> None:
         """Gives back the streams of a worker whose process has ended. For the supervisor only."""
 

@@ -30,7 +30,7 @@ impl SharedLimits {
     /// The length of the file for a number of workers.
     #[must_use]
     pub fn size_bytes(workers: usize) -> usize {
-        8 * (HEADER_WORDS + 2 * recent::WORDS + recipients::words(workers))
+        8 * (HEADER_WORDS + recent::WORDS + recipients::words(workers))
     }
 
     /// Maps the file. `worker` is the index of this process; fails for a file of another length.
@@ -118,37 +118,21 @@ impl SharedLimits {
         self.failures().update(key, self.worker, |until| bucket::charged(until, 1, terms, now_ns));
     }
 
-    /// Returns whether a key is remembered as successful.
-    #[must_use]
-    pub fn has_succeeded(&self, key: Key) -> bool {
-        self.successes().get(key).is_some()
-    }
-
-    /// Remembers a key as successful. The oldest is forgotten where there are too many.
-    pub fn succeeded(&self, key: Key, now_ns: u64) {
-        self.successes().update(key, self.worker, |_| now_ns);
-    }
-
     /// Gives back what a worker that has ended had admitted.
     ///
     /// Only the supervisor may call it, when the process is gone and before the next one starts.
     pub fn clear_worker(&self, worker: usize) {
         self.recipients().clear_worker(worker);
         self.failures().clear_worker(worker);
-        self.successes().clear_worker(worker);
     }
 
     fn failures(&self) -> Recent<'_> {
         Recent::new(&self.memory.words()[HEADER_WORDS..][..recent::WORDS])
     }
 
-    fn successes(&self) -> Recent<'_> {
-        Recent::new(&self.memory.words()[HEADER_WORDS + recent::WORDS..][..recent::WORDS])
-    }
-
     fn recipients(&self) -> Recipients<'_> {
         let words = self.memory.words();
-        let places = &words[HEADER_WORDS + 2 * recent::WORDS..];
+        let places = &words[HEADER_WORDS + recent::WORDS..];
         Recipients::new(&words[COUNT], places, self.workers)
     }
 }

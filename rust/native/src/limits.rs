@@ -73,15 +73,6 @@ impl SharedLimits {
         self.0.charge_failure(key(attempt), terms, nanoseconds(now_seconds));
     }
 
-    fn has_succeeded(&self, attempt: [u8; 16]) -> bool {
-        self.0.has_succeeded(key(attempt))
-    }
-
-    #[pyo3(signature = (attempt, *, now_seconds))]
-    fn succeeded(&self, attempt: [u8; 16], now_seconds: f64) {
-        self.0.succeeded(key(attempt), nanoseconds(now_seconds));
-    }
-
     fn clear_worker(&self, worker: usize) {
         self.0.clear_worker(worker);
     }

@@ -117,14 +117,15 @@ fn failures_of_all_workers_are_counted_exactly() {
 
 #[test]
 fn new_keys_take_the_places_of_the_oldest() {
+    let terms = Terms { interval_ns: SECOND, capacity: 1 };
     let workers = workers();
     at_once(&workers, |limits| {
         let first = limits.worker as u64 * 100_000;
-        (0..40_000u64).for_each(|key| limits.succeeded([first + key, key], SECOND + key));
+        (0..40_000u64).for_each(|key| limits.charge_failure([first + key, key], terms, SECOND + key));
     });
-    let kept = |from: u64| (from..40_000).filter(|key| workers[0].has_succeeded([*key, *key])).count();
-    assert_eq!(kept(39_900), 100);
-    assert_eq!((0..1_000).filter(|key| workers[0].has_succeeded([*key, *key])).count(), 0);
+    let is_known = |key: &u64| workers[0].failures_wait_ns([*key, *key], terms, SECOND) > 0;
+    assert_eq!((39_900..40_000).filter(is_known).count(), 100);
+    assert_eq!((0..1_000).filter(is_known).count(), 0);
 }
 
 #[test]
