@@ -96,9 +96,13 @@ ANSWERS: dict[str, tuple[str, int]] = {
 }
 CA = "the certificate of the endpoint is of an unknown authority; SSL_CERT_FILE names a file with it"
 CONNECTIONS = {
+    "closed": "nothing listens at the endpoint; look at its host and its port, and at whether the store runs",
+    "silent": "the endpoint does not answer in time; look for a firewall that drops packets",
+    "no name": "the name of the endpoint's host cannot be resolved; look at its spelling and at DNS",
     "plain": "the endpoint speaks no TLS: its URL may have to begin with http://",
     "authority": CA,
     "proxy": "the proxy refuses the connection; NO_PROXY names hosts without a proxy",
+    "cut": "the connection was cut, by the store or by something on the way; look at proxies and firewalls",
 }
 
 
@@ -216,6 +220,16 @@ async def test_the_log_and_check_say_why_a_store_is_not_reached(
             endpoint = "https://store.example.com"
         assert CONNECTIONS[fault] in checked(store, endpoint)
         assert CONNECTIONS[fault] in await logged(store, endpoint, caplog)
+
+
+def test_an_authority_with_the_name_of_a_known_one_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = tmp_path / "known.pem"
+    known.write_bytes(self_signed_pair("127.0.0.1"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(known))
+    with unreachable("authority", tmp_path) as endpoint:
+        assert CA in checked("s3", endpoint)
 
 
 @contextmanager

@@ -159,13 +159,15 @@ pub(super) fn connection_problem(error: &object_store::Error) -> Option<&'static
 
 fn problem_of_io(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused => Some("nothing listens at the endpoint"),
+        io::ErrorKind::ConnectionRefused => Some(
+            "nothing listens at the endpoint; look at its host and its port, and at whether the store runs",
+        ),
         io::ErrorKind::TimedOut => Some(NO_ANSWER),
-        io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => {
-            Some("the connection was cut, by the store or by something on the way")
-        }
+        io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => Some(
+            "the connection was cut, by the store or by something on the way; look at proxies and firewalls",
+        ),
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            Some("no network leads to the endpoint")
+            Some("no network leads to the endpoint; look at the routes of this machine")
         }
         _ => None,
     }
@@ -176,27 +178,37 @@ fn is_final(text: &str) -> bool {
     ["dns error", "operation timed out", "tunnel"].iter().any(|word| text.contains(word))
 }
 
-const NO_ANSWER: &str = "the endpoint does not answer in time; a firewall may drop the packets";
+const NO_ANSWER: &str = "the endpoint does not answer in time; look for a firewall that drops packets";
+
+const UNKNOWN_AUTHORITY: &str =
+    "the certificate of the endpoint is of an unknown authority; SSL_CERT_FILE names a file with it";
 
 /// Words of the client's errors, and what they mean.
-const PROBLEMS: [(&str, &str); 9] = [
-    ("dns error", "the name of the endpoint's host cannot be resolved"),
-    (
-        "UnknownIssuer",
-        "the certificate of the endpoint is of an unknown authority; SSL_CERT_FILE names a file with it",
-    ),
+const PROBLEMS: [(&str, &str); 11] = [
+    ("dns error", "the name of the endpoint's host cannot be resolved; look at its spelling and at DNS"),
+    ("UnknownIssuer", UNKNOWN_AUTHORITY),
+    // By another authority with the name of a known one.
+    ("BadSignature", UNKNOWN_AUTHORITY),
     (
         "CaUsedAsEndEntity",
         "the certificate of the endpoint is that of an authority; SSL_CERT_FILE names a file with it",
     ),
-    ("not valid for name", "the certificate of the endpoint is of another host"),
+    (
+        "not valid for name",
+        "the certificate of the endpoint is of another host; look at the name in the endpoint, then for a proxy that \
+         answers in its place",
+    ),
     (
         "certificate expired",
-        "the certificate of the endpoint has expired, or the clock of this machine is wrong",
+        "the certificate of the endpoint has expired, or the clock of this machine is wrong; look at both",
     ),
     (
         "certificate not valid yet",
-        "the certificate of the endpoint is not valid yet, or the clock of this machine is wrong",
+        "the certificate of the endpoint is not valid yet, or the clock of this machine is wrong; look at both",
+    ),
+    (
+        "invalid peer certificate",
+        "the certificate of the endpoint is not accepted; look at its authority, its uses and its revocation",
     ),
     ("InvalidContentType", "the endpoint speaks no TLS: its URL may have to begin with http://"),
     ("tunnel", "the proxy refuses the connection; NO_PROXY names hosts without a proxy"),
@@ -255,6 +267,20 @@ mod tests {
 
     fn shown(body: &str) -> String {
         Reason::of(body).to_string()
+    }
+
+    #[test]
+    fn a_certificate_that_is_not_accepted_has_its_reason() {
+        for (text, reason) in [
+            ("UnknownIssuer", "of an unknown authority"),
+            ("BadSignature", "of an unknown authority"),
+            ("certificate expired: verification time", "has expired"),
+            ("Revoked", "is not accepted"),
+        ] {
+            let source = format!("invalid peer certificate: {text}").into();
+            let problem = connection_problem(&object_store::Error::Generic { store: "S3", source });
+            assert!(problem.is_some_and(|problem| problem.contains(reason)), "{text}: {problem:?}");
+        }
     }
 
     #[test]
