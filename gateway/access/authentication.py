@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 ANONYMOUS = Recipient("anonymous", frozenset({EVERY_SHARE}))
 UNIVERSAL = Recipient("authorization.bearerToken", frozenset({EVERY_SHARE}))
+MAX_REVOKED = 1000
+"""Of the tokens that were replaced or revoked last."""
 UNREADABLE_RECIPIENTS = "the server cannot read its recipients"
 
 # A token of the reference server is any text of its configuration, so any header text may be one.
@@ -95,6 +97,9 @@ class Credentials(Protocol):
     def forbidden(self, sha256: bytes) -> Recipient | None:
         """Return the recipient of a token that may not be used because bearer tokens are forbidden."""
 
+    def revoked(self, sha256: bytes) -> Recipient | None:
+        """Return the recipient of a token that was replaced or revoked lately, as far as it is known."""
+
     def find(self, sha256: bytes, *, now_ms: int) -> Credential | None:
         """Return the credential with a token hash, unless it is unknown or expired at that time."""
 
@@ -142,6 +147,8 @@ class CredentialTable:
             self.recipients[anonymous.name] = anonymous
         self._by_prefix: dict[bytes, list[Credential]] = {}
         self._forbidden: dict[bytes, Recipient] = {}
+        self._revoked: dict[bytes, Recipient] = {}
+        """For the reasons of refusals alone: a table that is made anew has none."""
         for credential in credentials:
             if credential.is_forbidden:
                 self._forbidden[credential.sha256] = credential.recipient
@@ -178,6 +185,10 @@ class CredentialTable:
         table.policies = self.policies.replaced(_policies(gone), _policies(new))
         table.recipients = dict(self.recipients)
         table._by_prefix, table._forbidden = dict(self._by_prefix), dict(self._forbidden)
+        ended = {one.sha256: one.recipient for held in gone for one in held.credentials}
+        valid = {one.sha256 for held in new for one in held.credentials}
+        ended = {sha256: known for sha256, known in (self._revoked | ended).items() if sha256 not in valid}
+        table._revoked = dict([*ended.items()][-MAX_REVOKED:])
         is_exact = all(map(table._remove, gone)) and all(map(table._insert, new))
         return table if is_exact else None
 
@@ -223,6 +234,10 @@ class CredentialTable:
     def forbidden(self, sha256: bytes) -> Recipient | None:
         """Return the recipient of a token that may not be used because bearer tokens are forbidden."""
         return self._forbidden.get(sha256)
+
+    def revoked(self, sha256: bytes) -> Recipient | None:
+        """Return the recipient of one of the last tokens that were replaced or revoked."""
+        return self._revoked.get(sha256)
 
 
 def changed_recipients(before: Credentials, after: Credentials) -> set[str]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RefusalReason = Literal["header", "issuer", "keys", "signature", "expired", "audience", "subject"]
 """Checks of tokens of identity providers."""
-GatewayTokenRefusal = Literal["forbidden", "client", "expired", "key"]
+GatewayTokenRefusal = Literal["forbidden", "client", "expired", "key", "revoked"]
 """Checks of tokens of this server, beside their presence."""
 Outcome = Literal["client left", "slow reader", "revoked", "failed", "shutdown"]
 """Why a stream ended early."""
@@ -43,7 +43,7 @@ Refusal = RefusalReason | GatewayTokenRefusal | ClientRefusal | RequestRefusal
 
 REFUSALS: Mapping[Refusal, str] = {
     "no token": "The request has no bearer token.",
-    "unknown token": "The token is unknown: it is mistyped, of another server, replaced or revoked.",
+    "unknown token": "The token is unknown: mistyped, of another server, or revoked before the last start.",
     "expired": "The token or secret has ended. Issue a new one.",
     "forbidden": "Bearer tokens are forbidden to the recipient, which uses an OAuth client.",
     "client": "The OAuth client is unknown, or the secret of the access token has ended.",
@@ -55,7 +55,7 @@ REFUSALS: Mapping[Refusal, str] = {
     "signature": "The signature of the token is not valid.",
     "audience": "No policy has the audience of the token.",
     "subject": "No policy, or more than one, accepts the subject of the token.",
-    "revoked": "The token, the recipient or the grant ended while the answer was under way.",
+    "revoked": "The token was replaced or revoked, or the access ended while the answer was under way.",
     "address": "The client's address is in none of the recipient's networks.",
     "limit": "The recipient reached one of its limits.",
     "not granted": "The share, schema, table or volume exists and is not granted to the recipient.",

@@ -395,6 +395,10 @@ def _access_credential(context: RequestContext, token: str) -> Credential | None
     if ended is not None:
         context.refused_recipient, context.identity = ended.recipient, (("endedOf", ended.recipient.name),)
         raise TokenRefused("expired", f"the token of recipient {ended.recipient.name} has ended")
+    revoked = state.credentials.revoked(sha256)
+    if revoked is not None:
+        context.refused_recipient, context.identity = revoked, (("revokedOf", revoked.name),)
+        raise TokenRefused("revoked", f"the token of recipient {revoked.name} was replaced or revoked")
     return access_credential(state.sealer, state.credentials.clients, token, now_ms=state.now_ms())
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.gateway_app import PREFIX, TOKENS, Clock, PipelineServer, bearer, serve
 
-from gateway.access.authentication import token_hash
+from gateway.access.authentication import MAX_REVOKED, Credential, CredentialTable, token_hash
+from gateway.access.catalog import Recipient
 from gateway.telemetry.activity import Activity
 from gateway.telemetry.metrics import Metrics
 
@@ -90,3 +92,45 @@ async def test_every_refusal_has_its_reason_everywhere(  # noqa: PLR0917 - the c
     assert {name: one.requests for name, one in use.refused.items()} == {reason: 1}
     (query,) = activity.queries(recipient="alice")
     assert (query.status, query.failure) == (status, reason)
+
+
+class OneRecipient:
+    """A recipient of the database with its tokens."""
+
+    policies, clients = (), ()
+
+    def __init__(self, credentials: list[Credential]) -> None:
+        self.recipient, self.credentials = credentials[0].recipient, credentials
+
+
+async def test_a_token_that_was_revoked_counts_for_its_recipient() -> None:
+    activity = Activity()
+    client, _ = await serve(
+        f"gateway: {json.dumps({'recipients': [recipient('bob', shares=[])]})}\n",
+        clock=Clock(NOW_MS),
+        activity=activity,
+    )
+    assert isinstance(client.server, PipelineServer)
+    pipeline = client.server.pipeline
+    sha256 = token_hash(TOKENS["alice"])
+    alice = OneRecipient([Credential(sha256, Recipient("alice", frozenset()))])
+    table = pipeline.state.credentials
+    assert isinstance(table, CredentialTable)
+    for gone, new, status in (([], [alice], 200), ([alice], [], 401), ([], [alice], 200)):
+        changed = table.replaced(gone, new)
+        assert changed is not None
+        table = changed
+        pipeline.state = replace(pipeline.state, credentials=table)
+        answer = await client.get(f"{PREFIX}/shares", headers=bearer())
+        assert answer.status == status
+    await client.close()
+    use = activity.use("alice")
+    assert use is not None
+    assert {name: one.requests for name, one in use.refused.items()} == {"revoked": 1}
+    other = OneRecipient([Credential(b"", Recipient("other", frozenset()))])
+    for number in range(MAX_REVOKED + 5):
+        other.credentials = [Credential(number.to_bytes(32), other.recipient)]
+        table = table.replaced([], [other]) or table
+        table = table.replaced([other], []) or table
+    assert table.revoked((4).to_bytes(32)) is None
+    assert table.revoked((MAX_REVOKED + 4).to_bytes(32)) == other.recipient
