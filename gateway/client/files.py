@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from gateway.client.actions import DataFile, DeletionVector
 from gateway.client.native import native_module
-from gateway.client.pages import Query, ShareClient
+from gateway.client.pages import Query, RawPage, ShareClient, next_page
 from gateway.client.profile import Profile
 from gateway.client.table_name import TableName
 from gateway.client.transport import HttpError, Transport
@@ -36,6 +36,8 @@ class Origin:
     query: Query
     version: int | None
     refresh_token: str | None = None
+    page_token: str | None = None
+    """That of the page with the files, if they are of one."""
 
     @property
     def is_range(self) -> bool:
@@ -66,11 +68,40 @@ class Origin:
             choices.insert(0, {**hints, "version": self.version})
         if self.refresh_token is not None:
             choices.insert(0, {**parameters, "refreshToken": self.refresh_token})
+        if self.page_token is not None:
+            choices.insert(0, {**parameters, "pageToken": self.page_token})
         return tuple(replace(self.query, parameters=chosen) for chosen in choices)
 
 
 class StaleListing(Exception):
     """Raised when a file's URL cannot be renewed because the server does not list the file any more."""
+
+
+def page_again(origin: Origin, number: int, mark: str) -> RawPage:
+    """Return a page of a listing: that of the origin's token, or else that of a number in a new listing.
+
+    Raises StaleListing if that has other files.
+    """
+    client = ShareClient(origin.profile, origin.table)
+    found = None
+    for query in origin.refresh_queries():
+        try:
+            found = client.raw_page(query)
+            for _ in range(0 if "pageToken" in query.parameters else number):
+                if found.page.next_page_token is None:
+                    break
+                found = client.raw_page(next_page(query, found.page.next_page_token))
+        except HttpError as error:
+            if not error.is_refusal:
+                raise
+            continue
+        break
+    if found is None or found.page.version != origin.version or found.mark != mark:
+        raise StaleListing(
+            "the server no longer lists the files of a part of this read: load the table again, read a "
+            "pinned version (versionAsOf), or share the table with history"
+        )
+    return found
 
 
 class FileFetcher:

@@ -4,10 +4,12 @@ In: a profile, a table's name, a query. Out: heads and data files, page by page.
 that ends in an errorMessage, is requested again or raises an error; it is never taken for a complete one.
 """
 
+import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from gateway.client.actions import (
@@ -26,6 +28,10 @@ from gateway.client.transport import MALFORMED, HttpError, Response, Transport, 
 
 _BOTH_FORMATS = f"responseformat=delta,parquet;readerfeatures={','.join(READER_FEATURES).lower()}"
 _END = ";includeendstreamaction=true"
+_HEAD_LINES = 2
+_NO_LINE = "the answer has a line that is not one of Delta Sharing"
+_IDENTITY = re.compile(rb'"(?:id|deletionVectorFileId|offset|sizeInBytes|cardinality)":\s*("[^"]*"|\d+)')
+_SIZE = re.compile(rb'"size":\s*(\d+)')
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,54 @@ class Page:
     """Heads of later versions in a range, if the server sends them."""
 
 
+@dataclass(frozen=True)
+class Outline:
+    """A page without its files: the token that asks for it again, and what it must have then.
+
+    `files`: number of their lines. `mark`: of their ids and deletion vectors, in order.
+    """
+
+    head: TableHead
+    version: int | None
+    page_token: str
+    files: int
+    bytes: int
+    mark: str
+    next_page_token: str | None = None
+    refresh_token: str | None = None
+
+
+@dataclass(frozen=True)
+class RawPage:
+    """A page whose files are lines, as the server sent them."""
+
+    page: Page
+    lines: list[bytes]
+
+    @property
+    def mark(self) -> str:
+        """Return what tells the files of a page from others."""
+        return hashlib.sha256(b"\n".join(_IDENTITY.findall(b"\n".join(self.lines)))).hexdigest()
+
+    def sizes(self) -> list[int]:
+        """Return the sizes of the files."""
+        found = _SIZE.findall(b"\n".join(self.lines))
+        if len(found) == len(self.lines):
+            return [int(size) for size in found]
+        return [file.size_bytes for file in self.files(0, len(self.lines))]
+
+    def files(self, first: int, last: int) -> list[DataFile]:
+        """Return the files of some lines. Raises HttpError for one that cannot be read."""
+        try:
+            found = [parse_file(json.loads(line)) for line in self.lines[first:last]]
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise HttpError(_NO_LINE, MALFORMED) from None
+        return [file for file in found if file is not None]
+
+
+Seen = TypeVar("Seen", Page, Outline)
+
+
 class ShareClient:
     """One table of one server. Not thread-safe."""
 
@@ -81,7 +135,7 @@ class ShareClient:
 
         def attempt() -> TableHead:
             lines, response = self._lines("GET", f"{self._name.path}/metadata{query}", None, _BOTH_FORMATS)
-            return _page(lines, response).head
+            return _page(_parsed_lines(lines), response).head
 
         return self._retries.run(attempt)
 
@@ -102,24 +156,50 @@ class ShareClient:
 
     def pages(self, query: Query) -> Iterator[Page]:
         """Yield all pages of an answer, each with the version and head of the first one."""
-        first = page = self._page(query)
+        first = self._page(query)
         yield first
-        seen = set[str]()
-        while page.next_page_token:
-            check_new(page.next_page_token, seen)
-            page = self._page(_next_page(query, page.next_page_token))
-            if page.version != first.version or page.head != first.head:
-                raise UnsupportedTable("the server answered pages of different versions")
-            yield page
+        yield from _following(first, lambda token: self._page(next_page(query, token)))
+
+    def outlines(self, query: Query, after: Page) -> Iterator[Outline]:
+        """Yield the pages of a snapshot after one, and keep no file in memory."""
+
+        def outline(token: str) -> Outline:
+            raw = self.raw_page(next_page(query, token))
+            page = raw.page
+            return Outline(
+                page.head,
+                page.version,
+                token,
+                len(raw.lines),
+                sum(raw.sizes()),
+                raw.mark,
+                page.next_page_token,
+                page.refresh_token,
+            )
+
+        yield from _following(after, outline)
+
+    def raw_page(self, query: Query) -> RawPage:
+        """Return the page of a snapshot that a query asks for, which may have a `pageToken`."""
+
+        def attempt() -> RawPage:
+            lines, response = self._request(query)
+            head, files = lines[:_HEAD_LINES], lines[_HEAD_LINES:]
+            # Another line that is last is a file, unless the server has announced an end.
+            is_end = any("endStreamAction" in line for line in _parsed_lines(files[-1:]))
+            end = [files.pop()] if is_end else []
+            return RawPage(_page(_parsed_lines([*head, *end]), response), files)
+
+        return self._retries.run(attempt)
 
     def _page(self, query: Query) -> Page:
         def attempt() -> Page:
             lines, response = self._request(query)
-            return _page(lines, response, has_stats=query.has_stats)
+            return _page(_parsed_lines(lines), response, has_stats=query.has_stats)
 
         return self._retries.run(attempt)
 
-    def _request(self, query: Query) -> tuple[list[Any], Response]:
+    def _request(self, query: Query) -> tuple[list[bytes], Response]:
         parameters = {name: value for name, value in query.parameters.items() if value is not None}
         if query.max_files is not None:
             parameters["maxFiles"] = query.max_files
@@ -131,17 +211,34 @@ class ShareClient:
 
     def _lines(
         self, method: str, path: str, body: bytes | None, capabilities: str
-    ) -> tuple[list[Any], Response]:
+    ) -> tuple[list[bytes], Response]:
         headers = {"delta-sharing-capabilities": capabilities, "Accept-Encoding": "gzip"}
         response = self._server.open(method, path, headers, body)
-        lines = lines_of(response)
-        try:
-            return [json.loads(line) for line in lines], response
-        except ValueError as error:
-            raise HttpError("the answer has a line that is not JSON") from error
+        return lines_of(response), response
 
 
-def _next_page(query: Query, page_token: str) -> Query:
+def _following(after: Seen | Page, read: Callable[[str], Seen]) -> Iterator[Seen]:
+    """Yield the pages after one, each of the same version of the same table."""
+    page: Seen | Page = after
+    seen = set[str]()
+    while page.next_page_token:
+        check_new(page.next_page_token, seen)
+        found = read(page.next_page_token)
+        if found.version != after.version or found.head != after.head:
+            raise UnsupportedTable("the server answered pages of different versions")
+        yield found
+        page = found
+
+
+def _parsed_lines(lines: Sequence[bytes]) -> list[Any]:
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise HttpError("the answer has a line that is not JSON") from error
+
+
+def next_page(query: Query, page_token: str) -> Query:
+    """Return the query for a page by its token."""
     kept = {
         name: value
         for name, value in query.parameters.items()
@@ -159,7 +256,7 @@ def _page(lines: list[Any], response: Response, *, has_stats: bool = False) -> P
     try:
         return _parsed(lines, response, has_stats=has_stats)
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise HttpError("the answer has a line that is not one of Delta Sharing", MALFORMED) from None
+        raise HttpError(_NO_LINE, MALFORMED) from None
 
 
 def _parsed(lines: list[Any], response: Response, *, has_stats: bool) -> Page:

@@ -221,7 +221,7 @@ class ShareReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Fetch and decode one group of files."""
-        return read_partition(partition, self._schema)
+        return read_partition(partition, self._schema, self._loaded, self._options.hints())
 
 
 def _load(options: ReadOptions) -> TableHead:

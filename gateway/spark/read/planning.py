@@ -5,22 +5,35 @@ hold everything a task needs. The driver lists; tasks read (`reading`). The list
 and the columns that were loaded, or the read fails.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import chain, pairwise
+from typing import Any, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
 from gateway.client.actions import DataFile, TableHead, UnsupportedTable
 from gateway.client.files import Origin
-from gateway.client.pages import Page, Query, ShareClient
+from gateway.client.pages import Outline, Page, Query, ShareClient
 from gateway.client.transport import HttpError
 from gateway.spark.read.decode import TableShape
 from gateway.spark.read.evolution import check_change_data, check_dataframe
 from gateway.spark.read.options import ReadOptions
-from gateway.spark.read.reading import SharePartition
-from gateway.spark.read.row_groups import Conditions
-from gateway.spark.read.tasks import ReadTask, change_tasks, pack, snapshot_tasks
+from gateway.spark.read.reading import PagePartition, SharePartition
+from gateway.spark.read.tasks import (
+    OPEN_COST_BYTES,
+    ReadTask,
+    change_tasks,
+    pack,
+    piece_bytes,
+    snapshot_tasks,
+)
+
+_MOST_KEPT_FILES = 50_000
+"""Files that a driver keeps of a snapshot; tasks list the pages after them again."""
+
+_MOST_PIECES = 16
+"""Of a page."""
 
 
 class NothingNew(UnsupportedTable):
@@ -36,11 +49,19 @@ class Listing:
     files: tuple[DataFile, ...]
     later_heads: tuple[TableHead, ...] = ()
     refresh_token: str | None = None
+    more: tuple[Outline, ...] = ()
+    """The pages after those with `files`."""
+    first_page: int = 0
+    """The number of the first one of `more`."""
 
     @property
     def heads(self) -> tuple[TableHead, ...]:
         """Return all heads of the answer."""
         return (self.head, *self.later_heads)
+
+
+Found = TypeVar("Found", Listing, "_Counted")
+Gather = Callable[[ShareClient, Query, Iterator[Page]], Found]
 
 
 def list_all(client: ShareClient, query: Query) -> Listing:
@@ -58,12 +79,14 @@ def plan_snapshot(options: ReadOptions, loaded: TableHead) -> list[InputPartitio
 
     Raises UnsupportedTable when only a later version can be had.
     """
-    listing = _checked_snapshot(options, loaded)
-    return partitions_of(options, listing, TableShape.of(listing.head), list(snapshot_tasks(listing.files)))
+    listing = _checked_snapshot(options, loaded, _listing_of_many)
+    if TableShape.of(listing.head) != TableShape.of(loaded):
+        raise UnsupportedTable("the table changed since this DataFrame was made: make it again")
+    return partitions_of(options, listing, list(snapshot_tasks(listing.files)))
 
 
-def _checked_snapshot(options: ReadOptions, loaded: TableHead) -> Listing:
-    listing = _list_loaded(options, loaded)
+def _checked_snapshot(options: ReadOptions, loaded: TableHead, gather: Gather[Found]) -> Found:
+    listing = _list_loaded(options, loaded, gather)
     if options.expected_version is not None and listing.head.version != options.expected_version:
         raise UnsupportedTable(
             f"the server answered version {listing.head.version}, not {options.expected_version}"
@@ -80,9 +103,7 @@ def _checked_snapshot(options: ReadOptions, loaded: TableHead) -> Listing:
 
 def count_snapshot(options: ReadOptions, loaded: TableHead) -> int | None:
     """Return the number of rows of the loaded version; None if the server does not send it for each file."""
-    rows = [file.live_rows for file in _checked_snapshot(options, loaded).files]
-    known = [count for count in rows if count is not None]
-    return sum(known) if len(known) == len(rows) else None
+    return _checked_snapshot(options, loaded, _counted).rows
 
 
 def plan_changes(options: ReadOptions, loaded: TableHead) -> list[InputPartition]:
@@ -104,7 +125,7 @@ def plan_changes(options: ReadOptions, loaded: TableHead) -> list[InputPartition
     is_loaded = versions.get("endingVersion") == loaded.version
     for head in listing.heads:
         check_change_data(loaded, head, is_end=is_loaded and head is listing.heads[-1])
-    return partitions_of(options, listing, TableShape.of(loaded), list(change_tasks(listing.files)))
+    return partitions_of(options, listing, list(change_tasks(listing.files)))
 
 
 def list_changes(options: ReadOptions, versions: dict[str, Any]) -> Listing:
@@ -113,38 +134,86 @@ def list_changes(options: ReadOptions, versions: dict[str, Any]) -> Listing:
     return list_all(options.client(), Query(parameters, True, options.max_files_per_page))
 
 
-def partitions_of(
-    options: ReadOptions, listing: Listing, shape: TableShape, tasks: Sequence[ReadTask]
-) -> list[InputPartition]:
-    """Pack tasks of a listing."""
+def partitions_of(options: ReadOptions, listing: Listing, tasks: Sequence[ReadTask]) -> list[InputPartition]:
+    """Pack tasks of a listing, and cut its further pages."""
     origin = Origin(
         options.profile, options.table, listing.query, listing.head.version, listing.refresh_token
     )
-    conditions = Conditions.of(listing.head, options.hints())
-    return [
-        SharePartition(origin, shape, group, conditions) for group in pack(tasks, options.partition_bytes)
+    target = options.partition_bytes
+    if listing.more:
+        outlined = sum(one.bytes + one.files * OPEN_COST_BYTES for one in listing.more)
+        target = target or piece_bytes(outlined)
+    packed = [SharePartition(origin, group) for group in pack(tasks, target)]
+    cut = [
+        PagePartition(replace(origin, page_token=one.page_token), number, one.mark, first, last)
+        for number, one in enumerate(listing.more, listing.first_page)
+        for first, last in pairwise(_cuts(one, target or 0))
     ]
+    return [*packed, *cut]
 
 
-def _list_loaded(options: ReadOptions, loaded: TableHead) -> Listing:
+def _cuts(page: Outline, target: int) -> list[int]:
+    """Return the places between the pieces of a page. Each piece is another request for the page."""
+    cost = page.bytes + page.files * OPEN_COST_BYTES
+    pieces = min(_MOST_PIECES, max(1, round(cost / target)), max(1, page.files))
+    return [page.files * number // pieces for number in range(pieces + 1)]
+
+
+def _list_loaded(options: ReadOptions, loaded: TableHead, gather: Gather[Found]) -> Found:
     """List the loaded version: the latest one by the server's refresh token, an older one by its number."""
     client = options.client()
     hints = options.hints()
     if options.at():
         at = options.at() if loaded.version is None else {"version": loaded.version}
-        return list_all(client, Query({**at, **hints}, max_files=options.max_files_per_page))
+        query = Query({**at, **hints}, max_files=options.max_files_per_page)
+        return gather(client, query, client.pages(query))
     latest = Query({**hints, "includeRefreshToken": True}, max_files=options.max_files_per_page)
     pages = client.pages(latest)
     first = next(pages)
     if first.version != loaded.version and loaded.version is not None:
         pinned = Query({**hints, "version": loaded.version}, max_files=options.max_files_per_page)
         try:
-            return list_all(client, pinned)
+            return gather(client, pinned, client.pages(pinned))
         except HttpError as error:
             # The answer of servers to a version of a table that is shared without history.
             if not error.is_refusal:
                 raise
-    return _listing(latest, [first, *pages])
+    return gather(client, latest, chain([first], pages))
+
+
+def _listing_of_many(client: ShareClient, query: Query, pages: Iterator[Page]) -> Listing:
+    """List a snapshot. Of the pages after the first files the driver keeps outlines alone."""
+    listed: list[Page] = []
+    for page in pages:
+        listed.append(page)
+        if sum(len(one.files) for one in listed) >= _MOST_KEPT_FILES:
+            break
+    more = tuple(client.outlines(query, listed[-1]))
+    found = _listing(query, listed)
+    tokens = (one.refresh_token for one in more if one.refresh_token)
+    return replace(
+        found,
+        more=more,
+        first_page=len(listed),
+        refresh_token=found.refresh_token or next(tokens, None),
+    )
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """A listing of which the number of rows is kept alone; None if the server does not send it."""
+
+    head: TableHead
+    rows: int | None
+
+
+def _counted(_client: ShareClient, _query: Query, pages: Iterator[Page]) -> _Counted:
+    first = next(pages)
+    rows: int | None = 0
+    for page in chain([first], pages):
+        for file in page.files:
+            rows = None if rows is None or file.live_rows is None else rows + file.live_rows
+    return _Counted(first.head, rows)
 
 
 def _listing(query: Query, pages: Sequence[Page]) -> Listing:

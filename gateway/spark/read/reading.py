@@ -5,10 +5,11 @@ order. Memory holds the file that is decoded and at most `_AHEAD_BYTES` of follo
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,12 +17,12 @@ import pyarrow as pa
 from pyspark.sql import types as t
 from pyspark.sql.datasource import InputPartition
 
-from gateway.client.actions import DataFile, UnsupportedTable
-from gateway.client.files import FileFetcher, Origin
+from gateway.client.actions import DataFile, TableHead, UnsupportedTable
+from gateway.client.files import FileFetcher, Origin, page_again
 from gateway.spark.read.column_chunks import CONNECTIONS, ColumnChunkFile, connections
 from gateway.spark.read.decode import FileDecoder, TableShape
 from gateway.spark.read.row_groups import Conditions
-from gateway.spark.read.tasks import ReadTask
+from gateway.spark.read.tasks import ReadTask, snapshot_tasks
 from gateway.spark.read.worker_process import prepare_next_task
 from gateway.spark.read.zones import session_zone
 
@@ -35,12 +36,24 @@ _WHOLE_FILE_OF_FEW_COLUMNS_BYTES = 2 << 20
 
 @dataclass
 class SharePartition(InputPartition):
-    """The input of one task."""
+    """The input of one task. What is equal for all tasks, such as the schema, is not part of it."""
 
     origin: Origin
-    shape: TableShape
     tasks: tuple[ReadTask, ...]
-    conditions: Conditions | None = None
+
+
+@dataclass
+class PagePartition(InputPartition):
+    """The input of one task: files of one page of a listing, which the task asks for again.
+
+    The page has a number and a mark of its files, of which those from `first` to before `last` are read.
+    """
+
+    origin: Origin
+    number: int
+    mark: str
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -52,14 +65,22 @@ class _Opened:
     kept: Sequence[int] | None
 
 
-def read_partition(partition: InputPartition | None, schema: t.StructType) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one group of files, in the columns of `schema`."""
+def read_partition(
+    partition: InputPartition | None,
+    schema: t.StructType,
+    loaded: TableHead,
+    hints: Mapping[str, Any] = MappingProxyType({}),
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one group of files of a table, in the columns of `schema`."""
     try:
+        if isinstance(partition, PagePartition):
+            page = page_again(partition.origin, partition.number, partition.mark)
+            files = page.files(partition.first, partition.last)
+            partition = SharePartition(partition.origin, tuple(snapshot_tasks(files)))
         if isinstance(partition, SharePartition):
-            shape, conditions = partition.shape, partition.conditions
-            yield from _read(
-                partition, FileDecoder(shape, schema, zone=session_zone(), conditions=conditions)
-            )
+            shape, conditions = TableShape.of(loaded), Conditions.of(loaded, hints)
+            decoder = FileDecoder(shape, schema, zone=session_zone(), conditions=conditions)
+            yield from _read(partition, decoder)
     finally:
         prepare_next_task()
 

@@ -23,7 +23,6 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from gateway.client.actions import TableHead
 from gateway.client.pages import Query
 from gateway.client.transport import HttpError
-from gateway.spark.read.decode import TableShape
 from gateway.spark.read.evolution import check_stream, check_stream_partitions
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.planning import (
@@ -161,12 +160,12 @@ class ShareStreamReader(DataSourceStreamReader):
         self._check_start(first)
         for piece in self._pieces(first, last, as_listed=True):
             tasks = [one.task for one in piece.between(first, last)]
-            found += partitions_of(self._options, piece.listing, TableShape.of(self._loaded), tasks)
+            found += partitions_of(self._options, piece.listing, tasks)
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Fetch and decode one group of files."""
-        return read_partition(partition, self._schema)
+        return read_partition(partition, self._schema, self._loaded)
 
     def _first(self) -> Offset:
         start = self._options.starting_version

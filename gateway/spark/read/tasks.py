@@ -72,7 +72,7 @@ def append_tasks(
 def pack(tasks: Sequence[ReadTask], target_bytes: int | None) -> list[tuple[ReadTask, ...]]:
     """Group tasks, in order, into pieces of `target_bytes`, counting a cost for opening a file."""
     costs = [task.file.size_bytes + OPEN_COST_BYTES for task in tasks]
-    target = target_bytes or min(128 << 20, max(sum(costs) // 64, 4 * OPEN_COST_BYTES))
+    target = target_bytes or piece_bytes(sum(costs))
     groups: list[tuple[ReadTask, ...]] = []
     group: list[ReadTask] = []
     filled = 0
@@ -83,6 +83,11 @@ def pack(tasks: Sequence[ReadTask], target_bytes: int | None) -> list[tuple[Read
         group.append(task)
         filled += cost
     return [*groups, tuple(group)] if group else groups
+
+
+def piece_bytes(total: int) -> int:
+    """Return the size of the pieces of a read, by the cost of all files."""
+    return min(128 << 20, max(total // 64, 4 * OPEN_COST_BYTES))
 
 
 def _live(file: DataFile, change_type: str | None = None) -> ReadTask:

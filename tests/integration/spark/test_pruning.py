@@ -160,7 +160,9 @@ def test_read_row_groups_contain_every_row_of_the_direct_query(
                 continue
             options = ReadOptions.parse({**given, "predicateHints": hint})
             partitions = plan_snapshot(options, head)
-            batches = [batch for one in partitions for batch in read_partition(one, schema)]
+            batches = [
+                batch for one in partitions for batch in read_partition(one, schema, head, options.hints())
+            ]
             answer = [row["id"] for batch in batches for row in batch.to_pylist()]
             assert len(answer) == len({*answer}), hint
             assert expected <= {*answer} <= ids, hint

@@ -1,6 +1,7 @@
 """URLs stay fresh: renewed before they expire, and once when the store refuses them."""
 
 import json
+import pickle
 import shutil
 import time
 import traceback
@@ -10,23 +11,27 @@ from typing import Any
 
 import pytest
 from pyspark.sql.types import StructType
-from support.gateway_process import running_gateway, share
+from support.gateway_process import RunningGateway, running_gateway, share
 from support.scripted_server import HEAD, Answers, listening
-from tables.demo import CITIES
+from tables.demo import CITIES, ROWS
 
-from gateway.client.actions import DataFile, DeletionVector, FileKind
-from gateway.client.files import FileFetcher, Origin, StaleListing
+from gateway.client.actions import DataFile, DeletionVector, FileKind, parse_head
+from gateway.client.files import FileFetcher, Origin, StaleListing, page_again
 from gateway.client.pages import Query
 from gateway.client.profile import Profile
 from gateway.client.table_name import TableName
 from gateway.client.transport import HttpError, Retries, Transport
+from gateway.spark.read import planning
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.planning import plan_snapshot
-from gateway.spark.read.reading import read_partition
+from gateway.spark.read.reading import PagePartition, read_partition
 from gateway.spark.read.schema import shared_schema
 
 NOW_MS = 1_000_000_000_000
 HOUR_MS = 3_600_000
+FIELD = {"name": "a_column", "type": "long", "nullable": True, "metadata": {}}
+SCHEMA = json.dumps({"type": "struct", "fields": [FIELD]})
+TABLE = [HEAD[0], {"metaData": {"schemaString": SCHEMA}}]
 
 
 @pytest.fixture
@@ -158,6 +163,89 @@ def test_a_range_of_versions_is_listed_again_as_it_was(answers: Answers) -> None
         assert origin.refresh_queries() == (query,)
 
 
+def page_lines(answers: Answers, *names: str, following: str | None = None) -> list[Any]:
+    end = {} if following is None else {"nextPageToken": following}
+    return [*TABLE, *(line(answers, name) for name in names), {"endStreamAction": end}]
+
+
+@pytest.fixture
+def planned(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A plan of pages with the files a, b, c and d, e, of which the driver keeps the first."""
+    monkeypatch.setattr(planning, "_MOST_KEPT_FILES", 1)
+    profile = json.dumps({"shareCredentialsVersion": 1, "endpoint": answers.url, "bearerToken": "t"})
+    words = {"profile": profile, "path": "s.d.t", "maxFilesPerPage": "3", "partitionBytes": str(8 << 20)}
+    options = ReadOptions.parse(words)
+    for names, following in (("a", "2"), ("bcd", "3"), ("e", None)):
+        answers.say(*page_lines(answers, *names, following=following))
+    loaded = parse_head(TABLE[0]["protocol"], TABLE[1]["metaData"], 1)
+    found = plan_snapshot(options, loaded)
+    answers.requests.clear()
+    return found
+
+
+def test_a_plan_keeps_the_first_files_and_outlines_of_further_pages(planned: list[Any]) -> None:
+    kept, *pages = planned
+    assert [task.file.id for task in kept.tasks] == ["a"]
+    assert [(one.origin.page_token, one.number, one.first, one.last) for one in pages] == [
+        ("2", 1, 0, 1),
+        ("2", 1, 1, 3),
+        ("3", 2, 0, 1),
+    ]
+    # The schema, which can be larger than all else, is not part of each.
+    assert b"a_column" not in pickle.dumps(planned)
+
+
+def test_a_task_asks_for_its_page_again(answers: Answers, planned: list[Any]) -> None:
+    _, _, some, _ = planned
+    answers.say(*page_lines(answers, *"bcd", following="another"))
+    page = page_again(some.origin, some.number, some.mark)
+    assert [file.id for file in page.files(some.first, some.last)] == ["c", "d"]
+    assert [json.loads(body)["pageToken"] for _, body in answers.requests] == ["2"]
+
+
+def test_a_page_whose_token_is_refused_is_found_by_its_number(answers: Answers, planned: list[Any]) -> None:
+    last = planned[-1]
+    content(answers, b"{}", 400)
+    for names, following in (("a", "4"), ("bcd", "5"), ("e", None)):
+        answers.say(*page_lines(answers, *names, following=following))
+    page = page_again(last.origin, last.number, last.mark)
+    assert [file.id for file in page.files(last.first, last.last)] == ["e"]
+
+
+@pytest.mark.parametrize("names", ["bc", "bce", "cbd"])
+def test_a_page_with_other_files_is_an_error(answers: Answers, planned: list[Any], names: str) -> None:
+    answers.say(*page_lines(answers, *names, following="3"))
+    with pytest.raises(StaleListing, match="versionAsOf"):
+        page_again(planned[1].origin, planned[1].number, planned[1].mark)
+
+
+def test_a_further_page_that_is_cut_is_no_page(answers: Answers) -> None:
+    query, client, lines = Query(), answers.client(), page_lines(answers, "a")
+    answers.say(*lines[:-1], **{"delta-sharing-capabilities": "includeendstreamaction=true"})
+    answers.say(*lines)
+    assert [file.id for file in client.raw_page(query).files(0, 9)] == ["a"]
+    answers.say(*lines[:2], {"file": {"id": "a"}}, lines[-1])
+    with pytest.raises(HttpError, match="not one of Delta Sharing"):
+        client.raw_page(query).sizes()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("table", ROWS)
+def test_pages_of_a_gateway_are_read_by_their_tasks(
+    local_gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    monkeypatch.setattr(planning, "_MOST_KEPT_FILES", 1)
+    words = {"profile": str(local_gateway.profile), "path": f"demo.default.{table}", "maxFilesPerPage": "1"}
+    options = ReadOptions.parse(words)
+    head = options.client().head()
+    partitions = plan_snapshot(options, head)
+    assert len([one for one in partitions if isinstance(one, PagePartition)]) == (head.num_files or 0) - 1
+    schema = StructType(list(shared_schema(head).fields))
+    batches = (batch for one in partitions for batch in read_partition(one, schema, head))
+    assert sum(batch.num_rows for batch in batches) == len(ROWS[table])
+    assert planning.count_snapshot(options, head) == len(ROWS[table])
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize("history", [True, False])
 def test_a_plan_is_read_after_its_urls_and_refresh_token_expired(
@@ -175,7 +263,7 @@ def test_a_plan_is_read_after_its_urls_and_refresh_token_expired(
         planned = plan_snapshot(options, head)
 
         def rows() -> int:
-            return sum(batch.num_rows for one in planned for batch in read_partition(one, schema))
+            return sum(batch.num_rows for one in planned for batch in read_partition(one, schema, head))
 
         assert rows() == len(CITIES)
         time.sleep(7)

@@ -19,7 +19,6 @@ from gateway.client.profile import Profile
 from gateway.client.table_name import TableName
 from gateway.spark.read import reading
 from gateway.spark.read.column_chunks import CONNECTIONS
-from gateway.spark.read.decode import TableShape
 from gateway.spark.read.reading import SharePartition, read_partition
 from gateway.spark.read.schema import shared_schema
 from gateway.spark.read.tasks import ReadTask, snapshot_tasks
@@ -45,7 +44,7 @@ def written(server: PlainServer, path: Path, first: int, **known: Any) -> DataFi
 
 def partition(server: PlainServer, tasks: Iterator[ReadTask] | list[ReadTask]) -> SharePartition:
     origin = Origin(Profile(f"{server.url}/p", "t"), TableName("s", "d", "t"), Query(), 0)
-    return SharePartition(origin, TableShape.of(HEAD), tuple(tasks))
+    return SharePartition(origin, tuple(tasks))
 
 
 def columns(*names: str) -> StructType:
@@ -54,7 +53,7 @@ def columns(*names: str) -> StructType:
 
 def test_rows_come_in_the_order_of_the_files(server: PlainServer, tmp_path: Path) -> None:
     files = [written(server, tmp_path / f"{number}.parquet", 10 * number) for number in range(9)]
-    batches = read_partition(partition(server, snapshot_tasks(files)), columns("a"))
+    batches = read_partition(partition(server, snapshot_tasks(files)), columns("a"), HEAD)
     read = [value for batch in batches for value in batch.column("a").to_pylist()]
     assert read == [10 * number + more for number in range(9) for more in range(2)]
 
@@ -71,7 +70,7 @@ def test_following_files_are_fetched_while_the_first_is_decoded(
         return found
 
     monkeypatch.setattr(reading, "_open", counted)
-    batches = read_partition(partition(server, snapshot_tasks(files)), columns("a"))
+    batches = read_partition(partition(server, snapshot_tasks(files)), columns("a"), HEAD)
     next(batches)
     for _ in range(CONNECTIONS):
         assert arrived.acquire(timeout=30)
@@ -85,7 +84,7 @@ def test_files_ahead_are_bounded_in_bytes(
 ) -> None:
     files = [written(server, tmp_path / f"{number}.parquet", number) for number in range(4)]
     monkeypatch.setattr(reading, "_AHEAD_BYTES", files[0].size_bytes)
-    batches = read_partition(partition(server, snapshot_tasks(files)), columns("a"))
+    batches = read_partition(partition(server, snapshot_tasks(files)), columns("a"), HEAD)
     next(batches)
     assert [path for _, path, _ in server.requests] == [f"/files{tmp_path}/0.parquet"]
     assert len(list(batches)) == 3
@@ -95,7 +94,7 @@ def test_an_error_of_a_file_ahead_is_raised(server: PlainServer, tmp_path: Path)
     files = [written(server, tmp_path / f"{number}.parquet", number) for number in range(3)]
     (tmp_path / "2.parquet").unlink()
     with pytest.raises(Exception, match="HTTP 404"):
-        list(read_partition(partition(server, snapshot_tasks(files)), columns("a")))
+        list(read_partition(partition(server, snapshot_tasks(files)), columns("a"), HEAD))
 
 
 def test_partition_columns_are_read_without_opening_files_whose_rows_are_known(
@@ -104,7 +103,7 @@ def test_partition_columns_are_read_without_opening_files_whose_rows_are_known(
     vector = DeletionVector("unread", None, 0, 1, 30_000, None)
     known = written(server, tmp_path / "known.parquet", 0, num_records=70_000, deletion_vector=vector)
     unknown = written(server, tmp_path / "unknown.parquet", 0)
-    batches = list(read_partition(partition(server, snapshot_tasks([known, unknown])), columns("p")))
+    batches = list(read_partition(partition(server, snapshot_tasks([known, unknown])), columns("p"), HEAD))
     assert sum(batch.num_rows for batch in batches) == 40_002
     assert {value for batch in batches for value in batch.column("p").unique().to_pylist()} == {"x"}
     assert [path for _, path, _ in server.requests] == [f"/files{tmp_path}/unknown.parquet"]
@@ -113,7 +112,7 @@ def test_partition_columns_are_read_without_opening_files_whose_rows_are_known(
 def test_a_column_of_the_file_is_read_even_where_rows_are_known(server: PlainServer, tmp_path: Path) -> None:
     # The number of the listing is wrong on purpose: the rows are those of the file.
     file = written(server, tmp_path / "a.parquet", 5, num_records=70_000)
-    batches = read_partition(partition(server, snapshot_tasks([file])), columns("p", "a"))
+    batches = read_partition(partition(server, snapshot_tasks([file])), columns("p", "a"), HEAD)
     assert [row for batch in batches for row in batch.to_pylist()] == [{"p": "x", "a": 5}, {"p": "x", "a": 6}]
 
 

@@ -57,8 +57,7 @@ def listed(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> list[Any]:
 
     monkeypatch.setattr(ShareStreamReader, "_list", list_range)
     monkeypatch.setattr(ShareStreamReader, "_check_start", lambda _reader, _start: None)
-    monkeypatch.setattr(streaming, "partitions_of", lambda _options, _listing, _shape, tasks: tasks)
-    monkeypatch.setattr(streaming.TableShape, "of", lambda _head: None)
+    monkeypatch.setattr(streaming, "partitions_of", lambda _options, _listing, tasks: tasks)
     return ranges
 
 
