@@ -243,8 +243,8 @@ async def rotate_client(request: web.Request) -> web.Response:
 
 
 async def revoke(request: web.Request) -> web.Response:
-    """End all tokens and client secrets of a recipient."""
-    await handlers.revoke_tokens(_call(request))
+    """End all tokens and client secrets of a recipient, whatever has changed since the page was opened."""
+    await handlers.revoke_tokens(Call(request, session_of(request).actor))
     return _shown(request)
 
 

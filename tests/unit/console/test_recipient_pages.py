@@ -329,7 +329,6 @@ async def test_without_a_database_the_file_is_listed(tmp_path: Path) -> None:
         ("take-back", {"share": "Sales", "schema": "eu"}),
         ("rotate", {}),
         ("link", {}),
-        ("revoke", {}),
         ("delete", {}),
     ],
 )
@@ -344,3 +343,13 @@ async def test_a_form_of_a_page_from_before_a_change_changes_nothing(
     assert answer.status == 409
     assert "it was changed meanwhile" in await answer.text()
     assert (database.show("acme"), database.history("acme")) == before
+
+
+async def test_tokens_are_revoked_from_a_page_of_before_a_change(
+    console: ConsoleClient, database: RecipientDatabase
+) -> None:
+    opened = await hidden(console)
+    database.grant("acme", ["Sales"])
+    assert record(database).tokens
+    assert (await console.post("/console/recipients/acme/revoke", opened)).status == 303
+    assert record(database).tokens == ()
