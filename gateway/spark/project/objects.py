@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _IF_ABSENT = "fs.option.create.conditional.overwrite"
 _IF_ETAG = "fs.option.create.conditional.overwrite.etag"
+_PART_BYTES = 4 << 20
 
 
 class Unsafe(Exception):
@@ -103,7 +104,9 @@ class Directory:
         try:
             stream = opened()
             try:
-                stream.write(bytearray(text.encode()))
+                data = text.encode()
+                for start in range(0, len(data), _PART_BYTES):
+                    stream.write(bytearray(data[start : start + _PART_BYTES]))
             finally:
                 stream.close()
         except Py4JJavaError:

@@ -10,6 +10,7 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -22,7 +23,7 @@ from gateway.spark.project.actions import fold
 from gateway.spark.project.objects import Directory, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -37,6 +38,8 @@ _COMMIT = ("_commit_version", "_commit_timestamp")
 _OF_DELTA = frozenset({_KIND, *_COMMIT})
 """The columns that Delta adds to changed rows, in place of a table's own ones by these names."""
 _CHECKPOINT_INTERVAL = 10
+_LINES = 5000
+"""Lines of a commit that go between Python and Java at once: one text of all would be copied many times."""
 _NO_VERSION = -1
 _FEED = "delta.enableChangeDataFeed"
 _LAST_CHECKPOINT = "_last_checkpoint"
@@ -126,10 +129,9 @@ class TableLog:
     def commit(self, number: int) -> list[Action]:
         """Return the actions of a version. Raises FileNotFoundError for one that was cleaned up."""
         try:
-            lines = self._lines(self._file(number))
+            return [json.loads(line) for line in self._lines(self._file(number)) if line.strip()]
         except Py4JJavaError as error:
             raise FileNotFoundError(f"version {number} is not in the log") from error
-        return [json.loads(line) for line in lines if line.strip()]
 
     def commits(self, first: int, last: int) -> list[list[Action]]:
         """Return the actions of a range of versions. Raises FileNotFoundError."""
@@ -200,20 +202,21 @@ class TableLog:
 
     def publish(self, number: int, actions: Iterable[Action]) -> None:
         """Write a version, as a whole and once beside other writers. Raises CommitExists and Unsafe."""
-        text = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions)
+        lines = (json.dumps(action, separators=(",", ":")) for action in actions)
         directory = Directory(self.spark, self._directory, self._hadoop)
         if directory.is_s3:
             # Delta's own way takes turns within one process alone.
             try:
-                directory.create(f"{number:020}.json", text + "\n")
+                directory.create(f"{number:020}.json", "".join(f"{line}\n" for line in lines))
             except Refused:
                 raise CommitExists(number) from None
             return
-        lines, file = java.sequence(self.spark, [text]).iterator(), self._file(number)
+        parts = iter(lambda: "\n".join(islice(lines, _LINES)), "")
+        texts, file = java.sequence(self.spark, parts).iterator(), self._file(number)
         if number == 0:
             file.getFileSystem(self._hadoop).mkdirs(file.getParent())
         try:
-            self._store.write(file, lines, False, self._hadoop)
+            self._store.write(file, texts, False, self._hadoop)
         except Py4JJavaError as error:
             if error.java_exception.getClass().getName().endswith("FileAlreadyExistsException"):
                 raise CommitExists(number) from None
@@ -281,8 +284,10 @@ class TableLog:
         path = self._path(self._directory, name)
         return path, path.getFileSystem(self._hadoop)
 
-    def _lines(self, path: Any) -> list[str]:
-        return str(self._store.read(path, self._hadoop).mkString("\n")).split("\n")
+    def _lines(self, path: Any) -> Iterator[str]:
+        parts = self._store.read(path, self._hadoop).grouped(_LINES)
+        while parts.hasNext():
+            yield from str(parts.next().mkString("\n")).split("\n")
 
     def _file(self, number: int) -> Any:
         return self._path(self._directory, f"{number:020}.json")

@@ -6,6 +6,7 @@ the rows that differ. Only digests and the requested number of rows reach the dr
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
@@ -48,8 +49,7 @@ class Comparison:
 
 
 def compare_groups(shared: DataFrame, direct: DataFrame, keys: Sequence[str]) -> Comparison:
-    """Digest both sides per group and compare. One pass over each side."""
-    comparison = Comparison()
+    """Digest both sides per group and compare, in Spark. One pass over each side."""
     sides = [
         digest_by(frame, [f.col(quoted(key)).alias(f"_key_{i}") for i, key in enumerate(keys)]).withColumn(
             "_side", f.lit(side)
@@ -61,15 +61,19 @@ def compare_groups(shared: DataFrame, direct: DataFrame, keys: Sequence[str]) ->
     pairs = both.agg(*(f.first(word).alias(word) for word in _DIGEST_WORDS))
     # As text, because Python supports fewer dates and times than Spark.
     pairs = pairs.withColumns({name: key_text(f.col(name)) for name in names})
-    for row in pairs.coalesce(1).toLocalIterator():
-        of_share, of_table = _side(row, "0"), _side(row, "1")
-        comparison.groups += 1
-        if of_share != of_table:
-            comparison.differing += 1
-            if comparison.differing <= _MOST_GROUPS:
-                key = tuple(row[name] for name in names)
-                comparison.differences.append(GroupDifference(key, of_share, of_table))
-    return comparison
+    differ = reduce(
+        Column.__or__, (~f.col(f"0_{word}").eqNullSafe(f.col(f"1_{word}")) for word in _DIGEST_WORDS)
+    )
+    pairs = pairs.persist()
+    try:
+        groups, differing = pairs.agg(f.count(f.lit(1)), f.count_if(differ)).collect()[0]
+        found = pairs.where(differ).limit(_MOST_GROUPS).collect() if differing else []
+    finally:
+        pairs.unpersist()
+    differences = [
+        GroupDifference(tuple(row[name] for name in names), _side(row, "0"), _side(row, "1")) for row in found
+    ]
+    return Comparison(groups, differing, differences)
 
 
 def compare_schemas(shared: t.StructType, direct: t.StructType) -> list[str]:
