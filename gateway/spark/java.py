@@ -118,6 +118,15 @@ def sequence(spark: SparkSession, items: Iterable[Any]) -> Any:
     return classes(spark).scala.jdk.javaapi.CollectionConverters.asScala(found).toSeq()
 
 
+def longs(spark: SparkSession, numbers: Collection[int]) -> Any:
+    """Return numbers of 64 bits as a sequence of Scala, by one call for all of them."""
+    java = classes(spark)
+    words = java.java.nio.ByteBuffer.wrap(bytearray(struct.pack(f">{len(numbers)}q", *numbers)))
+    array = gateway(spark).new_array(java.long, len(numbers))
+    words.asLongBuffer().get(array)
+    return java.scala.Predef.wrapLongArray(array).toSeq()
+
+
 def is_among(spark: SparkSession, column: Column, numbers: Collection[int]) -> Column:
     """Return whether a column of 64 bits has one of some numbers.
 
@@ -125,10 +134,7 @@ def is_among(spark: SparkSession, column: Column, numbers: Collection[int]) -> C
     the comparison of a few million rows.
     """
     java = classes(spark)
-    words = java.java.nio.ByteBuffer.wrap(bytearray(struct.pack(f">{len(numbers)}q", *numbers)))
-    array = gateway(spark).new_array(java.long, len(numbers))
-    words.asLongBuffer().get(array)
-    values = java.scala.Predef.wrapLongArray(array).toSet()
+    values = longs(spark, numbers).toSet()
     utils = java.org.apache.spark.sql.classic.ExpressionUtils
     child = utils.expression(column._jc)
     found = java.org.apache.spark.sql.catalyst.expressions.InSet(child, values)

@@ -50,8 +50,11 @@ MAX_ROWS = 5000
 """More changed rows are counted and joined with the table by Spark."""
 
 MAX_PLACES = 100_000
-"""So many places of rows to remove are collected. Where the table has more, of equal rows, Spark counts out
-as many of each row as are to be removed."""
+"""So many places of rows that may be removed are collected. Where the table has more, of equal rows, Spark
+counts out as many of each row as are to be removed."""
+
+MAX_REMOVED = 1_000_000
+"""So many places of rows that Spark has counted out are collected, by files."""
 
 _PLACE = "place"
 _NUMBER = "number"
@@ -191,34 +194,36 @@ def apply_few(
 
 
 def apply_net(work: TableLog, base: int, net: DataFrame, step: Callable[[str], None]) -> Written | None:
-    """Change the work table's version `base` by `net_changes`; None for more than `MAX_PLACES` removed rows.
+    """Change the work table's version `base` by `net_changes`; None for more than `MAX_REMOVED` removed rows.
 
     Of equal rows as many are removed as the changes say, and none is written again. Raises Disagreement and
     NotMarked.
     """
     lost = net.where("n < 0").select(*HASHES, (-f.col("n")).alias("n"))
     different, number = lost.agg(f.count("n"), f.coalesce(f.sum("n"), f.lit(0))).collect()[0]
-    if number > MAX_PLACES:
+    if number > MAX_REMOVED:
         return None
     transaction, partitions = Transaction(work.spark, work), work.latest().partitions
     if transaction.version != base:
         raise Disagreement
-    removed: Counter[Hashes] = Counter()
-    places: dict[str, list[int]] = defaultdict(list)
+    places: dict[str, list[int]] = {}
+    deleted = EMPTY
     if number:
         gone = net.where("n < 0").select(f"{ROW}.*")
         found = conditions(gone, partitions) if different <= MAX_ROWS else []
         candidates = transaction.candidates(found)
         placed = _placed(candidates.where(all_of(found)) if found else candidates)
-        for first, second, (path, index) in _counted_out(placed, lost, number).collect():
-            removed[first, second] += 1
-            places[transaction.path(path)].append(index)
-    if removed.total() != number:
-        raise Disagreement
+        file, index = (f.col(_PLACE).getField(name) for name in ("file_path", "row_index"))
+        by_file = _counted_out(placed, lost, number).groupBy(file).agg(f.collect_list(index))
+        places = {transaction.path(path): indexes for path, indexes in by_file.collect()}
+        # There are no more places of a row than are to be removed.
+        if sum(map(len, places.values())) != number:
+            raise Disagreement
+        deleted = digest(copies(net.where("n < 0").withColumn("n", -f.col("n"))))
     added = net.where("n > 0")
     more = added.agg(f.sum("n")).collect()[0][0] or 0
     rows = in_own_order(copies(added), more, partitions) if more else None
-    return replace(_committed(transaction, work, places, rows, step), deleted=digest_of(removed))
+    return replace(_committed(transaction, work, places, rows, step), deleted=deleted)
 
 
 def _committed(

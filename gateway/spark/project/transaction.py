@@ -138,6 +138,7 @@ class _Vectors:
     """The deletion vectors of a table."""
 
     def __init__(self, spark: SparkSession, log: Any) -> None:
+        self._spark = spark
         self._root, self._configuration = log.dataPath(), log.newDeltaHadoopConf()
         self._delta = java.classes(spark).org.apache.spark.sql.delta
         stores = java.companion(self._delta.storage.dv, "DeletionVectorStore")
@@ -157,12 +158,10 @@ class _Vectors:
             return bitmaps.readFrom(vector.inlineData())
         return self._store.read(vector, self._root)
 
-    @staticmethod
-    def united(before: Any, indexes: Sequence[int]) -> Any:
+    def united(self, before: Any, indexes: Sequence[int]) -> Any:
         """Return the indexes of removed rows with others. Raises NotMarked for one that is among them."""
         after = before.copy()
-        for index in indexes:
-            after.add(index)
+        after.addAll(java.longs(self._spark, indexes))
         if after.cardinality() != before.cardinality() + len(indexes):
             raise NotMarked
         after.runOptimize()

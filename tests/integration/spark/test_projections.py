@@ -278,7 +278,7 @@ def test_any_changes_of_the_source_lead_to_what_the_rule_makes_of_it(
 ) -> None:
     # Few enough that some changes list the rows in a condition, and others join with them.
     monkeypatch.setattr(changing, "MAX_LISTED_HASHES", 12)
-    most, places, by_many, many = few.MAX_ROWS, few.MAX_PLACES, Job._by_many, []
+    most, removed, by_many, many = few.MAX_ROWS, few.MAX_REMOVED, Job._by_many, []
 
     def seen(*arguments: Any) -> Any:
         many.append(arguments)
@@ -294,7 +294,7 @@ def test_any_changes_of_the_source_lead_to_what_the_rule_makes_of_it(
     for number in range(20 if IS_LONG else 2):
         monkeypatch.setattr(few, "MAX_ROWS", 0 if number % 3 == 1 else most)
         # Too many, or none for places in some of those.
-        monkeypatch.setattr(few, "MAX_PLACES", places if number % 6 == 4 else 0)
+        monkeypatch.setattr(few, "MAX_REMOVED", removed if number % 6 == 4 else 0)
         for change in [CHANGES[0], chance.choice(CHANGES[1:])]:
             kept.sql(change(chance))
         outcome = kept.run()
@@ -550,7 +550,7 @@ def test_a_source_with_columns_of_our_names_is_followed_by_its_changes(
     kept.sql(insert)
     kept.run()
     for most in (few.MAX_ROWS, 0):
-        for module, limit in ((few, "MAX_ROWS"), (few, "MAX_PLACES"), (changing, "MAX_LISTED_HASHES")):
+        for module, limit in ((few, "MAX_ROWS"), (few, "MAX_REMOVED"), (changing, "MAX_LISTED_HASHES")):
             monkeypatch.setattr(module, limit, most)
         kept.sql(insert)
         kept.sql("DELETE FROM {t} WHERE n = 1 AND row < 3")
