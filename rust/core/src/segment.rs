@@ -8,8 +8,8 @@
 //! Compaction files are not read. They are optional, commits are there as long as they are, and some writers leave out
 //! removes that the commits have.
 
+mod findings;
 mod identity;
-mod left_out;
 mod listing;
 mod times;
 
@@ -165,7 +165,7 @@ impl LogSegment {
             return Ok(());
         };
         if let Some(checkpoint) = checkpoint {
-            left_out::forget(storage, root, checkpoint);
+            findings::forget(storage, root, checkpoint);
         }
         Err(Error::corrupt(file.clone(), format!("{reason}; the commits do not have all of its files")))
     }
@@ -173,14 +173,14 @@ impl LogSegment {
     /// Counts the files of the checkpoint by their paths from here on, not by their sizes.
     pub(crate) fn count_by_paths(&self, storage: &Storage, root: &str) {
         if let Some(checkpoint) = &self.checkpoint {
-            left_out::count_by_paths(storage, root, checkpoint);
+            findings::count_by_paths(storage, root, checkpoint);
         }
     }
 
     /// Returns whether files of the checkpoint are counted by their paths.
     pub(crate) fn is_counted_by_paths(&self, storage: &Storage, root: &str) -> bool {
         let checkpoint = self.checkpoint.as_ref();
-        checkpoint.is_some_and(|checkpoint| left_out::is_counted_by_paths(storage, root, checkpoint))
+        checkpoint.is_some_and(|checkpoint| findings::is_counted_by_paths(storage, root, checkpoint))
     }
 
     /// Leaves the checkpoint out of later segments if the error of a read is a fault of its files. `parts` are the
@@ -204,7 +204,7 @@ impl LogSegment {
             _ => false,
         };
         if is_damaged {
-            left_out::add(storage, root, checkpoint, error.clone(), actions);
+            findings::leave_out(storage, root, checkpoint, error.clone(), actions);
         }
         is_damaged
     }
@@ -216,7 +216,7 @@ impl LogSegment {
         };
         let is_listed = checkpoint.files.iter().any(|listed| listed.name == *file);
         if is_listed {
-            left_out::add(storage, root, checkpoint, error.clone(), 0);
+            findings::leave_out(storage, root, checkpoint, error.clone(), 0);
         }
         is_listed
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{CheckpointFiles, CheckpointKind, CommitEntry, LeftOut, LogIdentity, LogSegment, left_out};
+use super::{CheckpointFiles, CheckpointKind, CommitEntry, LeftOut, LogIdentity, LogSegment, findings};
 use crate::error::{Error, Result};
 use crate::log_path::{self, LogFileName};
 use crate::storage::{LogFileEntry, Storage};
@@ -42,7 +42,7 @@ impl Listing {
             .into_iter()
             .flat_map(|(version, found)| found.into_iter().map(move |checkpoint| (version, checkpoint)))
         {
-            let Some((error, actions)) = left_out::damage(storage, root, &checkpoint) else {
+            let Some((error, actions)) = findings::damage(storage, root, &checkpoint) else {
                 self.checkpoints.entry(version).or_default().push(checkpoint);
                 continue;
             };

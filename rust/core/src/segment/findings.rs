@@ -1,7 +1,7 @@
-//! Checkpoints that are left out because they were found damaged.
+//! What the process has found out about checkpoints: which are damaged and left out, and which are counted by paths.
 //!
-//! The process remembers them by the properties of their files, so a checkpoint that is written again is read. A store
-//! may have failed for a moment only: after [`MAX_AGE`] a checkpoint is tried again.
+//! It remembers them by the properties of their files, so a checkpoint that is written again is read. A store may have
+//! failed for a moment only: after [`MAX_AGE`] a damaged checkpoint is tried again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{LazyLock, Mutex};
@@ -48,7 +48,13 @@ fn key_of(storage: &Storage, root: &str, checkpoint: &CheckpointFiles) -> Key {
 }
 
 /// Leaves out a checkpoint of at least `actions` actions from here on.
-pub(super) fn add(storage: &Storage, root: &str, checkpoint: &CheckpointFiles, error: Error, actions: u64) {
+pub(super) fn leave_out(
+    storage: &Storage,
+    root: &str,
+    checkpoint: &CheckpointFiles,
+    error: Error,
+    actions: u64,
+) {
     let (key, found_at) = (key_of(storage, root, checkpoint), Instant::now());
     let mut damaged = lock(&DAMAGED);
     if damaged.len() >= MAX_CHECKPOINTS
