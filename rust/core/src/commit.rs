@@ -1,8 +1,8 @@
 //! One JSON file of the log: a commit, or the top file of a JSON checkpoint.
 //!
-//! Takes its bytes. Returns the protocol, the metadata, the in-commit timestamp, and the file actions as [`Columns`]
-//! whose strings are views into the file. Each byte is parsed once. Unknown actions and fields are skipped; malformed
-//! ones are an [`Error::CorruptLog`] that names the file and the line.
+//! Takes the bytes of the file. Returns the protocol, the metadata, the in-commit timestamp, and the file actions as
+//! [`Columns`], whose strings are views into the file. Parses each byte once. Skips unknown actions and fields. A
+//! malformed action is an [`Error::CorruptLog`] that names the file and the line.
 
 mod columns;
 mod json;
@@ -61,7 +61,7 @@ impl CommitFile {
             let actions = serde_json::from_str(line).map_err(|error| {
                 let is_last = || text.trim_ascii_end().ends_with(line);
                 let reason = if error.is_eof() && !is_last() {
-                    "its JSON goes on in the next line, and an action must be on one".to_owned()
+                    "its JSON continues on the next line, but an action must be on a single line".to_owned()
                 } else {
                     reason(&error)
                 };
@@ -155,7 +155,7 @@ impl CommitHeads {
             return Ok(heads);
         }
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| is_head(line)) {
-            // The number of the line is that in the file.
+            // The error of the whole file has the line's number in the file.
             let commit = CommitFile::parse(name, &bytes.slice_ref(line))
                 .map_err(|error| CommitFile::parse(name, bytes).err().unwrap_or(error))?;
             heads.protocol = commit.protocol.or(heads.protocol);
@@ -334,16 +334,16 @@ mod tests {
     #[test]
     fn an_action_over_several_lines_is_named_as_one() {
         let action = "{\n  \"add\": {\n    \"path\": \"a\",\n    \"size\": 1\n  }\n}\n";
-        let several = "line 1: its JSON goes on in the next line";
+        let several = "line 1: its JSON continues on the next line";
         assert!(refused(action).contains(several), "{}", refused(action));
         assert!(refused(&action.replace('\n', "\r\n")).contains(several));
         let later = format!("{{\"commitInfo\":{{}}}}\n\n{action}");
-        assert!(refused(&later).contains("line 3: its JSON goes on"), "{}", refused(&later));
+        assert!(refused(&later).contains("line 3: its JSON continues"), "{}", refused(&later));
         // A file that a writer has not finished.
         assert!(refused("{\"commitInfo\":{}}\n{\"add\":{").contains("line 2: EOF"));
         let heads = "{\"commitInfo\":{}}\n{\n\"metaData\": {\n}}\n";
         let error = CommitHeads::parse("x.json", &Bytes::from(heads.to_owned())).unwrap_err();
-        assert!(error.to_string().contains("line 2: its JSON goes on"), "{error}");
+        assert!(error.to_string().contains("line 2: its JSON continues"), "{error}");
     }
 
     #[test]
