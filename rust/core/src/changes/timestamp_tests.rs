@@ -12,13 +12,14 @@ use crate::segment::log_file_path;
 
 const BEGIN_MS: i64 = 1_700_000_000_000;
 
-/// Milliseconds from one commit to the next, by runs: copied at once, copied quickly, written one after the other, by
-/// clocks that differ, and after a clock was set back.
+/// Milliseconds from one commit to the next, by runs: copied at once, copied quickly, written one after the other, also
+/// many a second, by clocks that differ, and after a clock was set back.
 fn steps() -> impl Strategy<Value = Vec<i64>> {
     let run = prop_oneof![
         3 => (1..90usize).prop_map(|count| vec![0; count]),
         2 => proptest::collection::vec(0..4i64, 1..60),
         4 => proptest::collection::vec(300..3000i64, 20..70),
+        1 => proptest::collection::vec(20..300i64, 60..160),
         1 => proptest::collection::vec(-2500..3000i64, 1..40),
         1 => (-60_000..0i64).prop_map(|step| vec![step]),
     ];
@@ -26,18 +27,16 @@ fn steps() -> impl Strategy<Value = Vec<i64>> {
 }
 
 /// The timestamps of commits, by their modification times: a version is at least as many milliseconds later than
-/// each earlier version, back to one with 32 commits before it in ascending order, over at least ten seconds, that
-/// do not make it later.
+/// each earlier version, back to one with 32 to 512 commits before it in ascending order, over at least ten seconds,
+/// that do not make it later.
 fn naive(times: &BTreeMap<i64, i64>) -> BTreeMap<i64, i64> {
     let all: Vec<_> = times.iter().map(|(version, ms)| (*version, *ms)).collect();
     let is_start = |index: usize| {
         let (version, ms) = all[index];
-        let is_calm = || {
-            (index - 32..index).all(|earlier| {
-                all[earlier].1 <= all[earlier + 1].1 && all[earlier].1 + version - all[earlier].0 <= ms
-            })
-        };
-        index == 0 || index >= 32 && ms - all[index - 32].1 >= 10_000 && is_calm()
+        let in_order = (0..index).rev().take(512).take_while(|earlier| {
+            all[*earlier].1 <= all[earlier + 1].1 && all[*earlier].1 + version - all[*earlier].0 <= ms
+        });
+        index == 0 || in_order.skip(31).any(|first| ms - all[first].1 >= 10_000)
     };
     let timestamp = |index: usize| {
         let (version, _) = all[index];

@@ -323,3 +323,14 @@ fn versions_at_the_ends_of_their_range_are_versions() {
         assert!(matches!(log.find(requested), Err(Error::CorruptLog { .. })));
     }
 }
+
+#[test]
+fn the_timestamps_of_a_log_with_many_commits_a_second_need_a_part_of_it() {
+    for step_ms in [20, 50, 300, 1000] {
+        let listed: Vec<_> =
+            (90_000..91_024).map(|version| (version, 1_000_000 + version * step_ms)).collect();
+        let adjusted: Vec<_> = times::adjusted(&listed, false).collect();
+        assert_eq!(adjusted, listed[listed.len() - adjusted.len()..], "{step_ms}");
+        assert!(adjusted.len() >= 512, "{step_ms}: {}", adjusted.len());
+    }
+}

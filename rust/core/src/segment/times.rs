@@ -2,26 +2,33 @@
 //!
 //! Stores count in whole seconds, and copied files have the time of the copy. A version is therefore at least a
 //! millisecond later than the one before it, as in Delta's own readers. This chain of adjustments begins at a commit
-//! whose timestamp is its own time: the first of the log, or one that ends a calm window of commits. Where a chain
-//! begins depends on the log alone, not on the version that a reader starts at. A time that is ahead of the commits of
-//! a whole calm window does not count behind it.
+//! whose timestamp is its own time: the first of the log, or one that ends a calm window of commits. A time that is ahead
+//! of the commits of a whole calm window does not count behind it.
+//!
+//! The timestamps depend on the log alone, not on the version that a reader lists it from. A listing may begin within a
+//! calm window, which it does not recognise then; no commit of this window adjusts the last one, so a chain that begins
+//! at any of them gives the same timestamps.
 
 use super::{Listing, LogSegment, listing::LOOK_BACK};
 use crate::error::{Error, Result};
 use crate::log_path::commit_name;
 use crate::storage::{LogFileEntry, Storage};
 
-/// Commits of a calm window before its last one.
+/// Minimum number of commits of a calm window before its last one.
 const WINDOW: usize = LOOK_BACK as usize;
+/// The maximum, so that a log of up to 50 commits a second is not listed whole.
+const LONG_WINDOW: usize = 512;
 /// Minimum duration of a calm window. Commits of a copy are written faster.
 const WINDOW_MS: i64 = 10_000;
 /// How many versions the log is listed back, in turn, if what was listed for other reasons has no start of a chain.
-const FARTHER: [i64; 2] = [1024, i64::MAX];
+const FARTHER: [i64; 2] = [2 * LONG_WINDOW as i64, i64::MAX];
 
 /// Returns the versions of commits with their timestamps in milliseconds. `times` are consecutive commits with the
 /// modification times of their files, ascending by version. Commits before the first start of a chain are left out.
-fn adjusted(times: &[(i64, i64)], is_whole: bool) -> impl Iterator<Item = (i64, i64)> {
-    let starts = move |index: usize| is_whole && index == 0 || ends_calm_window(times, index);
+pub(super) fn adjusted(times: &[(i64, i64)], is_whole: bool) -> impl Iterator<Item = (i64, i64)> {
+    let in_order = in_order(times);
+    let starts =
+        move |index: usize| is_whole && index == 0 || ends_calm_window(&times[..=index], in_order[index]);
     times
         .iter()
         .enumerate()
@@ -37,16 +44,30 @@ fn adjusted(times: &[(i64, i64)], is_whole: bool) -> impl Iterator<Item = (i64, 
         .flatten()
 }
 
-/// Returns whether the commits before `index` were written in order, not at once, and do not adjust its time.
-fn ends_calm_window(times: &[(i64, i64)], index: usize) -> bool {
-    let Some(window) = index.checked_sub(WINDOW).and_then(|first| times.get(first..=index)) else {
-        return false;
-    };
-    let (version, modified_ms) = times[index];
-    let since = |earlier_ms: i64| modified_ms.saturating_sub(earlier_ms);
-    since(window[0].1) >= WINDOW_MS
-        && window.is_sorted_by_key(|(_, modified_ms)| *modified_ms)
-        && window[..WINDOW].iter().all(|(earlier, earlier_ms)| since(*earlier_ms) >= version - earlier)
+/// Returns, for each commit, how many commits before it were written in order and do not adjust its time.
+fn in_order(times: &[(i64, i64)]) -> Vec<usize> {
+    let ahead_ms = |index: usize| times[index].1.saturating_sub(times[index].0);
+    let mut counts: Vec<usize> = Vec::with_capacity(times.len());
+    for index in 0..times.len() {
+        let mut first = index;
+        // The commits in order before an earlier one are in order before this one, too.
+        while let Some(before) = first.checked_sub(1)
+            && times[before].1 <= times[first].1
+            && ahead_ms(before) <= ahead_ms(index)
+        {
+            first = before - counts[before];
+        }
+        counts.push(index - first);
+    }
+    counts
+}
+
+/// Returns whether the last of `times`, with that many commits before it in order, ends a calm window: they were not
+/// written at once.
+fn ends_calm_window(times: &[(i64, i64)], in_order: usize) -> bool {
+    let window = &times[times.len() - 1 - in_order.min(LONG_WINDOW)..];
+    let ends = window.first().zip(window.last());
+    in_order >= WINDOW && ends.is_some_and(|(first, last)| last.1.saturating_sub(first.1) >= WINDOW_MS)
 }
 
 impl Listing {
