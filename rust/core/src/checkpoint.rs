@@ -12,6 +12,7 @@ mod known_tuples;
 mod parquet;
 mod part_batches;
 mod part_readers;
+mod repeated;
 mod shared_file;
 mod shared_interner;
 #[cfg(test)]
@@ -35,8 +36,10 @@ use crate::partition::PartitionInterner;
 use crate::segment::{CheckpointFiles, CheckpointKind};
 use crate::storage::{LogFileEntry, Storage, StoredFile};
 use crate::{Error, Result};
+use ::parquet::file::metadata::RowGroupMetaData;
+use ::parquet::file::reader::ChunkReader;
 use json_file::JsonPieces;
-use parquet::file::{Footer, ParquetFile};
+use parquet::file::{Footer, ParquetFile, null_count};
 use top_file::{Sidecar, TopFile};
 
 /// Maximum rows of a batch: its columns stay in the L2 cache until its lines are written.
@@ -83,6 +86,8 @@ pub struct ReadOptions {
     pub by_row_group: bool,
     /// Counts the rows of the row groups that are read.
     pub rows_read: Option<Arc<AtomicU64>>,
+    /// Counts the adds that the opened parts have at most, those of skipped row groups too.
+    pub most_adds: Option<Arc<AtomicU64>>,
 }
 
 impl fmt::Debug for ReadOptions {
@@ -156,6 +161,10 @@ struct Part {
     is_json: bool,
     /// The end of each row group, in rows; empty if the footer was not read.
     row_group_ends: Arc<[u32]>,
+    /// The number of its adds at most, if it was opened.
+    most_adds: Option<u64>,
+    /// The rows that are left out because a later row adds the same file, ascending.
+    repeated: Arc<[u32]>,
     /// Kept for the parts of small number whose tag identifies the file.
     footer: Option<Footer>,
 }
@@ -163,7 +172,7 @@ struct Part {
 impl Checkpoint {
     /// Reads the protocol, the metadata and the sidecars of a checkpoint. `root` is the table's root in `storage`.
     pub fn open(storage: &Storage, root: &str, files: &CheckpointFiles) -> Result<Self> {
-        let mut top = TopFile::default();
+        let (mut top, mut may_repeat) = (TopFile::default(), false);
         let mut parts = Vec::with_capacity(files.files.len());
         for file in &files.files {
             let name = file.name.as_str();
@@ -174,16 +183,21 @@ impl Checkpoint {
                 listed: Some(file.clone()),
                 is_json: files.kind == CheckpointKind::UuidJson,
                 row_group_ends: Arc::default(),
+                most_adds: None,
+                repeated: Arc::default(),
                 footer: None,
             };
             let is_known = top.protocol.is_some() && top.metadata.is_some();
             if part.is_json {
                 top = json_file::top_file(JsonPieces::open(storage, &part)?)?;
+                part.most_adds = Some(top.adds);
             } else if !(is_known && files.kind == CheckpointKind::MultiPart) {
                 // Parts of a multi-part checkpoint have no sidecars, and most have no protocol.
                 let file = part.open(storage)?;
                 top.read(&file)?;
                 part.row_group_ends = row_group_ends(&file);
+                part.most_adds = Some(most_adds(&file));
+                may_repeat |= files.kind == CheckpointKind::Classic && repeated::is_possible(&file);
                 let is_tagged = part.listed.as_ref().is_some_and(|listed| listed.entity_tag.is_some());
                 let is_kept = is_tagged && files.files.len() <= KEPT_FOOTERS;
                 part.footer = is_kept.then(|| file.footer());
@@ -193,14 +207,18 @@ impl Checkpoint {
         for sidecar in &top.sidecars {
             parts.push(Part::of_sidecar(root, sidecar)?);
         }
-        Ok(Self {
+        let mut checkpoint = Self {
             storage: storage.clone(),
             version: files.version,
             protocol: top.protocol,
             metadata: top.metadata,
             stated_adds: top.stated_adds,
             parts: parts.into(),
-        })
+        };
+        if may_repeat {
+            checkpoint.leave_out_repeated()?;
+        }
+        Ok(checkpoint)
     }
 
     /// Returns the version of the checkpoint.
@@ -226,13 +244,19 @@ impl Checkpoint {
         self.stated_adds
     }
 
+    /// Returns the number of adds that it has at most, of dead files too; `None` if a part was not opened.
+    pub(crate) fn most_adds(&self) -> Option<u64> {
+        self.parts.iter().map(|part| part.most_adds).sum()
+    }
+
     /// Returns the memory of the checkpoint in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let parts = self.parts.iter().map(|part| {
             let footer = part.footer.as_ref().map_or(0, Footer::memory_bytes);
             let texts = part.name.len() + part.path.len();
-            size_of::<Part>() + texts + size_of_val(&*part.row_group_ends) + footer
+            let rows = size_of_val(&*part.row_group_ends) + size_of_val(&*part.repeated);
+            size_of::<Part>() + texts + rows + footer
         });
         parts.sum::<usize>() + self.metadata.as_ref().map_or(0, Metadata::memory_bytes)
     }
@@ -286,6 +310,16 @@ fn row_group_ends(file: &ParquetFile<StoredFile>) -> Arc<[u32]> {
     ends.collect()
 }
 
+/// Returns the number of adds that a file has at most: each has a path.
+fn most_adds<R: ChunkReader + 'static>(file: &ParquetFile<R>) -> u64 {
+    let paths = file.leaves(|path| path == ["add", "path"]);
+    let adds = |row_group: &RowGroupMetaData, leaf: usize| {
+        row_group.num_rows().saturating_sub(null_count(row_group, leaf).unwrap_or(0)) as u64
+    };
+    let row_groups = file.row_groups().iter();
+    row_groups.map(|row_group| paths.iter().map(|leaf| adds(row_group, *leaf)).sum::<u64>()).sum()
+}
+
 impl Part {
     /// Sidecars are in the table's directory by PROTOCOL, so only the name of a URI is used: a log cannot make this
     /// reader open other files.
@@ -304,6 +338,8 @@ impl Part {
             listed: None,
             is_json: false,
             row_group_ends: Arc::default(),
+            most_adds: None,
+            repeated: Arc::default(),
             footer: None,
         })
     }

@@ -209,9 +209,7 @@ pub fn files(
         after: request.after,
         delta_fields: lines.format == ResponseFormat::Delta,
     };
-    if options.lists_all() {
-        snapshot.check_totals()?;
-    }
+    snapshot.check_totals()?;
     let is_whole = options.reads_all();
     let mut scan = Scan::new(Arc::clone(snapshot), table.column_cache(snapshot), options)?;
     scan.prepare(pool);

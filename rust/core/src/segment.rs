@@ -84,6 +84,8 @@ pub struct LogSegment {
     pub version_commit: Option<LogFileEntry>,
     /// The version's `.crc`.
     pub checksum: Option<LogFileEntry>,
+    /// The `.crc` of the checkpoint's version, if that is an older one.
+    pub base_checksum: Option<LogFileEntry>,
     /// Whether the log has a newer checkpoint for this version: a continued segment keeps its own.
     pub has_newer_checkpoint: bool,
     /// Whether `_last_checkpoint` exists but is unusable, so that the whole log was listed.

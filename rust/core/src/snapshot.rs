@@ -74,6 +74,8 @@ pub struct Snapshot {
     checkpoint: Arc<OnceLock<Checkpoint>>,
     totals: OnceLock<Totals>,
     checksum_totals: Option<Totals>,
+    /// The number of files at the checkpoint's version, by its `.crc`.
+    base_files: Option<u64>,
     id: SnapshotId,
     is_lost: AtomicBool,
     is_counted_by_sizes: AtomicBool,
@@ -269,20 +271,41 @@ impl Snapshot {
         }
     }
 
-    /// Returns [`Error::CorruptLog`] if a checkpoint of `adds` has other adds than `_last_checkpoint` or its own
-    /// metadata states.
-    pub(crate) fn check_adds(&self, adds: u64) -> Result<()> {
-        let Some(file) = self.segment.checkpoint_file() else {
-            return Ok(());
-        };
+    /// The numbers of adds that the checkpoint has by other files and by its own metadata.
+    fn stated_adds(&self) -> impl Iterator<Item = (&str, u64)> {
         let own = self.checkpoint.get().and_then(Checkpoint::stated_adds);
-        for (source, stated) in [("_last_checkpoint", self.segment.stated_adds), ("its metadata", own)] {
-            if let Some(stated) = stated.filter(|stated| *stated != adds) {
-                let reason = format!("it has {adds} adds, {source} states {stated}");
-                return Err(Error::corrupt(&file.name, reason));
+        let of_base = self.segment.base_checksum.as_ref().map_or("", |checksum| &checksum.name);
+        [("_last_checkpoint", self.segment.stated_adds), ("its metadata", own), (of_base, self.base_files)]
+            .into_iter()
+            .filter_map(|(source, stated)| Some((source, stated?)))
+    }
+
+    /// Returns [`Error::CorruptLog`] if a checkpoint of `adds` has other adds than another file or its own metadata states.
+    pub(crate) fn check_adds(&self, adds: u64) -> Result<()> {
+        let Some(file) = self.segment.checkpoint_file() else { return Ok(()) };
+        match self.stated_adds().find(|(_, stated)| *stated != adds) {
+            Some((source, stated)) => {
+                Err(Error::corrupt(&file.name, format!("it has {adds} adds, {source} states {stated}")))
             }
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// As [`Self::check_adds`] of a checkpoint of `most` adds at most, which also costs answers of some files nothing: it
+    /// has too few of them for another file, or for the files that the checksum file counts.
+    pub(crate) fn check_most_adds(&self, most: u64) -> Result<()> {
+        let Some(file) = self.segment.checkpoint_file() else { return Ok(()) };
+        let newer: u64 = self.commit_batches.iter().map(|(_, rows)| rows.len() as u64).sum();
+        let of_version = self.segment.checksum.as_ref().zip(self.checksum_totals);
+        let of_version =
+            of_version.map(|(checksum, totals)| (checksum.name.as_str(), totals.files.saturating_sub(newer)));
+        match self.stated_adds().chain(of_version).find(|(_, stated)| *stated > most) {
+            Some((source, stated)) => {
+                let reason = format!("it has at most {most} adds, {source} requires {stated}");
+                Err(Error::corrupt(&file.name, reason))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Replaces the error of a missing or replaced file by one with the available versions, for callers that need
@@ -334,12 +357,17 @@ impl Snapshot {
     /// The checkpoint, opened at the first call. [`Checkpoint::batches`] reads its file actions.
     pub fn checkpoint(&self) -> Result<Option<&Checkpoint>> {
         let Some(files) = &self.segment.checkpoint else { return Ok(None) };
-        if let Some(opened) = self.checkpoint.get() {
-            return Ok(Some(opened));
+        let opened = if let Some(opened) = self.checkpoint.get() {
+            opened
+        } else {
+            let opened = Checkpoint::open(&self.storage, &self.root, files);
+            let opened = opened.map_err(|error| self.read_error(error))?;
+            self.checkpoint.get_or_init(|| opened)
+        };
+        if let Some(most) = opened.most_adds() {
+            self.check_most_adds(most).map_err(|error| self.read_error(error))?;
         }
-        let opened = Checkpoint::open(&self.storage, &self.root, files);
-        let opened = opened.map_err(|error| self.read_error(error))?;
-        Ok(Some(self.checkpoint.get_or_init(|| opened)))
+        Ok(Some(opened))
     }
 
     /// Returns whether a batch with this source may belong to the version. Only the first part of a checkpoint is
@@ -539,7 +567,7 @@ fn source_of(commit: i64, base_version: i64) -> SourceId {
 }
 
 #[cfg(test)]
-mod damage;
+pub(crate) mod damage;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

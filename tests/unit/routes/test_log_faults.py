@@ -88,9 +88,8 @@ async def test_an_answer_that_contradicts_the_checksum_file_is_an_error_with_a_s
     assert dict(log_faults())["contradiction"] > before
     details = [record.getMessage() for record in caplog.records if record.name == "gateway.errors"]
     assert any("00000000000000000003.crc counts 7 files" in detail for detail in details)
-    # A part of the files is not compared.
-    status, lines = await answer(client, "wrong", limitHint=1)
-    assert status == 200
+    status, _ = await answer(client, "wrong", limitHint=1)
+    assert status == 500
 
 
 async def test_the_sum_of_the_pages_is_compared_at_the_last_one(client: Client) -> None:

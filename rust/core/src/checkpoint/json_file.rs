@@ -141,6 +141,7 @@ pub(super) fn top_file(pieces: JsonPieces) -> Result<TopFile> {
     for piece in pieces {
         let piece = piece?;
         let file = piece.parse()?;
+        top.adds += file.adds.len() as u64;
         top.protocol = file.protocol.or(top.protocol);
         top.metadata = file.metadata.or(top.metadata);
         top.take_v2_actions(&piece.name, &piece.lines)?;

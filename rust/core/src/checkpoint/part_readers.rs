@@ -5,13 +5,14 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::json_file::{self, JsonPieces};
 use super::known_tuples::KnownTuples;
 use super::part_batches::PartBatches;
 use super::shared_file::SharedFile;
 use super::shared_interner::SharedInterner;
-use super::{Part, ReadOptions};
+use super::{Part, ReadOptions, most_adds};
 use crate::Result;
 use crate::actions::{FileBatch, SourceId};
 use crate::partition::PartitionInterner;
@@ -132,6 +133,7 @@ impl PartReader {
             match &mut self.state {
                 State::Ended => return Ok(None),
                 State::Unopened if self.part.is_json => {
+                    self.count_adds(self.part.most_adds.unwrap_or(0));
                     self.state = State::Json(JsonPieces::open(&self.storage, &self.part)?);
                 }
                 State::Json(pieces) => {
@@ -148,14 +150,30 @@ impl PartReader {
                     }
                 }
                 State::Unopened => {
-                    let file = self.file.get(|| self.part.open(&self.storage))?;
+                    let file = self.file.get(|| {
+                        let file = self.part.open(&self.storage)?;
+                        self.count_adds(self.part.most_adds.unwrap_or_else(|| most_adds(&file)));
+                        Ok(file)
+                    })?;
                     let (rows, options) = (self.rows.clone(), self.options.clone());
                     let (interner, tuples) = (&self.interner, &self.tuples);
                     let batches = PartBatches::new(file, self.source, rows, options, interner, tuples);
                     self.state = State::Open(Box::new(batches));
                 }
-                State::Open(batches) => return batches.next(),
+                State::Open(batches) => {
+                    let Some(batch) = batches.next()? else { return Ok(None) };
+                    let batch = self.part.without_repeated(batch);
+                    if !batch.is_empty() {
+                        return Ok(Some(batch));
+                    }
+                }
             }
+        }
+    }
+
+    fn count_adds(&self, most_adds: u64) {
+        if let Some(all) = &self.options.most_adds {
+            all.fetch_add(most_adds, Ordering::Relaxed);
         }
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct TopFile {
     pub(super) metadata: Option<Metadata>,
     /// The sidecars, in the order of the top file.
     pub(super) sidecars: Vec<Sidecar>,
+    /// The number of adds in a JSON file.
+    pub(super) adds: u64,
     /// The number of adds that `checkpointMetadata` states.
     pub(super) stated_adds: Option<u64>,
 }

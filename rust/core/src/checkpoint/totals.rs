@@ -10,12 +10,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use arrow_array::{Array, RecordBatch};
 
 use super::adds::Adds;
-use super::json_file::JsonPieces;
 use super::kept_rows::RowNumbers;
 use super::parquet::file::{ParquetFile, has_values};
 use super::shared_file::SharedFile;
-use super::{Checkpoint, Part};
-use crate::actions::{DeletionVectorDescriptor, SourceId, Totals};
+use super::{Checkpoint, Part, PartReaders, ReadOptions};
+use crate::actions::{DeletionVectorDescriptor, Totals};
 use crate::partition::PartitionInterner;
 use crate::stop::Stop;
 use crate::storage::StoredFile;
@@ -114,7 +113,7 @@ impl Checkpoint {
         stop: &Stop,
     ) -> Result<Totals> {
         stop.check()?;
-        if part.is_json {
+        if part.is_json || !part.repeated.is_empty() {
             // Read whole or not at all.
             let is_first = slice.number == 0;
             let is_dead = match dead {
@@ -122,7 +121,7 @@ impl Checkpoint {
                 Dead::Probed(is_dead) | Dead::Sized(is_dead, _) => Some(is_dead),
             };
             return if is_first {
-                self.json_totals(part, is_dead, adds, stop)
+                self.batch_totals(part, is_dead, adds, stop)
             } else {
                 Ok(Totals::default())
             };
@@ -135,18 +134,19 @@ impl Checkpoint {
         sums.of_rows(&slice.of_row_groups(&rows))
     }
 
-    fn json_totals(
+    fn batch_totals(
         &self,
         part: &Part,
         is_dead: Option<IsDead<'_>>,
         adds: &AtomicU64,
         stop: &Stop,
     ) -> Result<Totals> {
-        let mut interner = PartitionInterner::new::<&str>(&[]);
+        let interner = PartitionInterner::new::<&str>(&[]);
+        let (parts, options) = ([part.clone()].into(), ReadOptions::default());
         let mut totals = Totals::default();
-        for piece in JsonPieces::open(&self.storage, part)? {
+        for batch in PartReaders::new(self.storage.clone(), parts, interner, options).flatten() {
             stop.check()?;
-            let batch = piece?.parse()?.adds.batch(SourceId::default(), &part.name, &mut interner)?;
+            let batch = batch?;
             adds.fetch_add(batch.len() as u64, Ordering::Relaxed);
             let is_live = |file: &usize| {
                 is_dead

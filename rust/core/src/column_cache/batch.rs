@@ -279,7 +279,7 @@ impl CachedColumns {
     }
 
     /// Returns the number of files.
-    pub(super) fn files(&self) -> u64 {
+    pub(crate) fn files(&self) -> u64 {
         match &self.0 {
             Content::Memory { batches, .. } => batches.iter().map(|batch| batch.files.len() as u64).sum(),
             Content::Mapped { file, .. } => file.totals().files,

@@ -1,6 +1,7 @@
 //! The stages of a scan: batches of commits first, then cached columns or the checkpoint.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cursor::start_in;
 use super::read_ahead::{Measures, ReadAhead};
@@ -42,6 +43,8 @@ pub(super) enum Stage {
         selection: Option<Box<SelectionBuilder>>,
         /// The adds so far, if every add of the checkpoint is read.
         adds: Option<u64>,
+        /// The adds that the opened parts have at most, if every part is opened.
+        most_adds: Option<Arc<AtomicU64>>,
     },
     End,
 }
@@ -80,7 +83,7 @@ impl Scan {
                         (batch, live)
                     })
                 }
-                Stage::Log { batches, builder, selection, adds } => match batches.next().transpose()? {
+                Stage::Log { batches, builder, selection, adds, .. } => match batches.next().transpose()? {
                     Some(mut files) => {
                         if let Some(adds) = adds {
                             *adds += files.len() as u64;
@@ -145,6 +148,9 @@ impl Scan {
         let stage = std::mem::replace(&mut self.stage, Stage::End);
         if let Stage::Log { adds: Some(adds), .. } = stage {
             self.snapshot.check_adds(adds)?;
+        }
+        if let Stage::Log { most_adds: Some(most), .. } = &stage {
+            self.snapshot.check_most_adds(most.load(Ordering::Relaxed))?;
         }
         match stage {
             Stage::Commits { .. } => self.stage = self.checkpoint_stage()?,
@@ -248,6 +254,7 @@ impl Scan {
             && let Some(columns) = cache.get(key)
         {
             let next = self.first_cached_batch(&columns);
+            self.snapshot.check_most_adds(columns.files()).inspect_err(|_| cache.discard(key, &columns))?;
             return Ok(Stage::Cached { columns, next });
         }
         let selected = self.selection_key().and_then(|(cache, key)| Some((cache.selection(&key)?, key)));
@@ -280,6 +287,7 @@ impl Scan {
         // Beside other scans, more readers of this one would only hold more pages.
         let by_row_group = may_match.is_some() && pool.as_ref().is_some_and(Pool::is_idle);
         let reads_all = start.is_none() && keep_tuple.is_none() && may_match.is_none();
+        let most_adds = start.is_none().then(Arc::default);
         let options = ReadOptions {
             needs,
             first_source: CHECKPOINT_SOURCE,
@@ -288,6 +296,7 @@ impl Scan {
             may_match,
             by_row_group,
             rows_read: Some(Arc::clone(&self.rows_read)),
+            most_adds: most_adds.clone(),
         };
         let parts = checkpoint.readers(self.snapshot.interner(), options);
         let measures = Measures {
@@ -305,7 +314,7 @@ impl Scan {
             .and_then(|(cache, key)| cache.collect_selection(&key))
             .map(Box::new);
         let batches = Box::new(ReadAhead::new(parts, measures, pool));
-        Ok(Stage::Log { batches, builder, selection, adds: reads_all.then_some(0) })
+        Ok(Stage::Log { batches, builder, selection, adds: reads_all.then_some(0), most_adds })
     }
 
     /// Returns the filters for the reader of the checkpoint. Whole columns are built without any.

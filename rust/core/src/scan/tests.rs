@@ -25,6 +25,7 @@ use crate::storage::Storage;
 use crate::table::{ChangesRequest, Heading, Table};
 
 mod counts;
+mod short;
 
 const CHECKPOINT_FILES: usize = 60;
 

@@ -211,6 +211,7 @@ impl Listing {
         advanced.has_newer_checkpoint |= known.has_newer_checkpoint;
         advanced.has_bad_hint = known.has_bad_hint;
         advanced.stated_adds = known.stated_adds;
+        advanced.base_checksum.clone_from(&known.base_checksum);
         let added = advanced.left_out.into_iter().filter(|left_out| !known.left_out.contains(left_out));
         advanced.left_out = known.left_out.iter().cloned().chain(added).take(MAX_LEFT_OUT).collect();
         let added = advanced.modified_ms.into_iter().filter(|(version, _)| *version > known.version);
@@ -250,9 +251,18 @@ impl Listing {
             commits,
             version_commit: self.commits.get(&version).cloned(),
             checksum: self.checksums.get(&version).cloned(),
+            base_checksum: self.base_checksum(base).filter(|_| base < version),
             modified_ms: self.modified_ms(base.max(0), version),
             checkpoint,
         }
+    }
+
+    /// The checksum file of a checkpoint's version, unless a commit was written after it.
+    fn base_checksum(&self, base: i64) -> Option<LogFileEntry> {
+        let is_current = |file: &&LogFileEntry| {
+            self.commits.get(&base).is_none_or(|commit| file.modified_ms >= commit.modified_ms)
+        };
+        self.checksums.get(&base).filter(is_current).cloned()
     }
 
     /// Whether cleanup may have deleted the commit of `version`.

@@ -12,11 +12,11 @@ use crate::log_path::commit_name;
 use crate::segment::log_file_path;
 
 /// The version of the damaged checkpoint.
-const VERSION: i64 = 2;
-const LATEST: i64 = 4;
+pub(crate) const VERSION: i64 = 2;
+pub(crate) const LATEST: i64 = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+pub(crate) enum Form {
     Classic,
     MultiPart,
     Json,
@@ -24,25 +24,30 @@ enum Form {
     JsonSidecar,
 }
 
-const FORMS: [Form; 5] = [Form::Classic, Form::MultiPart, Form::Json, Form::Sidecar, Form::JsonSidecar];
+pub(crate) const FORMS: [Form; 5] =
+    [Form::Classic, Form::MultiPart, Form::Json, Form::Sidecar, Form::JsonSidecar];
 
-fn add(number: i64) -> Value {
+pub(crate) fn add(number: i64) -> Value {
     let path = format!("f{number}");
     json!({"add": {
         "path": path, "partitionValues": {}, "size": 10, "modificationTime": 1, "dataChange": true,
     }})
 }
 
-fn lines(rows: &[Value]) -> Vec<u8> {
+pub(crate) fn lines(rows: &[Value]) -> Vec<u8> {
     rows.iter().map(Value::to_string).collect::<Vec<_>>().join("\n").into_bytes()
 }
 
-fn rows(version: i64) -> Vec<Value> {
+pub(crate) fn rows(version: i64) -> Vec<Value> {
     (0..=version).map(add).collect()
 }
 
 /// Writes a checkpoint of all files up to a version, and returns the names of its files. The last one is damaged.
-fn checkpoint(log: &Log, version: i64, form: Form) -> Vec<String> {
+pub(crate) fn checkpoint(log: &Log, version: i64, form: Form) -> Vec<String> {
+    checkpoint_of(log, version, form, &rows(version))
+}
+
+pub(crate) fn checkpoint_of(log: &Log, version: i64, form: Form, adds: &[Value]) -> Vec<String> {
     let heads = vec![protocol_row(), metadata_row(&[])];
     let file = |rows: &[Value]| parquet(&schema(), rows, WriterProperties::default());
     let base = format!("{version:020}.checkpoint");
@@ -54,7 +59,7 @@ fn checkpoint(log: &Log, version: i64, form: Form) -> Vec<String> {
             json!({"sidecar": {"path": name, "sizeInBytes": size, "modificationTime": 1}}),
         )
     };
-    let all = [heads.clone(), rows(version)].concat();
+    let all = [&heads, adds].concat();
     match form {
         Form::Classic => {
             let name = format!("{base}.parquet");
@@ -64,7 +69,7 @@ fn checkpoint(log: &Log, version: i64, form: Form) -> Vec<String> {
         Form::MultiPart => {
             let names = [1, 2].map(|part| format!("{base}.{part:010}.{:010}.parquet", 2));
             log.write(&names[0], &file(&heads));
-            log.write(&names[1], &file(&rows(version)));
+            log.write(&names[1], &file(adds));
             names.into()
         }
         Form::Json => {
@@ -73,7 +78,7 @@ fn checkpoint(log: &Log, version: i64, form: Form) -> Vec<String> {
             vec![name]
         }
         Form::Sidecar | Form::JsonSidecar => {
-            let (sidecar, action) = sidecar_of(&file(&rows(version)));
+            let (sidecar, action) = sidecar_of(&file(adds));
             let top = [heads, vec![action]].concat();
             let name = format!("{base}.{UUID}.{}", if form == Form::Sidecar { "parquet" } else { "json" });
             let content = if form == Form::Sidecar { file(&top) } else { lines(&top) };
@@ -83,7 +88,7 @@ fn checkpoint(log: &Log, version: i64, form: Form) -> Vec<String> {
     }
 }
 
-fn log_of(versions: std::ops::RangeInclusive<i64>) -> Log {
+pub(crate) fn log_of(versions: std::ops::RangeInclusive<i64>) -> Log {
     let log = Log::new();
     for version in versions {
         let head = if version == 0 { vec![protocol_row(), metadata_row(&[])] } else { Vec::new() };
@@ -120,7 +125,7 @@ fn files_at_last(root: &str, at: TimeTravel) -> Result<BTreeSet<String>> {
     files(root, at).or_else(|_| files(root, at))
 }
 
-fn expected(version: i64) -> BTreeSet<String> {
+pub(crate) fn expected(version: i64) -> BTreeSet<String> {
     (0..=version).map(|number| format!("f{number}")).collect()
 }
 
@@ -224,7 +229,7 @@ fn commits_that_lack_files_of_a_damaged_checkpoint_do_not_replace_it() {
         let newer = if is_removed { vec![add(1), remove.clone()] } else { vec![add(1)] };
         log.write(&commit_name(1), &lines(&newer));
         if is_stated {
-            let hint = json!({"version": 0, "size": 3, "numOfAddFiles": 3});
+            let hint = json!({"version": 0, "size": 3, "numOfAddFiles": 1});
             log.write("_last_checkpoint", hint.to_string().as_bytes());
         }
         log.write(names.last().unwrap(), &whole[..whole.len() / 2]);
@@ -255,9 +260,43 @@ fn commits_without_files_do_not_replace_a_damaged_checkpoint() {
 
 /// Writes a checkpoint of a version with its first files only.
 fn short_checkpoint(log: &Log, version: i64) {
-    let all = [vec![protocol_row(), metadata_row(&[])], rows(version - 1)].concat();
-    let name = format!("{version:020}.checkpoint.parquet");
-    log.write(&name, &parquet(&schema(), &all, WriterProperties::default()));
+    checkpoint_of(log, version, Form::Classic, &rows(version - 1));
+}
+
+pub(crate) fn write_checksum(log: &Log, version: i64, modified_ms: Option<i64>) {
+    let files = version + 1;
+    let content =
+        json!({"tableSizeBytes": 10 * files, "numFiles": files, "numMetadata": 1, "numProtocol": 1});
+    let name = format!("{version:020}.crc");
+    log.write(&name, content.to_string().as_bytes());
+    if let Some(modified_ms) = modified_ms {
+        let file = std::fs::File::options().append(true).open(log_file_path(log.root(), &name)).unwrap();
+        let modified = std::time::UNIX_EPOCH + std::time::Duration::from_millis(modified_ms as u64);
+        file.set_modified(modified).unwrap();
+    }
+}
+
+#[test]
+fn the_checksum_file_of_its_version_finds_a_checkpoint_that_is_short() {
+    for form in FORMS {
+        let log = log_of(0..=LATEST);
+        checkpoint_of(&log, VERSION, form, &rows(VERSION - 1));
+        write_checksum(&log, VERSION, None);
+        let load = || Snapshot::load(&Storage::local(), log.root(), TimeTravel::Latest, None).unwrap();
+        let error = load().totals().unwrap_err().to_string();
+        assert!(error.contains("2 adds, 00000000000000000002.crc"), "{form:?} {error}");
+        assert_eq!(load().totals().unwrap().files, LATEST as u64 + 1);
+        assert_eq!(files(log.root(), TimeTravel::Latest).unwrap(), expected(LATEST), "{form:?}");
+    }
+}
+
+/// A log was cut back and continued by a writer that writes none.
+#[test]
+fn a_checksum_file_that_is_older_than_its_commit_does_not_count() {
+    let log = log_of(0..=LATEST);
+    short_checkpoint(&log, VERSION);
+    write_checksum(&log, VERSION, Some(1000));
+    assert_eq!(files(log.root(), TimeTravel::Latest).unwrap().len(), LATEST as usize);
 }
 
 #[test]
@@ -272,7 +311,7 @@ fn the_sum_of_the_files_finds_a_checkpoint_that_is_shorter_than_the_hint_states(
         let latest = Snapshot::load(&Storage::local(), log.root(), TimeTravel::Latest, None).unwrap();
         let error = latest.totals().unwrap_err();
         latest.record_error(&error);
-        assert!(error.to_string().contains("_last_checkpoint states 3"), "{error:?}");
+        assert!(error.to_string().contains("at most 2 adds, _last_checkpoint requires 3"), "{error:?}");
         assert_eq!(files(log.root(), TimeTravel::Latest).unwrap(), expected(LATEST));
     }
 }
@@ -281,11 +320,9 @@ fn the_sum_of_the_files_finds_a_checkpoint_that_is_shorter_than_the_hint_states(
 fn commits_replace_a_checkpoint_that_contradicts_the_checksum_file() {
     let log = log_of(0..=LATEST);
     short_checkpoint(&log, VERSION);
-    let files_of_all = LATEST + 1;
-    let checksum = json!({"tableSizeBytes": 10 * files_of_all, "numFiles": files_of_all, "numMetadata": 1, "numProtocol": 1});
-    log.write(&format!("{LATEST:020}.crc"), checksum.to_string().as_bytes());
+    write_checksum(&log, LATEST, None);
     let short = Snapshot::load(&Storage::local(), log.root(), TimeTravel::Latest, None).unwrap();
-    assert_eq!(short.totals().unwrap().files, files_of_all as u64);
+    assert_eq!(short.totals().unwrap().files, LATEST as u64 + 1);
     let counted = Totals { files: 4, size_bytes: 40 };
     assert!(matches!(short.check_counted(None, counted), Err(Error::Contradiction { .. })));
     assert_eq!(files(log.root(), TimeTravel::Latest).unwrap(), expected(LATEST));

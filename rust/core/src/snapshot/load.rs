@@ -178,7 +178,8 @@ impl Loader<'_> {
     /// partition columns, which makes the existing batches unusable.
     fn load(self, previous: Option<&Snapshot>) -> Result<Option<Snapshot>> {
         let known = previous.map_or(0, |previous| previous.segment.commits.len());
-        let (commits, checksum) = self.read(self.segment.commits.len() - known)?;
+        let (commits, checksum, base_checksum) =
+            self.read(self.segment.commits.len() - known, previous.is_none())?;
         let mut seen = ReplaySet::default();
         let live: Vec<RowIndices> =
             commits.iter().map(|(_, commit)| seen.take_commit(&commit.adds, &commit.removes)).collect();
@@ -213,6 +214,12 @@ impl Loader<'_> {
             .filter(|previous| Arc::ptr_eq(&previous.metadata, &metadata))
             .map_or_else(|| Decoding::of(&metadata), |previous| previous.decoding);
         let checksum = checksum.filter(|checksum| checksum.agrees(&protocol, &metadata));
+        let base_files = match previous {
+            Some(previous) => previous.base_files,
+            None => base_checksum
+                .filter(|own| own.metadata.as_ref().is_none_or(|own| own.id == metadata.id))
+                .map(|own| own.totals.files),
+        };
         let mut checksum_totals = checksum.map(|checksum| checksum.totals);
         let totals = match checksum_totals {
             _ if self.segment.checkpoint.is_none() => {
@@ -243,18 +250,28 @@ impl Loader<'_> {
             checkpoint,
             totals,
             checksum_totals,
+            base_files,
             id: SnapshotId::next(),
             is_lost: AtomicBool::new(false),
             is_counted_by_sizes: AtomicBool::new(false),
         }))
     }
 
-    /// The newest `count` commits and the version's checksum, in one batch of reads.
-    fn read(&self, count: usize) -> Result<(Vec<Commit<'_>>, Option<Checksum>)> {
+    /// The newest `count` commits and the version's checksum, in one batch of reads. Without the latter, and with
+    /// `reads_base`, the checksum of the checkpoint's version.
+    fn read(
+        &self,
+        count: usize,
+        reads_base: bool,
+    ) -> Result<(Vec<Commit<'_>>, Option<Checksum>, Option<Checksum>)> {
         let entries = &self.segment.commits[..count];
-        let files: Vec<_> = entries.iter().map(|entry| &entry.file).chain(&self.segment.checksum).collect();
+        let own = self.segment.checksum.as_ref();
+        let base = self.segment.base_checksum.as_ref().filter(|_| reads_base && own.is_none());
+        let files: Vec<_> = entries.iter().map(|entry| &entry.file).chain(own).chain(base).collect();
         let mut contents = self.storage.read_log_files(self.root, &files);
         let checksum = contents.get(entries.len()).and_then(|read| read.as_ref().ok());
+        let base_checksum = base.and(checksum).and_then(|bytes| Checksum::parse(bytes));
+        let checksum = own.and(checksum);
         let newest = contents.first().filter(|_| !entries.is_empty()).and_then(|read| read.as_ref().ok());
         let checksum = checksum.and_then(|bytes| {
             let found = Checksum::parse(bytes).filter(|found| self.is_current(found, newest));
@@ -267,7 +284,7 @@ impl Loader<'_> {
         let commits = entries.iter().zip(contents);
         let commits =
             commits.map(|(entry, bytes)| Ok((entry, CommitFile::parse(&entry.file.name, &bytes?)?)));
-        Ok((commits.collect::<Result<Vec<_>>>()?, checksum))
+        Ok((commits.collect::<Result<Vec<_>>>()?, checksum, base_checksum))
     }
 
     /// Returns whether a checksum file describes the commit of its version: a log may have been cut back and continued

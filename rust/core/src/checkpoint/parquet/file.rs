@@ -129,6 +129,11 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         fields.find(last).map(|(_, field)| &**field)
     }
 
+    /// The name of the writer's library.
+    pub(crate) fn created_by(&self) -> Option<&str> {
+        self.metadata.file_metadata().created_by()
+    }
+
     pub(crate) fn schema(&self) -> &SchemaDescriptor {
         self.metadata.file_metadata().schema_descr()
     }

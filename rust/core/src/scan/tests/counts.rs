@@ -70,6 +70,30 @@ fn a_checksum_file_with_other_counts_ends_a_whole_answer_and_the_last_page_with_
 }
 
 #[test]
+fn an_answer_of_some_files_finds_a_checkpoint_that_is_too_short_for_the_checksum_file() {
+    for cache_bytes in [0, 64 << 20] {
+        for (files, is_right) in [(63, true), (64, false)] {
+            let log = Log::new();
+            let table = table(&log, cache_bytes);
+            assert_eq!(scanned(&table, &everything()).unwrap(), 60);
+            checksum(&log, 10, files, 1 << 20);
+            let later = Arc::new(Table::new(
+                Storage::local(),
+                log.root().to_owned(),
+                Arc::clone(&table.column_cache(&snapshot(&table)).unwrap().0),
+            ));
+            let options = ScanOptions { predicate: by_sql(&later, "city = 'x'"), ..everything() };
+            for table in [&table, &later] {
+                commit(&log, 11, &[json!({"commitInfo": {}})]);
+                checksum(&log, 11, files, 1 << 20);
+                let ended = scanned(table, &options);
+                assert_eq!(ended.is_ok(), is_right, "{files} {ended:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn the_detail_of_a_contradiction_names_both_sources() {
     let log = Log::new();
     let table = table(&log, 0);
