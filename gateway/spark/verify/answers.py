@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -32,12 +33,13 @@ from gateway.spark.verify.files import (
     facts_of_log,
     file_differences,
 )
-from gateway.spark.verify.own_log import Written, latest_versions, own_head
+from gateway.spark.verify.own_log import Written, has_own_time, latest_versions, own_head
 from gateway.spark.verify.rules import within_rule
 
 _UNREADABLE = (PySparkException, Py4JJavaError)
 
 _STREAMED = 2
+_TOLD = ("comment", "__CHAR_VARCHAR_TYPE_STRING")
 _MOST_ACTIONS = 20_000
 _MOST_LINES = 20
 
@@ -128,7 +130,7 @@ class Answers:
             raise NotCompared("Spark cannot read it: its commits are gone") from None
         lines = []
         questions: dict[str, dict[str, object]] = {name: {"version": version}}
-        if older.is_apart:
+        if has_own_time(self.log, older):
             text = _iso(older.time_ms)
             questions[f"{name} by its time"] = {"timestamp": text}
             found = self.client.version(text)
@@ -179,7 +181,8 @@ class Answers:
                 if kind.value in action and action[kind.value].get("dataChange", True)
             )
         parameters = {"startingVersion": first, "endingVersion": last, "includeHistoricalMetadata": True}
-        times = {one.version: one.time_ms for one in self.written if one.is_apart}
+        streamed = [one for one in self.written if first <= one.version <= last]
+        times = {one.version: one.time_ms for one in streamed if has_own_time(self.log, one)}
         served: Counter[tuple[int, FileKind, FileFacts]] = Counter()
         lines = []
         for page in self.client.pages(Query(parameters, has_stats=True)):
@@ -252,14 +255,26 @@ def head_differences(answer: str, served: TableHead, own: TableHead) -> list[str
     ]
     of_share, of_table = shared_schema(served), shared_schema(own)
     lines += [f"{answer}: {line}" for line in compare_schemas(of_share, of_table)]
-    stated = {one.name: one.jsonValue() for one in of_share.fields}
+    stated = {one.name: _told_of(one.jsonValue()) for one in of_share.fields}
     if not lines:
         lines += [
             f"{answer}: what the table says of column {one.name}, such as its comment, is another"
             for one in of_table.fields
-            if stated[one.name] != one.jsonValue()
+            if stated[one.name] != _told_of(one.jsonValue())
         ]
     return lines
+
+
+def _told_of(node: Any) -> Any:
+    """Return a column in JSON without metadata that recipients need not be told, such as its default."""
+    if isinstance(node, dict):
+        return {
+            name: {key: value[key] for key in _TOLD if key in value}
+            if name == "metadata"
+            else _told_of(value)
+            for name, value in node.items()
+        }
+    return [_told_of(one) for one in node] if isinstance(node, list) else node
 
 
 def _told(error: HttpError) -> HttpError:

@@ -5,6 +5,7 @@ without values. Of a large table a part is compared, which the sizes of its file
 """
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from gateway.spark.project.table_log import TableLog
 _MOST_COMPARED = 10_000
 _MOST_NAMED = 5
 _STATISTICS = ("numRecords", "minValues", "maxValues", "nullCount")
+_TIME = re.compile(r"^(\S+-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d*?)0*)?Z?$")
+"""A time in UTC, which the parquet format writes in another form than logs."""
 _DIGITS = Context(prec=80)
 
 
@@ -123,7 +126,8 @@ def _facts(
     statistics: str | None,
 ) -> FileFacts:
     # An empty text is null to readers, whatever a writer means.
-    values = tuple(sorted((name, value) for name, value in (partition_values or {}).items() if value))
+    given = (partition_values or {}).items()
+    values = tuple(sorted((name, _TIME.sub(r"\1 \2.\3", value)) for name, value in given if value))
     place = None if vector is None else (vector[0], vector[1], vector[2])
     return FileFacts(unquote(path.rpartition("/")[2]), size, values, place, _canonical(statistics))
 

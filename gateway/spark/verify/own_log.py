@@ -7,9 +7,12 @@ with their times. No file of the table is read.
 import json
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from gateway.client.actions import TableHead, parse_head
+from gateway.spark import java
 from gateway.spark.project.table_log import TableLog
 from gateway.spark.verify.compare import quoted
 
@@ -18,11 +21,10 @@ _LATEST = 20
 
 @dataclass(frozen=True)
 class Written:
-    """A version and its time. `is_apart`: no other version has a time that is equal, or out of order."""
+    """A version and the time that its commit has."""
 
     version: int
     time_ms: int
-    is_apart: bool
 
 
 def own_head(log: TableLog, version: int) -> TableHead:
@@ -39,16 +41,23 @@ def latest_versions(log: TableLog) -> list[Written]:
     """Return the latest versions that the log knows, the latest one first."""
     history = log.spark.sql(f"DESCRIBE HISTORY delta.{quoted(log.root)} LIMIT {_LATEST}")
     rows = history.select("version", f.unix_millis("timestamp")).collect()
-    found = sorted(((int(version), int(time)) for version, time in rows), reverse=True)
-    times = [time for _, time in found]
-    # The one before the oldest of these is unknown.
-    return [
-        Written(
-            version,
-            time,
-            is_apart=index + 1 < len(times)
-            and times[index + 1] < time
-            and (index == 0 or time < times[index - 1]),
-        )
-        for index, (version, time) in enumerate(found)
-    ]
+    return [Written(int(version), int(time)) for version, time in sorted(rows, reverse=True)]
+
+
+def has_own_time(log: TableLog, one: Written) -> bool:
+    """Return whether Delta finds a version by the time of its commit, and the one before it just before.
+
+    In a copied log commits have one time, or times in another order, to which Delta adds.
+    """
+    times = (one.time_ms, one.time_ms - 1)
+    return [_active(log, time_ms) for time_ms in times] == [one.version, one.version - 1]
+
+
+def _active(log: TableLog, time_ms: int) -> int | None:
+    moment = java.classes(log.spark).java.sql.Timestamp(time_ms)
+    try:
+        found = log.log.history().getActiveCommitAtTime(moment, java.none(log.spark), True, False, False)
+    except (Py4JJavaError, PySparkException):
+        # Before the first commit that is left, or a log that Delta does not date.
+        return None
+    return int(found.version())

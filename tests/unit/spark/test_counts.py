@@ -104,6 +104,20 @@ def test_the_same_facts_in_other_words_are_equal() -> None:
         assert facts_of(replace(file, stats=other)) != facts_of_action(ADD)
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "is_equal"),
+    [
+        ("2024-02-29 12:34:56.789", "2024-02-29T12:34:56.789000Z", True),
+        ("1969-12-31 23:59:59", "1969-12-31T23:59:59.000000Z", True),
+        ("2024-02-29 12:34:56.789", "2024-02-29T12:34:56.780000Z", False),
+        ("", None, True),
+    ],
+)
+def test_times_of_partitions_are_equal_in_both_formats(one: str, other: str | None, is_equal: bool) -> None:
+    found = [facts_of_action(ADD | {"partitionValues": {"p": value}}) for value in (one, other)]
+    assert (found[0] == found[1]) == is_equal
+
+
 def test_a_file_is_compared_with_its_own_facts_in_the_log() -> None:
     one = facts_of_action(ADD)
     other = one._replace(name="other")
