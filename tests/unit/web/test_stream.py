@@ -361,17 +361,22 @@ async def test_a_running_stream_ends_with_the_next_chunk_once_access_is_revoked(
         }
 
 
+@pytest.mark.parametrize("revoked_after", [1, 5])
 @pytest.mark.parametrize("coding", ["gzip", "zstd", "identity"])
 async def test_a_coded_answer_whose_access_is_revoked_is_decoded_up_to_its_last_line(
-    granted: Client, monkeypatch: pytest.MonkeyPatch, coding: str
+    granted: Client, monkeypatch: pytest.MonkeyPatch, coding: str, revoked_after: int
 ) -> None:
     pipeline = granted.server.pipeline
     after = GatewayState.of(changed(pipeline.state.config, "token"), previous=pipeline.state)
-    write = BodyWriter.write
+    write, written = BodyWriter.write, 0
 
     async def write_and_revoke(self: BodyWriter, chunk: memoryview) -> None:
+        nonlocal written
         await write(self, chunk)
-        pipeline.state = after
+        written += 1
+        # By then more chunks are ready, which are not sent.
+        if written == revoked_after:
+            pipeline.state = after
 
     monkeypatch.setattr(BodyWriter, "write", write_and_revoke)
     sent = bearer() | {"Accept-Encoding": coding} | ENDING

@@ -28,6 +28,9 @@ pub enum ContentCoding {
 /// time than they save bytes.
 const LEVEL: u32 = 1;
 
+/// Less than the largest block of any frame that is made here.
+const RAW_BLOCK_BYTES: usize = 1 << 16;
+
 const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 /// An empty final block with fixed codes: ends the deflate stream.
 const DEFLATE_END: [u8; 2] = [3, 0];
@@ -60,10 +63,27 @@ impl ZstdFrame {
         Ok(std::mem::take(encoder.get_mut()))
     }
 
-    /// Returns the last chunk and the end of the frame.
-    pub(crate) fn finish(&mut self, plain: &[u8]) -> Result<Vec<u8>> {
-        self.begun()?.write_all(plain).map_err(failed)?;
-        self.0.take().map_or_else(|| Ok(Vec::new()), zstd::Encoder::finish).map_err(failed)
+    /// Returns a frame of one chunk.
+    pub(crate) fn whole(plain: &[u8]) -> Result<Vec<u8>> {
+        let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL as i32).map_err(failed)?;
+        encoder.write_all(plain).and_then(|()| encoder.finish()).map_err(failed)
+    }
+
+    /// Returns the end of a frame, with the last chunk in raw blocks. They refer to no earlier ones: chunks that were
+    /// written may be left out.
+    pub(crate) fn end(plain: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(plain.len() + 8);
+        let mut rest = plain;
+        loop {
+            let (block, after) = rest.split_at(rest.len().min(RAW_BLOCK_BYTES));
+            let header = ((block.len() as u32) << 3) | u32::from(after.is_empty());
+            out.extend_from_slice(&header.to_le_bytes()[..3]);
+            out.extend_from_slice(block);
+            if after.is_empty() {
+                return out;
+            }
+            rest = after;
+        }
     }
 
     fn begun(&mut self) -> Result<&mut zstd::Encoder<'static, Vec<u8>>> {
@@ -146,7 +166,7 @@ mod tests {
             for chunk in chunks {
                 out.extend(frame.write(chunk, Vec::new()).unwrap());
             }
-            out.extend(frame.finish(b"").unwrap());
+            out.extend(if chunks.is_empty() { ZstdFrame::whole(b"").unwrap() } else { ZstdFrame::end(b"") });
             return out;
         }
         let (mut out, mut trailer) = (Vec::new(), Trailer::default());

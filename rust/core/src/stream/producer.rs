@@ -83,9 +83,10 @@ struct State {
     emitted: u64,
     /// Items that finished before an earlier one.
     out_of_order: BTreeMap<u64, Finished>,
-    ready: VecDeque<Vec<u8>>,
+    ready: VecDeque<Ready>,
     /// Whether a thread adds the next chunk to the zstd frame.
     is_emitting: bool,
+    /// Of the chunks that were taken: an answer may end before those that are ready.
     trailer: Trailer,
     summary: Summary,
     /// The number of items, once the source has ended.
@@ -107,6 +108,13 @@ enum Started {
     Lines(u64, Work),
     Pending,
     End,
+}
+
+/// A chunk to be taken.
+struct Ready {
+    bytes: Vec<u8>,
+    plain_bytes: usize,
+    checksum: Checksum,
 }
 
 struct Finished {
@@ -172,8 +180,9 @@ impl NdjsonStream {
             let taken = self.wakeups.as_ref().is_some_and(Wakeups::take);
             state.signalled = !taken;
         }
-        if let Some(bytes) = state.ready.pop_front() {
+        if let Some(Ready { bytes, plain_bytes, checksum }) = state.ready.pop_front() {
             state.has_begun = true;
+            state.trailer.add(&checksum, plain_bytes);
             let resume = state.parked && state.has_room();
             state.parked &= !resume;
             drop(state);
@@ -219,16 +228,16 @@ impl NdjsonStream {
         lock(&self.inner.state).summary.clone()
     }
 
-    /// Encodes the last line and ends the body.
+    /// Encodes the last line, which follows the chunks that were taken, and ends the body.
     pub fn finish(&self, last_line: &[u8]) -> Result<Vec<u8>> {
         let coding = self.inner.options.coding;
-        if coding == ContentCoding::Zstd {
-            return lock(&self.inner.frame).finish(last_line);
-        }
         let (mut trailer, nothing_before) = {
             let state = lock(&self.inner.state);
-            (state.trailer.clone(), state.emitted == 0)
+            (state.trailer.clone(), !state.has_begun)
         };
+        if coding == ContentCoding::Zstd {
+            return if nothing_before { ZstdFrame::whole(last_line) } else { Ok(ZstdFrame::end(last_line)) };
+        }
         let mut out = Vec::new();
         if nothing_before {
             Trailer::begin(coding, &mut out);
@@ -280,10 +289,10 @@ impl State {
             finished.bytes = first;
         }
         self.emitted += 1;
-        self.trailer.add(&finished.checksum, finished.plain_bytes);
         self.summary.written = self.summary.written.plus(finished.written);
-        if !finished.bytes.is_empty() {
-            self.ready.push_back(finished.bytes);
+        let Finished { bytes, plain_bytes, checksum, .. } = finished;
+        if !bytes.is_empty() {
+            self.ready.push_back(Ready { bytes, plain_bytes, checksum });
         }
         self.check_totals();
     }

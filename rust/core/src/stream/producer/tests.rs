@@ -116,6 +116,34 @@ fn a_gzip_answer_with_a_last_line_is_one_member() {
 }
 
 #[test]
+fn an_answer_that_ends_before_its_ready_chunks_is_decoded() {
+    let pool = Pool::new(1).unwrap();
+    for coding in [ContentCoding::Identity, ContentCoding::Gzip, ContentCoding::Zstd] {
+        for taken in 0..3 {
+            let options = StreamOptions { inline: true, coding, ..StreamOptions::default() };
+            let source = Box::new(Numbers::to(5));
+            let mut stream = NdjsonStream::start(&pool, &Arc::default(), source, options).unwrap();
+            let mut body = Vec::new();
+            for _ in 0..taken {
+                let Next::Chunk(chunk) = stream.take().unwrap() else { panic!("not ready") };
+                body.extend_from_slice(chunk.bytes());
+            }
+            let end = [&b"x".repeat(200_000)[..], b"\n"].concat();
+            body.extend(stream.finish(&end).unwrap());
+            let mut plain = Vec::new();
+            match coding {
+                ContentCoding::Identity => plain = body,
+                ContentCoding::Gzip => {
+                    flate2::read::GzDecoder::new(&body[..]).read_to_end(&mut plain).unwrap();
+                }
+                ContentCoding::Zstd => plain = zstd::decode_all(&body[..]).unwrap(),
+            }
+            assert!(plain == [lines(taken), end].concat(), "{coding:?}, {taken} taken");
+        }
+    }
+}
+
+#[test]
 fn an_answer_of_other_lines_than_its_head_counts_ends_with_an_error() {
     let pool = Pool::new(2).unwrap();
     let numbers =
