@@ -320,7 +320,7 @@ impl FileBatch {
             .sum();
         views(&self.path)
             + self.stats.as_ref().map_or(0, |stats| match stats {
-                Stats::Raw(texts) => views(texts),
+                Stats::Raw(texts) | Stats::EscapedViews(texts) => views(texts),
                 Stats::Escaped(escaped) => escaped.memory_bytes(),
             })
             + self.clustering_provider.as_ref().map_or(0, &mut views)

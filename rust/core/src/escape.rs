@@ -159,6 +159,22 @@ const NEEDS_A_LOOK: [bool; 256] = {
     needs
 };
 
+/// Returns whether the content of a JSON string is what [`append_escaped`] makes of its text. Also `false` if it has an
+/// escape of another character than a quote or a backslash.
+pub(crate) fn is_simply_escaped(content: &str) -> bool {
+    let mut rest = content.as_bytes();
+    while let Some(at) = memchr::memchr3(b'\\', 0xc2, 0xe2, rest) {
+        let taken = match &rest[at..] {
+            [b'\\', b'"' | b'\\', ..] => 2,
+            // U+0085, U+2028 and U+2029.
+            [b'\\', ..] | [0xc2, 0x85, ..] | [0xe2, 0x80, 0xa8 | 0xa9, ..] => return false,
+            _ => 1,
+        };
+        rest = &rest[at + taken..];
+    }
+    true
+}
+
 /// Appends the unescaped content of a JSON string. Escapes must be well-formed; an unpaired surrogate becomes U+FFFD.
 pub(crate) fn unescape(content: &str, out: &mut Vec<u8>) {
     unescape_bytes(content.as_bytes(), out);
@@ -333,6 +349,19 @@ mod tests {
                 prop_assert_eq!(String::from_utf8(out).unwrap(), format!("x{text}"));
                 prop_assert_eq!(String::from_utf8(portable).unwrap(), format!("x{text}"));
             }
+        }
+
+        #[test]
+        fn a_simply_escaped_text_is_escaped_to_the_same_bytes(
+            content in "([a-z{}:,]{0,9}|\\\\[\"\\\\/nu]0085|\\\\[\"\\\\]|[\u{80}-\u{8f}\u{2020}-\u{202f}Âé😀])*",
+        ) {
+            let (mut text, mut again) = (Vec::new(), Vec::new());
+            unescape(&content, &mut text);
+            append_escaped(std::str::from_utf8(&text).unwrap(), &mut again);
+            let is_same = again == content.as_bytes();
+            prop_assert!(is_same || !is_simply_escaped(&content));
+            let is_plain = content.replace("\\\\", "").replace("\\\"", "").find('\\').is_none();
+            prop_assert!(!is_same || !is_plain || is_simply_escaped(&content));
         }
 
         #[test]

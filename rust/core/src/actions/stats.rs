@@ -15,6 +15,8 @@ pub enum Stats {
     Raw(StringViewArray),
     /// Escaped, as between the quotes of a line's string.
     Escaped(EscapedStats),
+    /// As `Escaped`, as views into a commit, of which nothing is copied.
+    EscapedViews(StringViewArray),
 }
 
 /// Escaped statistics, concatenated.
@@ -50,6 +52,7 @@ impl Stats {
         let text = match self {
             Self::Raw(texts) => StatsText::Raw(raw_text(texts, row)),
             Self::Escaped(escaped) => StatsText::Escaped(escaped.get(row)),
+            Self::EscapedViews(texts) => StatsText::Escaped(raw_text(texts, row).as_bytes()),
         };
         (!text.is_empty()).then_some(text)
     }
@@ -57,7 +60,9 @@ impl Stats {
     /// Returns the length of the statistics of the file at `row`, in their current form.
     pub(crate) fn bytes_of(&self, row: usize) -> usize {
         match self {
-            Self::Raw(texts) => texts.views().get(row).map_or(0, |view| *view as u32 as usize),
+            Self::Raw(texts) | Self::EscapedViews(texts) => {
+                texts.views().get(row).map_or(0, |view| *view as u32 as usize)
+            }
             Self::Escaped(escaped) => escaped.get(row).len(),
         }
     }
@@ -66,7 +71,8 @@ impl Stats {
     pub(crate) fn raw_of<'batch>(&'batch self, rows: &'batch [u32]) -> RawStats<'batch> {
         RawStats(match self {
             Self::Raw(texts) => Texts::Kept(texts, rows),
-            Self::Escaped(escaped) => escaped.unescaped(rows),
+            Self::Escaped(escaped) => unescaped(|row| escaped.get(row), rows),
+            Self::EscapedViews(texts) => unescaped(|row| raw_text(texts, row).as_bytes(), rows),
         })
     }
 
@@ -81,9 +87,13 @@ impl Stats {
     pub(crate) fn into_raw(self) -> StringViewArray {
         match self {
             Self::Raw(texts) => texts,
-            Self::Escaped(escaped) => {
+            Self::Escaped(ref escaped) => {
                 let rows: Vec<u32> = (1..escaped.starts.len() as u32).map(|end| end - 1).collect();
-                Self::Escaped(escaped).only(&rows).into_raw()
+                self.only(&rows).into_raw()
+            }
+            Self::EscapedViews(ref texts) => {
+                let rows: Vec<u32> = (0..texts.len() as u32).collect();
+                self.only(&rows).into_raw()
             }
         }
     }
@@ -91,8 +101,12 @@ impl Stats {
     /// Converts to the form of cached batches.
     #[must_use]
     pub fn escaped(self) -> Self {
-        let Self::Raw(texts) = self else { return self };
-        EscapedStats::of(&texts).map_or(Self::Raw(texts), Self::Escaped)
+        match &self {
+            Self::Raw(texts) => EscapedStats::of(texts, append_escaped),
+            Self::EscapedViews(texts) => EscapedStats::of(texts, |text, out| out.extend(text.as_bytes())),
+            Self::Escaped(_) => None,
+        }
+        .map_or(self, Self::Escaped)
     }
 }
 
@@ -104,14 +118,14 @@ impl From<StringViewArray> for Stats {
 
 impl EscapedStats {
     /// Returns `None` if the text exceeds the range of offsets.
-    fn of(texts: &StringViewArray) -> Option<Self> {
+    fn of(texts: &StringViewArray, append: impl Fn(&str, &mut Vec<u8>)) -> Option<Self> {
         let raw_bytes: usize = (0..texts.len()).map(|row| raw_text(texts, row).len()).sum();
         // A sixth of usual statistics are quotes.
         let mut text = Vec::with_capacity(raw_bytes + raw_bytes / 4);
         let mut starts = Vec::with_capacity(texts.len() + 1);
         starts.push(0);
         for row in 0..texts.len() {
-            append_escaped(raw_text(texts, row), &mut text);
+            append(raw_text(texts, row), &mut text);
             starts.push(u32::try_from(text.len()).ok()?);
         }
         text.shrink_to_fit();
@@ -144,17 +158,17 @@ impl EscapedStats {
             _ => &[],
         }
     }
+}
 
-    fn unescaped(&self, rows: &[u32]) -> Texts<'static> {
-        let mut text = Vec::new();
-        let mut ends = Vec::with_capacity(rows.len());
-        for row in rows {
-            unescape_bytes(self.get(*row as usize), &mut text);
-            ends.push(text.len());
-        }
-        // Unescaping makes characters of characters.
-        Texts::Unescaped { text: String::from_utf8(text).unwrap_or_default(), ends }
+fn unescaped<'text>(get: impl Fn(usize) -> &'text [u8], rows: &[u32]) -> Texts<'static> {
+    let mut text = Vec::new();
+    let mut ends = Vec::with_capacity(rows.len());
+    for row in rows {
+        unescape_bytes(get(*row as usize), &mut text);
+        ends.push(text.len());
     }
+    // Unescaping makes characters of characters.
+    Texts::Unescaped { text: String::from_utf8(text).unwrap_or_default(), ends }
 }
 
 impl StatsText<'_> {
@@ -230,6 +244,13 @@ mod tests {
             let raw = Stats::from(texts.iter().map(Option::as_deref).collect::<StringViewArray>());
             let escaped = raw.clone().escaped();
             prop_assert!(matches!(escaped, Stats::Escaped(_)));
+            let views = (0..texts.len()).map(|row| line_text(&raw, row)).collect::<StringViewArray>();
+            let views = Stats::EscapedViews(views);
+            prop_assert_eq!(
+                (0..texts.len()).map(|row| line_text(&views, row)).collect::<Vec<_>>(),
+                (0..texts.len()).map(|row| line_text(&raw, row)).collect::<Vec<_>>()
+            );
+            for escaped in [escaped, views.clone(), views.escaped()] {
             for row in 0..texts.len() {
                 prop_assert_eq!(line_text(&escaped, row), line_text(&raw, row));
             }
@@ -243,6 +264,7 @@ mod tests {
                 let expected = texts[*row as usize].as_deref().unwrap_or_default();
                 prop_assert_eq!(of_raw.get(position), expected);
                 prop_assert_eq!(of_escaped.get(position), expected);
+            }
             }
         }
     }

@@ -212,7 +212,7 @@ impl FileColumns {
             modification_time_ms: self.modification_time_ms.iter().map(|time| time.unwrap_or(0)).collect(),
             data_change: self.data_change.contains(&false).then(|| self.data_change.clone()),
             partitions: self.partitions(name, interner, found)?,
-            stats: optional(&self.stats)?.map(Stats::from),
+            stats: self.stats(name)?,
             deletion_vector: present(&self.deletion_vector).then(|| self.deletion_vector.clone()),
             base_row_id: numbers(&self.base_row_id),
             default_row_commit_version: numbers(&self.default_row_commit_version),
@@ -220,6 +220,11 @@ impl FileColumns {
             tags: optional(&self.tags)?,
             remove_fields: None,
         })
+    }
+
+    fn stats(&self, name: &str) -> Result<Option<Stats>> {
+        let stats = present(&self.stats).then(|| self.text.stats(&self.stats));
+        stats.map(|stats| stats.ok_or_else(|| Error::corrupt(name, "a string is broken"))).transpose()
     }
 
     fn sizes<'a>(&self, found: &dyn Fn(usize) -> Option<FileFacts<'a>>) -> Vec<i64> {

@@ -6,7 +6,8 @@ use arrow_buffer::Buffer;
 use bytes::Bytes;
 
 use super::json::StringEntry;
-use crate::escape::{append_string, unescape};
+use crate::actions::Stats;
+use crate::escape::{append_string, is_simply_escaped, unescape};
 
 /// A range of one of the two buffers. Log files are shorter than 2 GiB, so offsets fit 32 bits.
 #[derive(Debug, Clone, Copy)]
@@ -40,18 +41,17 @@ impl Text {
         self.keep(|buffer| buffer.extend_from_slice(piece.as_bytes()))
     }
 
-    /// Returns the span of the unescaped JSON string `raw`, or of `raw` itself if it is not a string.
+    /// Returns the span of the JSON string `raw`: of its content if [`is_simply_escaped`], otherwise of its text, which is
+    /// unescaped. Anything else but null is its own text.
     pub(super) fn string_span(&mut self, raw: &str) -> Option<Span> {
         if raw == "null" {
             return None;
         }
-        let Some(content) = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
-            return Some(self.span(raw));
-        };
-        if memchr::memchr(b'\\', content.as_bytes()).is_none() {
-            return Some(self.span(content));
-        }
-        Some(self.keep(|buffer| unescape(content, buffer)))
+        Some(match raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+            Some(content) if is_simply_escaped(content) => self.span(content),
+            Some(content) => self.keep(|buffer| unescape(content, buffer)),
+            None => self.keep(|buffer| buffer.extend_from_slice(raw.as_bytes())),
+        })
     }
 
     /// Returns the span of a JSON object that is written anew from its entries.
@@ -106,5 +106,26 @@ impl Text {
             }
         }
         Some(builder.finish())
+    }
+    /// Returns the spans of [`Text::string_span`] as statistics, `None` if one is not a valid string. They are views if
+    /// all of them are escaped.
+    pub(super) fn stats(&self, spans: &[Option<Span>]) -> Option<Stats> {
+        if !spans.iter().flatten().any(|span| span.unescaped) {
+            return self.strings(spans.iter().copied()).map(Stats::EscapedViews);
+        }
+        let mut builder = StringViewBuilder::new();
+        let mut text = Vec::new();
+        for span in spans {
+            match span {
+                None => builder.append_null(),
+                Some(span) if span.unescaped => builder.append_value(self.get(*span)),
+                Some(span) => {
+                    text.clear();
+                    unescape(self.get(*span), &mut text);
+                    builder.append_value(std::str::from_utf8(&text).ok()?);
+                }
+            }
+        }
+        Some(builder.finish().into())
     }
 }

@@ -126,7 +126,7 @@ impl FileWriter {
                 blocks.push(Column::StatsStarts, starts.inner());
                 blocks.push(Column::StatsText, text);
             }
-            Some(Stats::Raw(_)) => return Err(Failure::Unsupported),
+            Some(Stats::Raw(_) | Stats::EscapedViews(_)) => return Err(Failure::Unsupported),
         }
         for (scheme, column) in [(IdScheme::Parquet, Column::ParquetIds), (IdScheme::Delta, Column::DeltaIds)]
         {
