@@ -138,13 +138,24 @@ impl Table {
         rule: Option<&Arc<Rule>>,
         snapshot: &Snapshot,
     ) -> Result<Option<Arc<BoundRule>>> {
-        rule.map(|rule| self.named_rule(rule)?.bind(snapshot.metadata())).transpose()
+        let bound = rule.map(|rule| self.named_rule(rule)?.bind(snapshot.metadata())).transpose()?;
+        Ok(bound.inspect(|bound| self.keep_rule(bound)))
+    }
+
+    /// Marks a bound rule as used and caches it, also if it was evicted before.
+    fn keep_rule(&self, bound: &Arc<BoundRule>) {
+        if bound.kept() == 0 || !self.cache.touch(bound.kept()) {
+            let parts = vec![Allocation::shared(bound, bound.memory_bytes())];
+            bound.set_kept(self.cache.keep(self.id, Arc::clone(bound) as _, parts).unwrap_or_default());
+        }
     }
 
     /// As [`Self::bound_rule`], if it was bound before. Does not block.
     #[must_use]
     pub fn known_rule(&self, rule: &Rule, snapshot: &Snapshot) -> Option<Arc<BoundRule>> {
-        rule.known(snapshot.metadata(), &self.known_metadata()?)
+        let bound = rule.known(snapshot.metadata(), &self.known_metadata()?)?;
+        self.keep_rule(&bound);
+        Some(bound)
     }
 
     fn known_metadata(&self) -> Option<Arc<Metadata>> {
@@ -463,6 +474,41 @@ mod tests {
         let footers = snapshot.checkpoint().unwrap().unwrap().memory_bytes();
         assert_eq!(cache.used_bytes(), before + footers);
         drop((snapshot, table));
+        assert_eq!(cache.used_bytes(), 0);
+    }
+
+    #[test]
+    fn bound_rules_count_in_the_budget_and_are_bound_again_after_their_eviction() {
+        let log = Log::new();
+        let mut metadata = metadata_row(&["p"]);
+        metadata["metaData"]["schemaString"] =
+            r#"{"type":"struct","fields":[{"name":"p","type":"string","nullable":true,"metadata":{}}]}"#
+                .into();
+        let head = [protocol_row(), metadata].map(|row| row.to_string()).join("\n");
+        log.write(&log_path::commit_name(0), head.as_bytes());
+        let cache = Arc::new(ColumnCache::new(1 << 30));
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache));
+        let snapshot = table.refresh(Instant::now()).unwrap();
+        let values: Vec<_> = (0..1000).map(|number| format!("'value-{number}'")).collect();
+        let condition = format!("p IN ({})", values.join(", "));
+        let rule = Arc::new(Rule::parse(std::slice::from_ref(&condition), &[]).unwrap());
+        let before = cache.used_bytes();
+        let bound = || table.bound_rule(Some(&rule), &snapshot).unwrap().unwrap();
+        let first = Arc::downgrade(&bound());
+        let used = cache.used_bytes() - before;
+        assert!(condition.len() < used && used < 20 * condition.len(), "{used} bytes");
+        assert!(Arc::ptr_eq(&bound(), &first.upgrade().unwrap()));
+        assert!(table.known_rule(&rule, &snapshot).is_some());
+        assert_eq!(cache.used_bytes(), before + used, "it counts once");
+        cache.shrink(0);
+        assert!(first.upgrade().is_none() && table.known_rule(&rule, &snapshot).is_none());
+        let again = bound();
+        assert!(cache.used_bytes() >= used);
+        // One that is used is found without a cache, and counts again.
+        cache.shrink(0);
+        assert!(Arc::ptr_eq(&again, &table.known_rule(&rule, &snapshot).unwrap()));
+        assert_eq!(cache.used_bytes(), used);
+        drop((again, table));
         assert_eq!(cache.used_bytes(), 0);
     }
 

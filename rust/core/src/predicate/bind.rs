@@ -56,6 +56,21 @@ pub(crate) enum Bound {
     Or(Vec<Bound>),
 }
 
+impl Bound {
+    /// Returns the memory in bytes, about.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let own = match self {
+            Self::Always | Self::Never | Self::Undecided => 0,
+            Self::Leaf(Leaf { set: Set::Keys(keys), .. }) => keys.cuts.len() * size_of::<i128>(),
+            Self::Leaf(Leaf { set: Set::Text(texts), .. }) => {
+                texts.cuts.iter().map(|cut| size_of::<TextCut>() + cut.bytes.len()).sum()
+            }
+            Self::And(children) | Self::Or(children) => children.iter().map(Self::memory_bytes).sum(),
+        };
+        size_of::<Self>() + own
+    }
+}
+
 /// Binds expressions to one schema. All bound expressions share its columns.
 pub(crate) struct Binder<'a> {
     names: Names<'a>,

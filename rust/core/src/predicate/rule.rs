@@ -12,6 +12,7 @@
 //! - The names of a condition are those of the latest version, and mean the same columns in every version: a column is
 //!   known by its physical name. A version in which it is no partition column, or has another type, is refused.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use sha2::{Digest, Sha256};
@@ -59,7 +60,8 @@ struct Known {
     metadata: Weak<Metadata>,
     /// The metadata of the version whose names the conditions have.
     names: Weak<Metadata>,
-    rule: Arc<BoundRule>,
+    /// The caches of tables own it.
+    rule: Weak<BoundRule>,
 }
 
 /// A rule with the metadata of the version whose names its conditions have.
@@ -118,7 +120,7 @@ impl Rule {
         // While the weak reference exists, no other metadata has its address.
         let is_same = |known: &Weak<Metadata>, wanted| std::ptr::eq(known.as_ptr(), Arc::as_ptr(wanted));
         let is_wanted = |known: &&Known| is_same(&known.metadata, metadata) && is_same(&known.names, names);
-        lock(&self.bound).iter().find(is_wanted).map(|known| Arc::clone(&known.rule))
+        lock(&self.bound).iter().find(is_wanted).and_then(|known| known.rule.upgrade())
     }
 
     /// Binds the rule to the partition columns of a version by its own names. Returns [`Error::RuleRefused`] if they do
@@ -136,12 +138,16 @@ impl Rule {
         let bound = BoundRule::new(self, metadata, names).map_err(|detail| Error::RuleRefused { detail })?;
         let rule = Arc::new(bound);
         let mut kept = lock(&self.bound);
-        kept.retain(|known| known.metadata.strong_count() > 0 && known.names.strong_count() > 0);
+        kept.retain(|known| {
+            known.rule.strong_count() > 0
+                && known.metadata.strong_count() > 0
+                && known.names.strong_count() > 0
+        });
         if kept.len() >= MAX_BOUND {
             kept.remove(0);
         }
         let (metadata, names) = (Arc::downgrade(metadata), Arc::downgrade(names));
-        kept.push(Known { metadata, names, rule: Arc::clone(&rule) });
+        kept.push(Known { metadata, names, rule: Arc::downgrade(&rule) });
         Ok(rule)
     }
 }
@@ -295,6 +301,8 @@ pub struct BoundRule {
     key: RuleKey,
     columns: Vec<BoundColumn>,
     bound: Bound,
+    /// Its number in the cache of a table; 0 before the first.
+    kept: AtomicU64,
 }
 
 /// The verdicts of one rule on the distinct partition tuples of one pass over files.
@@ -346,7 +354,27 @@ impl BoundRule {
             key: bound_key(rule.key, &binder.columns),
             columns: binder.columns,
             bound: simplify(bound),
+            kept: AtomicU64::new(0),
         })
+    }
+
+    /// The number that [`Self::set_kept`] set last, and 0 before.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_kept(&self, number: u64) {
+        self.kept.store(number, Ordering::Relaxed);
+    }
+
+    /// Returns the memory in bytes, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let names =
+            self.columns.iter().flat_map(|bound| bound.column.logical.iter().chain(&bound.column.physical));
+        size_of::<Self>()
+            + self.columns.len() * size_of::<BoundColumn>()
+            + names.map(|name| size_of::<String>() + name.len()).sum::<usize>()
+            + self.bound.memory_bytes()
     }
 
     /// A digest of [`Rule::key`] and of the columns that it is bound to.

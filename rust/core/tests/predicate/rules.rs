@@ -312,7 +312,10 @@ fn a_rule_means_the_same_columns_in_versions_in_which_they_have_other_names() {
     let unpartitioned = Arc::new(Metadata { partition_columns: Vec::new(), ..Metadata::clone(&latest) });
     assert!(inside(&unpartitioned, &unpartitioned).is_err());
     assert_eq!(inside(&swapped, &unpartitioned).unwrap().0, [0]);
-    assert!(rule.known(&swapped, &latest).is_some());
+    let held = rule.bind_named(&swapped, &latest).unwrap();
+    assert!(Arc::ptr_eq(&held, &rule.known(&swapped, &latest).unwrap()));
+    drop(held);
+    assert!(rule.known(&swapped, &latest).is_none(), "the cache of a table keeps it, and nothing else");
 }
 
 #[test]
