@@ -18,7 +18,7 @@ use super::prefix_coded::{self, Levels};
 
 /// The most that the current pages of all columns of a row group may have together. Writers close a page at 1 MiB or 20,000
 /// rows, but check only every 100 rows: a table of 5,000 columns has statistics of 400 kB a file, and pages of 40 MB.
-pub(crate) const MAX_HELD_BYTES: usize = 64 << 20;
+pub(crate) const MAX_HELD_BYTES: usize = 56 << 20;
 
 /// The byte counts that all columns of an open row group share.
 #[derive(Debug, Default)]
