@@ -32,6 +32,7 @@ class LogError(Exception):
     ├── StorageDenied            the store denies access
     │   └── StorageRefused       for a reason that is not in the credentials
     ├── StorageUnavailable       unreachable, throttled, timed out
+    ├── Busy                     no memory left for the log; `detail` has its bytes
     ├── TooManySignatures        more files than the store may be asked to sign for one answer
     ├── Cancelled
     ├── DeadlineExceeded
@@ -78,6 +79,7 @@ class FileReplaced(LogError):
 class StorageDenied(LogError): ...
 class StorageRefused(StorageDenied): ...
 class StorageUnavailable(LogError): ...
+class Busy(LogError): ...
 class TooManySignatures(LogError): ...
 class Cancelled(LogError): ...
 class DeadlineExceeded(LogError): ...
@@ -654,6 +656,9 @@ class Changes:
 
 def configure(*, threads: int | None = None, cache_bytes: int | None = None) -> None:
     """Sets the size of the native pool (before the first stream) and the budget of the cache."""
+
+def bound_logs(bytes: int) -> None:  # noqa: A002
+    """Limits what the log files of all tables take in memory together. A read beyond it waits, then raises Busy."""
 
 def configure_cache_directory(directory: str | None, *, disk_bytes: int) -> None:
     """Keeps columns in files of a directory, of at most `disk_bytes` together; None keeps them in memory.

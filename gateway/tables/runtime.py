@@ -38,6 +38,11 @@ def configure(*, threads: int | None, cache_bytes: int) -> None:
     _native.configure(threads=threads, cache_bytes=cache_bytes)
 
 
+def bound_logs(limit_bytes: int) -> None:
+    """Limit what the logs of all tables take in memory together, cached or in use."""
+    _native.bound_logs(limit_bytes)
+
+
 def configure_cache_directory(directory: Path | None, *, disk_bytes: int) -> None:
     """Keep columns in files of a directory, or in memory only. Raises OSError if it cannot be used."""
     try:

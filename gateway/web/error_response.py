@@ -95,6 +95,7 @@ STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode, Refusal]] = {
     _native.StorageDenied: (403, "PERMISSION_DENIED", "storage"),
     _native.StorageRefused: (403, "PERMISSION_DENIED", "storage"),
     _native.StorageUnavailable: (503, "TEMPORARILY_UNAVAILABLE", "storage"),
+    _native.Busy: (503, "TEMPORARILY_UNAVAILABLE", "unavailable"),
     _native.TooManySignatures: (400, "UNSUPPORTED_OPERATION", "unsupported"),
     _native.Cancelled: (503, "TEMPORARILY_UNAVAILABLE", "unavailable"),
     _native.DeadlineExceeded: (503, "TEMPORARILY_UNAVAILABLE", "storage"),
@@ -199,7 +200,11 @@ def _headers(error: BaseException) -> dict[str, str]:
         return {"Retry-After": str(error.retry_after_seconds)}
     if isinstance(
         error,
-        _native.FileReplaced | _native.StorageUnavailable | _native.Cancelled | _native.DeadlineExceeded,
+        _native.FileReplaced
+        | _native.StorageUnavailable
+        | _native.Busy
+        | _native.Cancelled
+        | _native.DeadlineExceeded,
     ):
         return {"Retry-After": str(DEFAULT_RETRY_AFTER_SECONDS)}
     if isinstance(error, MethodNotAllowed):

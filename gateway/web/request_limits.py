@@ -23,7 +23,7 @@ from gateway.limits.process_memory import cached, machine_bytes, private_bytes, 
 from gateway.limits.recipient import RecipientGates
 from gateway.limits.replica_share import ALONE, ReplicaShare
 from gateway.limits.shared_memory import limits_of_one
-from gateway.tables.runtime import release_memory
+from gateway.tables.runtime import bound_logs, release_memory
 
 if TYPE_CHECKING:
     from gateway._native import SharedLimits
@@ -69,6 +69,7 @@ class RequestLimits:
         own = [(entry.name, entry.limits) for entry in config.gateway.recipients]
         named = {name: replica.of(limits) for name, limits in own if limits is not None}
         default, queue = replica.of(limits.recipient), _queue(limits)
+        bound_logs(memory_bytes)
         if previous is None:
             shared = shared or limits_of_one()
             recipients = RecipientGates(default, named, time.monotonic, shared)

@@ -18,7 +18,7 @@ CORE_LAYERS = [
     ["error", "civil_time", "hash_block", "known_tables", "lock"],
     ["stop", "poller", "pool", "simd", "deletion_vector", "variant", "wakeup"],
     ["cpu", "escape", "hash", "percent"],
-    ["actions", "file_id", "log_faults", "log_path"],
+    ["actions", "file_id", "log_faults", "log_memory", "log_path"],
     ["features", "schema", "sign"],
     ["partition", "storage"],
     ["commit"],

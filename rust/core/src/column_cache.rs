@@ -346,6 +346,12 @@ impl ColumnCache {
         drop(evicted);
     }
 
+    /// Evicts the least recently used snapshots and ranges, of `bytes` together if there are as many.
+    pub fn shrink_logs(&self, bytes: u64) {
+        let evicted = self.lock().shrink_retained(bytes);
+        drop(evicted);
+    }
+
     /// Changes the budget.
     pub fn set_budget(&self, budget_bytes: usize) {
         self.stats_budget.set(budget_bytes);

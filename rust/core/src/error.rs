@@ -115,6 +115,12 @@ pub enum Error {
         /// The store's message, for the operator's log.
         detail: String,
     },
+    /// The memory for log files is in use, or too small for this one.
+    #[error("the server has no memory left for the table's log; try again later")]
+    Busy {
+        /// The memory that it takes, for the operator's log.
+        detail: String,
+    },
     /// An answer with more URLs than the provider has signed by one request each.
     #[error(
         "the answer has more than {most} files, and each URL is signed by a request of its own; the provider must \
@@ -152,6 +158,7 @@ impl Error {
             | Self::StorageUnavailable { detail }
             | Self::RuleRefused { detail }
             | Self::Contradiction { detail }
+            | Self::Busy { detail }
             | Self::Internal { detail } => Some(detail),
             _ => None,
         }

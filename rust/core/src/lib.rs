@@ -71,6 +71,7 @@ pub mod inventory;
 mod known_tables;
 mod lock;
 pub mod log_faults;
+pub mod log_memory;
 pub mod log_path;
 pub mod ndjson;
 pub mod partition;

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
+use crate::log_memory;
 use crate::log_path::{self, LOG_DIRECTORY};
 
 pub use azure::AzureOptions;
@@ -171,17 +172,15 @@ impl Storage {
     pub fn read(&self, path: &str) -> Result<Bytes> {
         match &self.0 {
             Inner::Local => local::read(path, None),
-            Inner::Remote(remote) => remote.read(path, None),
+            Inner::Remote(remote) => remote.read(path),
         }
     }
 
     /// Reads a file of `root/_delta_log/` as it was listed. Another one, or a part of it, is [`Error::FileReplaced`].
     pub fn read_log_file(&self, root: &str, file: &LogFileEntry) -> Result<Bytes> {
-        let path = log_file_path(root, &file.name);
-        match &self.0 {
-            Inner::Local => local::read(&path, Some(file)),
-            Inner::Remote(remote) => remote.read(&path, Some(file)),
-        }
+        self.read_log_files(root, &[file])
+            .pop()
+            .unwrap_or_else(|| Err(Error::Internal { detail: "a batch of reads without its file".into() }))
     }
 
     /// Requests the properties of two files in parallel; `None` for an absent one. An absent object of a bucket is
@@ -223,19 +222,26 @@ impl Storage {
     /// As [`Self::read_log_file`] for several files in parallel, with a bounded number of requests, in their order.
     #[must_use]
     pub fn read_log_files(&self, root: &str, files: &[&LogFileEntry]) -> Vec<Result<Bytes>> {
-        match &self.0 {
-            Inner::Local => files.iter().map(|file| self.read_log_file(root, file)).collect(),
+        let admitted = match log_memory::admit(files.iter().map(|file| file.size).sum()) {
+            Ok(admitted) => admitted,
+            Err(error) => return files.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let read = |file: &&LogFileEntry| local::read(&log_file_path(root, &file.name), Some(file));
+        admitted.hold(match &self.0 {
+            Inner::Local => files.iter().map(read).collect(),
             Inner::Remote(remote) => remote.read_log_files(root, files),
-        }
+        })
     }
 
     /// As [`Self::read_log_files`], in the background.
     #[must_use]
     pub fn start_log_reads(&self, root: &str, files: Vec<LogFileEntry>) -> PendingReads {
-        match &self.0 {
-            Inner::Local => PendingReads::local(root, files),
-            Inner::Remote(remote) => remote.start_log_reads(root, files),
+        if let Inner::Remote(remote) = &self.0
+            && let Some(admitted) = log_memory::try_admit(files.iter().map(|file| file.size).sum())
+        {
+            return remote.start_log_reads(root, files, admitted);
         }
+        PendingReads::later(self, root, files)
     }
 
     /// Opens a listed file for reads of ranges. Sends no request to a remote store. A range of another file is

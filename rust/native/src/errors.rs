@@ -25,6 +25,7 @@ create_exception!(gateway._native, FileReplaced, LogError);
 create_exception!(gateway._native, StorageDenied, LogError);
 create_exception!(gateway._native, StorageRefused, StorageDenied);
 create_exception!(gateway._native, StorageUnavailable, LogError);
+create_exception!(gateway._native, Busy, LogError);
 create_exception!(gateway._native, TooManySignatures, LogError);
 create_exception!(gateway._native, Cancelled, LogError);
 create_exception!(gateway._native, DeadlineExceeded, LogError);
@@ -60,6 +61,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         py.get_type::<StorageDenied>(),
         py.get_type::<StorageRefused>(),
         py.get_type::<StorageUnavailable>(),
+        py.get_type::<Busy>(),
         py.get_type::<TooManySignatures>(),
         py.get_type::<Cancelled>(),
         py.get_type::<DeadlineExceeded>(),
@@ -108,6 +110,7 @@ pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         Error::StorageDenied { .. } => StorageDenied::new_err(message),
         Error::StorageRefused { .. } => StorageRefused::new_err(message),
         Error::StorageUnavailable { .. } => StorageUnavailable::new_err(message),
+        Error::Busy { .. } => Busy::new_err(message),
         Error::TooManySignatures { .. } => TooManySignatures::new_err(message),
         Error::Cancelled => Cancelled::new_err(message),
         Error::DeadlineExceeded => DeadlineExceeded::new_err(message),

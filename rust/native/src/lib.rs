@@ -50,6 +50,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<snapshot::Snapshot>()?;
     module.add_class::<table::Table>()?;
     module.add_function(wrap_pyfunction!(shared::configure, module)?)?;
+    module.add_function(wrap_pyfunction!(shared::bound_logs, module)?)?;
     module.add_function(wrap_pyfunction!(shared::configure_cache_directory, module)?)?;
     module.add_function(wrap_pyfunction!(shared::cache_directory_counts, module)?)?;
     module.add_function(wrap_pyfunction!(shared::log_faults, module)?)?;

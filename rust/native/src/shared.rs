@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use deltalog::Result;
 use deltalog::column_cache::{ColumnCache, DEFAULT_CACHE_BYTES, DiskCache, DiskCounts};
 use deltalog::log_faults::LogFault;
+use deltalog::log_memory;
 use deltalog::pool::Pool;
 use deltalog::snapshot::{forget_rule_totals, rule_totals_bytes};
 use deltalog::stream::{Buffers, LineSource, NdjsonStream, StreamOptions};
@@ -69,6 +70,13 @@ pub(crate) fn configure(threads: Option<usize>, cache_bytes: Option<usize>) {
             shared.cache.set_budget(bytes);
         }
     });
+}
+
+/// Limits what the log files of all tables take in memory together.
+#[pyfunction]
+pub(crate) fn bound_logs(bytes: u64) {
+    let cache = column_cache();
+    log_memory::bound(bytes, move |wanted| cache.shrink_logs(wanted));
 }
 
 /// Keeps columns in files of a directory, of at most `disk_bytes` together. Without a directory, in memory.

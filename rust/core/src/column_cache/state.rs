@@ -249,6 +249,22 @@ impl State {
         evicted
     }
 
+    /// As [`Self::shrink`], of snapshots and ranges alone, until they have had `bytes`.
+    #[must_use]
+    pub(super) fn shrink_retained(&mut self, bytes: u64) -> Evicted {
+        let before = self.used_bytes;
+        let retained = |entry: &Entry| if let Entry::Retained(number) = entry { Some(*number) } else { None };
+        let numbers: Vec<u64> = self.uses.values().filter_map(retained).collect();
+        let mut evicted = Vec::new();
+        for number in numbers {
+            if (before - self.used_bytes) as u64 >= bytes {
+                break;
+            }
+            evicted.extend(self.remove(&Entry::Retained(number)));
+        }
+        evicted
+    }
+
     #[must_use]
     pub(super) fn remove(&mut self, entry: &Entry) -> Option<Item> {
         match entry {

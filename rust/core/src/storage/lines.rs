@@ -1,4 +1,4 @@
-//! Refuses a JSON file of the log with a line that is too long while it is read, before all of it is in memory.
+//! Refuses a file of the log with a line that is too long while it is read, before all of it is in memory.
 
 use memchr::{memchr, memchr_iter, memrchr};
 
@@ -11,8 +11,6 @@ pub(crate) const MAX_LINE_BYTES: usize = 32 << 20;
 /// The lines of a file that is read in pieces.
 pub(super) struct LineLengths<'a> {
     name: &'a str,
-    /// Checksum files and hints have one line, of any length.
-    is_checked: bool,
     /// The number of ended lines.
     ended: usize,
     /// The bytes of the line that has not ended.
@@ -21,15 +19,11 @@ pub(super) struct LineLengths<'a> {
 
 impl<'a> LineLengths<'a> {
     pub(super) fn of(path: &'a str) -> Self {
-        let name = log_path::file_name(path);
-        Self { name, is_checked: name.as_bytes().ends_with(b".json"), ended: 0, open_bytes: 0 }
+        Self { name: log_path::file_name(path), ended: 0, open_bytes: 0 }
     }
 
     /// Takes the next piece of the file. A line that is too long is an [`Error::CorruptLog`].
     pub(super) fn take(&mut self, piece: &[u8]) -> Result<()> {
-        if !self.is_checked {
-            return Ok(());
-        }
         // A line within a piece is shorter than the piece.
         let first_bytes = memchr(b'\n', piece).unwrap_or(piece.len());
         if self.open_bytes + first_bytes > MAX_LINE_BYTES {
@@ -65,7 +59,7 @@ mod tests {
         assert!(reason.contains("00000000000000000000.json: line 3 is too long"), "{reason}");
         let ended: Vec<&[u8]> = (0..40).flat_map(|_| [&mib[..], b"\n"]).collect();
         assert!(first_refused("00000000000000000000.json", &ended).is_none());
-        assert!(first_refused("00000000000000000000.crc", &long).is_none(), "it has one line");
+        assert!(first_refused("00000000000000000000.crc", &long).is_some());
         assert!(first_refused("00000000000000000000.json", &[b"", b"\n\n", b""]).is_none());
     }
 }

@@ -26,6 +26,7 @@ use super::{
     runtime,
 };
 use crate::error::{Error, Result};
+use crate::log_memory::Admitted;
 use crate::log_path;
 
 mod directories;
@@ -181,8 +182,8 @@ impl Remote {
         Ok(found)
     }
 
-    pub(super) fn read(&self, path: &str, listed: Option<&LogFileEntry>) -> Result<Bytes> {
-        runtime::block_on(self.read_whole(path, listed))?
+    pub(super) fn read(&self, path: &str) -> Result<Bytes> {
+        runtime::block_on(self.read_whole(path, None))?
     }
 
     pub(super) fn read_log_files(&self, root: &str, files: &[&LogFileEntry]) -> Vec<Result<Bytes>> {
@@ -194,7 +195,12 @@ impl Remote {
         }
     }
 
-    pub(super) fn start_log_reads(self: &Arc<Self>, root: &str, files: Vec<LogFileEntry>) -> PendingReads {
+    pub(super) fn start_log_reads(
+        self: &Arc<Self>,
+        root: &str,
+        files: Vec<LogFileEntry>,
+        admitted: Admitted,
+    ) -> PendingReads {
         let (sender, results) = std::sync::mpsc::channel();
         let count = files.len();
         let (remote, root) = (Arc::clone(self), root.to_owned());
@@ -209,7 +215,7 @@ impl Remote {
         };
         // If nothing can be started the sender is dropped, and the receiver reports it.
         drop(runtime::spawn(reads));
-        PendingReads::remote(results, count)
+        PendingReads::remote(results, count, admitted)
     }
 
     /// The properties of two objects; `None` for an absent one.
