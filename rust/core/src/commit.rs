@@ -44,8 +44,14 @@ pub struct CommitFile {
 }
 
 impl CommitFile {
-    /// Parses all lines. Row numbers count lines that are not blank.
+    /// Parses a commit. Writers give each one an action, so one without any has lost its content.
     pub fn parse(name: &str, bytes: &Bytes) -> Result<Self> {
+        let file = Self::parse_lines(name, bytes)?;
+        if file.actions == 0 { Err(Error::corrupt(name, "it has no actions")) } else { Ok(file) }
+    }
+
+    /// Parses the lines of a file or of a part of it. Row numbers count lines that are not blank.
+    pub(crate) fn parse_lines(name: &str, bytes: &Bytes) -> Result<Self> {
         let text = std::str::from_utf8(bytes).map_err(|_| Error::corrupt(name, "it is not UTF-8"))?;
         let mut file = Self::empty(name);
         let mut row = 0;
@@ -250,6 +256,13 @@ mod tests {
         assert_eq!(adds.path.iter().flatten().collect::<Vec<_>>(), ["a", "b"]);
         assert!(adds.stats.is_none() && adds.deletion_vector.is_none() && adds.data_change.is_none());
         assert!(file.removes.is_empty());
+    }
+
+    #[test]
+    fn a_commit_without_any_action_is_refused() {
+        for text in ["", "\n", "\u{feff} \r\n\n"] {
+            assert!(refused(text).contains("it has no actions"), "{text:?}");
+        }
     }
 
     #[test]

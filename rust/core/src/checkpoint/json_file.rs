@@ -104,7 +104,7 @@ impl Iterator for JsonPieces {
 impl Piece {
     /// All actions.
     pub(super) fn parse(&self) -> Result<CommitFile> {
-        CommitFile::parse(&self.name, &self.lines)
+        CommitFile::parse_lines(&self.name, &self.lines)
     }
 }
 
