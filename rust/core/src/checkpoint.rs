@@ -20,6 +20,7 @@ pub(crate) mod tests;
 mod top_file;
 mod totals;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -204,8 +205,13 @@ impl Checkpoint {
             }
             parts.push(part);
         }
+        let mut sidecars = HashSet::new();
         for sidecar in &top.sidecars {
-            parts.push(Part::of_sidecar(root, sidecar)?);
+            let part = Part::of_sidecar(root, sidecar)?;
+            // A repeated action repeats no file.
+            if sidecars.insert(part.name.clone()) {
+                parts.push(part);
+            }
         }
         let mut checkpoint = Self {
             storage: storage.clone(),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::checkpoint::tests::metadata_row;
+use crate::segment::log_file_path;
 use crate::snapshot::damage::{
     FORMS, Form, LATEST, VERSION, add, checkpoint, checkpoint_of, expected, lines, log_of, rows,
     write_checksum,
@@ -51,6 +52,17 @@ fn a_short_checkpoint_gives_way_to_another_one_of_its_version() {
         let found = files_by_hint(log.root()).or_else(|_| files_by_hint(log.root()));
         assert_eq!(found.unwrap(), expected(LATEST), "{short:?} beside {whole:?}");
     }
+}
+
+#[test]
+fn a_sidecar_that_a_checkpoint_names_twice_is_read_once() {
+    let log = log_of(VERSION..=VERSION);
+    let top = &checkpoint(&log, VERSION, Form::JsonSidecar)[0];
+    let content = std::fs::read_to_string(log_file_path(log.root(), top)).unwrap();
+    let action = content.lines().last().unwrap();
+    log.write(top, format!("{content}\n{action}").as_bytes());
+    let snapshot = Snapshot::load(&Storage::local(), log.root(), TimeTravel::Latest, None).unwrap();
+    assert_eq!(snapshot.totals().unwrap().files, VERSION as u64 + 1);
 }
 
 /// As delta-rs writes it before 0.17.
