@@ -18,7 +18,8 @@ UNLIMITED = sys.maxsize
 class MemoryGate:
     """The memory limit of all streams together, and of the process.
 
-    `stream_bytes` is the memory of one stream: its chunks and row groups. While the process itself is above
+    `stream_bytes` is the memory of one stream: its chunks and row groups. One recipient leaves room for a
+    stream of another one, however many answers it does not read. While the process itself is above
     `limit_bytes`, new streams wait while caches are freed. Once nothing can be freed they run one at a time:
     refusing all of them would not make the process smaller.
     """
@@ -46,6 +47,8 @@ class MemoryGate:
         self._is_exhausted = False
         self._waiting = 0
         self._admission = Admission(limit_bytes, queue_length=queue_length, queue_seconds=queue_seconds)
+        self._of_recipients: dict[str, Admission] = {}
+        """Of those that have a stream, or wait for one."""
 
     def configure(
         self, limit_bytes: int, *, stream_bytes: int, queue_length: int, queue_seconds: float
@@ -55,6 +58,13 @@ class MemoryGate:
         self._stream_bytes = stream_bytes
         self._queue_length, self._queue_seconds = queue_length, queue_seconds
         self._admission.configure(limit_bytes, queue_length=queue_length, queue_seconds=queue_seconds)
+        for own in self._of_recipients.values():
+            own.configure(self._own_bytes, queue_length=queue_length, queue_seconds=queue_seconds)
+
+    @property
+    def _own_bytes(self) -> int:
+        """The most memory of one recipient."""
+        return max(self._stream_bytes, self.limit_bytes - self._stream_bytes)
 
     @property
     def used_bytes(self) -> int:
@@ -78,7 +88,7 @@ class MemoryGate:
         elif (self._relief is None or self._relief.done()) and not (self._is_exhausted and self.used_bytes):
             _ = self._relieve_soon()
 
-    async def enter_stream(self) -> int:
+    async def enter_stream(self, recipient: str) -> int:
         """Take a stream's memory and return its bytes. Raises LimitExceeded when there is none in time."""
         if not self.is_above:
             self._is_exhausted = False
@@ -89,14 +99,38 @@ class MemoryGate:
         admitted_bytes = (
             max(self._stream_bytes, self.limit_bytes) if self.is_exhausted else self._stream_bytes
         )
-        if not fits or not await self._admission.enter(admitted_bytes):
+        if not fits or not await self._enter(recipient, admitted_bytes):
             raise LimitExceeded(LimitKind.MEMORY, self._queue_seconds)
         self.admitted += 1
         return admitted_bytes
 
-    def leave_stream(self, admitted_bytes: int) -> None:
+    def leave_stream(self, recipient: str, admitted_bytes: int) -> None:
         """Return the memory that `enter_stream` took."""
         self._admission.leave(admitted_bytes)
+        self._leave_own(recipient, admitted_bytes)
+
+    async def _enter(self, recipient: str, admitted_bytes: int) -> bool:
+        """Take memory of the part of a recipient, then of that of all. Waits in the queue of each."""
+        own = self._of_recipients.get(recipient)
+        if own is None:
+            own = self._of_recipients[recipient] = Admission(
+                self._own_bytes, queue_length=self._queue_length, queue_seconds=self._queue_seconds
+            )
+        if not await own.enter(admitted_bytes):
+            return False
+        has_entered = False
+        try:
+            has_entered = await self._admission.enter(admitted_bytes)
+        finally:
+            if not has_entered:
+                self._leave_own(recipient, admitted_bytes)
+        return has_entered
+
+    def _leave_own(self, recipient: str, admitted_bytes: int) -> None:
+        own = self._of_recipients[recipient]
+        own.leave(admitted_bytes)
+        if not own.used and not own.waiting:
+            del self._of_recipients[recipient]
 
     async def _is_relieved(self) -> bool:
         """Wait until the process is below the limit, or nothing can be freed.

@@ -278,7 +278,8 @@ class RequestPipeline:
         self, context: RequestContext, check: AccessCheck, memory: MemoryGate
     ) -> web.StreamResponse:
         """Answer by a route that may stream, within the memory limit of all streams."""
-        admitted_bytes = await memory.enter_stream()
+        name = context.required_recipient.name
+        admitted_bytes = await memory.enter_stream(name)
         self.recorder.stream_started(context)
         context.require_access = check
         try:
@@ -287,7 +288,7 @@ class RequestPipeline:
             # The check refers to the context: without the cycle both are freed at once, with the request.
             context.require_access = nothing_revoked
             self.recorder.stream_ended(context)
-            memory.leave_stream(admitted_bytes)
+            memory.leave_stream(name, admitted_bytes)
 
     async def _issue(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:
         """Answer by a route that issues credentials, which outlive the request."""

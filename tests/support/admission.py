@@ -10,8 +10,8 @@ from typing import Any
 @asynccontextmanager
 async def admitted_stream(gate: Any) -> AsyncIterator[None]:
     """A stream from its admission to its end. Raises Exceeded when it does not fit in time."""
-    taken = await gate.enter_stream()
+    await gate.enter_stream()
     try:
         yield
     finally:
-        gate.leave_stream(*([] if taken is None else [taken]))
+        gate.leave_stream()

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
 
 import pytest
-from support.admission import admitted_stream
 from support.waiting import until
 
 from gateway.limits.admission import LimitExceeded, LimitKind
 from gateway.limits.memory import MemoryGate
+
+NUMBERS = count()
+
+
+@asynccontextmanager
+async def admitted_stream(gate: MemoryGate, recipient: str | None = None) -> AsyncIterator[None]:
+    """A stream from its admission to its end, by default of a recipient of its own."""
+    name = recipient or f"r{next(NUMBERS)}"
+    taken = await gate.enter_stream(name)
+    try:
+        yield
+    finally:
+        gate.leave_stream(name, taken)
 
 
 async def test_a_query_that_does_not_fit_waits_or_is_refused():
@@ -66,11 +81,11 @@ async def test_the_memory_gate_keeps_count_of_running_streams_over_reloads():
         async with admitted_stream(gate):
             assert gate.used_bytes == 90
             with pytest.raises(LimitExceeded):
-                await gate.enter_stream()
+                await gate.enter_stream("other")
             gate.configure(50, stream_bytes=200, queue_length=4, queue_seconds=0.02)
         assert gate.used_bytes == 60
         with pytest.raises(LimitExceeded):
-            await gate.enter_stream()
+            await gate.enter_stream("other")
     assert gate.used_bytes == 0
     async with admitted_stream(gate):
         # A stream above the whole limit runs alone.
@@ -138,3 +153,36 @@ async def test_the_gate_frees_and_opens_without_a_request():
     gate.free()
     resident[0] = 500
     assert not gate.is_exhausted, "the next excess frees again before it is one"
+
+
+async def test_one_recipient_leaves_room_for_a_stream_of_another():
+    gate = MemoryGate(100, stream_bytes=30, queue_length=4, queue_seconds=0.05, resident_bytes=lambda: 0)
+    async with AsyncExitStack() as unread:
+        for _ in range(2):
+            await unread.enter_async_context(admitted_stream(gate, "hog"))
+        waiting = [asyncio.ensure_future(gate.enter_stream("hog")) for _ in range(6)]
+        await asyncio.sleep(0)
+        async with admitted_stream(gate, "alice"):
+            assert gate.used_bytes == 90
+        assert all(
+            isinstance(end, LimitExceeded) for end in await asyncio.gather(*waiting, return_exceptions=True)
+        )
+        cancelled = asyncio.ensure_future(gate.enter_stream("hog"))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+    assert (gate.used_bytes, gate._of_recipients) == (0, {})
+    # Less memory than for two streams is one recipient's as well.
+    gate.configure(40, stream_bytes=30, queue_length=4, queue_seconds=0.05)
+    async with admitted_stream(gate, "hog"):
+        assert gate.used_bytes == 30
+
+
+async def test_a_recipient_who_waits_for_others_gives_its_part_back():
+    gate = MemoryGate(100, stream_bytes=50, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: 0)
+    async with admitted_stream(gate), admitted_stream(gate):
+        with pytest.raises(LimitExceeded):
+            await gate.enter_stream("alice")
+    async with admitted_stream(gate, "alice"):
+        assert gate.used_bytes == 50

@@ -251,8 +251,8 @@ async def statuses_of_requests_while_a_stream_runs(live: Live) -> Any:
 
 
 async def bytes_of_a_stream(live: Live) -> Any:
-    taken: int = await live.limits.memory.enter_stream()
-    live.limits.memory.leave_stream(taken)
+    taken: int = await live.limits.memory.enter_stream("alice")
+    live.limits.memory.leave_stream("alice", taken)
     return taken
 
 
