@@ -205,6 +205,10 @@ impl Checkpoint {
             }
             parts.push(part);
         }
+        // Also where newer commits or a checksum file have both: a part that another one has replaced shows so.
+        if let (Some(part), true) = (parts.first(), top.protocol.is_none() || top.metadata.is_none()) {
+            return Err(Error::corrupt(&*part.name, "the checkpoint has no protocol, or no metaData"));
+        }
         let mut sidecars = HashSet::new();
         for sidecar in &top.sidecars {
             let part = Part::of_sidecar(root, sidecar)?;

@@ -408,7 +408,7 @@ mod tests {
         }
 
         #[test]
-        fn a_commit_agrees_with_forward_replay(actions in proptest::collection::vec((any::<bool>(), 0u8..5), 0..20)) {
+        fn a_commit_agrees_with_forward_replay(actions in proptest::collection::vec((any::<bool>(), 0u8..5), 1..20)) {
             let lines: Vec<_> = actions.iter().map(|(is_add, path)| {
                 let kind = if *is_add { "add" } else { "remove" };
                 format!(r#"{{"{kind}":{{"path":"p{path}","size":1}}}}"#)

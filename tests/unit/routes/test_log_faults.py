@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,18 @@ METADATA = {
     }
 }
 VERSIONS = 4
+STRINGS = pa.map_(pa.string(), pa.string())
+METADATA_FIELDS = {
+    "id": pa.string(),
+    "format": pa.struct([("provider", pa.string()), ("options", STRINGS)]),
+    "schemaString": pa.string(),
+    "partitionColumns": pa.list_(pa.string()),
+    "configuration": STRINGS,
+}
+HEAD_FIELDS = [
+    ("protocol", pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])),
+    ("metaData", pa.struct(list(METADATA_FIELDS.items()))),
+]
 
 
 def write_log(root: Path, *, stated_files: int | None = None) -> None:
@@ -189,16 +202,15 @@ async def test_a_checkpoint_whose_damage_shows_in_the_first_line_gives_way_to_th
     last.write_text(
         "".join(json.dumps(line) + "\n" for line in (PROTOCOL, METADATA, file_action(VERSIONS - 1)))
     )
-    strings = pa.map_(pa.string(), pa.string())
     fields = {
         "path": pa.string(),
-        "partitionValues": strings,
+        "partitionValues": STRINGS,
         "size": pa.int64(),
         "modificationTime": pa.int64(),
     }
     add = pa.struct([*fields.items(), ("dataChange", pa.bool_()), ("stats", pa.string())])
     adds = [{"add": file_action(version)["add"] | {"stats": '{"numRecords":1}'}} for version in range(2)]
-    rows = pa.Table.from_pylist(adds, schema=pa.schema([("add", add)]))
+    rows = pa.Table.from_pylist([PROTOCOL, METADATA, *adds], schema=pa.schema([*HEAD_FIELDS, ("add", add)]))
     checkpoint = tmp_path / "_delta_log" / f"{1:020}.checkpoint.parquet"
     parquet.write_table(rows, checkpoint)
     damage_statistics(checkpoint)
@@ -237,5 +249,44 @@ async def test_the_first_whole_answer_of_a_contradicting_log_is_as_the_next_ones
             status, lines = await answer(started, "t")
             assert status == 500
             assert "contradicts itself" in lines[0]["message"]
+    finally:
+        await started.close()
+
+
+@pytest.mark.parametrize("body", [{}, {"limitHint": 100}, {"version": VERSIONS - 1}])
+async def test_a_multi_part_checkpoint_whose_first_part_is_another_one_gives_way(
+    tmp_path: Path, body: dict[str, Any]
+) -> None:
+    write_log(tmp_path, stated_files=VERSIONS)
+    add = pa.struct(
+        [
+            ("path", pa.string()),
+            ("partitionValues", STRINGS),
+            ("size", pa.int64()),
+            ("modificationTime", pa.int64()),
+            ("dataChange", pa.bool_()),
+        ]
+    )
+    schema = pa.schema([*HEAD_FIELDS, ("add", add)])
+    first = [PROTOCOL, METADATA, *map(file_action, range(2))]
+    second = [file_action(version) for version in range(2, VERSIONS)]
+    for number, rows in enumerate((first, second), 1):
+        path = tmp_path / "_delta_log" / f"{VERSIONS - 1:020}.checkpoint.{number:010}.{2:010}.parquet"
+        parquet.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    shutil.copyfile(path, path.with_name(path.name.replace(f"{2:010}.{2:010}", f"{1:010}.{2:010}")))
+    # As many heads as a server needs that does not open the checkpoint for them.
+    checksum = tmp_path / "_delta_log" / f"{VERSIONS - 1:020}.crc"
+    checksum.write_text(
+        json.dumps(json.loads(checksum.read_text()) | PROTOCOL | {"metadata": METADATA["metaData"]})
+    )
+    started, _ = await serve(
+        f"shares: [{{name: s, schemas: [{{name: d, tables: [{{name: t, location: '{tmp_path}', "
+        "historyShared: true}]}]}]\ngateway: {anonymous: true}\n"
+    )
+    try:
+        for _ in range(2):
+            status, lines = await answer(started, "t", **body)
+            ids = [line["file"]["id"] for line in lines if "file" in line]
+            assert (status, len(ids), len(set(ids))) == (200, VERSIONS, VERSIONS)
     finally:
         await started.close()

@@ -401,7 +401,7 @@ proptest::proptest! {
         let mut commits = vec![lines(&[PROTOCOL, &metadata(true)])];
         let (mut sizes, mut next_size, mut expected) = ([None; 6], 0, Vec::new());
         for (version, touched) in (1..).zip(&versions) {
-            let mut commit = Vec::new();
+            let mut commit = lines(&[r#"{"commitInfo":{}}"#]);
             let touched: BTreeMap<usize, bool> = Touched::clone(touched).into_iter().collect();
             for (path, is_added_again) in touched {
                 let name = format!("f{path}");

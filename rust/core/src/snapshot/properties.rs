@@ -57,7 +57,8 @@ fn write(table: &Table, steps: &[Step], states: &[State]) {
     for (version, step) in steps.iter().enumerate() {
         let actions = step.actions.iter().map(|(is_add, path, vector)| line(*is_add, (*path, *vector)));
         let head = if version == 0 { &heads[..] } else { &[] };
-        let lines: Vec<_> = head.iter().cloned().chain(actions).collect();
+        let info = [r#"{"commitInfo":{}}"#.to_owned()];
+        let lines: Vec<_> = head.iter().cloned().chain(actions).chain(info).collect();
         table.write(&format!("{version:020}.json"), &lines.join("\n"));
         if step.has_checkpoint {
             let rows = states[version].iter().map(|(key, is_add)| line(*is_add, *key));

@@ -113,7 +113,8 @@ fn compare(layout: Layout, commits: &[Vec<Action>]) -> Vec<u64> {
     let mut files = Vec::new();
     let mut previous: Option<Arc<Snapshot>> = None;
     for (number, actions) in commits.iter().enumerate() {
-        let lines: Vec<String> = actions.iter().map(|drawn| action(*drawn).to_string()).collect();
+        let drawn = actions.iter().map(|drawn| action(*drawn).to_string());
+        let lines: Vec<String> = drawn.chain([r#"{"commitInfo":{}}"#.to_owned()]).collect();
         log.write(&format!("{:020}.json", 8 + number), lines.join("\n").as_bytes());
         let load = |base| Snapshot::load(&Storage::local(), log.root(), TimeTravel::Latest, base).unwrap();
         let fresh = load(None);
