@@ -95,10 +95,11 @@ class TableResult:
     @property
     def outcome(self) -> str:
         """Return one of `OUTCOMES`."""
+        # What was found before a failure stays a difference.
+        if any(check.differences for check in self.checks):
+            return "different"
         if self.error is not None:
             return "failed"
-        if self.is_wrong:
-            return "different"
         if self.postponed:
             return "postponed"
         if self.unchanged_since is not None:
