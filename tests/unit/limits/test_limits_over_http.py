@@ -64,7 +64,7 @@ async def refused(gateway: RunningGateway) -> tuple[int, str, int]:
 
 FULL = {
     "memory": (
-        {"memoryBytes": GIBIBYTE, "streamBytes": GIBIBYTE // 2, "queuedStreams": 0},
+        {"memoryBytes": GIBIBYTE, "streamBytes": GIBIBYTE // 3, "queuedStreams": 0},
         (503, "TEMPORARILY_UNAVAILABLE"),
     ),
     "streams of a recipient": (
