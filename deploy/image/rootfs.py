@@ -68,6 +68,7 @@ UNUSED = (
     f"usr/lib/python{PYTHON}/pydoc_data",
     f"usr/lib/python{PYTHON}/test",
     f"usr/lib/python{PYTHON}/turtle.py",
+    f"usr/lib/python{PYTHON}/unittest",
     # Their libraries are left out.
     *(
         f"usr/lib/python{PYTHON}/lib-dynload/{name}.*"
