@@ -42,6 +42,13 @@ METADATA_FIELDS = {
     "partitionColumns": pa.list_(pa.string()),
     "configuration": STRINGS,
 }
+ADD_FIELDS = [
+    ("path", pa.string()),
+    ("partitionValues", STRINGS),
+    ("size", pa.int64()),
+    ("modificationTime", pa.int64()),
+    ("dataChange", pa.bool_()),
+]
 HEAD_FIELDS = [
     ("protocol", pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])),
     ("metaData", pa.struct(list(METADATA_FIELDS.items()))),
@@ -181,6 +188,15 @@ async def test_a_log_that_is_cleaned_up_during_its_first_answer_is_listed_again(
         await started.close()
 
 
+async def serve_with_history(table: Path) -> Client:
+    """Serve a table of which earlier versions are shared."""
+    started, _ = await serve(
+        f"shares: [{{name: s, schemas: [{{name: d, tables: [{{name: t, location: '{table}', "
+        "historyShared: true}]}]}]\ngateway: {anonymous: true}\n"
+    )
+    return started
+
+
 def damage_statistics(checkpoint: Path) -> None:
     """Overwrite the statistics: the sums of the header read other columns."""
     row_group = parquet.ParquetFile(checkpoint).metadata.row_group(0)
@@ -202,22 +218,13 @@ async def test_a_checkpoint_whose_damage_shows_in_the_first_line_gives_way_to_th
     last.write_text(
         "".join(json.dumps(line) + "\n" for line in (PROTOCOL, METADATA, file_action(VERSIONS - 1)))
     )
-    fields = {
-        "path": pa.string(),
-        "partitionValues": STRINGS,
-        "size": pa.int64(),
-        "modificationTime": pa.int64(),
-    }
-    add = pa.struct([*fields.items(), ("dataChange", pa.bool_()), ("stats", pa.string())])
+    add = pa.struct([*ADD_FIELDS, ("stats", pa.string())])
     adds = [{"add": file_action(version)["add"] | {"stats": '{"numRecords":1}'}} for version in range(2)]
     rows = pa.Table.from_pylist([PROTOCOL, METADATA, *adds], schema=pa.schema([*HEAD_FIELDS, ("add", add)]))
     checkpoint = tmp_path / "_delta_log" / f"{1:020}.checkpoint.parquet"
     parquet.write_table(rows, checkpoint)
     damage_statistics(checkpoint)
-    started, _ = await serve(
-        f"shares: [{{name: s, schemas: [{{name: d, tables: [{{name: t, location: '{tmp_path}', "
-        "historyShared: true}]}]}]\ngateway: {anonymous: true}\n"
-    )
+    started = await serve_with_history(tmp_path)
     try:
         for _ in range(2):
             status, lines = await answer(started, "t", **body)
@@ -258,16 +265,7 @@ async def test_a_multi_part_checkpoint_whose_first_part_is_another_one_gives_way
     tmp_path: Path, body: dict[str, Any]
 ) -> None:
     write_log(tmp_path, stated_files=VERSIONS)
-    add = pa.struct(
-        [
-            ("path", pa.string()),
-            ("partitionValues", STRINGS),
-            ("size", pa.int64()),
-            ("modificationTime", pa.int64()),
-            ("dataChange", pa.bool_()),
-        ]
-    )
-    schema = pa.schema([*HEAD_FIELDS, ("add", add)])
+    schema = pa.schema([*HEAD_FIELDS, ("add", pa.struct(ADD_FIELDS))])
     first = [PROTOCOL, METADATA, *map(file_action, range(2))]
     second = [file_action(version) for version in range(2, VERSIONS)]
     for number, rows in enumerate((first, second), 1):
@@ -279,10 +277,7 @@ async def test_a_multi_part_checkpoint_whose_first_part_is_another_one_gives_way
     checksum.write_text(
         json.dumps(json.loads(checksum.read_text()) | PROTOCOL | {"metadata": METADATA["metaData"]})
     )
-    started, _ = await serve(
-        f"shares: [{{name: s, schemas: [{{name: d, tables: [{{name: t, location: '{tmp_path}', "
-        "historyShared: true}]}]}]\ngateway: {anonymous: true}\n"
-    )
+    started = await serve_with_history(tmp_path)
     try:
         for _ in range(2):
             status, lines = await answer(started, "t", **body)
