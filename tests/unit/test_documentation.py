@@ -75,9 +75,10 @@ def test_every_file_that_a_page_links_to_is_there(path: Path) -> None:
         assert (path.parent / target).exists(), target
 
 
-def test_the_configuration_page_equals_the_generated_one() -> None:
-    text = page("configuration")
-    assert reference.updated(text) == text, "run: python -m gateway.config.reference docs/configuration.md"
+def test_the_configuration_reference_equals_the_generated_one() -> None:
+    text = page("configuration-reference")
+    command = "python -m gateway.config.reference docs/configuration-reference.md"
+    assert reference.updated(text) == text, f"run: {command}"
 
 
 def test_every_key_has_a_meaning_and_only_keys_have_one() -> None:

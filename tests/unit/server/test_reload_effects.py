@@ -47,7 +47,7 @@ from gateway.server.start import Start
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.telemetry.request_record import REFUSALS
 
-CONFIGURATION = ROOT / "docs/configuration.md"
+CONFIGURATION = ROOT / "docs/configuration-reference.md"
 EXPIRED, FOREVER = "2001-01-01T00:00:00Z", "2100-01-01T00:00:00Z"
 DEEP = [f"s3://demo/deep/{number}" for number in range(2)]
 
