@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from gateway.protocol.queries import ChangesQuery
+from gateway.routes.table_answer import table_answer
 from gateway.routes.table_request import TableRequest
 from gateway.web import stream
 from gateway.web.context import RequestContext
@@ -17,4 +18,4 @@ async def changes(context: RequestContext) -> web.StreamResponse:
     parameters = ChangesQuery.parse(context.request.query)
     query = request.files_query(parameters)
     files = await request.files(query)
-    return await stream.send(context, request.answer(query, files))
+    return await stream.send(context, table_answer(request, query, files))

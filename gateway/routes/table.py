@@ -11,6 +11,7 @@ from gateway.errors import NotFound
 from gateway.protocol.headers import NDJSON_CONTENT_TYPE, VERSION_HEADER
 from gateway.protocol.parsing import timestamp_parameter
 from gateway.protocol.queries import TimeTravel
+from gateway.routes.table_answer import answer_headers, stale_header
 from gateway.routes.table_request import TableRequest
 from gateway.tables.metadata import Metadata, read_metadata, read_version
 from gateway.tables.open_table import LatestTable, OpenTable
@@ -25,7 +26,7 @@ async def version(context: RequestContext) -> web.StreamResponse:
     read = partial(read_version, timestamp_ms=timestamp_ms)
     found, stale = await (request.read(read) if timestamp_ms is not None else request.read_latest(read, read))
     context.record.stale = stale or None
-    return WholeResponse(headers={VERSION_HEADER: str(found), **request.stale_header(stale)})
+    return WholeResponse(headers={VERSION_HEADER: str(found), **stale_header(stale=stale)})
 
 
 async def metadata(context: RequestContext) -> web.StreamResponse:
@@ -35,7 +36,7 @@ async def metadata(context: RequestContext) -> web.StreamResponse:
     read = partial(read_metadata, at=at, capabilities=request.capabilities, stop=request.stop)
     found = await (request.read(read) if at else request.read_latest(read, partial(metadata_in_memory, read)))
     context.record.stale = found.stale or None
-    headers = request.headers(found.version, found.response_format, stale=found.stale)
+    headers = answer_headers(request, found.version, found.response_format, stale=found.stale)
     return WholeResponse(found.lines, {"Content-Type": NDJSON_CONTENT_TYPE, **headers})
 
 

@@ -1,48 +1,39 @@
 """A request about one table: what the routes of a table share.
 
-In: the request's context. Out: the shared table, the protocol's headers, the frozen query that is handed
-down, and the answer with its headers and last line.
+In: the request's context. Out: the shared table, the negotiated capabilities, and the frozen query that is
+handed down, with its tokens opened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gateway.access.catalog import SharedTable
-from gateway.access.sealed_tokens import InvalidToken, Page, Refresh, digest, token_owner
+from gateway.access.sealed_tokens import InvalidToken, Page, Refresh, token_owner
 from gateway.errors import PermissionDenied, UnsupportedOperation
 from gateway.protocol.capabilities import (
     Capabilities,
     ResponseFormat,
-    capabilities_header,
     file_id_scheme,
 )
 from gateway.protocol.headers import (
     CAPABILITIES_HEADER,
     FILE_ID_HEADER,
-    HINT_STATUS_HEADER,
-    STALE_HEADER,
-    VERSION_HEADER,
 )
 from gateway.protocol.queries import ChangesQuery, Hints, Paging, TableQuery
 from gateway.protocol.response import ContentCoding
 from gateway.state import GatewayState
 from gateway.tables.files import Files, FilesQuery, start
-from gateway.tables.native import Changes, Snapshot, Stop
-from gateway.tables.open_table import LatestTable, OpenTable, metadata_id_of, versions_of
-from gateway.tables.visible_errors import shared_error
-from gateway.telemetry.request_record import RequestRecord
-from gateway.web.answer import Answer
+from gateway.tables.native import Stop
+from gateway.tables.open_table import LatestTable, OpenTable
 from gateway.web.content_coding import content_codings
 from gateway.web.context import RequestContext
 
 if TYPE_CHECKING:
-    from gateway.tables.native import StreamSummary
+    pass
 
 NO_HINTS = Hints()
 NO_ACCESS = "the table offers directory access only, and your grant for a part of it gives none"
@@ -161,58 +152,6 @@ class TableRequest(Struct, frozen=True):
         """Return the codings of an answer with few files, and of one with many."""
         return content_codings(self.accepted_codings, self.remote, self.state.config.gateway.compression)
 
-    def answer(self, query: FilesQuery, files: Files, *, reads_storage: bool = True) -> Answer:
-        """Return the answer to send: headers, record and last line of a started answer.
-
-        Where it `reads_storage`, the end of its stream is reported to the storage's circuit breaker.
-        """
-        read, record = files.read, RequestRecord(table=self.table.full_name)
-        version = read.version if isinstance(read, Snapshot) else read.starting_version
-        wants_end = query.query.wants_end_stream_action(self.capabilities)
-        headers = self.headers(version, files.response_format, end_stream_action=wants_end, stale=files.stale)
-        record.version, record.format = version, files.response_format
-        record.stale, record.files_from = files.stale or None, files.files_from
-        if isinstance(query.query, ChangesQuery) and isinstance(read, Changes):
-            record.ending_version = read.ending_version
-        if files.hint_problems is not None:
-            headers[HINT_STATUS_HEADER] = hint_status(files.hint_problems)
-            record.ignored_hints = [f"{hint}: {reason}" for hint, reason in files.hint_problems]
-        answer = Answer(
-            files.chunks,
-            headers,
-            files.content_coding,
-            partial(self._last_line, query, files) if wants_end else None,
-            record,
-            files.considered,
-        )
-        if not reads_storage:
-            return answer
-        ended = partial(self.state.tables.stream_ended, self.table)
-        return replace(answer, ended=ended, shared_error=partial(shared_error, self.table))
-
-    def headers(
-        self,
-        version: int,
-        response_format: ResponseFormat,
-        *,
-        end_stream_action: bool = False,
-        stale: bool = False,
-    ) -> dict[str, str]:
-        """Return the protocol's headers of an answer; they are the same on every page."""
-        announced = end_stream_action and self.capabilities.include_end_stream_action
-        headers = {
-            VERSION_HEADER: str(version),
-            CAPABILITIES_HEADER: capabilities_header(response_format, end_stream_action=announced),
-        }
-        if self.file_id_scheme is not None:
-            headers[FILE_ID_HEADER] = self.file_id_scheme
-        return headers | self.stale_header(stale)
-
-    @staticmethod
-    def stale_header(stale: bool) -> dict[str, str]:
-        """Return the header of an answer from a cached snapshot."""
-        return {STALE_HEADER: "true"} if stale else {}
-
     def _enabled_hints(self, query: TableQuery | ChangesQuery) -> Hints:
         if isinstance(query, ChangesQuery) or query.hints == NO_HINTS:
             return NO_HINTS
@@ -239,7 +178,7 @@ class TableRequest(Struct, frozen=True):
             self.token_owner,
             token,
             table=self.table.id,
-            parameters=self._bound_parameters(query),
+            parameters=bound_parameters(self.file_id_scheme, query),
             now_ms=self.state.now_ms(),
         )
 
@@ -258,57 +197,10 @@ class TableRequest(Struct, frozen=True):
             raise InvalidToken("refresh")
         return refresh
 
-    def _bound_parameters(self, query: TableQuery | ChangesQuery) -> list[Any]:
-        """Return what a page token is bound to beside its table."""
-        return [self.file_id_scheme, *query.parameters()]
 
-    def _last_line(self, query: FilesQuery, files: Files, summary: StreamSummary) -> dict[str, Any]:
-        """Return the fields of the endStreamAction."""
-        body = query.query
-        refreshes = isinstance(body, TableQuery) and body.refreshes
-        refreshed = {"refreshToken": self._refresh_token(files.read, query.refresh)} if refreshes else {}
-        return refreshed | {
-            "nextPageToken": self._next_page(query, files, summary.next_cursor),
-            "minUrlExpirationTimestamp": summary.min_url_expiration_ms,
-        }
-
-    def _refresh_token(self, read: Snapshot | Changes, previous: Refresh | None) -> str:
-        """Return the token that renews the URLs of the version; it expires with the `previous` one."""
-        state = self.state
-        expires_ms = previous.expires_ms if previous else state.now_ms() + state.config.refresh_token_ttl_ms
-        token = Refresh(self.table.id, metadata_id_of(read), versions_of(read)[0], expires_ms)
-        return token.seal(state.sealer, self.token_owner)
-
-    def _next_page(self, query: FilesQuery, files: Files, cursor: str | None) -> str | None:
-        if cursor is None:
-            return None
-        # A page pins a version that may no longer be shared, so all pages expire with the first one.
-        state = self.state
-        expires_ms = (
-            query.page.expires_ms
-            if query.page
-            else state.now_ms() + state.config.query_table_page_token_ttl_ms
-        )
-        page = Page(
-            table=self.table.id,
-            metadata_id=metadata_id_of(files.read),
-            identity=files.read.identity,
-            versions=versions_of(files.read),
-            cursor=cursor,
-            response_format=files.response_format,
-            digest=digest(self._bound_parameters(query.query)),
-            expires_ms=expires_ms,
-        )
-        return page.seal(state.sealer, self.token_owner)
-
-
-def hint_status(problems: Sequence[tuple[str, str]]) -> str:
-    """Return the header that shows ignored hints: `ok`, or the hints that prune nothing and the reasons."""
-    if not problems:
-        return "ok"
-    reasons = "; ".join(f"{hint}: {reason}" for hint, reason in problems)
-    visible = "".join(c if " " <= c <= "~" else "?" for c in reasons)
-    return f"ignored {len(problems)}: {visible}"[:MAX_HINT_STATUS_LENGTH]
+def bound_parameters(scheme: ResponseFormat | None, query: TableQuery | ChangesQuery) -> list[Any]:
+    """Return what a page token is bound to beside its table."""
+    return [scheme, *query.parameters()]
 
 
 def _joined(values: Sequence[str]) -> str | None:

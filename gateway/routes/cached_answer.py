@@ -1,0 +1,74 @@
+"""The cache of answers of one second, as a query of a latest version uses it.
+
+In: a query, and the latest version of its table. Out: the answer that another request has made in the same
+second; else the new answer, kept if it is the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from gateway.tables.answer_cache import CachedAnswer
+from gateway.web.response import WholeResponse
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from gateway.protocol.queries import TableQuery
+    from gateway.routes.table_request import TableRequest
+    from gateway.tables.open_table import LatestTable
+    from gateway.web.answer import Answer
+
+
+class CachedQuery:
+    """One query and its place in the cache. `is_in_memory`: a version was in memory when it was looked up."""
+
+    __slots__ = ("_body", "_key", "_now_ms", "_query", "_request")
+
+    def __init__(self, request: TableRequest, body: bytes, query: TableQuery) -> None:
+        self._request, self._body, self._query = request, body, query
+        self._key: Hashable = None
+        self._now_ms = 0
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the version that was looked up is in memory."""
+        return self._key is not None
+
+    def find(self, opened: LatestTable) -> CachedAnswer | None:
+        """Return the answer from a version in memory, if it was made in this second."""
+        request = self._request
+        # Everything that the answer depends on, beside the configuration and the second.
+        self._key = (
+            request.table,
+            opened.latest.table_id,
+            opened.latest.identity,
+            opened.signers,
+            request.capabilities_text,
+            request.file_id_scheme,
+            self._body,
+            # A client that excludes `identity` gets another answer, if it accepts another coding.
+            request.codings()[0],
+        )
+        self._now_ms = request.state.now_ms()
+        return request.state.answer_cache.find(self._key, now_ms=self._now_ms)
+
+    def keep(self, answer: Answer, response: web.StreamResponse) -> None:
+        """Keep an answer that was sent whole, if it was made in memory and is the same for all."""
+        cache = self._request.state.answer_cache
+        if (
+            self._key is not None
+            and isinstance(response, WholeResponse)
+            and cache.has_room(response.body_length, now_ms=self._now_ms)
+            and self._is_same_for_all(answer)
+        ):
+            kept = CachedAnswer(response.body, response.field_lines, answer.record.copy())
+            cache.keep(self._key, kept, now_ms=self._now_ms)
+
+    def _is_same_for_all(self, answer: Answer) -> bool:
+        """Return whether all recipients and codings get this answer: it has no token of a recipient."""
+        compression = self._request.state.config.gateway.compression
+        is_small = not compression.enabled or (answer.considered or 0) < compression.minimum_files
+        has_tokens = bool(self._query.paging) or self._query.refreshes
+        return is_small and answer.content_coding == "identity" and not has_tokens

@@ -1,0 +1,142 @@
+"""The answer of a request about one table: its headers, its last line, and the tokens in that line.
+
+In: the request, and the files that were started for it. Out: the `Answer` that `gateway.web.stream` sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from gateway.access.sealed_tokens import Page, Refresh, digest
+from gateway.protocol.capabilities import ResponseFormat, capabilities_header
+from gateway.protocol.headers import (
+    CAPABILITIES_HEADER,
+    FILE_ID_HEADER,
+    HINT_STATUS_HEADER,
+    STALE_HEADER,
+    VERSION_HEADER,
+)
+from gateway.protocol.queries import ChangesQuery, TableQuery
+from gateway.routes.table_request import TableRequest, bound_parameters
+from gateway.tables.files import Files, FilesQuery
+from gateway.tables.native import Changes, Snapshot
+from gateway.tables.open_table import metadata_id_of, versions_of
+from gateway.tables.visible_errors import shared_error
+from gateway.telemetry.request_record import RequestRecord
+from gateway.web.answer import Answer
+
+if TYPE_CHECKING:
+    from gateway.tables.native import StreamSummary
+
+MAX_HINT_STATUS_LENGTH = 1024
+
+
+def table_answer(
+    request: TableRequest, query: FilesQuery, files: Files, *, reads_storage: bool = True
+) -> Answer:
+    """Return the answer to send: headers, record and last line.
+
+    Where it `reads_storage`, the end of its stream is reported to the storage's circuit breaker.
+    """
+    read, record = files.read, RequestRecord(table=request.table.full_name)
+    version = read.version if isinstance(read, Snapshot) else read.starting_version
+    wants_end = query.query.wants_end_stream_action(request.capabilities)
+    headers = answer_headers(
+        request, version, files.response_format, end_stream_action=wants_end, stale=files.stale
+    )
+    record.version, record.format = version, files.response_format
+    record.stale, record.files_from = files.stale or None, files.files_from
+    if isinstance(query.query, ChangesQuery) and isinstance(read, Changes):
+        record.ending_version = read.ending_version
+    if files.hint_problems is not None:
+        headers[HINT_STATUS_HEADER] = hint_status(files.hint_problems)
+        record.ignored_hints = [f"{hint}: {reason}" for hint, reason in files.hint_problems]
+    answer = Answer(
+        files.chunks,
+        headers,
+        files.content_coding,
+        partial(_last_line, request, query, files) if wants_end else None,
+        record,
+        files.considered,
+    )
+    if not reads_storage:
+        return answer
+    ended = partial(request.state.tables.stream_ended, request.table)
+    return replace(answer, ended=ended, shared_error=partial(shared_error, request.table))
+
+
+def answer_headers(
+    request: TableRequest,
+    version: int,
+    response_format: ResponseFormat,
+    *,
+    end_stream_action: bool = False,
+    stale: bool = False,
+) -> dict[str, str]:
+    """Return the protocol's headers of an answer; they are the same on every page."""
+    announced = end_stream_action and request.capabilities.include_end_stream_action
+    headers = {
+        VERSION_HEADER: str(version),
+        CAPABILITIES_HEADER: capabilities_header(response_format, end_stream_action=announced),
+    }
+    if request.file_id_scheme is not None:
+        headers[FILE_ID_HEADER] = request.file_id_scheme
+    return headers | stale_header(stale=stale)
+
+
+def stale_header(*, stale: bool) -> dict[str, str]:
+    """Return the header of an answer from a cached snapshot."""
+    return {STALE_HEADER: "true"} if stale else {}
+
+
+def hint_status(problems: Sequence[tuple[str, str]]) -> str:
+    """Return the header that shows ignored hints: `ok`, or the hints that prune nothing and the reasons."""
+    if not problems:
+        return "ok"
+    reasons = "; ".join(f"{hint}: {reason}" for hint, reason in problems)
+    visible = "".join(c if " " <= c <= "~" else "?" for c in reasons)
+    return f"ignored {len(problems)}: {visible}"[:MAX_HINT_STATUS_LENGTH]
+
+
+def _last_line(
+    request: TableRequest, query: FilesQuery, files: Files, summary: StreamSummary
+) -> dict[str, Any]:
+    """Return the fields of the endStreamAction."""
+    body = query.query
+    refreshes = isinstance(body, TableQuery) and body.refreshes
+    refreshed = {"refreshToken": _refresh_token(request, query, files)} if refreshes else {}
+    return refreshed | {
+        "nextPageToken": _next_page(request, query, files, summary.next_cursor),
+        "minUrlExpirationTimestamp": summary.min_url_expiration_ms,
+    }
+
+
+def _refresh_token(request: TableRequest, query: FilesQuery, files: Files) -> str:
+    """Return the token that renews the URLs of the version; it expires with the one that it renews."""
+    lifetime_ms = request.state.config.refresh_token_ttl_ms
+    expires_ms = query.refresh.expires_ms if query.refresh else request.state.now_ms() + lifetime_ms
+    token = Refresh(request.table.id, metadata_id_of(files.read), versions_of(files.read)[0], expires_ms)
+    return token.seal(request.state.sealer, request.token_owner)
+
+
+def _next_page(request: TableRequest, query: FilesQuery, files: Files, cursor: str | None) -> str | None:
+    """Return the token of the next page; None after the last one."""
+    if cursor is None:
+        return None
+    # A page pins a version that may no longer be shared, so all pages expire with the first one.
+    lifetime_ms = request.state.config.query_table_page_token_ttl_ms
+    page = Page(
+        table=request.table.id,
+        metadata_id=metadata_id_of(files.read),
+        identity=files.read.identity,
+        versions=versions_of(files.read),
+        cursor=cursor,
+        response_format=files.response_format,
+        digest=digest(bound_parameters(request.file_id_scheme, query.query)),
+        expires_ms=query.page.expires_ms if query.page else request.state.now_ms() + lifetime_ms,
+    )
+    return page.seal(request.state.sealer, request.token_owner)
