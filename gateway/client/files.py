@@ -88,15 +88,15 @@ def page_again(origin: Origin, number: int, mark: str) -> RawPage:
         try:
             found = client.raw_page(query)
             for _ in range(0 if "pageToken" in query.parameters else number):
-                if found.page.next_page_token is None:
+                if found.next_page_token is None:
                     break
-                found = client.raw_page(next_page(query, found.page.next_page_token))
+                found = client.raw_page(next_page(query, found.next_page_token))
         except HttpError as error:
             if not error.is_refusal:
                 raise
             continue
         break
-    if found is None or found.page.version != origin.version or found.mark != mark:
+    if found is None or found.version != origin.version or found.mark != mark:
         raise StaleListing(
             "the server no longer lists the files of a part of this read: load the table again, read a "
             "pinned version (versionAsOf), or share the table with history"

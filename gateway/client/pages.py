@@ -7,8 +7,11 @@ that ends in an errorMessage, is requested again or raises an error; it is never
 import hashlib
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -30,7 +33,8 @@ _BOTH_FORMATS = f"responseformat=delta,parquet;readerfeatures={','.join(READER_F
 _END = ";includeendstreamaction=true"
 _HEAD_LINES = 2
 _NO_LINE = "the answer has a line that is not one of Delta Sharing"
-_IDENTITY = re.compile(rb'"(?:id|deletionVectorFileId|offset|sizeInBytes|cardinality)":\s*("[^"]*"|\d+)')
+_LATER = re.compile(rb'\s*\{\s*"(?:protocol|metaData)"')
+IDENTITY = re.compile(rb'"(?:id|deletionVectorFileId|offset|sizeInBytes|cardinality)":\s*("[^"]*"|\d+)')
 _SIZE = re.compile(rb'"size":\s*(\d+)')
 
 
@@ -80,25 +84,28 @@ class Outline:
 
 
 @dataclass(frozen=True)
-class RawPage:
-    """A page whose files are lines, as the server sent them."""
+class RawPage(Page):
+    """A page with lines, as the server sent them, in place of `files`."""
 
-    page: Page
-    lines: list[bytes]
+    lines: list[bytes] = field(default_factory=list)
+
+    @cached_property
+    def _text(self) -> bytes:
+        return b"\n".join(self.lines)
 
     @property
     def mark(self) -> str:
         """Return what tells the files of a page from others."""
-        return hashlib.sha256(b"\n".join(_IDENTITY.findall(b"\n".join(self.lines)))).hexdigest()
+        return hashlib.sha256(b"\n".join(IDENTITY.findall(self._text))).hexdigest()
 
     def sizes(self) -> list[int]:
         """Return the sizes of the files."""
-        found = _SIZE.findall(b"\n".join(self.lines))
+        found = _SIZE.findall(self._text)
         if len(found) == len(self.lines):
             return [int(size) for size in found]
-        return [file.size_bytes for file in self.files(0, len(self.lines))]
+        return [file.size_bytes for file in self.parsed()]
 
-    def files(self, first: int, last: int) -> list[DataFile]:
+    def parsed(self, first: int = 0, last: int | None = None) -> list[DataFile]:
         """Return the files of some lines. Raises HttpError for one that cannot be read."""
         try:
             found = [parse_file(json.loads(line)) for line in self.lines[first:last]]
@@ -107,7 +114,7 @@ class RawPage:
         return [file for file in found if file is not None]
 
 
-Seen = TypeVar("Seen", Page, Outline)
+Seen = TypeVar("Seen", Page, Outline, RawPage)
 
 
 class ShareClient:
@@ -160,27 +167,43 @@ class ShareClient:
         yield first
         yield from _following(first, lambda token: self._page(next_page(query, token)))
 
+    def raw_pages(self, query: Query) -> Iterator[RawPage]:
+        """Yield all pages of an answer as `pages` does, with their lines."""
+        first = self.raw_page(query)
+        yield first
+        yield from _following(first, lambda token: self.raw_page(next_page(query, token)))
+
     def outlines(self, query: Query, after: Page) -> Iterator[Outline]:
-        """Yield the pages of a snapshot after one, and keep no file in memory."""
+        """Yield the pages of a snapshot after one, and keep no file in memory.
 
-        def outline(token: str) -> Outline:
-            raw = self.raw_page(next_page(query, token))
-            page = raw.page
-            return Outline(
-                page.head,
-                page.version,
-                token,
-                len(raw.lines),
-                sum(raw.sizes()),
-                raw.mark,
-                page.next_page_token,
-                page.refresh_token,
-            )
+        The server makes the next page while one is looked at.
+        """
+        with ThreadPoolExecutor(1) as other:
+            coming: deque[Future[RawPage]] = deque()
 
-        yield from _following(after, outline)
+            def ask(token: str | None) -> None:
+                if token:
+                    coming.append(other.submit(self.raw_page, next_page(query, token)))
+
+            def outline(token: str) -> Outline:
+                raw = coming.popleft().result()
+                ask(raw.next_page_token)
+                return Outline(
+                    raw.head,
+                    raw.version,
+                    token,
+                    len(raw.lines),
+                    sum(raw.sizes()),
+                    raw.mark,
+                    raw.next_page_token,
+                    raw.refresh_token,
+                )
+
+            ask(after.next_page_token)
+            yield from _following(after, outline)
 
     def raw_page(self, query: Query) -> RawPage:
-        """Return the page of a snapshot that a query asks for, which may have a `pageToken`."""
+        """Return the page that a query asks for, which may have a `pageToken`."""
 
         def attempt() -> RawPage:
             lines, response = self._request(query)
@@ -188,7 +211,9 @@ class ShareClient:
             # Another line that is last is a file, unless the server has announced an end.
             is_end = any("endStreamAction" in line for line in _parsed_lines(files[-1:]))
             end = [files.pop()] if is_end else []
-            return RawPage(_page(_parsed_lines([*head, *end]), response), files)
+            later = [line for line in files if _LATER.match(line)]
+            page = _page(_parsed_lines([*head, *later, *end]), response)
+            return RawPage(**vars(page), lines=[line for line in files if not _LATER.match(line)])
 
         return self._retries.run(attempt)
 

@@ -44,7 +44,7 @@ LAYERS = (
     Layer("database", 1_500),
     Layer("telemetry", 1_900),
     Layer("protocol", 1_600),
-    Layer("spark", 11_500, native=True),
+    Layer("spark", 11_600, native=True),
     Layer("config", 5_100),
     Layer("errors", 200),
     Layer("pages", 200),

@@ -5,8 +5,8 @@ hold everything a task needs. The driver lists; tasks read (`reading`). The list
 and the columns that were loaded, or the read fails.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any, TypeVar
 
@@ -14,12 +14,13 @@ from pyspark.sql.datasource import InputPartition
 
 from gateway.client.actions import DataFile, TableHead, UnsupportedTable
 from gateway.client.files import Origin
-from gateway.client.pages import Outline, Page, Query, ShareClient
+from gateway.client.pages import Outline, Page, Query, RawPage, ShareClient
 from gateway.client.transport import HttpError
 from gateway.spark.read.decode import TableShape
 from gateway.spark.read.evolution import check_change_data, check_dataframe
 from gateway.spark.read.options import ReadOptions
-from gateway.spark.read.reading import PagePartition, SharePartition
+from gateway.spark.read.ranges import MARKS, VersionOutline, add_outlines
+from gateway.spark.read.reading import PagePartition, RangePartition, SharePartition
 from gateway.spark.read.tasks import (
     OPEN_COST_BYTES,
     ReadTask,
@@ -53,6 +54,8 @@ class Listing:
     """The pages after those with `files`."""
     first_page: int = 0
     """The number of the first one of `more`."""
+    versions: Mapping[int, VersionOutline] = field(default_factory=dict)
+    """In place of all files, of a range with very many. One without files is not to be read."""
 
     @property
     def heads(self) -> tuple[TableHead, ...]:
@@ -64,14 +67,11 @@ Found = TypeVar("Found", Listing, "_Counted")
 Gather = Callable[[ShareClient, Query, Iterator[Page]], Found]
 
 
-def list_all(client: ShareClient, query: Query) -> Listing:
-    """List every page."""
-    return _listing(query, list(client.pages(query)))
-
-
-def list_version(options: ReadOptions, version: int) -> Listing:
-    """List the files of a version (history sharing)."""
-    return list_all(options.client(), Query({"version": version}, max_files=options.max_files_per_page))
+def list_version(options: ReadOptions, version: int, *, whole: bool) -> Listing:
+    """List the files of a version (history sharing), or outlines of many ones if all are read at once."""
+    client, query = options.client(), Query({"version": version}, max_files=options.max_files_per_page)
+    pages = client.pages(query)
+    return _listing_of_many(client, query, pages) if whole else _listing(query, list(pages))
 
 
 def plan_snapshot(options: ReadOptions, loaded: TableHead) -> list[InputPartition]:
@@ -121,21 +121,39 @@ def plan_changes(options: ReadOptions, loaded: TableHead) -> list[InputPartition
                 "With allowNoVersions there are no rows then"
             )
         versions["endingVersion"] = loaded.version
-    listing = list_changes(options, versions)
+    listing = list_range(options, versions, changes=True)
     is_loaded = versions.get("endingVersion") == loaded.version
     for head in listing.heads:
         check_change_data(loaded, head, is_end=is_loaded and head is listing.heads[-1])
     return partitions_of(options, listing, list(change_tasks(listing.files)))
 
 
-def list_changes(options: ReadOptions, versions: dict[str, Any]) -> Listing:
-    """List the change data of a range of versions."""
-    parameters = {**versions, "includeHistoricalMetadata": True}
-    return list_all(options.client(), Query(parameters, True, options.max_files_per_page))
+def list_range(
+    options: ReadOptions, range_of: Mapping[str, Any], *, changes: bool, whole: bool = True
+) -> Listing:
+    """List a range of versions: its change data, or its files. If all are read at once, of many outlines."""
+    query = Query({**range_of, "includeHistoricalMetadata": True}, changes, options.max_files_per_page)
+    outlines: dict[int, VersionOutline] = {}
+    pages: list[RawPage] = []
+    kept: list[RawPage] = []
+    for page in options.client().raw_pages(query):
+        pages.append(replace(page, lines=[]))
+        kept.append(page)
+        if whole and (outlines or sum(len(one.lines) for one in kept) > _MOST_KEPT_FILES):
+            for one in kept:
+                add_outlines(outlines, one.lines)
+            kept = []
+    files = tuple(file for one in kept for file in one.parsed())
+    return replace(_listing(query, pages), files=files, versions=outlines)
 
 
-def partitions_of(options: ReadOptions, listing: Listing, tasks: Sequence[ReadTask]) -> list[InputPartition]:
-    """Pack tasks of a listing, and cut its further pages."""
+def partitions_of(
+    options: ReadOptions,
+    listing: Listing,
+    tasks: Sequence[ReadTask],
+    inserted: tuple[int, int | None] | None = None,
+) -> list[InputPartition]:
+    """Pack tasks of a listing, and cut its further pages, or its versions."""
     origin = Origin(
         options.profile, options.table, listing.query, listing.head.version, listing.refresh_token
     )
@@ -145,18 +163,50 @@ def partitions_of(options: ReadOptions, listing: Listing, tasks: Sequence[ReadTa
         target = target or piece_bytes(outlined)
     packed = [SharePartition(origin, group) for group in pack(tasks, target)]
     cut = [
-        PagePartition(replace(origin, page_token=one.page_token), number, one.mark, first, last)
+        PagePartition(replace(origin, page_token=one.page_token), number, one.mark, first, last, inserted)
         for number, one in enumerate(listing.more, listing.first_page)
         for first, last in pairwise(_cuts(one, target or 0))
     ]
-    return [*packed, *cut]
+    target = target or piece_bytes(sum(one.cost for one in listing.versions.values()))
+    ranges = [one for group in _groups(listing.versions, target) for one in _pieces(origin, group, target)]
+    return [*packed, *cut, *ranges]
 
 
 def _cuts(page: Outline, target: int) -> list[int]:
     """Return the places between the pieces of a page. Each piece is another request for the page."""
-    cost = page.bytes + page.files * OPEN_COST_BYTES
-    pieces = min(_MOST_PIECES, max(1, round(cost / target)), max(1, page.files))
+    pieces = _number_of_pieces(page.bytes + page.files * OPEN_COST_BYTES, page.files, target)
     return [page.files * number // pieces for number in range(pieces + 1)]
+
+
+def _number_of_pieces(cost: int, files: int, target: int) -> int:
+    return min(_MOST_PIECES, max(1, round(cost / target)), max(1, files))
+
+
+def _groups(
+    versions: Mapping[int, VersionOutline], target: int
+) -> Iterator[list[tuple[int, VersionOutline]]]:
+    """Yield versions to list together, which have none between them that is not to be read."""
+    group: list[tuple[int, VersionOutline]] = []
+    filled = 0
+    for version, one in sorted(versions.items()):
+        if group and (not one.files or filled + one.cost > target):
+            yield group
+            group, filled = [], 0
+        if one.files:
+            group.append((version, one))
+            filled += one.cost
+    if group:
+        yield group
+
+
+def _pieces(origin: Origin, group: list[tuple[int, VersionOutline]], target: int) -> Iterator[RangePartition]:
+    """Yield the partitions of some versions. Each is another request for all of them."""
+    outlines = [one for _, one in group]
+    buckets = _number_of_pieces(sum(one.cost for one in outlines), sum(one.files for one in outlines), target)
+    mark = sum(one.mark for one in outlines) % MARKS
+    parameters = {"startingVersion": group[0][0], "endingVersion": group[-1][0]}
+    mine = replace(origin, query=replace(origin.query, parameters=parameters))
+    return (RangePartition(mine, mark, bucket, buckets) for bucket in range(buckets))
 
 
 def _list_loaded(options: ReadOptions, loaded: TableHead, gather: Gather[Found]) -> Found:
@@ -224,8 +274,3 @@ def _listing(query: Query, pages: Sequence[Page]) -> Listing:
         tuple(head for page in pages for head in page.later_heads),
         next((page.refresh_token for page in pages if page.refresh_token), None),
     )
-
-
-def with_version(files: Iterable[DataFile], version: int, timestamp_ms: int | None) -> list[DataFile]:
-    """Return the files of a snapshot as if that version had added them all."""
-    return [replace(file, version=version, timestamp_ms=timestamp_ms) for file in files]

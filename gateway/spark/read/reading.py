@@ -21,8 +21,9 @@ from gateway.client.actions import DataFile, TableHead, UnsupportedTable
 from gateway.client.files import FileFetcher, Origin, page_again
 from gateway.spark.read.column_chunks import CONNECTIONS, ColumnChunkFile, connections
 from gateway.spark.read.decode import FileDecoder, TableShape
+from gateway.spark.read.ranges import range_again
 from gateway.spark.read.row_groups import Conditions
-from gateway.spark.read.tasks import ReadTask, snapshot_tasks
+from gateway.spark.read.tasks import ReadTask, appended_tasks, change_tasks, snapshot_tasks, with_version
 from gateway.spark.read.worker_process import prepare_next_task
 from gateway.spark.read.zones import session_zone
 
@@ -54,6 +55,36 @@ class PagePartition(InputPartition):
     mark: str
     first: int
     last: int
+    inserted: tuple[int, int | None] | None = None
+    """The version and the time of inserts that these files are in change data."""
+
+    def listed(self) -> SharePartition:
+        """Return the files, listed again."""
+        page = page_again(self.origin, self.number, self.mark)
+        files = page.parsed(self.first, self.last)
+        if self.inserted is None:
+            return SharePartition(self.origin, tuple(snapshot_tasks(files)))
+        files = with_version(files, *self.inserted)
+        return SharePartition(self.origin, tuple(snapshot_tasks(files, "insert")))
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """The input of one task: files of some versions, which the task lists again.
+
+    The versions have a mark. Of one version with many files, a task reads those of one bucket.
+    """
+
+    origin: Origin
+    mark: int
+    bucket: int
+    buckets: int
+
+    def listed(self) -> SharePartition:
+        """Return the files, listed again."""
+        files = range_again(self.origin, self.mark, self.bucket, self.buckets)
+        tasks = change_tasks(files) if self.origin.query.changes else appended_tasks(files)
+        return SharePartition(self.origin, tuple(tasks))
 
 
 @dataclass(frozen=True)
@@ -73,10 +104,8 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one group of files of a table, in the columns of `schema`."""
     try:
-        if isinstance(partition, PagePartition):
-            page = page_again(partition.origin, partition.number, partition.mark)
-            files = page.files(partition.first, partition.last)
-            partition = SharePartition(partition.origin, tuple(snapshot_tasks(files)))
+        if isinstance(partition, (PagePartition, RangePartition)):
+            partition = partition.listed()
         if isinstance(partition, SharePartition):
             shape, conditions = TableShape.of(loaded), Conditions.of(loaded, hints)
             decoder = FileDecoder(shape, schema, zone=session_zone(), conditions=conditions)

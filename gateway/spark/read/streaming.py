@@ -11,7 +11,7 @@ import logging
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -25,16 +25,17 @@ from gateway.client.pages import Query
 from gateway.client.transport import HttpError
 from gateway.spark.read.evolution import check_stream, check_stream_partitions
 from gateway.spark.read.options import ReadOptions
-from gateway.spark.read.planning import (
-    Listing,
-    list_all,
-    list_changes,
-    list_version,
-    partitions_of,
+from gateway.spark.read.planning import Listing, list_range, list_version, partitions_of
+from gateway.spark.read.ranges import VersionOutline
+from gateway.spark.read.reading import read_partition
+from gateway.spark.read.tasks import (
+    ReadTask,
+    append_tasks,
+    appends,
+    change_tasks,
+    snapshot_tasks,
     with_version,
 )
-from gateway.spark.read.reading import read_partition
-from gateway.spark.read.tasks import ReadTask, append_tasks, change_tasks, snapshot_tasks
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Offset:
 _log = logging.getLogger(__name__)
 # For servers that send no expiration. Tasks renew a URL that expires earlier.
 _UNKNOWN_LIFETIME_MS = 1_200_000
+_MOST_LISTED_VERSIONS = 1000
 # Before the snapshot, whose version is not chosen yet.
 _UNREAD = Offset(-1, snapshot=True)
 
@@ -83,6 +85,8 @@ class _Piece:
 
     listing: Listing
     tasks: tuple[_Task, ...]
+    inserted: tuple[int, int | None] | None = None
+    """The version and the time of the inserts that a snapshot's files are in change data."""
 
     def between(self, first: Offset, last: Offset) -> Sequence[_Task]:
         """Return the tasks after `first` and not after `last`, without a look at each of a long backlog."""
@@ -160,7 +164,7 @@ class ShareStreamReader(DataSourceStreamReader):
         self._check_start(first)
         for piece in self._pieces(first, last, as_listed=True):
             tasks = [one.task for one in piece.between(first, last)]
-            found += partitions_of(self._options, piece.listing, tasks)
+            found += partitions_of(self._options, piece.listing, tasks, piece.inserted)
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -187,6 +191,8 @@ class ShareStreamReader(DataSourceStreamReader):
                 read = reached.version if reached.is_whole else reached.version - 1
                 latest = min(latest, read + versions)
             if most is not None:
+                # All of a backlog would be listed to find the end of one batch.
+                latest = min(latest, reached.version + max(most, _MOST_LISTED_VERSIONS))
                 latest = min(latest, self._listed_end(reached, latest))
             end = Offset(max(latest, reached.version))
         if most is None:
@@ -217,16 +223,18 @@ class ShareStreamReader(DataSourceStreamReader):
         With `as_listed` the last listing serves if it contains these, whatever the age of its URLs.
         """
         after = first.version
+        # What a batch reads as a whole, its tasks can list.
+        whole = self._options.max_files_per_trigger is None and first.index is last.index is None
         if first.snapshot:
             after = last.version if first.version < 0 else first.version
-            yield self._piece(after, as_listed=as_listed)
+            yield self._piece(after, as_listed=as_listed, whole=whole)
             if last.snapshot:
                 return
         start = after + (1 if first.is_whole or first.snapshot else 0)
         if start <= last.version:
-            yield self._piece((start, last.version), as_listed=as_listed)
+            yield self._piece((start, last.version), as_listed=as_listed, whole=whole)
 
-    def _piece(self, versions: tuple[int, int] | int, *, as_listed: bool = False) -> _Piece:
+    def _piece(self, versions: tuple[int, int] | int, *, as_listed: bool, whole: bool) -> _Piece:
         """List a snapshot or a range. The listing that found a batch's end is kept to plan the batch."""
         now_ms = self._now_ms()
         kept = self._kept
@@ -234,46 +242,39 @@ class ShareStreamReader(DataSourceStreamReader):
         if kept is None or not is_kept or not (as_listed or kept.piece.is_fresh(kept.listed_ms, now_ms)):
             # Never two listings in memory.
             self._kept = kept = None
-            self._kept = kept = _Kept(versions, self._list(versions), now_ms)
+            self._kept = kept = _Kept(versions, self._list(versions, whole=whole), now_ms)
         return kept.piece
 
-    def _list(self, versions: tuple[int, int] | int) -> _Piece:
+    def _list(self, versions: tuple[int, int] | int, *, whole: bool) -> _Piece:
         if isinstance(versions, int):
-            return self._list_snapshot(versions)
+            return self._list_snapshot(versions, whole=whole)
         words = {"startingVersion": versions[0], "endingVersion": versions[1]}
-        if self._options.read_change_feed:
-            listing = list_changes(self._options, words)
-            tasks = list(change_tasks(listing.files))
-        else:
-            query = Query(
-                {**words, "includeHistoricalMetadata": True}, max_files=self._options.max_files_per_page
-            )
-            listing = list_all(self._options.client(), query)
-            tasks = self._appends(listing)
+        is_feed = self._options.read_change_feed
+        listing = list_range(self._options, words, changes=is_feed, whole=whole)
+        rule = {
+            "ignore_deletes": self._options.ignore_deletes,
+            "skip_change_commits": self._options.skip_change_commits,
+        }
+        tasks = list(change_tasks(listing.files) if is_feed else append_tasks(listing.files, **rule))
+        if not is_feed:
+            outlines = listing.versions.items()
+            read = {at: one if appends(at, one.removes, **rule) else VersionOutline() for at, one in outlines}
+            listing = replace(listing, versions=read)
         self._check(listing, versions[1])
-        return _Piece(listing, tuple(_in_versions(tasks, whole=self._options.read_change_feed)))
+        return _Piece(listing, tuple(_in_versions(tasks, whole=is_feed)))
 
-    def _appends(self, listing: Listing) -> list[ReadTask]:
-        return list(
-            append_tasks(
-                listing.files,
-                ignore_deletes=self._options.ignore_deletes,
-                skip_change_commits=self._options.skip_change_commits,
-            )
-        )
-
-    def _list_snapshot(self, version: int) -> _Piece:
-        listing = list_version(self._options, version)
+    def _list_snapshot(self, version: int, *, whole: bool) -> _Piece:
+        listing = list_version(self._options, version, whole=whole)
         self._check(listing, version)
-        files = listing.files
+        files, inserted = listing.files, None
         if self._options.read_change_feed:
-            files = tuple(with_version(files, version, self._timestamp_ms(listing, version)))
-        insert = "insert" if self._options.read_change_feed else None
-        tasks = sorted(snapshot_tasks(files, insert), key=lambda task: task.file.id)
+            inserted = (version, self._timestamp_ms(listing, version))
+            files = tuple(with_version(files, *inserted))
+        tasks = sorted(snapshot_tasks(files, "insert" if inserted else None), key=lambda task: task.file.id)
         placed = [_Task(task, Offset(version, index, snapshot=True)) for index, task in enumerate(tasks)]
         if placed:
             placed[-1] = _Task(placed[-1].task, Offset(version))
-        return _Piece(listing, tuple(placed))
+        return _Piece(listing, tuple(placed), inserted)
 
     def _timestamp_ms(self, listing: Listing, version: int) -> int | None:
         """Return the time of a version; None if the server does not send it."""
@@ -281,8 +282,10 @@ class ShareStreamReader(DataSourceStreamReader):
         found = next(said, None)
         if found is not None:
             return found
-        changes = list_changes(self._options, {"startingVersion": version, "endingVersion": version})
-        return next((file.timestamp_ms for file in changes.files), None)
+        words = {"startingVersion": version, "endingVersion": version}
+        query = Query(words, changes=True, max_files=self._options.max_files_per_page)
+        page = next(self._options.client().pages(query))
+        return next((file.timestamp_ms for file in page.files), None)
 
     def _check_start(self, start: Offset) -> None:
         """Check the columns of versions that an earlier run has read. Raises SchemaChanged, as Delta does."""

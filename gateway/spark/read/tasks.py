@@ -5,8 +5,8 @@ come from cdc files if a version has them, else from its adds and removes; a rem
 file in one version are a change of the deletion vector, whose rows are the difference of the two vectors.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from gateway.client.actions import UNKNOWN_SIZE, DataFile, FileKind, UnsupportedTable
@@ -56,17 +56,29 @@ def append_tasks(
 ) -> Iterator[ReadTask]:
     """Return the tasks for the added rows of versions. Raises for removed rows, as Delta's stream does."""
     for version, version_files in _by_version(files):
-        changed = [file for file in version_files if file.data_change]
-        added = [file for file in changed if file.kind is not FileKind.REMOVE]
-        removes = len(added) < len(changed)
-        if removes and skip_change_commits:
-            continue
-        if removes and (added or not ignore_deletes):
-            raise UnsupportedTable(
-                f"version {version} removes or rewrites rows: read its changes (readChangeFeed), or leave "
-                "such versions (skipChangeCommits) or pure deletes (ignoreDeletes) out"
-            )
-        yield from (_live(file) for file in added)
+        kinds = {file.kind is FileKind.REMOVE for file in version_files if file.data_change}
+        if appends(version, kinds, ignore_deletes=ignore_deletes, skip_change_commits=skip_change_commits):
+            yield from appended_tasks(version_files)
+
+
+def appended_tasks(files: Iterable[DataFile]) -> Iterator[ReadTask]:
+    """Return the tasks for the added rows of versions, of which none is to be left out."""
+    return (_live(file) for file in files if file.data_change and file.kind is not FileKind.REMOVE)
+
+
+def appends(
+    version: int, removes: Collection[bool], *, ignore_deletes: bool, skip_change_commits: bool
+) -> bool:
+    """Return whether a version only adds rows, by whether its files remove rows.
+
+    Raises UnsupportedTable for one that removes rows and is not to be left out.
+    """
+    if True in removes and not skip_change_commits and (False in removes or not ignore_deletes):
+        raise UnsupportedTable(
+            f"version {version} removes or rewrites rows: read its changes (readChangeFeed), or leave "
+            "such versions (skipChangeCommits) or pure deletes (ignoreDeletes) out"
+        )
+    return True not in removes
 
 
 def pack(tasks: Sequence[ReadTask], target_bytes: int | None) -> list[tuple[ReadTask, ...]]:
@@ -86,8 +98,13 @@ def pack(tasks: Sequence[ReadTask], target_bytes: int | None) -> list[tuple[Read
 
 
 def piece_bytes(total: int) -> int:
-    """Return the size of the pieces of a read, by the cost of all files."""
-    return min(128 << 20, max(total // 64, 4 * OPEN_COST_BYTES))
+    """Return the size of the pieces of a read, by the cost of all files: about 10,000 at most."""
+    return max(total // 10_000, min(128 << 20, max(total // 64, 4 * OPEN_COST_BYTES)))
+
+
+def with_version(files: Iterable[DataFile], version: int, timestamp_ms: int | None) -> list[DataFile]:
+    """Return the files of a snapshot as if that version had added them all."""
+    return [replace(file, version=version, timestamp_ms=timestamp_ms) for file in files]
 
 
 def _live(file: DataFile, change_type: str | None = None) -> ReadTask:

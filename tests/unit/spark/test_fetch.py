@@ -199,7 +199,7 @@ def test_a_task_asks_for_its_page_again(answers: Answers, planned: list[Any]) ->
     _, _, some, _ = planned
     answers.say(*page_lines(answers, *"bcd", following="another"))
     page = page_again(some.origin, some.number, some.mark)
-    assert [file.id for file in page.files(some.first, some.last)] == ["c", "d"]
+    assert [file.id for file in page.parsed(some.first, some.last)] == ["c", "d"]
     assert [json.loads(body)["pageToken"] for _, body in answers.requests] == ["2"]
 
 
@@ -209,7 +209,7 @@ def test_a_page_whose_token_is_refused_is_found_by_its_number(answers: Answers, 
     for names, following in (("a", "4"), ("bcd", "5"), ("e", None)):
         answers.say(*page_lines(answers, *names, following=following))
     page = page_again(last.origin, last.number, last.mark)
-    assert [file.id for file in page.files(last.first, last.last)] == ["e"]
+    assert [file.id for file in page.parsed(last.first, last.last)] == ["e"]
 
 
 @pytest.mark.parametrize("names", ["bc", "bce", "cbd"])
@@ -223,7 +223,7 @@ def test_a_further_page_that_is_cut_is_no_page(answers: Answers) -> None:
     query, client, lines = Query(), answers.client(), page_lines(answers, "a")
     answers.say(*lines[:-1], **{"delta-sharing-capabilities": "includeendstreamaction=true"})
     answers.say(*lines)
-    assert [file.id for file in client.raw_page(query).files(0, 9)] == ["a"]
+    assert [file.id for file in client.raw_page(query).parsed()] == ["a"]
     answers.say(*lines[:2], {"file": {"id": "a"}}, lines[-1])
     with pytest.raises(HttpError, match="not one of Delta Sharing"):
         client.raw_page(query).sizes()

@@ -1,12 +1,27 @@
-"""Plans of change data: a range that has not begun is told apart from others before anything is asked."""
+"""Plans of change data and streams: of a range that has not begun, and of more files than a driver keeps."""
 
 from __future__ import annotations
 
-import pytest
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
 
-from gateway.client.actions import TableHead
+import pytest
+from pyspark.sql.types import StructType
+from support.scripted_server import HEAD, listening
+from tables.demo import CITIES, ORDER_CHANGES, ORDERS, in_any_order
+
+from gateway.client.actions import TableHead, UnsupportedTable
+from gateway.client.files import StaleListing
+from gateway.spark.read import planning
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.planning import NothingNew, plan_changes
+from gateway.spark.read.reading import PagePartition, RangePartition, read_partition
+from gateway.spark.read.schema import CHANGE_FIELDS, shared_schema
+from gateway.spark.read.streaming import ShareStreamReader
+
+if TYPE_CHECKING:
+    from support.gateway_process import RunningGateway
 
 GIVEN = {
     "profile": '{"endpoint": "http://h/p/", "bearerToken": "secret"}',
@@ -21,3 +36,144 @@ def test_change_data_after_the_latest_version_are_nothing_new() -> None:
     with pytest.raises(NothingNew, match="startingVersion 8 is after version 7"):
         plan_changes(ReadOptions.parse(GIVEN), LOADED)
     assert plan_changes(ReadOptions.parse(GIVEN | {"allowNoVersions": "true"}), LOADED) == []
+
+
+def parsed(profile: Any, table: str, **more: str) -> ReadOptions:
+    given = {"profile": str(profile), "path": table, "maxFilesPerPage": "1", "partitionBytes": "1"}
+    return ReadOptions.parse(given | more)
+
+
+def rows(partitions: Any, head: TableHead, *names: str) -> list[Any]:
+    fields = [*shared_schema(head).fields, *CHANGE_FIELDS]
+    schema = StructType([next(one for one in fields if one.name == name) for name in names])
+    batches = (batch for one in partitions for batch in read_partition(one, schema, head))
+    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+COLUMNS = ("order", "customer", "amount")
+
+
+@pytest.mark.processes
+def test_change_data_of_many_files_are_listed_by_tasks(
+    local_gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "_MOST_KEPT_FILES", 1)
+    given = {"readChangeFeed": "true", "startingVersion": "0"}
+    options = parsed(local_gateway.profile, "demo.default.orders", **given)
+    head = options.client().head()
+    partitions = plan_changes(options, head)
+    assert {type(one) for one in partitions} == {RangePartition}
+    found = rows(partitions, head, "_commit_version", "_change_type", *COLUMNS)
+    assert in_any_order(found) == in_any_order(ORDER_CHANGES)
+    assert b"amount" not in pickle.dumps(partitions)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("first", [None, 0])
+@pytest.mark.parametrize("feed", [True, False])
+def test_a_batch_of_a_stream_with_many_files_is_listed_by_tasks(
+    local_gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch, first: int | None, *, feed: bool
+) -> None:
+    monkeypatch.setattr(planning, "_MOST_KEPT_FILES", 1)
+    table, columns = ("orders", COLUMNS) if feed else ("cities", ("city",))
+    given = {} if first is None else {"startingVersion": str(first)}
+    options = parsed(local_gateway.profile, f"demo.default.{table}", readChangeFeed=str(feed), **given)
+    head = options.client().head()
+    reader = ShareStreamReader(options, StructType(), head)
+    partitions = reader.partitions(reader.initialOffset(), reader.latestOffset())
+    listed_again = PagePartition if first is None else RangePartition
+    assert any(isinstance(one, listed_again) for one in partitions)
+    found = rows(partitions, head, *columns, *(("_change_type", "_commit_version") if feed else ()))
+    if not feed:
+        expected: list[Any] = [(row[0],) for row in CITIES]
+    elif first is None:
+        expected = [(*row, "insert", head.version) for row in ORDERS]
+    else:
+        expected = [(*row[2:], row[1], row[0]) for row in ORDER_CHANGES]
+    assert in_any_order(found) == in_any_order(expected)
+
+
+def file_line(kind: str, name: str, version: int, **more: Any) -> Any:
+    action = {"path": f"http://x/{name}?s", "size": 10, "partitionValues": {}, "dataChange": True, **more}
+    return {"file": {"id": name, "version": version, "deltaSingleAction": {kind: action}}}
+
+
+METADATA = {"metaData": {"schemaString": json.dumps({"type": "struct", "fields": []})}}
+DELTA_HEAD = [HEAD[0], METADATA]
+END = {"endStreamAction": {}}
+
+
+def planned(lines: list[Any], monkeypatch: pytest.MonkeyPatch, again: list[Any], **given: str) -> Any:
+    """What the tasks of a stream's batch read, whose tasks are answered other lines."""
+    monkeypatch.setattr(planning, "_MOST_KEPT_FILES", 1)
+    with listening() as server:
+        profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
+        options = parsed(json.dumps(profile), "s.d.t", startingVersion="1", **given)
+        loaded = TableHead(METADATA["metaData"]["schemaString"], (), {}, version=9)
+        server.say(*DELTA_HEAD, *lines, END, **{"Delta-Table-Version": "9"})
+        reader = ShareStreamReader(options, StructType(), loaded)
+        partitions: Any = reader.partitions({"version": 0}, {"version": 9})
+        found: list[Any] = []
+        for one in partitions:
+            first, last = (one.origin.query.parameters[f"{end}ingVersion"] for end in ("start", "end"))
+            mine = [line for line in again if "file" not in line or first <= line["file"]["version"] <= last]
+            server.say(*DELTA_HEAD, *mine, END)
+            found += [(task.file.id, task.change_type) for task in one.listed().tasks]
+        assert len(partitions) >= len(found)
+        return sorted(found)
+
+
+VERSION = [file_line("add", f"a{number}", 4) for number in range(9)]
+
+
+def test_the_files_of_one_version_are_in_one_bucket_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = planned(VERSION, monkeypatch, VERSION[::-1])
+    assert found == [(f"a{number}", None) for number in range(9)]
+
+
+def test_a_version_with_change_files_has_no_others_in_any_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [*VERSION, file_line("cdc", "c", 4), file_line("add", "later", 5), file_line("remove", "a1", 5)]
+    found = planned(lines, monkeypatch, lines, readChangeFeed="true")
+    assert found == [("a1", "delete"), ("c", None), ("later", "insert")]
+
+
+@pytest.mark.parametrize(
+    "again",
+    [VERSION[:-1], [*VERSION, VERSION[0]], [*VERSION[:-1], file_line("remove", "a8", 4)]],
+    ids=["fewer", "twice", "removed"],
+)
+def test_versions_that_have_other_files_later_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, again: list[Any]
+) -> None:
+    with pytest.raises(StaleListing, match="read it again"):
+        planned(VERSION, monkeypatch, again)
+
+
+def test_versions_that_remove_rows_are_left_out_or_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        file_line("add", "a", 3),
+        file_line("add", "b", 4),
+        file_line("remove", "a", 4),
+        file_line("remove", "c", 5, dataChange=False),
+        file_line("add", "d", 5),
+        file_line("remove", "d", 6),
+    ]
+    found = planned(lines, monkeypatch, lines, skipChangeCommits="true")
+    assert found == [("a", None), ("d", None)]
+    with pytest.raises(UnsupportedTable, match="version 4 removes"):
+        planned(lines, monkeypatch, lines, ignoreDeletes="true")
+    others = [*lines[:1], *lines[3:]]
+    assert planned(others, monkeypatch, others, ignoreDeletes="true") == found
+
+
+def test_a_limited_stream_lists_some_versions_of_a_backlog() -> None:
+    with listening() as server:
+        profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
+        options = parsed(json.dumps(profile), "s.d.t", startingVersion="1", maxFilesPerTrigger="5")
+        loaded = TableHead(METADATA["metaData"]["schemaString"], (), {}, version=90_000)
+        server.say(**{"Delta-Table-Version": "90000"})
+        server.say(*DELTA_HEAD, *VERSION, END)
+        server.say(*DELTA_HEAD, END)
+        reader = ShareStreamReader(options, StructType(), loaded)
+        assert reader.latestOffset() == {"version": 4, "index": 4, "snapshot": False}
+        assert json.loads(server.requests[1][1])["endingVersion"] == 1000

@@ -49,7 +49,7 @@ def listed(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> list[Any]:
     """The ranges that were listed."""
     ranges: list[Any] = []
 
-    def list_range(_reader: ShareStreamReader, versions: tuple[int, int]) -> Any:
+    def list_range(_reader: ShareStreamReader, versions: tuple[int, int], **_words: Any) -> Any:
         ranges.append(versions)
         expires_ms = None if clock.lifetime_ms is None else clock.now_ms + clock.lifetime_ms
         tasks = [task(version, expires_ms) for version in range(versions[0], versions[1] + 1)]
@@ -57,7 +57,7 @@ def listed(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> list[Any]:
 
     monkeypatch.setattr(ShareStreamReader, "_list", list_range)
     monkeypatch.setattr(ShareStreamReader, "_check_start", lambda _reader, _start: None)
-    monkeypatch.setattr(streaming, "partitions_of", lambda _options, _listing, tasks: tasks)
+    monkeypatch.setattr(streaming, "partitions_of", lambda _options, _listing, tasks, _inserted: tasks)
     return ranges
 
 
