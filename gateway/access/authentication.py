@@ -19,7 +19,6 @@ from gateway.access.grants import Grant
 from gateway.access.oauth_clients import ClientSecret, ClientTable, OAuthClient
 from gateway.config.networks import parse_networks
 from gateway.config.recipients import EVERY_SHARE
-from gateway.errors import Unauthenticated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -342,15 +341,6 @@ def bearer_token(authorization: Sequence[str]) -> str | None:
     return match.group(1) if match else None
 
 
-def identify(credentials: Credentials, authorization: Sequence[str], *, now_ms: int) -> Credential:
-    """Return the credential of a request's `Authorization` headers. Raises Unauthenticated.
-
-    Where a token is not required, a token that is sent must still be valid.
-    """
-    if not authorization and credentials.anonymous is not None:
-        return Credential(b"", credentials.anonymous)
-    token = bearer_token(authorization)
-    credential = credentials.find(token_hash(token), now_ms=now_ms) if token is not None else None
-    if credential is None:
-        raise Unauthenticated(token_sent=any(map(_BEARER.fullmatch, authorization)))
-    return credential
+def sends_token(authorization: Sequence[str]) -> bool:
+    """Return whether one of several `Authorization` headers has a bearer token."""
+    return any(map(_BEARER.fullmatch, authorization))

@@ -28,13 +28,20 @@ class TokenRefused(Exception):
 
     Attributes:
         reason: the check that failed; a label of metrics.
+        recipient: whose token it was, where it was one of this server.
 
     The text explains it for the log. It holds no part of the token but names of claims.
     """
 
-    def __init__(self, reason: RefusalReason | GatewayTokenRefusal, message: str) -> None:
+    def __init__(
+        self,
+        reason: RefusalReason | GatewayTokenRefusal,
+        message: str,
+        recipient: Recipient | None = None,
+    ) -> None:
         super().__init__(message)
         self.reason = reason
+        self.recipient = recipient
 
 
 @dataclass(frozen=True, slots=True)

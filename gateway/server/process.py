@@ -221,7 +221,7 @@ class ServerProcess:
             storages = self.pipeline.state.tables.storages
             storages.renew_due()
             breakers.set(dict(storages.breakers()))
-            key_ages.set(self.pipeline.federation.ages_seconds(self.config))
+            key_ages.set(self.pipeline.tokens.federation.ages_seconds(self.config))
             # Of thousands of recipients the ends are looked at now and then.
             if self._reports_expiries and next(looks) % PROBES_OF_EXPIRIES == 0:
                 token_ends.set(self.credential_store.expiries.soonest())

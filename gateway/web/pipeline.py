@@ -9,7 +9,6 @@ body is there and its limits admit it.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -17,8 +16,6 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from gateway import _native
-from gateway.access.access_tokens import access_credential
-from gateway.access.authentication import UNREADABLE_RECIPIENTS, bearer_token, identify, token_hash
 from gateway.access.federation import TokenRefused
 from gateway.config.networks import allowed
 from gateway.errors import (
@@ -26,8 +23,6 @@ from gateway.errors import (
     AddressDenied,
     GatewayError,
     NotShared,
-    Unauthenticated,
-    Unavailable,
 )
 from gateway.limits.admission import LimitExceeded
 from gateway.limits.memory import MemoryGate
@@ -36,11 +31,11 @@ from gateway.web.client_authentication import ClientAuthentication
 from gateway.web.connections import authenticated
 from gateway.web.context import RequestContext, Route, next_id, no_access, nothing_revoked
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left
-from gateway.web.federation import Federation
 from gateway.web.request_body import read_body
 from gateway.web.request_limits import limit_error
 from gateway.web.response import WholeResponse
 from gateway.web.running import RunningRequests, is_end_of_server, shutting_down
+from gateway.web.token_authentication import TokenAuthentication
 
 if TYPE_CHECKING:
     from gateway.access.authentication import Credential
@@ -51,8 +46,6 @@ if TYPE_CHECKING:
     from gateway.web.recorder import RequestRecorder
     from gateway.web.request_limits import RequestLimits
     from gateway.web.router import Router
-
-log = logging.getLogger("gateway.federation")
 
 Next = Callable[[RequestContext], Awaitable[web.StreamResponse]]
 Middleware = Callable[[RequestContext, Next], Awaitable[web.StreamResponse]]
@@ -83,7 +76,7 @@ class RequestPipeline:
         """Called before each use of the state, which it may replace."""
         self.limits = limits
         self.draining = False
-        self.federation = Federation()
+        self.tokens = TokenAuthentication()
         self._client_authentication = ClientAuthentication(limits.attempts)
         self._router = router
         self.recorder = recorder
@@ -195,7 +188,7 @@ class RequestPipeline:
     async def _authorize(self, context: RequestContext) -> web.StreamResponse:
         """Answer an authenticated recipient whose address is allowed, within its limits."""
         limits = self.limits
-        credential = await self._identify(context)
+        credential = await self.tokens.credential(context)
         authenticated(context.request)
         context.recipient = recipient = credential.recipient
         if recipient.networks and not allowed(recipient.networks, context.address):
@@ -229,39 +222,6 @@ class RequestPipeline:
             await self.recorder.audit_first(context)
         await limits.recipients.gate(client.recipient.name).request()
         return await context.route.handler(context)
-
-    async def _identify(self, context: RequestContext) -> Credential:
-        """Return the credential of a bearer or access token of this server, else of an identity provider."""
-        state, authorization = context.state, context.request.headers.getall("Authorization", [])
-        try:
-            return identify(state.credentials, authorization, now_ms=state.now_ms())
-        except Unauthenticated:
-            token = bearer_token(authorization)
-            credential = await self._find_credential(context, token) if token is not None else None
-            if credential is None:
-                if token is not None and state.credentials.is_incomplete:
-                    raise Unavailable(UNREADABLE_RECIPIENTS) from None
-                raise
-            context.identity = credential.identity
-            return credential
-
-    async def _find_credential(self, context: RequestContext, token: str) -> Credential | None:
-        """Return the credential of an access token, else of a token of an identity provider."""
-        try:
-            credential = _access_credential(context, token)
-        except TokenRefused as refused:
-            context.record.refusal = refused.reason
-            log.info("request %s: the token is refused: %s", context.id, refused)
-            return None
-        return await self._federated(context, token) if credential is None else credential
-
-    async def _federated(self, context: RequestContext, token: str) -> Credential | None:
-        try:
-            return await self.federation.credential(token, context.state)
-        except TokenRefused as refused:
-            context.record.refusal = refused.reason
-            log.info("request %s: the token of an identity provider is refused: %s", context.id, refused)
-            return None
 
     async def _answer(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:
         """Answer by the state in force now: the body and the limits may have taken long, the answer may, too.
@@ -356,51 +316,14 @@ class AccessCheck:
         """Return the state in force and the credential in it. Raises AccessRevoked."""
         state, context = self._pipeline.state, self._context
         try:
-            credential = self._identify(state, state.now_ms())
-        except GatewayError:
+            credential = self._pipeline.tokens.renewed(context.request, self._credential, state)
+        except (GatewayError, TokenRefused):
             raise AccessRevoked from None
-        recipient = credential.recipient
-        is_same = recipient.name == context.required_recipient.name
-        if not is_same or not allowed(recipient.networks, context.address):
+        if credential is None or credential.recipient.name != context.required_recipient.name:
+            raise AccessRevoked
+        if not allowed(credential.recipient.networks, context.address):
             raise AccessRevoked
         return state, credential
-
-    def _identify(self, state: GatewayState, now_ms: int) -> Credential:
-        authorization = self._context.request.headers.getall("Authorization", [])
-        try:
-            return identify(state.credentials, authorization, now_ms=now_ms)
-        except Unauthenticated:
-            token = bearer_token(authorization)
-            credential = None if token is None else self._renewed(token, state, now_ms)
-            if credential is None:
-                raise
-            return credential
-
-    def _renewed(self, token: str, state: GatewayState, now_ms: int) -> Credential | None:
-        try:
-            own = access_credential(state.sealer, state.credentials.clients, token, now_ms=now_ms)
-        except TokenRefused:
-            return None
-        return own or self._pipeline.federation.renewed(self._credential, state)
-
-
-def _access_credential(context: RequestContext, token: str) -> Credential | None:
-    """Return the credential of an access token; None for another token. Raises TokenRefused."""
-    state = context.state
-    sha256 = token_hash(token)
-    forbidden = state.credentials.forbidden(sha256)
-    if forbidden is not None:
-        context.refused_recipient, context.identity = forbidden, (("forbiddenTo", forbidden.name),)
-        raise TokenRefused("forbidden", f"bearer tokens are forbidden to recipient {forbidden.name}")
-    ended = state.credentials.find(sha256, now_ms=0)
-    if ended is not None:
-        context.refused_recipient, context.identity = ended.recipient, (("endedOf", ended.recipient.name),)
-        raise TokenRefused("expired", f"the token of recipient {ended.recipient.name} has ended")
-    revoked = state.credentials.revoked(sha256)
-    if revoked is not None:
-        context.refused_recipient, context.identity = revoked, (("revokedOf", revoked.name),)
-        raise TokenRefused("revoked", f"the token of recipient {revoked.name} was replaced or revoked")
-    return access_credential(state.sealer, state.credentials.clients, token, now_ms=state.now_ms())
 
 
 def _is_preflight(request: web.BaseRequest, cors: Cors) -> bool:

@@ -200,15 +200,15 @@ async def test_a_policy_that_is_removed_takes_effect_at_once(
     server = client.server
     assert isinstance(server, PipelineServer)
     pipeline = server.pipeline
-    credential = await pipeline.federation.credential(token, pipeline.state)
+    credential = await pipeline.tokens.federation.credential(token, pipeline.state)
     assert credential is not None
     # A stream outlives the verified tokens that are kept.
-    assert pipeline.federation._verifier is not None
-    pipeline.federation._verifier._verified.clear()
-    assert pipeline.federation.renewed(credential, pipeline.state) == credential
+    assert pipeline.tokens.federation._verifier is not None
+    pipeline.tokens.federation._verifier._verified.clear()
+    assert pipeline.tokens.federation.renewed(credential, pipeline.state) == credential
     pipeline.state = state_of(configuration(provider, policies=[]), pipeline.state, clock)
     await refused(client, token)
-    assert pipeline.federation.renewed(credential, pipeline.state) is None
+    assert pipeline.tokens.federation.renewed(credential, pipeline.state) is None
     without_issuer = "gateway: {recipients: [{name: alice, shares: [sales]}]}\n"
     pipeline.state = state_of(configuration(provider), pipeline.state, clock)
     assert await shares(client, token) == ["sales"]
@@ -354,7 +354,7 @@ async def test_verified_tokens_are_bounded_in_bytes(
         assert await shares(client, signed(provider.claims(NOW, jti=str(number)))) == ["sales"]
     server = client.server
     assert isinstance(server, PipelineServer)
-    verifier = server.pipeline.federation._verifier
+    verifier = server.pipeline.tokens.federation._verifier
     assert verifier is not None
     kept = verifier._verified.values()
     assert 1 < len(kept) < 30
