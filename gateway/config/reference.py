@@ -1,8 +1,8 @@
 """The configuration reference: tables of all keys, made from the classes that validate them.
 
 A key's type, default and accepted range come from its field, its unit from its name, and its meaning from
-the `Attributes` section of its class. `python -m gateway.config.reference docs/configuration-reference.md` rewrites
-the tables in the page; a test compares the page with the code.
+the `Attributes` section of its class. `python -m gateway.config.reference docs/configuration-reference.md`
+rewrites the tables in the page; a test compares the page with the code.
 """
 
 from __future__ import annotations

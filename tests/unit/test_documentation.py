@@ -125,7 +125,9 @@ def test_the_observability_page_lists_every_refusal_with_its_meaning() -> None:
 
 
 def test_the_recipients_reference_lists_every_route_of_the_admin_api() -> None:
-    listed = {route for row in rows(section(page("recipients-reference"), "HTTP API")) for route in codes(row[0])}
+    listed = {
+        route for row in rows(section(page("recipients-reference"), "HTTP API")) for route in codes(row[0])
+    }
     assert listed == {f"{operation.method} {operation.path}" for operation in OPERATIONS}
 
 
@@ -199,7 +201,9 @@ def test_the_operations_page_lists_every_command() -> None:
 
 
 def test_the_recipients_reference_lists_every_operation_of_the_command() -> None:
-    listed = [name for row in rows(section(page("recipients-reference"), "Commands")) for name in codes(row[0])]
+    listed = [
+        name for row in rows(section(page("recipients-reference"), "Commands")) for name in codes(row[0])
+    ]
     assert sorted(listed) == sorted(
         choices(choices(parser("recipient"), "command")["recipient"], "operation")
     )
