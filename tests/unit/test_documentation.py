@@ -35,6 +35,7 @@ from gateway.app import routes
 from gateway.cli.command_line import parser
 from gateway.config import Admin, Config, Gateway, Limits, Location, StorageEntry, load, reference
 from gateway.config.storages import StorageForm
+from gateway.protocol import cors, headers
 from gateway.protocol.client_features import FIRST_PYTHON
 from gateway.telemetry.metrics import Metrics, SupervisorMetrics
 from gateway.telemetry.request_record import FACTS, REFUSALS, Refusal
@@ -116,6 +117,13 @@ def test_the_protocol_page_lists_every_error() -> None:
         for status in statuses.split(",")
     }
     assert listed == {(status, code) for status, code, _ in STATUS_OF.values()}
+
+
+def test_the_protocol_page_lists_every_header_that_browsers_may_send_or_read() -> None:
+    named = {value for name, value in vars(headers).items() if name.endswith("_HEADER")}
+    listed = {codes(row[0])[0] for row in rows(section(page("protocol"), "Headers"))}
+    assert named <= listed
+    assert named <= {*cors.REQUEST_HEADERS, *cors.RESPONSE_HEADERS}
 
 
 def test_the_observability_page_lists_every_refusal_with_its_meaning() -> None:
