@@ -78,7 +78,8 @@ CUT_SECONDS = 2.0
 ADMIN_DRAIN_SECONDS = 1.0
 THREADS = 64
 WORK = "work"
-COLLECT_AFTER_OBJECTS = 20_000
+COLLECT_AFTER_OBJECTS = 10_000
+"""A collection stops all answers, by 3 ms for so many."""
 MAX_USER_TIMEOUT_MS = 2**31 - 1
 UNREAD_BYTES = 64 * 1024
 """The bytes of an answer that may wait in a connection's buffer after its handler has ended."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import struct
 import threading
 import time
 from bisect import bisect_left
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -446,6 +446,7 @@ async def _probe(metrics: Metrics, resident_bytes: Callable[[], int], also: Call
 
 def _open_files() -> int:
     try:
-        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+        # On the event loop, and there may be thousands: paths of them take twice as long.
+        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     except OSError:
         return 0
