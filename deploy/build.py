@@ -10,11 +10,13 @@
     python3 deploy/build.py crate       the crate of the log reader
     python3 deploy/build.py sums        SHA256SUMS of all files in dist/
     python3 deploy/build.py notes       prints what the changelog says about the version, once it has a date
+    python3 deploy/build.py statements  refuses placeholders, names of another repository and relative links
+    python3 deploy/build.py release --check     tries all of it that can be tried here; publishes nothing
 
 The release workflow runs the same commands. Files have the time of SOURCE_DATE_EPOCH, by default that of the
 last commit, and two builds are equal byte for byte. Tools come from uv.lock, into the cache of
 `tests/run.py`. Needs a Rust toolchain for the wheel, and Debian 12 for `rootfs` and `deb`, Go for
-the chart.
+the chart. DEBEMAIL is the address of who maintains the Debian package.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "deploy")]
 
 import run  # noqa: E402 - found by the line above
+import statements as stated  # noqa: E402 - as above
 from components import (  # noqa: E402 - as above
     Component,
     bill_of_materials,
@@ -62,12 +65,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("artefacts", nargs="+", choices=ARTEFACTS, metavar="ARTEFACT")
+    parser.add_argument("artefacts", nargs="+", choices=[*ARTEFACTS, RELEASE], metavar="ARTEFACT")
+    parser.add_argument("--check", action="store_true", help="with `release`: publish nothing")
+    arguments = parser.parse_args()
     os.environ["SOURCE_DATE_EPOCH"] = epoch()
     DIST.mkdir(exist_ok=True)
-    for name in parser.parse_args().artefacts:
+    if RELEASE in arguments.artefacts:
+        if arguments.artefacts != [RELEASE] or not arguments.check:
+            parser.error("a tag publishes, by its workflow; here it is `release --check`")
+        return check()
+    for name in arguments.artefacts:
         ARTEFACTS[name]()
     return 0
+
+
+def check() -> int:
+    """Try all parts of a release that can be tried on this machine; return 1 if one of them is refused."""
+    failures = {}
+    for name, part in CHECKED.items():
+        print(f"== {name}", flush=True)
+        try:
+            part()
+        except (SystemExit, Exception) as failure:  # noqa: BLE001 - all parts are tried
+            failures[name] = str(failure) or "failed"
+            print(failures[name], flush=True)
+    print(
+        f"== {len(CHECKED) - len(failures)} of {len(CHECKED)} parts passed", *failures, sep="\n   refused: "
+    )
+    print(f"   not tried here: {NOT_HERE}")
+    return 1 if failures else 0
 
 
 def epoch() -> str:
@@ -229,6 +255,17 @@ def notes() -> None:
     sys.stdout.write(found[1].strip() + "\n")
 
 
+def statements() -> None:
+    """Fail for what a release must not say about itself."""
+    if found := list(stated.wrong(os.environ)):
+        sys.exit("\n".join(found))
+
+
+def deployments() -> None:
+    """Test the chart, the image's root file system and the Debian package, of a wheel of this machine."""
+    run.run(sys.executable, ROOT / "tests/run.py", "deploy")
+
+
 def linux_wheel() -> Path:
     """Return the wheel of this machine in dist/."""
     wheels = sorted(DIST.glob(f"*-manylinux*_{platform.machine()}.whl"))
@@ -248,7 +285,14 @@ ARTEFACTS: Mapping[str, Callable[[], None]] = {
     "crate": crate,
     "sums": sums,
     "notes": notes,
+    "statements": statements,
 }
+RELEASE = "release"
+# The wheel that is published needs the C libraries of `wheel`; the tests make one for this machine alone.
+CHECKED: Mapping[str, Callable[[], None]] = {
+    name: ARTEFACTS[name] for name in ("statements", "notes", "sdist", "chart", "sbom", "licenses", "crate")
+} | {"deployments": deployments}
+NOT_HERE = "wheels of other machines, `docker build`, signatures, and what publishes"
 
 if __name__ == "__main__":
     sys.exit(main())

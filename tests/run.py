@@ -120,6 +120,8 @@ OLDEST_SERVER_TESTS = [
 OLDEST_CLIENT_TESTS = ["tests/unit/client", "tests/unit/doctor", "--ignore=tests/unit/doctor/test_gateway.py"]
 # Of the part `deploy`: reasons that begin so are no missing toolchain.
 OTHER_MACHINE = "needs another machine:"
+NOTHING_RELEASED = "no release is tagged"
+UPGRADE_FROM = "DELTA_GATEWAY_UPGRADE_FROM"
 # What pytest runs beside other parts and without further toolchains.
 PLAIN = "not spark and not stores and not clone and not deploy and not nightly"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -749,7 +751,8 @@ def deploy(pytest_arguments: list[str]) -> None:
     """The image, the unit, the packages and the chart, made and run as they are deployed."""
     need_tool("go", "https://go.dev/dl")
     programs = [partial(go_program, name) for name in DEPLOYMENT_PROGRAMS]
-    needs = (*programs, custom_resources, release_environment, made_tables)
+    linter = partial(debian_program, ("lintian",), "linter of Debian packages")
+    needs = (*programs, linter, custom_resources, release_environment, made_tables)
     pytest("deploy", pytest_arguments or ["tests/deploy"], needs=needs)
 
 
@@ -1039,7 +1042,7 @@ def virtual_environment(name: str, requirements: Path, key: str) -> Path:
 def install_gateway() -> None:
     """Builds the wheel in release mode and installs it, when a source of it changed."""
     environment = project_environment()
-    sources = ["pyproject.toml", "Cargo.toml", "Cargo.lock", "README.md"]
+    sources = ["pyproject.toml", "Cargo.toml", "Cargo.lock", "deploy/pypi.md"]
     files = [ROOT / name for name in sources if (ROOT / name).exists()]
     files += [
         path for top in ("gateway", "rust") for path in sorted((ROOT / top).rglob("*")) if is_source(path)
@@ -1055,6 +1058,40 @@ def install_gateway() -> None:
     (wheel,) = wheels.glob("*.whl")
     run(environment / "python", "-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", wheel)
     remember(marker, key)
+
+
+def last_release() -> str | None:
+    """The commit of the last tag `vX.Y.Z` before this one, or the one that is named; None without a tag."""
+    named = os.environ.get(UPGRADE_FROM)
+    if named is None:
+        if output("git", "rev-parse", "--is-shallow-repository").strip() != "false":
+            raise Missing(
+                "a shallow clone does not tell which releases are tagged: git fetch --unshallow --tags"
+            )
+        tags = output("git", "tag", "--list", "v*", "--merged", "HEAD", "--sort=-version:refname").split()
+        if not tags:
+            return None
+        named = tags[0]
+    return output("git", "rev-parse", "--verify", f"{named}^{{commit}}").strip()
+
+
+@one_at_a_time
+def built_release(commit: str) -> Path:
+    """A directory with the `checkout` of a commit, by `git worktree`, and `packages`: what its wheel has."""
+    directory = CACHE / "releases" / commit
+    if not fresh(directory, commit):
+        need_tool("cargo", "https://rustup.rs")
+        environment = project_environment()
+        shutil.rmtree(directory, ignore_errors=True)
+        run("git", "worktree", "prune")
+        run("git", "worktree", "add", "--quiet", "--detach", directory / "checkout", commit)
+        build = [environment / "maturin", "build", "--release", "--locked", "--out", directory / "wheel"]
+        run(*build, directory=directory / "checkout")
+        (wheel,) = (directory / "wheel").glob("*.whl")
+        install = ["-m", "pip", "install", "-q", "--no-deps", "--target", directory / "packages", wheel]
+        run(environment / "python", *install)
+        remember(directory, commit)
+    return directory
 
 
 def is_source(path: Path) -> bool:
@@ -1081,16 +1118,21 @@ def versitygw() -> Path:
 
 @one_at_a_time
 def browser() -> None:
-    """A browser for the tests of pages, which skip without one. Root on Debian gets it by apt."""
-    if any(map(which, BROWSERS)) or os.geteuid() != 0 or which("apt-get") is None:
+    """A browser for the tests of pages, which skip without one."""
+    debian_program(BROWSERS, "browser")
+
+
+def debian_program(names: Sequence[str], what: str) -> None:
+    """Gets the first of some programs by apt, when this is Debian, we are root, and none of them is there."""
+    if any(map(which, names)) or os.geteuid() != 0 or which("apt-get") is None:
         return
     variables = {"DEBIAN_FRONTEND": "noninteractive"}
-    install = ["apt-get", "install", "--yes", "--no-install-recommends", BROWSERS[0]]
+    install = ["apt-get", "install", "--yes", "--no-install-recommends", names[0]]
     try:
         run("apt-get", "update", "--quiet", variables=variables)
         run(*install, variables=variables)
     except Failed as failure:
-        say(f"  no browser: {failure}")
+        say(f"  no {what}: {failure}")
 
 
 @one_at_a_time

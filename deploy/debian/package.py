@@ -3,12 +3,14 @@
     python3 package.py --wheel WHEEL --requirements FILE DIRECTORY
 
 Packages of Python lie in a virtual environment, /usr/lib/delta-gateway, because Debian's own versions differ.
-Its interpreter is Debian's. SOURCE_DATE_EPOCH is the time of all files. Needs Debian 12 with dpkg-deb.
+Its interpreter is Debian's. SOURCE_DATE_EPOCH is the time of all files. DEBEMAIL is the address of the
+maintainer, as for Debian's tools. Needs Debian 12 with dpkg-deb.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import os
 import platform
@@ -16,6 +18,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 
 DEPLOY = Path(__file__).resolve().parent.parent
@@ -38,9 +42,18 @@ FILES = {
     "usr/bin/delta-gateway-as-service": "debian/as-service.sh",
     "etc/delta-gateway/share.yaml": "share.yaml",
     "etc/default/delta-gateway": "debian/default",
-    "usr/share/doc/delta-sharing-gateway/copyright": "../LICENSE",
+    "usr/share/doc/delta-sharing-gateway/copyright": "debian/copyright",
+    "usr/share/lintian/overrides/delta-sharing-gateway": "debian/lintian-overrides",
 }
 SCRIPTS = ("postinst", "prerm", "postrm")
+DOCUMENTS = "usr/share/doc/delta-sharing-gateway"
+MAINTAINER = "The developers of the Delta Sharing gateway"
+CHANGES = """delta-sharing-gateway ({version}) stable; urgency=medium
+
+  * https://github.com/delta-sharing-gateway/delta-sharing-gateway/blob/main/CHANGELOG.md
+
+ -- {maintainer}  {date}
+"""
 
 
 def main() -> None:
@@ -66,6 +79,7 @@ def build(directory: Path, wheel: Path, requirements: Path) -> Path:
         root = Path(scratch) / "root"
         install_packages(wheel, requirements, root / SITE_PACKAGES, machine=platform.machine())
         write_files(root)
+        write_changes(root, version)
         compile_modules(root)
         write_control(root, version=version, architecture=architecture)
         set_times(root, int(os.environ.get("SOURCE_DATE_EPOCH", "0")))
@@ -90,6 +104,19 @@ def write_files(root: Path) -> None:
     (root / "etc/default/delta-gateway").chmod(0o600)
 
 
+def maintainer() -> str:
+    """Return who maintains the package, with the address in the environment."""
+    address = os.environ.get("DEBEMAIL")
+    return f"{MAINTAINER} <{address}>" if address else MAINTAINER
+
+
+def write_changes(root: Path, version: str) -> None:
+    """Write Debian's changelog: the version, and where its changes are."""
+    date = format_datetime(datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC))
+    text = CHANGES.format(version=version, maintainer=maintainer(), date=date)
+    (root / DOCUMENTS / "changelog.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
 def compile_modules(root: Path) -> None:
     """Compile all modules: the service cannot write beside them."""
     options = ["-q", "--invalidation-mode", "unchecked-hash", "-s", root, "-p", "/"]
@@ -103,6 +130,7 @@ def write_control(root: Path, *, version: str, architecture: str) -> None:
     values = {
         "VERSION": version,
         "ARCHITECTURE": architecture,
+        "MAINTAINER": maintainer(),
         "INSTALLED_SIZE": str(sum(path.stat().st_size for path in files) // 1024),
     }
     control = (DEPLOY / "debian/control").read_text()

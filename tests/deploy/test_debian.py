@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import time
 
 import pytest
@@ -21,6 +23,14 @@ def machine(package, tmp_path_factory):
     with running_machine(tmp_path_factory.mktemp("machine"), package.parent) as machine:
         machine.run("dpkg", "--install", f"/mnt/{package.name}")
         yield machine
+
+
+def test_the_linter_of_debian_finds_nothing(package):
+    if (lintian := shutil.which("lintian")) is None:
+        pytest.skip(f"{run.OTHER_MACHINE} lintian")
+    lint = [lintian, "--allow-root", "--fail-on", "none", package]
+    found = subprocess.run(lint, check=True, capture_output=True, text=True).stdout
+    assert [line for line in found.splitlines() if line.startswith(("E:", "W:"))] == []
 
 
 def status_of(machine, path):

@@ -22,6 +22,7 @@ WORKFLOWS = run.ROOT / ".github/workflows"
 sys.path.insert(0, str(DEPLOY))
 import build  # noqa: E402 - found by the line above
 import components  # noqa: E402 - as above
+import statements  # noqa: E402 - as above
 
 sys.path.remove(str(DEPLOY))
 
@@ -103,9 +104,12 @@ def test_the_source_distribution_is_equal_twice_and_holds_every_source_of_the_wh
     path = made_twice("sdist", dist)
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
+        (metadata,) = [name for name in archive.getnames() if name.endswith("/PKG-INFO")]
+        described = archive.extractfile(metadata).read().decode().partition("\n\n")[2]
+    assert described.strip() == statements.description().strip()
     tracked = run.output("git", "ls-files", "gateway", "rust/core/src", "rust/native").split()
     assert set(tracked) - names == set()
-    assert {"Cargo.lock", "Cargo.toml", "LICENSE", "README.md", "pyproject.toml"} <= names
+    assert {"Cargo.lock", "Cargo.toml", "LICENSE", "deploy/pypi.md", "pyproject.toml"} <= names
 
 
 def test_the_crate_packs_equal_twice_with_its_sources(dist):
@@ -197,6 +201,56 @@ def test_the_notes_are_the_dated_section_of_the_version(tmp_path, monkeypatch, c
     changelog.write_text("# Changelog\n\n## 1.2.0 - unreleased\n\nSoon.\n")
     with pytest.raises(SystemExit, match="no section"):
         build.notes()
+
+
+OF_A_RELEASE = {"GITHUB_REPOSITORY": statements.repository(), "DEBEMAIL": "jo@delta-users.org"}
+
+
+def test_what_the_release_says_of_itself_has_no_placeholder():
+    assert list(statements.wrong(OF_A_RELEASE)) == []
+
+
+@pytest.mark.parametrize(
+    "address", ["", "jo", "noreply@delta-users.org", "jo@gateway.example", "jo@example.com"]
+)
+def test_a_release_needs_an_address_of_its_maintainer(address):
+    (found,) = statements.wrong(OF_A_RELEASE | {"DEBEMAIL": address})
+    assert "DEBEMAIL" in found
+
+
+def test_a_release_of_another_repository_is_refused():
+    found = [*statements.wrong(OF_A_RELEASE | {"GITHUB_REPOSITORY": "fork/gateway"})]
+    assert {line.partition(":")[0] for line in found} == {*statements.NAMES_OF_REPOSITORY}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what"),
+    [
+        ("SECURITY.md", "> **Contact:** *not set: replace this line with an address.*", "not set:"),
+        ("deploy/debian/control", "Maintainer: Some <noreply@gateway.example>", "noreply@"),
+        ("pyproject.toml", 'authors = [{email = "team@gateway.invalid"}]', "@gateway.invalid"),
+        ("README.md", "[a page](docs/other.md)", "statements.py"),
+    ],
+)
+def test_what_has_to_be_replaced_before_a_release_is_found(name, text, what, tmp_path, monkeypatch):
+    for path in {*statements.NAMES_OF_REPOSITORY, "README.md", statements.DESCRIPTION}:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(run.ROOT / path, tmp_path / path)
+    with (tmp_path / name).open("a") as file:
+        file.write(f"\n{text}\n" if name != "pyproject.toml" else f"# {text}\n")
+    monkeypatch.setattr(statements, "ROOT", tmp_path)
+    found = [*statements.wrong(OF_A_RELEASE)]
+    assert found
+    assert any(what in line for line in found)
+
+
+def test_a_check_tries_all_parts_and_names_those_that_fail(monkeypatch, capsys):
+    tried = []
+    parts = {"first": lambda: sys.exit("no date"), "second": lambda: tried.append("second")}
+    monkeypatch.setattr(build, "CHECKED", parts)
+    assert build.check() == 1
+    assert tried == ["second"]
+    assert "1 of 2 parts passed\n   refused: first" in capsys.readouterr().out
 
 
 def test_the_versions_of_the_package_the_crates_and_the_chart_are_one():

@@ -44,6 +44,6 @@ def made(name: str, folder: str, requirements: Path) -> Path:
         directory.mkdir()
         inputs = ["--wheel", built_wheel(), "--requirements", requirements]
         make = [sys.executable, DEPLOY / folder / script, *inputs, directory]
-        run.run(*make, variables={"SOURCE_DATE_EPOCH": EPOCH})
+        run.run(*make, variables={"SOURCE_DATE_EPOCH": EPOCH, "DEBEMAIL": "tests@delta-users.org"})
         run.remember(directory, key)
     return directory
