@@ -168,7 +168,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
     report = yield
     is_strict = os.environ.get("DELTA_GATEWAY_NO_SKIPS") and not hasattr(report, "wasxfail")
-    options = (run.GOLDEN_ABSENT, run.OTHER_MACHINE, run.BROWSER_ABSENT)
+    options = (run.GOLDEN_ABSENT, run.OTHER_MACHINE, run.BROWSER_ABSENT, run.NOTHING_RELEASED)
     is_option = any(reason in str(call.excinfo) for reason in options)
     if report.skipped and is_strict and not is_option:
         report.outcome = "failed"

@@ -142,6 +142,15 @@ def write(target: Path) -> None:
     (target / "answers.json").write_text(json.dumps({"bearerToken": token, **answers}, indent=1) + "\n")
 
 
+def write_by(commit: str, target: Path) -> None:
+    """Let the release of a commit write its own files: by its package and its form of this module."""
+    release = run.built_release(commit)
+    program = "import pathlib, support.release_files as r, sys; r.write(pathlib.Path(sys.argv[1]))"
+    places = f"{release / 'packages'}{os.pathsep}{release / 'checkout/tests'}"
+    command = [sys.executable, "-P", "-c", program, target]
+    subprocess.run(command, check=True, cwd=release, env={**os.environ, "PYTHONPATH": places})
+
+
 def _answers(gateway: RunningGateway) -> dict[str, Any]:
     """Tokens of the server, and what an answer that continues by them has."""
     page = query(gateway, maxFiles=PAGE)

@@ -1,7 +1,8 @@
 """Files of earlier releases in this one: configuration, recipients' database, sealed tokens, columns.
 
 Each release has a directory that `tests/support/release_files.py` has written, and that does not change. The
-present release writes its own for the run: what it will write at its tag is read as well.
+present release writes its own for the run: what it will write at its tag is read as well. The last tagged
+release is built from its tag and writes its files; DELTA_GATEWAY_UPGRADE_FROM names another commit.
 """
 
 from __future__ import annotations
@@ -11,22 +12,32 @@ import logging
 import shutil
 
 import pytest
+import run
 from support import release_files
 from support.release_files import PAGE, end, fix_times, ids, query, serving, variables
 from support.waiting import wait_until
 
 from gateway.config import load
 
-PRESENT = "present"
+PRESENT, LAST = "present", "last"
+BUILD_SECONDS = 1800
 RELEASES = [path.parent.name for path in sorted(release_files.FIXTURES.glob("*/share.yaml"))]
 
 
-@pytest.fixture(scope="module", params=[*RELEASES, PRESENT])
+@pytest.fixture(
+    scope="module",
+    params=[*RELEASES, PRESENT, pytest.param(LAST, marks=pytest.mark.timeout(BUILD_SECONDS))],
+)
 def release(request, tmp_path_factory):
     """A copy of a release's files, with the times that a copy does not keep."""
     directory = tmp_path_factory.mktemp("release") / request.param
     if request.param == PRESENT:
         release_files.write(directory)
+        return directory
+    if request.param == LAST:
+        if (commit := run.last_release()) is None:
+            pytest.skip(f"{run.NOTHING_RELEASED}: what this commit writes stands for the first release")
+        release_files.write_by(commit, directory)
         return directory
     shutil.copytree(release_files.FIXTURES / request.param, directory)
     fix_times(directory / "table")
