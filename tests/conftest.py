@@ -35,18 +35,10 @@ pytest_plugins = [
 TESTS = Path(__file__).resolve().parent
 SPARK_TEST_SECONDS = 900
 
-# Tests that measure time or a share of the machine: none runs beside another one. In other files single tests
-# have the mark `alone`. The memory of a process does not depend on the others.
-ALONE = (
-    "integration/faults/test_bounds.py",
-    "integration/faults/test_hostile.py",
-    "integration/faults/test_mount.py",
-    "integration/faults/test_store.py",
-    "unit/access/test_timing.py",
-    "unit/protocol/test_linear_time.py",
-)
 # Their tests are of the part `stores`: programs that a toolchain of its own installs.
-EMULATORS = {"azurite_program", "minio", "openid_provider"}
+EMULATORS = {"azurite_program", "s3_with_sts", "openid_provider"}
+# Its tests run in `nightly`, too, on MinIO.
+SESSIONS = "s3_with_sts"
 # Their tests are of the parts `spark` and `writers`, which need Java.
 JVM = {"spark", "oauth_server"}
 # Compiling it takes longer than most parts: tests with this fixture are of the part `nightly`.
@@ -63,19 +55,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "spark: needs Java (set for every test with a fixture of JVM)")
     config.addinivalue_line(
         "markers",
-        "stores: needs Azurite, MinIO or an OpenID provider (set for tests with such a fixture)",
+        "stores: needs Azurite, a store with STS or an OpenID provider (set for tests with such a fixture)",
     )
+    config.addinivalue_line("markers", "sessions: needs a store with STS (set for tests with SESSIONS)")
     config.addinivalue_line("markers", "clone: needs a clone of the project (set for all of tests/clone)")
     config.addinivalue_line("markers", "deploy: needs the tools of deployments (set for all of tests/deploy)")
     config.addinivalue_line(
         "markers", "nightly: takes minutes, or needs delta_kernel's program (set for tests with KERNEL)"
     )
-    config.addinivalue_line("markers", "alone: runs beside no other test (set for what ALONE lists, too)")
+    # Those that measure time or a share of the machine. The memory of a process does not depend on others.
+    config.addinivalue_line("markers", "alone: runs beside no other test")
     config.addinivalue_line(
         "markers", "processes: a unit test that starts a process (set for those with SHARED_SERVERS, too)"
     )
-    if missing := [name for name in ALONE if not (TESTS / name).exists()]:
-        raise pytest.UsageError(f"ALONE lists {missing}, which are not there")
     sys.addaudithook(refuse_processes)
 
 
@@ -90,16 +82,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
         if EMULATORS & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.stores)
+        if SESSIONS in used_names(item):
+            item.add_marker(pytest.mark.sessions)
         if KERNEL in used_names(item):
             item.add_marker(pytest.mark.nightly)
         if "tests/clone/" in item.path.as_posix():
             item.add_marker(pytest.mark.clone)
         if "tests/deploy/" in item.path.as_posix():
             item.add_marker(pytest.mark.deploy)
-        if path.startswith(ALONE):
-            item.add_marker(pytest.mark.alone)
         if SHARED_SERVERS & used_names(item):
             item.add_marker(pytest.mark.processes)
+    refuse_unread_files(items)
+
+
+def refuse_unread_files(items: list[pytest.Item]) -> None:
+    """Fails where a file has a marked test, and the part of that mark would not read it."""
+    for mark in run.WORDS_OF_MARKS:
+        marked = {f"tests/{item.path.relative_to(TESTS)}" for item in items if item.get_closest_marker(mark)}
+        others = {path for path in marked if not path.startswith(run.SPARK_PIPELINE)}
+        if others and (missed := others - {*run.files_of(mark)}):
+            raise pytest.UsageError(f"the part of `{mark}` does not read {missed}: see WORDS_OF_MARKS")
 
 
 @pytest.hookimpl

@@ -53,7 +53,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "delt
 LOCK = ROOT / "uv.lock"
 
 VERSITYGW = "v1.8.0"
-# Name, module and version. MinIO, an S3 server with sessions, is of `stores`, the others are of `deploy`.
+# Name, module and version. MinIO, an S3 server with sessions, is of `nightly`, the others are of `deploy`.
 GO_PROGRAMS = {
     "helm": ("helm.sh/helm/v3/cmd/helm", "v3.22.0"),
     "promtool": ("github.com/prometheus/prometheus/cmd/promtool", "v0.316.0"),
@@ -118,6 +118,8 @@ OLDEST_SERVER_TESTS = [
 ]
 # Of the doctor's tests one file runs a server.
 OLDEST_CLIENT_TESTS = ["tests/unit/client", "tests/unit/doctor", "--ignore=tests/unit/doctor/test_gateway.py"]
+# Set where the tests of sessions run on MinIO.
+WITH_MINIO = "DELTA_GATEWAY_WITH_MINIO"
 # Of the part `deploy`: reasons that begin so are no missing toolchain.
 OTHER_MACHINE = "needs another machine:"
 NOTHING_RELEASED = "no release is tagged"
@@ -202,7 +204,7 @@ def main() -> int:
     outcome = Outcome()
     progress = Progress(chosen, outcome)
     for stage in stages(chosen):
-        run_stage(stage, pytest_arguments, progress)
+        run_stage(progress.longest_first(stage), pytest_arguments, progress)
     progress.say_times()
     return summarise(outcome, time.monotonic() - started)
 
@@ -235,6 +237,16 @@ class Progress:
         self._begin = time.monotonic()
         self._times: list[str] = []
 
+    def longest_first(self, stage: Sequence[str]) -> list[str]:
+        """The parts of a stage by the times of the last run; without the time of one as they are."""
+        known = all(part in self._before for part in stage)
+        return sorted(stage, key=self._before.__getitem__, reverse=True) if known else [*stage]
+
+    @property
+    def is_of_one(self) -> bool:
+        """Whether one part alone was chosen."""
+        return len(self._chosen) == 1
+
     def start(self, part: str) -> None:
         """Marks a part as running."""
         OUTPUT.seconds.clear()
@@ -253,7 +265,7 @@ class Progress:
 
     def say(self) -> None:
         """Prints one line: the running parts and the parts that follow."""
-        if len(self._chosen) == 1:
+        if self.is_of_one:
             return
         now = time.monotonic()
         running = dict(self._started)
@@ -287,8 +299,8 @@ def clock(seconds: float) -> str:
 
 
 def run_stage(stage: Sequence[str], pytest_arguments: list[str], progress: Progress) -> None:
-    """Runs some parts at a time: each starts when one before has ended. A single part prints as it goes."""
-    if len(stage) == 1:
+    """Runs some parts at a time: each starts when one before has ended. One part alone prints as it goes."""
+    if progress.is_of_one:
         (part,) = stage
         progress.start(part)
         run_part(part, pytest_arguments, progress.outcome)
@@ -536,7 +548,6 @@ def coverage(arguments: list[str]) -> None:
     directory.mkdir(parents=True)
     if which("go"):
         versitygw()
-        go_program("minio")
     if which("npm"):
         azurite()
         openid_provider()
@@ -687,18 +698,17 @@ def python(pytest_arguments: list[str]) -> None:
 def alone(pytest_arguments: list[str]) -> None:
     """The tests of pytest that measure time, one at a time."""
     needs = (versitygw, client_environment, made_tables)
-    pytest(f"{PLAIN} and alone", pytest_arguments, needs=needs)
+    pytest(f"{PLAIN} and alone", pytest_arguments or files_of("alone"), needs=needs)
 
 
 def stores(pytest_arguments: list[str]) -> None:
-    """The tests on Azurite and MinIO, which verify SAS and session tokens, and with an OpenID provider."""
+    """The tests on Azurite, on a store that verifies session tokens, and with an OpenID provider."""
     need_tool("go", "https://go.dev/dl")
     need_tool("npm", "Node.js")
     needs = (
         azurite,
         openid_provider,
         browser,
-        partial(go_program, "minio"),
         versitygw,
         client_environment,
         engines_environment,
@@ -724,8 +734,17 @@ def projections(pytest_arguments: list[str]) -> None:
 
 def writers(pytest_arguments: list[str]) -> None:
     """The tests of tables that delta-spark writes, in a Spark session of their own, and others with a JVM."""
-    others = [f"--ignore={path}" for part in ("spark", "projections") for path in pipeline_tests(part)]
-    pytest("spark and not nightly", [*others, *pytest_arguments], needs=SPARK_NEEDS)
+    files = [path for path in files_of("spark") if not path.startswith(SPARK_PIPELINE)]
+    pytest(
+        "spark and not nightly", [*files, *pipeline_tests("writers"), *pytest_arguments], needs=SPARK_NEEDS
+    )
+
+
+def files_of(mark: str) -> list[str]:
+    """The files whose text says that they have tests with a mark: to read all of them takes half a minute."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    found = [path for path in files if any(word in path.read_text() for word in WORDS_OF_MARKS[mark])]
+    return [path.relative_to(ROOT).as_posix() for path in found]
 
 
 def pipeline_tests(part: str) -> list[str]:
@@ -739,12 +758,12 @@ def pipeline_tests(part: str) -> list[str]:
 
 
 def nightly(pytest_arguments: list[str]) -> None:
-    """The comparisons with delta_kernel, which takes long to compile, and long runs beside writers.
+    """What takes long to compile or to run: comparisons with delta_kernel, sessions on MinIO, large tables.
 
-    Other parts compare with deltalake.
+    Other parts compare with deltalake, and have a token service of the tests.
     """
     needs = (*SPARK_NEEDS, partial(go_program, "minio"), engines_environment, build_kernel_program)
-    pytest("nightly", pytest_arguments, needs=needs)
+    pytest("nightly or sessions", pytest_arguments, needs=needs, variables={WITH_MINIO: "1"})
 
 
 def deploy(pytest_arguments: list[str]) -> None:
@@ -883,15 +902,26 @@ PARTS_AT_A_TIME = 3
 DEFAULT_PARTS = (*SIDE_BY_SIDE, "alone")
 
 
-def pytest(marks: str, arguments: Sequence[str], needs: Iterable[Callable[[], object]]) -> None:
+def pytest(
+    marks: str,
+    arguments: Sequence[str],
+    needs: Iterable[Callable[[], object]],
+    variables: Mapping[str, str] | None = None,
+) -> None:
     """Runs pytest on the installed package, with the real parts that this machine can have."""
     environment = project_environment()
     for need in needs:
         need()
     install_gateway()
-    variables = no_skips()
     # The script and not `-m pytest`, which would put the checkout before the installed package.
-    run(environment / "pytest", "-m", marks, "--durations=15", *arguments, variables=variables)
+    run(
+        environment / "pytest",
+        "-m",
+        marks,
+        "--durations=15",
+        *arguments,
+        variables=no_skips() | (variables or {}),
+    )
 
 
 # What they need
@@ -1340,6 +1370,7 @@ PIPELINE_PARTS = {
     ),
     "writers": ("test_connect", "test_submit"),
 }
+WORDS_OF_MARKS = {"alone": ("mark.alone",), "spark": ("spark: ", "few_rows", "oauth_server")}
 STORES = "tests/integration"
 SPARK_NEEDS = (
     java,

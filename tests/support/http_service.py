@@ -99,7 +99,7 @@ def serving(answer: Answer, pair: Path | None = None) -> Iterator[HttpService]:
             if self.command != "HEAD":
                 self.wfile.write(response.body)
 
-        do_GET = do_HEAD = do_PUT = do_POST = answer  # noqa: N815 - the names that http.server looks for
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer  # noqa: N815 - the names that http.server looks for
 
         def log_message(self, *_: object) -> None:
             pass

@@ -1,5 +1,6 @@
 """The stores as fixtures."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 import run
 
 from gateway.server.self_signed import self_signed_pair
-from support import azurite_server, google_identity, google_storage, minio_server
+from support import azurite_server, google_identity, google_storage, minio_server, session_store
 from support.azurite_server import Azurite
 from support.google_identity import GoogleIdentity
 from support.google_storage import GoogleStorage
@@ -67,12 +68,28 @@ def azurite_over_tls(azurite_program: Path, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="session")
-def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """An S3 server with STS."""
-    binary = run.go_program_path("minio")
-    if not binary.exists():
-        pytest.skip("MinIO is not installed: the part `stores` of tests/run.py does it where there is Go")
-    with minio_server.running(binary, tmp_path_factory.mktemp("minio")) as server:
+def minio_program() -> Path:
+    """The built S3 server with STS."""
+    program = run.go_program_path("minio")
+    if not program.exists():
+        pytest.skip("MinIO is not built: the part `nightly` of tests/run.py does it where there is Go")
+    return program
+
+
+@pytest.fixture(scope="session")
+def s3_with_sts(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[S3Server]:
+    """An S3 server with sessions: MinIO in the part `nightly`, as its building takes minutes."""
+    directory = tmp_path_factory.mktemp("s3-with-sts")
+    if os.environ.get(run.WITH_MINIO):
+        with minio_server.running(request.getfixturevalue("minio_program"), directory) as server:
+            yield server
+        return
+    with (
+        running(request.getfixturevalue("versitygw_binary"), directory) as behind,
+        session_store.running(behind) as server,
+    ):
         yield server
 
 

@@ -20,6 +20,8 @@ from support.processes import free_port
 from support.waiting import until
 from tables.large_logs import make_log
 
+pytestmark = pytest.mark.alone
+
 ADDS = 10_000
 TABLES = 8
 BUDGET_BYTES = 24 * 1024 * 1024

@@ -25,6 +25,8 @@ from support.gateway_process import PREFIX, TOKEN, RunningGateway, running_gatew
 from support.process_resources import open_sockets, resident
 from support.waiting import until
 
+pytestmark = pytest.mark.alone
+
 REQUESTS = int(os.environ.get("DELTA_GATEWAY_HOSTILE_REQUESTS", "3000"))
 AT_A_TIME = 32
 MOST_GROWTH = 1.08

@@ -24,6 +24,8 @@ from support.gateway_process import PREFIX, TOKEN, RunningGateway, running_gatew
 from support.waiting import wait_until
 from tables.large_logs import make_log
 
+pytestmark = pytest.mark.alone
+
 ADDS = 60_000
 REQUESTS = 40
 """More than a storage has threads, and the pool."""

@@ -17,6 +17,8 @@ from support.gateway_process import Answer, RunningGateway, running_gateway, sha
 from support.waiting import until
 from tables.large_logs import make_log
 
+pytestmark = pytest.mark.alone
+
 ADDS = 20_000
 SOON_SECONDS = 20.0
 PATIENT_SECONDS = 60.0

@@ -35,11 +35,11 @@ if IS_LONG:
 
     @pytest.mark.timeout(900)
     def test_delta_reads_the_directory_at_the_version_of_the_call(
-        spark: Any, minio: S3Server, tmp_path: Path
+        spark: Any, s3_with_sts: S3Server, tmp_path: Path
     ) -> None:
         for name in ("orders", "orders2"):
             write(spark, tmp_path / name)
-            minio.upload(tmp_path / name, BUCKET, f"lake/{name}")
+            s3_with_sts.upload(tmp_path / name, BUCKET, f"lake/{name}")
         location = f"s3://{BUCKET}/lake"
         tables = [
             {
@@ -56,9 +56,9 @@ if IS_LONG:
             (jars / jar.name).unlink(missing_ok=True)
             (jars / jar.name).symlink_to(jar)
         shares = [{"name": "s", "schemas": [{"name": "d", "tables": tables}]}]
-        section = {"storages": [storage_with_sessions(minio, f"s3://{BUCKET}/")]}
+        section = {"storages": [storage_with_sessions(s3_with_sts, f"s3://{BUCKET}/")]}
         with running_gateway(tmp_path, shares, section, temporaryCredentialValiditySeconds=900) as server:
-            words = [server.profile, jars, minio.endpoint, minio.region, tmp_path / "orders"]
+            words = [server.profile, jars, s3_with_sts.endpoint, s3_with_sts.region, tmp_path / "orders"]
             found = answer_of_script(
                 SCRIPT,
                 *words,

@@ -208,10 +208,12 @@ def test_a_role_that_the_trust_policy_refuses(versitygw: VersityGw, tmp_path: Pa
     assert "403 (AccessDenied): the role's trust policy must name the identity" in found.output
 
 
-def test_a_role_whose_session_is_shorter_than_a_url(minio: S3Server, table: Path, tmp_path: Path) -> None:
-    minio.upload(table, NAME, "t")
-    entry = {key: value for key, value in storage(minio).items() if key != "prefix"}
-    entry |= {"roleArn": ROLE, "stsEndpoint": minio.endpoint, "sessionSeconds": 900}
+def test_a_role_whose_session_is_shorter_than_a_url(
+    s3_with_sts: S3Server, table: Path, tmp_path: Path
+) -> None:
+    s3_with_sts.upload(table, NAME, "t")
+    entry = {key: value for key, value in storage(s3_with_sts).items() if key != "prefix"}
+    entry |= {"roleArn": ROLE, "stsEndpoint": s3_with_sts.endpoint, "sessionSeconds": 900}
     found = Checked(tmp_path, f"s3://{NAME}/", entry)
     assert found.code == 0, found.output
     identity, _, *may = found.row(f"s3://{NAME}/")
@@ -220,11 +222,11 @@ def test_a_role_whose_session_is_shorter_than_a_url(minio: S3Server, table: Path
 
 
 def test_a_temporary_credential_of_a_store_with_sessions(
-    minio: S3Server, table: Path, tmp_path: Path
+    s3_with_sts: S3Server, table: Path, tmp_path: Path
 ) -> None:
-    minio.upload(table, NAME, "t")
-    entry = {key: value for key, value in storage(minio).items() if key != "prefix"}
-    entry |= {"directoryRoleArn": ROLE, "stsEndpoint": minio.endpoint}
+    s3_with_sts.upload(table, NAME, "t")
+    entry = {key: value for key, value in storage(s3_with_sts).items() if key != "prefix"}
+    entry |= {"directoryRoleArn": ROLE, "stsEndpoint": s3_with_sts.endpoint}
     found = Checked(tmp_path, f"s3://{NAME}/", entry, ["url", "dir"])
     assert found.code == 0, found.output
     assert f"temporary credentials read their directory alone, as one of s3://{NAME}/t until " in found.output

@@ -9,7 +9,7 @@ import pytest
 import run
 from support.azurite_server import Azurite
 from support.processes import gateway_command, package_environment
-from support.versitygw import S3Server, VersityGw
+from support.versitygw import VersityGw
 from tables.demo import ROWS
 
 NO_PROGRAMS = "/nonexistent"
@@ -33,8 +33,9 @@ def test_the_demo_starts_versitygw(versitygw_binary: Path, tmp_path: Path) -> No
     check(demo("--store", "s3", PATH=str(tmp_path)))
 
 
-def test_the_demo_starts_minio(minio: S3Server, tmp_path: Path) -> None:
-    (tmp_path / "minio").symlink_to(run.go_program_path("minio"))
+@pytest.mark.nightly
+def test_the_demo_starts_minio(minio_program: Path, tmp_path: Path) -> None:
+    (tmp_path / "minio").symlink_to(minio_program)
     check(demo("--store", "s3", PATH=str(tmp_path), MINIO_CI_CD="1"))
 
 

@@ -60,15 +60,15 @@ BOB = "the-token-of-bob"
 
 
 @pytest.fixture(scope="module")
-def store(minio: S3Server, demo_tables: Path) -> S3Server:
+def store(s3_with_sts: S3Server, demo_tables: Path) -> S3Server:
     for name in ("orders", "cities", "readings"):
-        minio.upload(demo_tables / name, BUCKET, f"{LAKE}/{name}")
-    minio.upload(demo_tables / "orders", BUCKET, f"{LAKE}/{QUOTED}/orders")
-    with closing(minio.client()) as client:
+        s3_with_sts.upload(demo_tables / name, BUCKET, f"{LAKE}/{name}")
+    s3_with_sts.upload(demo_tables / "orders", BUCKET, f"{LAKE}/{QUOTED}/orders")
+    with closing(s3_with_sts.client()) as client:
         for name in NEIGHBOURS:
             client.put_object(Bucket=BUCKET, Key=f"{LAKE}/{name}/_delta_log/x", Body=b"secret")
         client.put_object(Bucket=BUCKET, Key="orders/x", Body=b"secret")
-    return minio
+    return s3_with_sts
 
 
 @pytest.fixture(scope="module")

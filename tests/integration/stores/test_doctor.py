@@ -17,10 +17,10 @@ BUCKET = "doctor"
 
 
 @pytest.fixture(scope="module")
-def store(minio: S3Server, demo_tables: Path) -> S3Server:
+def store(s3_with_sts: S3Server, demo_tables: Path) -> S3Server:
     for name in ("cities", "orders"):
-        minio.upload(demo_tables / name, BUCKET, f"ware house/50%+=ü/{name}")
-    return minio
+        s3_with_sts.upload(demo_tables / name, BUCKET, f"ware house/50%+=ü/{name}")
+    return s3_with_sts
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from support.aws_identity import ROLE
 from support.azurite_server import Azurite
 from support.raw_http import get
 from support.versitygw import S3Server
@@ -58,9 +59,9 @@ def test_a_tampered_url_of_azurite_is_refused(url: str, tamper: Callable[[str], 
 
 
 @pytest.fixture(scope="module")
-def session(minio: S3Server) -> Iterator[Any]:
-    """Temporary keys of MinIO for one prefix of a bucket."""
-    with closing(minio.client()) as client:
+def session(s3_with_sts: S3Server) -> Iterator[Any]:
+    """Temporary keys for one prefix of a bucket."""
+    with closing(s3_with_sts.client()) as client:
         client.create_bucket(Bucket="own")
         for key in ("in/a", "out/a"):
             client.put_object(Bucket="own", Key=key, Body=CONTENT)
@@ -71,14 +72,14 @@ def session(minio: S3Server) -> Iterator[Any]:
     with closing(
         boto3.client(
             "sts",
-            endpoint_url=minio.endpoint,
-            region_name=minio.region,
-            aws_access_key_id=minio.access_key_id,
-            aws_secret_access_key=minio.secret_access_key,
+            endpoint_url=s3_with_sts.endpoint,
+            region_name=s3_with_sts.region,
+            aws_access_key_id=s3_with_sts.access_key_id,
+            aws_secret_access_key=s3_with_sts.secret_access_key,
         )
     ) as sts:
         yield sts.assume_role(
-            RoleArn="arn:aws:iam::123456789012:role/any",
+            RoleArn=ROLE,
             RoleSessionName="tests",
             Policy=json.dumps(policy),
             DurationSeconds=900,
@@ -90,13 +91,13 @@ def session(minio: S3Server) -> Iterator[Any]:
     [("in/a", None, None), ("out/a", None, "AccessDenied"), ("in/a", "", "403"), ("in/a", "x", "403")],
     ids=["inside", "outside", "no token", "wrong token"],
 )
-def test_a_session_of_minio_is_bound_to_its_policy_and_its_token(
-    minio: S3Server, session: Any, key: str, token: str | None, expected: str | None
+def test_a_session_is_bound_to_its_policy_and_its_token(
+    s3_with_sts: S3Server, session: Any, key: str, token: str | None, expected: str | None
 ) -> None:
     client = boto3.client(
         "s3",
-        endpoint_url=minio.endpoint,
-        region_name=minio.region,
+        endpoint_url=s3_with_sts.endpoint,
+        region_name=s3_with_sts.region,
         aws_access_key_id=session["AccessKeyId"],
         aws_secret_access_key=session["SecretAccessKey"],
         aws_session_token=session["SessionToken"] if token is None else token,

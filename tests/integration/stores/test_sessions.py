@@ -44,16 +44,16 @@ EXTERNAL_ID = "share:2026/x"
 
 
 @pytest.fixture(scope="module")
-def store(minio: S3Server, demo_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> S3Server:
+def store(s3_with_sts: S3Server, demo_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> S3Server:
     """MinIO with the demo's cities and a table of odd keys."""
     table = tmp_path_factory.mktemp("sessions") / "odd"
     write_log(table, {in_log(key): key.encode() for key in ODD_KEYS})
-    minio.upload(table, BUCKET, f"{ROOT}/odd")
-    minio.upload(demo_tables / "cities", BUCKET, f"{ROOT}/cities")
-    with closing(minio.client()) as client:
+    s3_with_sts.upload(table, BUCKET, f"{ROOT}/odd")
+    s3_with_sts.upload(demo_tables / "cities", BUCKET, f"{ROOT}/cities")
+    with closing(s3_with_sts.client()) as client:
         for key in ODD_KEYS:
             client.put_object(Bucket=BUCKET, Key=f"{ROOT}/odd/{key}", Body=key.encode())
-    return minio
+    return s3_with_sts
 
 
 def issue(store: S3Server, seconds: int) -> Session:

@@ -19,6 +19,8 @@ from gateway.access.grants import Grant
 from gateway.config import loads
 from gateway.errors import NotFound
 
+pytestmark = pytest.mark.alone
+
 SHARES = """
 version: 1
 shares:
