@@ -93,6 +93,7 @@ def test_every_made_table_is_equal(spark: Any, tmp_path_factory: pytest.TempPath
     assert unequal == dict.fromkeys(refused, "spark cannot") | {"partition-value-empty": "other rows"}
 
 
+@pytest.mark.nightly
 def test_every_golden_table_that_spark_reads_is_equal(
     spark: Any, golden_tables: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -58,6 +58,15 @@ def submit(tmp_path: Path) -> Submit:
     return submitted
 
 
+def test_a_command_runs_by_spark_submit(submit: Submit, demo_tables: Path, tmp_path: Path) -> None:
+    shares = [share("demo", {name: str(demo_tables / name) for name in ("cities", "orders")})]
+    with running_gateway(tmp_path, shares) as served:
+        shared = ["-c", tmp_path / "gateway.yaml", "--profile", served.profile]
+        said = submit("verify", *shared, "--predicates", "0")
+    assert "2 of 2 tables are equal" in said
+
+
+@pytest.mark.nightly
 def test_every_command_runs_by_spark_submit(submit: Submit, versitygw: VersityGw, tmp_path: Path) -> None:
     root, audit = tmp_path / "made", tmp_path / "audit.log"
     only = [word for name in TABLES for word in ("--only", name)]

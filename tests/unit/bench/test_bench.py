@@ -1,4 +1,4 @@
-"""The benches: their answers, the table of scenarios, the bars and the reports. No time is checked."""
+"""The benches: the table of scenarios, the bars and the reports, nightly the answers. No time is checked."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
+@pytest.mark.nightly
 @pytest.mark.processes
 @pytest.mark.timeout(900)
 def test_answers_with_a_hundred_thousand_files_are_complete_and_correct(tmp_path: Path) -> None:
@@ -41,6 +42,7 @@ def test_answers_with_a_hundred_thousand_files_are_complete_and_correct(tmp_path
     assert is_measured == program.exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.processes
 @pytest.mark.timeout(300)
 def test_many_recipients_and_tables_change_no_answer_and_changes_are_seen_by_every_worker() -> None:
