@@ -211,10 +211,12 @@ class CredentialStore:
 
         Each request calls it: after a stop they come before the next reading.
         """
-        if self._has_ended or not self._stored:
+        age_seconds = self._elapsed() - self._read_at_seconds
+        # The first comparison is the whole cost for each chunk of an answer.
+        if age_seconds <= LOOK_SECONDS or self._has_ended or not self._stored:
             return
         config = self._config()
-        if self._elapsed() - self._read_at_seconds <= config.max_outage_seconds + LOOK_SECONDS:
+        if age_seconds <= config.max_outage_seconds + LOOK_SECONDS:
             return
         self._has_ended = True
         self._changed(self._table(config, None))

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.database.errors import DatabaseMissing, DatabaseUnusable
@@ -33,14 +34,10 @@ FILE_POLL_SECONDS = 0.2
 THREAD = "database"
 """The begin of the names of these threads."""
 GONE = "its file or its tables are gone: put them back, or restore a backup"
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+elapsed_seconds = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+"""Returns a time that grows while the process is stopped and while the machine sleeps."""
 _NO_SHARES: StoredShares = {}
 """One value: another one would be a change of the shares."""
-
-
-def elapsed_seconds() -> float:
-    """Return a time that grows while the process is stopped and while the machine sleeps."""
-    return time.clock_gettime(_CLOCK)
 
 
 class ReadingThread:
