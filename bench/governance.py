@@ -38,6 +38,7 @@ from processes import connections_of_workers, cpu_of_group
 from servers import CURRENT, SCHEMA, SHARE, Client, Server, free_port
 
 from gateway.access.audited_database import open_database, open_share_database
+from gateway.access.credentials import NewToken
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.access.share_edits import with_table, without_table
 from gateway.access.stored_shares import StoredTable
@@ -106,7 +107,7 @@ class Governed:
         with self.recipients() as database:
             known = {record.name for record in database.list()}
             if RECIPIENT in known:
-                self.token = database.rotate(RECIPIENT, old_expires_in_seconds=86_400).token
+                self.token = database.issue(RECIPIENT, NewToken(old_expires_in_seconds=86_400)).token
             else:
                 self.token = database.add(RECIPIENT, shares=[SHARE]).token
 

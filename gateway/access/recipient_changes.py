@@ -1,36 +1,31 @@
 """What the operations on recipients in the database have in common.
 
 A change of a recipient is one transaction, beside which no other change is made, with its entry in the
-history. A recipient is inserted without tokens, and of a new token only the SHA-256 is stored.
+history. A recipient is inserted without tokens.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Table, select
 
-from gateway.access import grant_rows, recipient_rows, token_rows
-from gateway.access.authentication import token_hash
+from gateway.access import grant_rows, recipient_rows
+from gateway.access.credentials import Issuing
 from gateway.access.recipient_names import check_comment, check_name, check_network, check_share
 from gateway.access.recipient_records import (
-    MAX_LIFE_SECONDS,
-    IssuedToken,
     NewRecipient,
     RecipientError,
     RecipientExists,
     RecipientNotFound,
     RecipientRecord,
-    TokenRecord,
-    end_ms,
 )
-from gateway.access.recorded_database import RecordedDatabase, Subject, nothing
+from gateway.access.recorded_database import RecordedDatabase, Subject
 from gateway.config.name_forms import name_form, new_name_problem
 from gateway.config.recipients import EVERY_SHARE
 from gateway.database.rows import all_rows, batches, delete_orphans, insert_rows, is_text
@@ -51,17 +46,12 @@ from gateway.database.schema import (
 if TYPE_CHECKING:
     from gateway.config.database import DatabasePlace
 
-TOKEN_BYTES = 32
 KIND = "recipient"
 """Of subjects in the history."""
 RECIPIENT_TABLES = (TOKENS, CLIENTS, CLIENT_SECRETS, NETWORKS, POLICIES, GRANTS, ACTIVATION_LINKS)
 """Those whose rows belong to a recipient."""
 NOT_STORABLE = re.compile(r"[\x00\ud800-\udfff]")
 """What the databases accept in no text."""
-
-
-def undelivered(_issued: object) -> None:
-    """Do nothing with a new token or secret, which the caller gets."""
 
 
 class RecipientChanges(RecordedDatabase):
@@ -87,15 +77,9 @@ class RecipientChanges(RecordedDatabase):
         self._known_issuers = known_issuers
 
     @contextmanager
-    def _change(
-        self,
-        action: str,
-        name: str,
-        deliver: Callable[[], None] = nothing,
-        committed: Callable[[], None] = nothing,
-    ) -> Iterator[tuple[Connection, dict[str, str]]]:
+    def _change(self, action: str, name: str) -> Iterator[tuple[Connection, dict[str, str]]]:
         check_storable(name)
-        with self.change(action, Subject(KIND, name, recipient_key(name)), deliver, committed) as changed:
+        with self.change(action, Subject(KIND, name, recipient_key(name))) as changed:
             yield changed
 
     def _check_new(self, name: str, comment: str) -> None:
@@ -120,20 +104,10 @@ class RecipientChanges(RecordedDatabase):
         if other is not None:
             raise RecipientExists(f"recipient name {name!a} is easily taken for {other!a}, which exists")
 
-    def _insert(
-        self,
-        connection: Connection,
-        name: str,
-        detail: dict[str, str],
-        **described: Unpack[NewRecipient],
-    ) -> None:
-        """Insert a recipient without tokens, and describe it in the `detail` of the change."""
-        self._insert_all(connection, {name: described}, [detail])
-
     def _insert_all(
         self, connection: Connection, new: Mapping[str, NewRecipient], details: Iterable[dict[str, str]]
     ) -> None:
-        """Do the same for several recipients by their names, with statements for all of them together."""
+        """Insert recipients without credentials, with statements for all together, and describe each."""
         names = {recipient_key(name): name for name in new}
         if len(names) < len(new):
             raise RecipientExists("a recipient is there twice (names are case-insensitive)")
@@ -192,21 +166,14 @@ class RecipientChanges(RecordedDatabase):
         server_ms = self.database.server_now_ms()
         return self.now_ms() if server_ms is None else min(self.now_ms(), server_ms)
 
-    def _issue(
+    def _issuing(
         self,
         connection: Connection,
-        name: str,
-        expires_in_seconds: int | None,
+        record: RecipientRecord,
         detail: dict[str, str],
-        *,
-        token: str | None = None,
-    ) -> IssuedToken:
-        now_ms, token = self.now_ms(), token or secrets.token_urlsafe(TOKEN_BYTES)
-        expires_ms = end_ms(now_ms, expires_in_seconds, "token")
-        stored = TokenRecord(token_hash(token).hex(), now_ms, expires_ms)
-        token_rows.insert_token(connection, TOKENS, name, stored)
-        detail["tokenExpiresMs"] = end_text(expires_ms)
-        return IssuedToken(name, token, expires_ms)
+        policies: list[dict[str, Any]],
+    ) -> Issuing:
+        return Issuing(connection, record, detail, self.now_ms(), self._earliest_ms, policies)
 
 
 def check_storable(name: str) -> None:
@@ -225,17 +192,6 @@ def network_rows(name: str, networks: Sequence[str]) -> list[dict[str, Any]]:
     """Return rows that allow a recipient to connect from networks. Raises RecipientError."""
     distinct = dict.fromkeys(str(check_network(text)) for text in networks)
     return [{"recipient": recipient_key(name), "network": network} for network in distinct]
-
-
-def end_text(expires_ms: int | None) -> str:
-    """Return an end as the history shows it."""
-    return "never" if expires_ms is None else str(expires_ms)
-
-
-def check_old_life(seconds: int, what: str) -> None:
-    """Check the remaining life of an old token or secret. Raises RecipientError."""
-    if not 0 <= seconds <= MAX_LIFE_SECONDS:
-        raise RecipientError(f"the old {what}'s remaining life: expected 0 to {MAX_LIFE_SECONDS} seconds")
 
 
 def listed(shares: Sequence[str]) -> str:

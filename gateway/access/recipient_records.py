@@ -206,18 +206,15 @@ def end_ms(now_ms: int, expires_in_seconds: int | None, what: str) -> int | None
     return (-(-now_ms // MILLISECONDS) + expires_in_seconds) * MILLISECONDS
 
 
-def profile_of(endpoint: str, issued: IssuedToken) -> Profile:
-    """Return the profile of a new token."""
+def profile_of(endpoint: str, issued: IssuedToken | IssuedSecret) -> Profile:
+    """Return the profile of a new token, or of a new secret of an OAuth client."""
+    if isinstance(issued, IssuedSecret):
+        return oauth_profile(
+            endpoint,
+            token_endpoint=endpoint + TOKEN_ENDPOINT,
+            client_id=issued.client_id,
+            client_secret=issued.secret,
+        )
     if issued.expires_ms is None:
         return profile(endpoint, issued.token)
     return profile(endpoint, issued.token, utc_text(issued.expires_ms, timespec="milliseconds"))
-
-
-def client_profile_of(endpoint: str, issued: IssuedSecret) -> Profile:
-    """Return the profile of a new secret of an OAuth client."""
-    return oauth_profile(
-        endpoint,
-        token_endpoint=endpoint + TOKEN_ENDPOINT,
-        client_id=issued.client_id,
-        client_secret=issued.secret,
-    )

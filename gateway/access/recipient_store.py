@@ -8,40 +8,48 @@ other change is made.
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from sqlalchemy import Column, Connection, Table, delete, insert
 
 from gateway.access import (
     activation_rows,
+    client_rows,
     grant_rows,
     recipient_listing,
     recipient_rows,
     share_rows,
     token_rows,
 )
-from gateway.access.client_changes import ClientChanges
+from gateway.access.credentials import (
+    FirstCredential,
+    FurtherCredential,
+    NewToken,
+    Policies,
+    policy_row,
+)
 from gateway.access.federation import FederationPolicy
 from gateway.access.recipient_changes import (
     KIND,
     NOT_STORABLE,
-    check_old_life,
+    RecipientChanges,
     check_storable,
     listed,
     network_rows,
     read_one,
-    undelivered,
 )
 from gateway.access.recipient_listing import EndingRecipients, RecipientPage
 from gateway.access.recipient_names import check_policy
 from gateway.access.recipient_records import (
     MAX_LIFE_SECONDS,
     Change,
+    IssuedSecret,
     IssuedToken,
+    LinkInvalid,
     NewRecipient,
     Permission,
     Purged,
@@ -51,7 +59,7 @@ from gateway.access.recipient_records import (
     RecipientRecord,
     RecipientUnreadable,
 )
-from gateway.access.recorded_database import Subject, nothing
+from gateway.access.recorded_database import Subject
 from gateway.database.rows import batches, insert_rows
 from gateway.database.schema import (
     ACTIVATION_LINKS,
@@ -65,17 +73,22 @@ from gateway.database.schema import (
 )
 
 if TYPE_CHECKING:
+    from gateway.access.activation_rows import OpenLink
     from gateway.access.stored_shares import StoredShares
 
 log = logging.getLogger("gateway.recipients")
 
+T = TypeVar("T")
+
 LOGGED_RECIPIENTS = 20
 """Maximum number of log lines about unreadable recipients for each list."""
+FIRST_TOKEN = NewToken()
+"""Without an end."""
 NOBODY = ""
 """The recipient in the record of a change without a single recipient."""
 
 
-class RecipientDatabase(ClientChanges):
+class RecipientDatabase(RecipientChanges):
     """One connection to the database, for operations on recipients."""
 
     def list(self) -> tuple[RecipientRecord, ...]:
@@ -144,69 +157,88 @@ class RecipientDatabase(ClientChanges):
             return ()
         return self.changes(KIND, None if name is None else recipient_key(name), most=most)
 
+    @overload
+    def add(self, name: str, **described: Unpack[NewRecipient]) -> IssuedToken: ...
+    @overload
+    def add(self, name: str, credential: FirstCredential[T], **described: Unpack[NewRecipient]) -> T: ...
     def add(
-        self,
-        name: str,
-        *,
-        expires_in_seconds: int | None = None,
-        deliver: Callable[[IssuedToken], None] = undelivered,
-        committed: Callable[[], None] = nothing,
-        **described: Unpack[NewRecipient],
-    ) -> IssuedToken:
-        """Add a recipient, and return its first token.
+        self, name: str, credential: FirstCredential[Any] = FIRST_TOKEN, **described: Unpack[NewRecipient]
+    ) -> Any:
+        """Add a recipient, and return what it is given."""
+        return self.add_all({name: (credential, described)})[0]
 
-        `deliver` is called with the token just before the commit; if it raises, nothing is changed.
-        `committed` is called right after the commit, before anything else that may fail.
-        """
-        self._check_new(name, described.get("comment", ""))
-        with self._change("createRecipient", name, lambda: deliver(issued), committed) as (
-            connection,
-            detail,
-        ):
-            self._insert(connection, name, detail, **described)
-            issued = self._issue(connection, name, expires_in_seconds, detail)
-            return issued
-
-    def add_federated(
-        self,
-        name: str,
-        policies: Mapping[str, FederationPolicy],
-        *,
-        deliver: Callable[[], None] = nothing,
-        committed: Callable[[], None] = nothing,
-        **described: Unpack[NewRecipient],
-    ) -> RecipientRecord:
-        """Add a recipient that uses tokens of an identity provider, and none of this server.
-
-        `deliver` and `committed` as for `add`.
-        """
-        with self.together() as whole:
-            self.add_all_federated({name: (policies, described)}, deliver, committed)
-            return read_one(whole.connection, name)
-
-    def add_all_federated(
-        self,
-        added: Mapping[str, tuple[Mapping[str, FederationPolicy], NewRecipient]],
-        deliver: Callable[[], None] = nothing,
-        committed: Callable[[], None] = nothing,
-    ) -> None:
-        """Do the same for several recipients, with the policies and the description of each."""
-        for name, (policies, described) in added.items():
+    def add_all(self, added: Mapping[str, tuple[FirstCredential[T], NewRecipient]]) -> tuple[T, ...]:
+        """Do the same for several recipients, with the credential and the description of each."""
+        for name, (credential, described) in added.items():
             self._check_new(name, described.get("comment", ""))
-            for policy_name, policy in policies.items():
-                self._check_policy(policy_name, policy, allow_absent=described.get("allow_absent", False))
+            if isinstance(credential, Policies):
+                for policy_name, policy in credential.policies.items():
+                    self._check_policy(policy_name, policy, allow_absent=described.get("allow_absent", False))
         subjects = [Subject(KIND, name, recipient_key(name)) for name in added]
-        with self.change_several("createRecipient", subjects, deliver, committed) as (connection, details):
+        with self.change_several("createRecipient", subjects) as (connection, details):
             self._insert_all(connection, {name: described for name, (_, described) in added.items()}, details)
-            rows = [
-                self._policy_row(name, policy_name, policy)
-                for name, (policies, _) in added.items()
-                for policy_name, policy in policies.items()
-            ]
-            for batch in batches(rows):
+            policies: list[dict[str, Any]] = []
+            given = []
+            for (name, (credential, _)), detail in zip(added.items(), details, strict=True):
+                new = RecipientRecord(name, "", 0, (), (), ())
+                given.append(credential.first(self._issuing(connection, new, detail, policies)))
+            for batch in batches(policies):
                 insert_rows(connection, POLICIES, batch)
-            for detail, (policies, _) in zip(details, added.values(), strict=True):
-                detail["policies"] = " ".join(policies)
+            return tuple(given)
+
+    def issue(self, name: str, credential: FurtherCredential[T]) -> T:
+        """Give a credential to a known recipient, and return it. Raises RecipientNotFound."""
+        with self._change(credential.action, name) as (connection, detail):
+            record = read_one(connection, name)
+            return credential.further(self._issuing(connection, record, detail, []))
+
+    def activate(self, code: str, secret: str | None = None) -> IssuedToken | IssuedSecret:
+        """Use a link: issue its token, or its client with a secret. Raises LinkInvalid.
+
+        `secret` is what the link gives; None: a random one. The same call within a minute returns the same,
+        as for a form that is sent twice. The youngest token of the recipient stays valid, as for a rotation.
+        Where bearer tokens are forbidden, the link gives a client.
+        """
+        with self.database.reading() as connection:
+            link = activation_rows.find(connection, code, self.now_ms())
+        issued = None if link is None else self._use(link, secret)
+        if issued is None and secret is not None:
+            with self.database.reading() as connection:
+                issued = activation_rows.given(connection, code, secret, self.now_ms())
+        if issued is None:
+            raise LinkInvalid
+        return issued
+
+    def _use(self, link: OpenLink, secret: str | None) -> IssuedToken | IssuedSecret | None:
+        """Return what a link gives; None for one that another request has used first."""
+        with suppress(LinkInvalid), self._change("activateRecipient", link.recipient) as (connection, detail):
+            if not activation_rows.use(connection, link, self.now_ms()):
+                raise LinkInvalid
+            detail["link"] = activation_rows.link_id(link.sha256)
+            record = read_one(connection, link.recipient)
+            issuing = self._issuing(connection, record, detail, [])
+            # Bearer tokens may have been forbidden since the link was made.
+            if link.kind == "client" or record.forbids_bearer_tokens:
+                return issuing.client(link.lifetime_seconds, secret)
+            issuing.end_old(TOKENS, record.tokens, MAX_LIFE_SECONDS)
+            return issuing.token(link.lifetime_seconds, secret)
+        return None
+
+    def remove_client(self, name: str, client_id: str | None = None) -> RecipientRecord:
+        """Remove an OAuth client, whose access tokens end with it. Raises RecipientNotFound."""
+        with self._change("deleteClient", name) as (connection, detail):
+            client = client_rows.find(read_one(connection, name), client_id)
+            client_rows.remove(connection, client.id)
+            detail["client"] = client.id
+            return read_one(connection, name)
+
+    def forbid_bearer_tokens(self, name: str, *, forbidden: bool) -> RecipientRecord:
+        """Refuse the bearer tokens of a recipient, or accept those that have not ended again."""
+        with self._change("updateRecipient", name) as (connection, detail):
+            record = read_one(connection, name)
+            client_rows.forbid_bearer_tokens(connection, record.name, forbidden=forbidden)
+            detail["bearerTokensForbidden"] = "true" if forbidden else "false"
+            return read_one(connection, name)
 
     def add_policy(
         self, name: str, policy_name: str, policy: FederationPolicy, *, allow_absent: bool = False
@@ -217,7 +249,8 @@ class RecipientDatabase(ClientChanges):
             self._check_policy(policy_name, policy, allow_absent=allow_absent)
             if any(known_policy.name == policy_name for known_policy in record.policies):
                 raise RecipientExists(f"recipient {name!r} has a policy {policy_name!r} already")
-            connection.execute(insert(POLICIES), self._policy_row(record.name, policy_name, policy))
+            row = policy_row(record.name, policy_name, policy, self.now_ms())
+            connection.execute(insert(POLICIES), row)
             detail |= {"policy": policy_name, "issuer": policy.issuer}
             return read_one(connection, name)
 
@@ -244,52 +277,6 @@ class RecipientDatabase(ClientChanges):
                 f"issuer {policy.issuer!r} is not in gateway.oidc.issuers, which are: {there} (compared byte "
                 "for byte); for an issuer that is configured later: --allow-absent (API: allowAbsent)"
             )
-
-    def _policy_row(self, name: str, policy_name: str, policy: FederationPolicy) -> dict[str, Any]:
-        return {
-            "recipient": recipient_key(name),
-            "name": policy_name,
-            "issuer": policy.issuer,
-            "subject_claim": policy.subject_claim,
-            "subject": policy.subject,
-            "audiences": json.dumps(sorted(policy.audiences)),
-            "claims": json.dumps(dict(policy.claims)),
-            "created_ms": self.now_ms(),
-        }
-
-    def rotate(
-        self,
-        name: str,
-        *,
-        old_expires_in_seconds: int = 0,
-        expires_in_seconds: int | None = None,
-        deliver: Callable[[IssuedToken], None] = undelivered,
-        committed: Callable[[], None] = nothing,
-    ) -> IssuedToken:
-        """Issue a new token. Only the youngest old token stays valid, for at most `old_expires_in_seconds`.
-
-        `deliver` and `committed` as for `add`: if the delivery fails, the old tokens stay.
-        """
-        check_old_life(old_expires_in_seconds, "token")
-        with self._change("rotateRecipientToken", name, lambda: deliver(issued), committed) as (
-            connection,
-            detail,
-        ):
-            record = read_one(connection, name)
-            if record.forbids_bearer_tokens:
-                raise RecipientError(
-                    f"bearer tokens are forbidden to {record.name!r}: rotate the secret of its client instead"
-                )
-            token_rows.end_old(
-                connection,
-                TOKENS,
-                record.tokens,
-                now_ms=self._earliest_ms(),
-                expires_in_seconds=old_expires_in_seconds,
-            )
-            detail["oldTokenExpiresInSeconds"] = str(old_expires_in_seconds)
-            issued = self._issue(connection, record.name, expires_in_seconds, detail)
-            return issued
 
     def revoke(self, name: str, *, shares: Sequence[str] = (), all_parts: bool = False) -> RecipientRecord:
         """End all tokens, client secrets and unused links of a recipient; with `shares` only these grants.

@@ -7,13 +7,13 @@ the history is part of the transaction, so there is no change without one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import Self, TypeVar
 
 from sqlalchemy import Connection, func, select
 
@@ -25,9 +25,7 @@ from gateway.database.migration import opened
 from gateway.database.rows import batches, insert_rows
 from gateway.database.schema import HISTORY
 
-
-def nothing() -> None:
-    """Do nothing."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +51,25 @@ class Whole:
     Attributes:
         connection: within the transaction.
         names: the names of recipients by their forms; None before they are read.
-        recorded: each change with the database that makes it and its subject.
-        deliveries, commits: what is called before and after the commit.
+        unrecorded: each change with the database that makes it and its subject, before it is recorded.
+        recorded: those whose records are written.
+        commits: what is called right after the commit.
 
     """
 
     connection: Connection
     names: dict[str, str] | None = None
-    recorded: list[tuple[RecordedDatabase, Change, Subject]] = field(default_factory=list)
-    deliveries: list[Callable[[], None]] = field(default_factory=list)
+    unrecorded: list[_Recorded] = field(default_factory=list)
+    recorded: list[_Recorded] = field(default_factory=list)
     commits: list[Callable[[], None]] = field(default_factory=list)
 
-    def by_database(self) -> Iterator[tuple[RecordedDatabase, list[Change]]]:
-        """Iterate over the changes of each database, in their order."""
-        for database, recorded in groupby(self.recorded, key=lambda one: one[0]):
-            yield database, [change for _, change, _ in recorded]
+    def record(self) -> None:
+        """Write the changes to the history, and to an audit log that may refuse them."""
+        recorded, self.unrecorded = self.unrecorded, []
+        _record(self.connection, recorded)
+        for database, changes in _by_database(recorded):
+            database._before_changes(changes)  # noqa: SLF001 - of this module
+        self.recorded += recorded
 
 
 class RecordedDatabase:
@@ -116,28 +118,14 @@ class RecordedDatabase:
         self.close()
 
     @contextmanager
-    def change(
-        self,
-        action: str,
-        subject: Subject,
-        deliver: Callable[[], None] = nothing,
-        committed: Callable[[], None] = nothing,
-    ) -> Iterator[tuple[Connection, dict[str, str]]]:
-        """Return a connection, and the details of the change to fill, within its transaction.
-
-        `deliver` is called just before the commit; if it raises, nothing is changed. `committed` is called
-        right after the commit, before anything else that may fail.
-        """
-        with self.change_several(action, [subject], deliver, committed) as (connection, (detail,)):
+    def change(self, action: str, subject: Subject) -> Iterator[tuple[Connection, dict[str, str]]]:
+        """Return a connection, and the details of the change to fill, within its transaction."""
+        with self.change_several(action, [subject]) as (connection, (detail,)):
             yield connection, detail
 
     @contextmanager
     def change_several(
-        self,
-        action: str,
-        subjects: Sequence[Subject],
-        deliver: Callable[[], None] = nothing,
-        committed: Callable[[], None] = nothing,
+        self, action: str, subjects: Sequence[Subject]
     ) -> Iterator[tuple[Connection, Sequence[dict[str, str]]]]:
         """Do the same for several subjects in one transaction: each has its details, and its own record."""
         details: list[dict[str, str]] = [{} for _ in subjects]
@@ -150,9 +138,20 @@ class RecordedDatabase:
             yield whole.connection, details
             for subject, detail in zip(subjects, details, strict=True):
                 change = Change(at_ms, self._actor, action, subject.name, MappingProxyType(detail))
-                whole.recorded.append((self, change, subject))
-            whole.deliveries.append(deliver)
+                whole.unrecorded.append((self, change, subject))
+
+    @contextmanager
+    def issued(self, issue: Callable[[], T], committed: Callable[[], None]) -> Iterator[T]:
+        """Return what a change issues, to hand it over within the context, at whose end it takes effect.
+
+        After an exception nothing is changed. `committed` is called right after the commit, before anything
+        else that may fail.
+        """
+        with self.together() as whole:
             whole.commits.append(committed)
+            result = issue()
+            whole.record()
+            yield result
 
     @contextmanager
     def together(self) -> Iterator[Whole]:
@@ -170,14 +169,10 @@ class RecordedDatabase:
                 yield whole
             finally:
                 self._open.clear()
-            _record(whole)
-            for database, changes in whole.by_database():
-                database._before_changes(changes)  # noqa: SLF001 - as above
-            for deliver in whole.deliveries:
-                deliver()
+            whole.record()
         for committed in whole.commits:
             committed()
-        for database, changes in whole.by_database():
+        for database, changes in _by_database(whole.recorded):
             database._on_changes(changes)  # noqa: SLF001 - as above
 
     def last_change(self, kind: str, key: str) -> int:
@@ -206,7 +201,17 @@ def _last_change(connection: Connection, kind: str, key: str) -> int:
     return connection.execute(query).scalar_one() or 0
 
 
-def _record(whole: Whole) -> None:
+_Recorded = tuple[RecordedDatabase, Change, Subject]
+"""A change with the database that makes it."""
+
+
+def _by_database(recorded: Iterable[_Recorded]) -> Iterator[tuple[RecordedDatabase, list[Change]]]:
+    """Iterate over the changes of each database, in their order."""
+    for database, of_database in groupby(recorded, key=lambda one: one[0]):
+        yield database, [change for _, change, _ in of_database]
+
+
+def _record(connection: Connection, recorded: Iterable[_Recorded]) -> None:
     """Write the history of changes."""
     rows = [
         {
@@ -218,8 +223,8 @@ def _record(whole: Whole) -> None:
             "name": subject.name,
             "detail": json.dumps(dict(change.detail), ensure_ascii=False),
         }
-        for _, change, subject in whole.recorded
+        for _, change, subject in recorded
     ]
     for batch in batches(rows):
-        insert_rows(whole.connection, HISTORY, batch)
-    forget_old(whole.connection)
+        insert_rows(connection, HISTORY, batch)
+    forget_old(connection)

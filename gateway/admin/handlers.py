@@ -13,16 +13,24 @@ import msgspec
 from aiohttp import web
 
 from gateway.access import client_rows, federation, grant_operations, recipient_records
+from gateway.access.credentials import (
+    FirstCredential,
+    NewClient,
+    NewLink,
+    NewSecret,
+    NewToken,
+    Policies,
+)
 from gateway.access.grants import Grant
 from gateway.access.oauth_clients import secret_id
 from gateway.access.recipient_records import (
     DEFAULT_LIFE_SECONDS,
     ClientRecord,
+    IssuedLink,
     IssuedToken,
     NewRecipient,
     PolicyRecord,
     RecipientNotFound,
-    client_profile_of,
     profile_of,
 )
 from gateway.admin.call import Call
@@ -141,19 +149,16 @@ async def show_recipient(call: Call) -> RecipientHistory:
 
 async def add_recipient(call: Call, body: Addition) -> Issued:
     """Add a recipient, and return the profile of its first token, or a link that gives it."""
-    if body.activation:
-        return await _add_with_link(call, body)
-    if body.oauth_client:
-        return await _add_with_client(call, body)
-    if body.federation_policies:
-        return await _add_federated(call, body)
-    issued = await call.with_database(
-        lambda database: database.add(
-            body.name, expires_in_seconds=body.expires_in_seconds, **_described(body)
-        ),
-        create=True,
+    credential, described = _first_credential(body), _described(body)
+    given = await call.with_database(
+        lambda database: database.add(body.name, credential, **described), create=True
     )
-    return _issued(call, issued)
+    endpoint = call.administration.endpoint()
+    if isinstance(given, IssuedLink):
+        return Issued(given.recipient, activation_url=activation_url(endpoint, given.code))
+    if isinstance(given, str):
+        return Issued(given, oauth_profile(endpoint, token_endpoint=None, client_id=None, scope=None))
+    return _issued(call, given)
 
 
 def _described(body: Addition) -> NewRecipient:
@@ -162,59 +167,33 @@ def _described(body: Addition) -> NewRecipient:
     )
 
 
-async def _add_with_client(call: Call, body: Addition) -> Issued:
+def _first_credential(
+    body: Addition,
+) -> FirstCredential[IssuedToken | recipient_records.IssuedSecret | IssuedLink | str]:
+    life = body.expires_in_seconds
     if body.federation_policies:
-        raise InvalidParameter("oauthClient and federationPolicies exclude each other")
-    issued = await call.with_database(
-        lambda database: database.add_with_client(
-            body.name, expires_in_seconds=body.expires_in_seconds, **_described(body)
-        ),
-        create=True,
-    )
-    return Issued(issued.recipient, client_profile_of(call.administration.endpoint(), issued))
-
-
-async def _add_with_link(call: Call, body: Addition) -> Issued:
-    if body.federation_policies:
-        raise InvalidParameter("activation and federationPolicies exclude each other")
-    link = await call.with_database(
-        lambda database: database.add_with_link(
-            body.name,
-            valid_for_seconds=body.link_expires_in_seconds,
-            kind="client" if body.oauth_client else "token",
-            expires_in_seconds=body.expires_in_seconds,
-            **_described(body),
-        ),
-        create=True,
-    )
-    return Issued(link.recipient, activation_url=activation_url(call.administration.endpoint(), link.code))
+        for is_asked, option in ((body.activation, "activation"), (body.oauth_client, "oauthClient")):
+            if is_asked:
+                raise InvalidParameter(f"{option} and federationPolicies exclude each other")
+        if life not in (None, DEFAULT_LIFE_SECONDS):
+            raise InvalidParameter(
+                "expiresInSeconds is for tokens of this server, not for federationPolicies"
+            )
+        policies = {one.name: _policy(one) for one in body.federation_policies}
+        if len(policies) < len(body.federation_policies):
+            raise InvalidParameter("federationPolicies have the same name")
+        return Policies(policies)
+    if body.activation:
+        return NewLink(body.link_expires_in_seconds, life, "client" if body.oauth_client else "token")
+    return NewClient(life) if body.oauth_client else NewToken(life)
 
 
 async def add_activation_link(call: Call, body: ActivationLinkLife) -> ActivationLink:
     """Return a link that gives another profile once; unused links of the recipient end."""
-    link = await call.with_database(
-        lambda database: database.add_link(
-            call.name,
-            valid_for_seconds=body.link_expires_in_seconds,
-            expires_in_seconds=body.expires_in_seconds,
-        )
-    )
+    credential = NewLink(body.link_expires_in_seconds, body.expires_in_seconds)
+    link = await call.with_database(lambda database: database.issue(call.name, credential))
     url = activation_url(call.administration.endpoint(), link.code)
     return ActivationLink(link.recipient, url, link.expires_ms)
-
-
-async def _add_federated(call: Call, body: Addition) -> Issued:
-    if body.expires_in_seconds not in (None, DEFAULT_LIFE_SECONDS):
-        raise InvalidParameter("expiresInSeconds is for tokens of this server, not for federationPolicies")
-    policies = {one.name: _policy(one) for one in body.federation_policies}
-    if len(policies) < len(body.federation_policies):
-        raise InvalidParameter("federationPolicies have the same name")
-    record = await call.with_database(
-        lambda database: database.add_federated(body.name, policies, **_described(body)),
-        create=True,
-    )
-    endpoint = call.administration.endpoint()
-    return Issued(record.name, oauth_profile(endpoint, token_endpoint=None, client_id=None, scope=None))
 
 
 async def list_policies(call: Call) -> FederationPolicies:
@@ -253,9 +232,8 @@ async def list_clients(call: Call) -> OAuthClients:
 
 async def add_client(call: Call, body: ClientSecretLife) -> IssuedSecret:
     """Add an OAuth client to a recipient, and return the profile of its first secret."""
-    issued = await call.with_database(
-        lambda database: database.add_client(call.name, expires_in_seconds=body.expires_in_seconds)
-    )
+    credential = NewClient(body.expires_in_seconds)
+    issued = await call.with_database(lambda database: database.issue(call.name, credential))
     return _issued_secret(call, issued)
 
 
@@ -267,14 +245,8 @@ async def show_client(call: Call) -> OAuthClient:
 
 async def rotate_client(call: Call, body: Rotation) -> IssuedSecret:
     """Issue a new secret; the youngest old one may stay valid for a while."""
-    issued = await call.with_database(
-        lambda database: database.rotate_client(
-            call.name,
-            call.client,
-            old_expires_in_seconds=body.old_expires_in_seconds or 0,
-            expires_in_seconds=body.expires_in_seconds,
-        ),
-    )
+    credential = NewSecret(call.client, body.expires_in_seconds, body.old_expires_in_seconds or 0)
+    issued = await call.with_database(lambda database: database.issue(call.name, credential))
     return _issued_secret(call, issued)
 
 
@@ -294,13 +266,8 @@ async def set_bearer_tokens(call: Call, body: BearerTokens) -> Recipient:
 
 async def rotate_token(call: Call, body: Rotation) -> Issued:
     """Issue a new token; the youngest old one may stay valid for a while."""
-    issued = await call.with_database(
-        lambda database: database.rotate(
-            call.name,
-            old_expires_in_seconds=body.old_expires_in_seconds or 0,
-            expires_in_seconds=body.expires_in_seconds,
-        ),
-    )
+    credential = NewToken(body.expires_in_seconds, body.old_expires_in_seconds or 0)
+    issued = await call.with_database(lambda database: database.issue(call.name, credential))
     return _issued(call, issued)
 
 
@@ -385,7 +352,7 @@ async def purge(call: Call, body: Purge) -> Purged:
     return Purged(purged.tokens, purged.changes)
 
 
-def _issued(call: Call, issued: IssuedToken) -> Issued:
+def _issued(call: Call, issued: IssuedToken | recipient_records.IssuedSecret) -> Issued:
     return Issued(issued.recipient, profile_of(call.administration.endpoint(), issued))
 
 
@@ -429,7 +396,7 @@ def _issued_secret(call: Call, issued: recipient_records.IssuedSecret) -> Issued
         issued.secret,
         _seconds(issued.expires_ms),
         endpoint + TOKEN_ENDPOINT,
-        client_profile_of(endpoint, issued),
+        profile_of(endpoint, issued),
     )
 
 

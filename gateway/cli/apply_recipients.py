@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gateway.access.credentials import Policies
 from gateway.access.federation import FederationPolicy
 from gateway.access.grant_operations import apply_grants, checked
 from gateway.access.grants import Grant, grant_text, place_text
@@ -46,8 +47,8 @@ class RecipientStep:
 
 def make(database: RecipientDatabase, steps: Sequence[RecipientStep]) -> None:
     """Make all steps of a plan. Call it within `together`."""
-    database.add_all_federated(
-        {name: (policies, new) for name, policies, new in (step.added for step in steps if step.added)}
+    database.add_all(
+        {name: (Policies(policies), new) for name, policies, new in (one.added for one in steps if one.added)}
     )
     for step in steps:
         step.call(database)

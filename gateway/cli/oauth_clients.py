@@ -1,7 +1,6 @@
 """`delta-gateway recipient client` and `bearer-tokens`: OAuth clients on the command line.
 
-In: the recipients' database and parsed arguments. Out: the changed clients. A new secret is written as a
-profile before it takes effect, as a token is.
+In: records of clients. Out: their texts, and the arguments of the operations.
 """
 
 from __future__ import annotations
@@ -10,16 +9,12 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from gateway.access.recipient_records import IssuedSecret, NewRecipient, RecipientError, client_profile_of
-from gateway.cli.durations import lifetime
 from gateway.cli.federation_policies import printable
 from gateway.config import Config
 from gateway.times import utc_text
 
 if TYPE_CHECKING:
     from gateway.access.recipient_records import ClientRecord, RecipientRecord
-    from gateway.access.recipient_store import RecipientDatabase
-    from gateway.cli.profile_file import PrintedProfile, ProfileFile
 
 CHANGES = ("add", "list", "rotate", "remove")
 
@@ -35,54 +30,6 @@ def add_bearer_token_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `bearer-tokens`."""
     parser.add_argument("change", choices=("forbid", "allow"), metavar="forbid|allow", help="the change")
     parser.add_argument("name", metavar="NAME", help="the recipient")
-
-
-def described_by(arguments: argparse.Namespace) -> NewRecipient:
-    """Return what the options of `add` describe a recipient by."""
-    return NewRecipient(
-        shares=arguments.shares,
-        networks=arguments.networks,
-        comment=arguments.comment,
-        allow_absent=arguments.allow_absent,
-    )
-
-
-def issue_secret(
-    database: RecipientDatabase,
-    config: Config,
-    arguments: argparse.Namespace,
-    file: ProfileFile | PrintedProfile,
-) -> IssuedSecret:
-    """Add a recipient with a client, or a client, or rotate the secret of one. Raises RecipientError."""
-
-    def deliver(issued: IssuedSecret) -> None:
-        file.write(client_profile_of(config.endpoint_url, issued))
-
-    if arguments.operation == "add":
-        return database.add_with_client(
-            arguments.name,
-            expires_in_seconds=lifetime(arguments.expires),
-            deliver=deliver,
-            committed=file.keep,
-            **described_by(arguments),
-        )
-    if arguments.change == "add":
-        if arguments.client is not None:
-            raise RecipientError("client add: the server chooses the id; --client is for rotate and remove")
-        return database.add_client(
-            arguments.name,
-            expires_in_seconds=lifetime(arguments.expires),
-            deliver=deliver,
-            committed=file.keep,
-        )
-    return database.rotate_client(
-        arguments.name,
-        arguments.client,
-        old_expires_in_seconds=arguments.old_expires,
-        expires_in_seconds=lifetime(arguments.expires),
-        deliver=deliver,
-        committed=file.keep,
-    )
 
 
 def warn_of_keys(config: Config) -> None:

@@ -10,13 +10,22 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gateway.access.audited_database import open_database
+from gateway.access.credentials import FurtherCredential, NewClient, NewLink, NewSecret, NewToken, Policies
 from gateway.access.grants import grant_text
-from gateway.access.recipient_records import Change, RecipientError, RecipientRecord, profile_of
+from gateway.access.recipient_records import (
+    Change,
+    IssuedSecret,
+    NewRecipient,
+    RecipientError,
+    RecipientRecord,
+    profile_of,
+)
 from gateway.cli.activation_links import add_link_arguments, print_link
 from gateway.cli.durations import add_expires, lifetime, seconds
 from gateway.cli.federation_policies import add_policy_arguments, policy_of, policy_text, printable
@@ -31,8 +40,6 @@ from gateway.cli.oauth_clients import (
     add_bearer_token_arguments,
     add_client_arguments,
     client_text,
-    described_by,
-    issue_secret,
     print_clients,
     warn_of_keys,
 )
@@ -47,6 +54,7 @@ from gateway.telemetry.clock import epoch_ms
 from gateway.times import utc_text
 
 if TYPE_CHECKING:
+    from gateway.access.recipient_records import IssuedToken
     from gateway.access.recipient_store import RecipientDatabase
 
 NO_PUBLIC_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 - compared with
@@ -273,52 +281,49 @@ def _without(_config: Config, missing: DatabaseMissing) -> None:
 
 
 def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
-    if arguments.activation:
-        _add_with_link(database, config, arguments)
-        return
-    if arguments.oauth:
-        if arguments.oidc:
-            raise RecipientError("add: --oauth and --oidc exclude each other")
-        _refuse_provider_options(arguments)
-        _issue_secret(database, config, arguments)
-        return
+    if arguments.activation and (arguments.oidc or arguments.profile is not None):
+        raise RecipientError("add: --activation excludes --oidc and --profile")
     if arguments.oidc:
         _add_federated(database, config, arguments)
         return
     _refuse_provider_options(arguments)
-    with _profile_target(arguments) as file:
-        issued = database.add(
-            arguments.name,
-            expires_in_seconds=lifetime(arguments.expires),
-            deliver=lambda issued: file.write(profile_of(config.endpoint_url, issued)),
-            committed=file.keep,
-            **described_by(arguments),
-        )
+    life = lifetime(arguments.expires)
+    if arguments.activation:
+        link = NewLink(arguments.link_expires, life, "client" if arguments.oauth else "token")
+        print_link(config, database.add(arguments.name, link, **_description(arguments)))
+        return
+    credential = NewClient(life) if arguments.oauth else NewToken(life)
+    added = partial(database.add, arguments.name, credential, **_description(arguments))
+    _issue(config, database, arguments, added)
+
+
+def _description(arguments: argparse.Namespace) -> NewRecipient:
+    return NewRecipient(
+        shares=arguments.shares,
+        networks=arguments.networks,
+        comment=arguments.comment,
+        allow_absent=arguments.allow_absent,
+    )
+
+
+def _issue(
+    config: Config,
+    database: RecipientDatabase,
+    arguments: argparse.Namespace,
+    issue: Callable[[], IssuedToken | IssuedSecret],
+) -> None:
+    """Issue a token or secret, whose profile is written before it takes effect."""
+    with _profile_target(arguments) as file, database.issued(issue, file.keep) as issued:
+        file.write(profile_of(config.endpoint_url, issued))
     _warn_of_host(config, arguments)
+    if isinstance(issued, IssuedSecret):
+        warn_of_keys(config)
     _report_file(arguments, issued.expires_ms)
 
 
-def _add_with_link(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
-    if arguments.oidc or arguments.profile is not None:
-        raise RecipientError("add: --activation excludes --oidc and --profile")
-    _refuse_provider_options(arguments)
-    issued = database.add_with_link(
-        arguments.name,
-        valid_for_seconds=arguments.link_expires,
-        kind="client" if arguments.oauth else "token",
-        expires_in_seconds=lifetime(arguments.expires),
-        **described_by(arguments),
-    )
-    print_link(config, issued)
-
-
 def _link(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
-    issued = database.add_link(
-        arguments.name,
-        valid_for_seconds=arguments.link_expires,
-        expires_in_seconds=lifetime(arguments.expires),
-    )
-    print_link(config, issued)
+    link = NewLink(arguments.link_expires, lifetime(arguments.expires))
+    print_link(config, database.issue(arguments.name, link))
 
 
 def _refuse_provider_options(arguments: argparse.Namespace) -> None:
@@ -330,6 +335,8 @@ def _refuse_provider_options(arguments: argparse.Namespace) -> None:
 
 
 def _add_federated(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
+    if arguments.oauth:
+        raise RecipientError("add: --oauth and --oidc exclude each other")
     if arguments.expires is not None:
         raise RecipientError(
             "add: --expires is for tokens of this server; the provider's tokens have their own end"
@@ -341,30 +348,25 @@ def _add_federated(database: RecipientDatabase, config: Config, arguments: argpa
         scope=arguments.scope,
     )
     with _profile_target(arguments) as file:
-        database.add_federated(
-            arguments.name,
-            {arguments.policy: policy_of(arguments)},
-            deliver=lambda: file.write(profile),
-            committed=file.keep,
-            **described_by(arguments),
-        )
+        policies = Policies({arguments.policy: policy_of(arguments)})
+        added = partial(database.add, arguments.name, policies, **_description(arguments))
+        with database.issued(added, file.keep):
+            file.write(profile)
     _warn_of_host(config, arguments)
     if arguments.profile is not None:
         place = printable(str(arguments.profile))
         sys.stdout.write(f"{place} holds the profile of {arguments.name}, who completes it\n")
 
 
-def _issue_secret(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
-    with _profile_target(arguments) as file:
-        issued = issue_secret(database, config, arguments, file)
-    _warn_of_host(config, arguments)
-    warn_of_keys(config)
-    _report_file(arguments, issued.expires_ms)
-
-
 def _client(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
     if arguments.change in ("add", "rotate"):
-        _issue_secret(database, config, arguments)
+        life = lifetime(arguments.expires)
+        credential: FurtherCredential[IssuedSecret] = NewClient(life)
+        if arguments.change == "rotate":
+            credential = NewSecret(arguments.client, life, arguments.old_expires)
+        elif arguments.client is not None:
+            raise RecipientError("client add: the server chooses the id; --client is for rotate and remove")
+        _issue(config, database, arguments, lambda: database.issue(arguments.name, credential))
         return
     if arguments.change == "remove":
         record = database.remove_client(arguments.name, arguments.client)
@@ -393,16 +395,8 @@ def _policy(database: RecipientDatabase, _config: Config, arguments: argparse.Na
 
 
 def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
-    with _profile_target(arguments) as file:
-        issued = database.rotate(
-            arguments.name,
-            old_expires_in_seconds=arguments.old_expires,
-            expires_in_seconds=lifetime(arguments.expires),
-            deliver=lambda issued: file.write(profile_of(config.endpoint_url, issued)),
-            committed=file.keep,
-        )
-    _warn_of_host(config, arguments)
-    _report_file(arguments, issued.expires_ms)
+    credential = NewToken(lifetime(arguments.expires), arguments.old_expires)
+    _issue(config, database, arguments, lambda: database.issue(arguments.name, credential))
 
 
 def _revoke(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.access.audited_database import open_database
+from gateway.access.credentials import NewToken
 from gateway.access.recipient_names import check_name
 from gateway.access.recipient_records import (
     DEFAULT_LIFE_SECONDS,
@@ -108,16 +109,14 @@ class ShareFiles:
             NewProfile(self.profile(recipient), overwrite=self.force) as profile,
         ):
 
-            def deliver(issued: IssuedToken) -> None:
-                file.write_text(text)
-                profile.write(profile_of(config.endpoint_url, issued))
-
             def keep() -> None:
                 profile.keep()
                 file.keep()
 
             try:
-                self._add_recipient(config, share, recipient, deliver, keep)
+                with self._added(config, share, recipient, keep) as issued:
+                    file.write_text(text)
+                    profile.write(profile_of(config.endpoint_url, issued))
             except RecipientExists:
                 raise InitError(
                     f"recipient {recipient} is in {RECIPIENTS_DATABASE} already: name another one, or give "
@@ -126,35 +125,23 @@ class ShareFiles:
             except RecipientError as error:
                 raise InitError(str(error)) from None
 
-    def _add_recipient(
-        self,
-        config: Config,
-        share: str,
-        name: str,
-        deliver: Callable[[IssuedToken], None],
-        committed: Callable[[], None],
-    ) -> None:
+    @contextmanager
+    def _added(
+        self, config: Config, share: str, name: str, committed: Callable[[], None]
+    ) -> Iterator[IssuedToken]:
         """Add the recipient. With `force` an existing one gets the share, and a new token instead."""
+        token = NewToken(DEFAULT_LIFE_SECONDS)
         with closing(open_database(config, "cli:init", now_ms=epoch_ms)) as database:
             existing = {record.name.lower(): record for record in database.list()}.get(name.lower())
             if existing is None or not self.force:
-                database.add(
-                    name,
-                    shares=[share],
-                    expires_in_seconds=DEFAULT_LIFE_SECONDS,
-                    deliver=deliver,
-                    committed=committed,
-                )
+                with database.issued(lambda: database.add(name, token, shares=[share]), committed) as issued:
+                    yield issued
                 return
             had_share = share.lower() in {granted.lower() for granted in existing.shares}
             database.grant(name, [share])
             try:
-                database.rotate(
-                    name,
-                    expires_in_seconds=DEFAULT_LIFE_SECONDS,
-                    deliver=deliver,
-                    committed=committed,
-                )
+                with database.issued(lambda: database.issue(name, token), committed) as issued:
+                    yield issued
             except BaseException:
                 if not had_share:
                     database.revoke(name, shares=[share])

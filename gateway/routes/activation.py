@@ -23,7 +23,6 @@ from gateway.access.recipient_records import (
     IssuedToken,
     LinkInvalid,
     RecipientError,
-    client_profile_of,
     profile_of,
 )
 from gateway.database.errors import DatabaseMissing
@@ -192,12 +191,7 @@ class Activation:
     ) -> WholeResponse:
         endpoint = state.config.endpoint_url
         has_token = isinstance(issued, IssuedToken)
-        content = (
-            profile_of(endpoint, issued)
-            if isinstance(issued, IssuedToken)
-            else client_profile_of(endpoint, issued)
-        )
-        text, file = profile_text(content), f"{issued.recipient}.share"
+        text, file = profile_text(profile_of(endpoint, issued)), f"{issued.recipient}.share"
         share, table = _first_table(state.catalog, recipient)
         page = _render(
             address=self._address,

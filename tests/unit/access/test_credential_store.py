@@ -19,6 +19,7 @@ from support.waiting import until
 
 from gateway.access.authentication import token_hash
 from gateway.access.credential_store import CredentialStore
+from gateway.access.credentials import NewClient, NewLink, NewSecret, NewToken, Policies
 from gateway.access.federation import FederationPolicy, TokenRefused
 from gateway.access.grants import Grant
 from gateway.access.oauth_clients import ClientRefused
@@ -148,7 +149,7 @@ async def check_invalid_row(database, clock, place, statement, caplog):
     kept = database.add("carla", shares=["sales"]).token
     lost = database.add("bob", shares=["sales"], networks=["192.0.2.7"]).token
     database.add_policy("bob", "p", policy())
-    database.add_client("bob")
+    database.issue("bob", NewClient())
     store = FollowedStore(place, clock)
     assert store.knows(lost) is not None
     with by_hand(place) as execute:
@@ -208,16 +209,16 @@ async def test_a_change_that_fails_once_is_in_force_with_the_next_look(clock, tm
 def test_what_ends_at_once_ends_by_every_clock(database, clock, place, ends, ahead_ms):
     """Of tokens, client secrets and links, on a replica that is an hour behind or ahead."""
     tokens = [database.add("alice", shares=["sales"]).token]
-    secret = database.add_client("alice")
-    link = database.add_link("alice", valid_for_seconds=7200)
+    secret = database.issue("alice", NewClient())
+    link = database.issue("alice", NewLink(valid_for_seconds=7200))
     clock.now_ms += 1000
     if ends == "activate":
-        tokens.append(database.rotate("alice", old_expires_in_seconds=7200).token)
+        tokens.append(database.issue("alice", NewToken(old_expires_in_seconds=7200)).token)
         database.activate(link.code)
         ended = tokens[:1]
     elif ends == "rotate":
-        database.rotate("alice")
-        database.rotate_client("alice")
+        database.issue("alice", NewToken())
+        database.issue("alice", NewSecret())
         ended = tokens
     else:
         database.revoke("alice")
@@ -535,8 +536,8 @@ async def test_dropped_tables_are_no_empty_database(postgresql, clock, dropped):
 
 async def test_the_last_state_ends_after_the_longest_outage_and_comes_back(database, clock, place):
     token = database.add("alice", shares=["sales"]).token
-    client = database.add_client("alice")
-    database.add_federated("bob", {"default": policy()})
+    client = database.issue("alice", NewClient())
+    database.add("bob", Policies({"default": policy()}))
     store = FollowedStore(place, clock, maxOutageSeconds=3600)
     assert not store.tables[-1].is_incomplete
     async with store.watching():
@@ -659,7 +660,7 @@ def policy(subject="a"):
 
 
 async def test_policies_of_the_database_are_followed(database, clock, place):
-    database.add_federated("alice", {"default": policy()}, shares=["sales"])
+    database.add("alice", Policies({"default": policy()}), shares=["sales"])
     store = FollowedStore(place, clock)
     claims = {"iss": "https://idp.example.com", "sub": "a", "aud": "c", "tid": "t"}
     assert store.tables[-1].policies.recipient(claims).name == "alice"
@@ -674,12 +675,12 @@ async def test_policies_of_the_database_are_followed(database, clock, place):
 
 def rotated(place, clock, name):
     with RecipientDatabase(place, now_ms=clock) as database:
-        return database.rotate(name)
+        return database.issue(name, NewToken())
 
 
 STEPS = {
     "add": lambda database, name, _: database.add(name, shares=["sales"]),
-    "rotate": lambda database, name, _: database.rotate(name, old_expires_in_seconds=5),
+    "rotate": lambda database, name, _: database.issue(name, NewToken(old_expires_in_seconds=5)),
     "revoke": lambda database, name, _: database.revoke(name),
     "grant": lambda database, name, number: database.grant(name, [f"s{number % 3}"]),
     "take": lambda database, name, _: database.revoke(name, shares=["sales"]),
@@ -688,8 +689,8 @@ STEPS = {
         name, f"p{number % 3}", policy(subject=str(number))
     ),
     "no policy": lambda database, name, number: database.remove_policy(name, f"p{number % 3}"),
-    "client": lambda database, name, number: database.add_client(name, expires_in_seconds=number + 1),
-    "new secret": lambda database, name, _: database.rotate_client(name, old_expires_in_seconds=5),
+    "client": lambda database, name, number: database.issue(name, NewClient(expires_in_seconds=number + 1)),
+    "new secret": lambda database, name, _: database.issue(name, NewSecret(old_expires_in_seconds=5)),
     "no client": lambda database, name, _: database.remove_client(name),
     "forbid": lambda database, name, number: database.forbid_bearer_tokens(name, forbidden=number % 3 > 0),
     "delete": lambda database, name, _: database.delete(name),

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
+from gateway.access.credentials import NewClient, NewToken
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.config.database import DatabasePlace
 from gateway.database.schema import recipient_key
@@ -24,7 +25,7 @@ def listed(place: DatabasePlace) -> Iterator[RecipientDatabase]:
     """In SQLite, and in PostgreSQL."""
     with closing(RecipientDatabase(place, now_ms=lambda: NOW_MS, actor="tests", create=True)) as opened:
         for number, name in enumerate(STORED):
-            opened.add(name, expires_in_seconds=number * DAY_SECONDS if number else None)
+            opened.add(name, NewToken(number * DAY_SECONDS if number else None))
         yield opened
 
 
@@ -70,17 +71,17 @@ def test_a_page_reads_its_own_recipients(listed: RecipientDatabase) -> None:
 def test_those_whose_last_credential_ends_come_first(place: DatabasePlace) -> None:
     clock = [NOW_MS]
     with closing(RecipientDatabase(place, now_ms=lambda: clock[0], actor="tests", create=True)) as database:
-        database.add("late", expires_in_seconds=3 * DAY_SECONDS)
-        database.add("soon", expires_in_seconds=DAY_SECONDS)
+        database.add("late", NewToken(3 * DAY_SECONDS))
+        database.add("soon", NewToken(DAY_SECONDS))
         database.add("never")
-        database.add("far", expires_in_seconds=100 * DAY_SECONDS)
-        database.add("renewed", expires_in_seconds=DAY_SECONDS)
-        database.rotate("renewed", old_expires_in_seconds=DAY_SECONDS)
-        database.add_with_client("client", expires_in_seconds=2 * DAY_SECONDS)
+        database.add("far", NewToken(100 * DAY_SECONDS))
+        database.add("renewed", NewToken(DAY_SECONDS))
+        database.issue("renewed", NewToken(old_expires_in_seconds=DAY_SECONDS))
+        database.add("client", NewClient(expires_in_seconds=2 * DAY_SECONDS))
         # Its only accepted credential is a secret that ends late; the token is forbidden.
-        database.add("forbidden", expires_in_seconds=DAY_SECONDS)
+        database.add("forbidden", NewToken(DAY_SECONDS))
         database.forbid_bearer_tokens("forbidden", forbidden=True)
-        database.add("revoked", expires_in_seconds=DAY_SECONDS)
+        database.add("revoked", NewToken(DAY_SECONDS))
         database.revoke("revoked")
         total, ending = database.ending(NOW_MS + 14 * DAY_SECONDS * 1000, 2)
         assert total == 8

@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 import pytest
@@ -19,6 +20,7 @@ from sqlalchemy import event, select
 from support.gateway_app import Clock
 
 from gateway.access.authentication import token_hash
+from gateway.access.credentials import NewClient, NewLink, NewSecret, NewToken, Policies
 from gateway.access.federation import FederationPolicy
 from gateway.access.recipient_records import (
     MAX_LIFE_SECONDS,
@@ -33,10 +35,6 @@ from gateway.access.stored_recipients import DatabaseReader
 from gateway.config.database import DatabasePlace
 from gateway.database.errors import DatabaseBusy, DatabaseMissing, DatabaseUnusable
 from gateway.database.schema import METADATA
-
-
-def undeliverable(_issued):
-    raise OSError("no space left")
 
 
 def live_hashes(record, now_ms):
@@ -67,20 +65,21 @@ def test_the_statements_that_add_recipients_do_not_grow_with_them(database):
             statements.append(statement)
 
         event.listen(database.database.connection, "before_cursor_execute", executed)
-        database.add_all_federated({f"r{n}": ({"p": policy}, described) for n in names})
+        database.add_all({f"r{n}": (Policies({"p": policy}), described) for n in names})
         event.remove(database.database.connection, "before_cursor_execute", executed)
         numbers.append(len(statements))
     assert numbers[0] == numbers[1]
     assert len(database.list()) == 30
-    one, many = database.add_federated("one", {"p": policy}, **described), database.show("r12")
+    database.add("one", Policies({"p": policy}), **described)
+    one, many = database.show("one"), database.show("r12")
     assert replace(many, name="one") == one
     assert (one.shares, one.networks, one.comment) == (("logs", "sales"), ("192.0.2.7/32",), "ACME")
     assert [stored.policy for stored in one.policies] == [policy]
     assert [change.action for change in database.history("r12")] == ["createRecipient"]
     with pytest.raises(RecipientExists, match="'R12' exists already"):
-        database.add_all_federated({"new": ({}, {}), "R12": ({}, {})})
+        database.add_all({"new": (Policies({}), {}), "R12": (Policies({}), {})})
     with pytest.raises(RecipientExists, match="is there twice"):
-        database.add_all_federated({"new": ({}, {}), "NEW": ({}, {})})
+        database.add_all({"new": (Policies({}), {}), "NEW": (Policies({}), {})})
     assert len(database.list()) == 31
 
 
@@ -108,7 +107,7 @@ def test_the_file_belongs_to_its_owner_alone(tmp_path, clock):
 def test_rotation_leaves_two_live_tokens_and_then_one(database, clock):
     first = database.add("alice")
     clock.now_ms += 1000
-    second = database.rotate("alice", old_expires_in_seconds=60)
+    second = database.issue("alice", NewToken(old_expires_in_seconds=60))
     both = {token_hash(first.token).hex(), token_hash(second.token).hex()}
     assert live_hashes(database.show("alice"), clock.now_ms) == both
     clock.now_ms += 60_000
@@ -118,18 +117,18 @@ def test_rotation_leaves_two_live_tokens_and_then_one(database, clock):
 def test_a_second_rotation_ends_the_oldest_at_once(database, clock):
     first = database.add("alice")
     clock.now_ms += 1
-    second = database.rotate("alice", old_expires_in_seconds=3600)
+    second = database.issue("alice", NewToken(old_expires_in_seconds=3600))
     clock.now_ms += 1
-    third = database.rotate("alice", old_expires_in_seconds=3600)
+    third = database.issue("alice", NewToken(old_expires_in_seconds=3600))
     live = live_hashes(database.show("alice"), clock.now_ms)
     assert live == {token_hash(second.token).hex(), token_hash(third.token).hex()}
     assert token_hash(first.token).hex() not in live
 
 
 def test_rotation_never_lengthens_an_old_life(database, clock):
-    database.add("alice", expires_in_seconds=10)
+    database.add("alice", NewToken(10))
     expires_ms = clock.now_ms + 10_000
-    database.rotate("alice", old_expires_in_seconds=86_400)
+    database.issue("alice", NewToken(old_expires_in_seconds=86_400))
     assert database.show("alice").tokens[0].expires_ms in (expires_ms, None)
     assert expires_ms in {token.expires_ms for token in database.show("alice").tokens}
 
@@ -152,7 +151,7 @@ def test_any_history_keeps_two_live_tokens_at_most_and_only_shortens(tmp_path_fa
     ends: dict[str, float] = {}
     for step, seconds, life in steps:
         if step == "rotate":
-            database.rotate("alice", old_expires_in_seconds=seconds, expires_in_seconds=life)
+            database.issue("alice", NewToken(old_expires_in_seconds=seconds, expires_in_seconds=life))
         elif step == "revoke":
             database.revoke("alice")
         clock.now_ms += 1 if step != "wait" else seconds * 1000
@@ -168,9 +167,9 @@ def test_any_history_keeps_two_live_tokens_at_most_and_only_shortens(tmp_path_fa
 def test_revoking_ends_every_token_at_once(database, clock):
     database.add("alice")
     clock.now_ms += 5
-    database.rotate("alice", old_expires_in_seconds=3600)
+    database.issue("alice", NewToken(old_expires_in_seconds=3600))
     assert live_hashes(database.revoke("alice"), clock.now_ms) == set()
-    database.rotate("alice")
+    database.issue("alice", NewToken())
     assert len(live_hashes(database.show("alice"), clock.now_ms)) == 1
 
 
@@ -229,12 +228,23 @@ def test_a_recipient_that_is_added_again_as_it_was_is_another_one(database, plac
 
 
 def test_a_token_that_nobody_received_changes_nothing(database, clock, changes):
+    kept = []
+    committed = partial(kept.append, "committed")
     first = database.add("alice")
     clock.now_ms += 1
-    with pytest.raises(OSError, match="no space"):
-        database.rotate("alice", deliver=undeliverable)
+    with (
+        pytest.raises(OSError, match="no space"),
+        database.issued(lambda: database.issue("alice", NewToken()), committed),
+    ):
+        raise OSError("no space left")
+    assert kept == []
     assert live_hashes(database.show("alice"), clock.now_ms) == {token_hash(first.token).hex()}
     assert [change.action for change in changes] == ["createRecipient"]
+    with database.issued(lambda: database.issue("alice", NewToken()), committed) as issued:
+        assert kept == []
+    assert kept == ["committed"]
+    assert live_hashes(database.show("alice"), clock.now_ms) == {token_hash(issued.token).hex()}
+    assert [change.action for change in changes] == ["createRecipient", "rotateRecipientToken"]
 
 
 def test_a_full_disk_is_named_and_changes_nothing(tmp_path, clock):
@@ -293,9 +303,9 @@ def test_a_new_recipient_gets_nothing_of_one_that_sql_has_deleted(tmp_path, cloc
     place = DatabasePlace(tmp_path / "recipients.db")
     with RecipientDatabase(place, now_ms=clock) as database:
         database.add("bob", shares=["sales"], networks=["192.0.2.7"])
-        database.add_client("bob")
+        database.issue("bob", NewClient())
         database.add_policy("bob", "p", FederationPolicy("i", "sub", "s", frozenset({"a"})))
-        link = database.add_link("bob", valid_for_seconds=60)
+        link = database.issue("bob", NewLink(valid_for_seconds=60))
     with closing(sqlite3.connect(place.path)) as connection, connection:
         # As the command line of SQLite does: foreign keys are not enforced.
         connection.execute("DELETE FROM recipients")
@@ -313,10 +323,10 @@ def test_what_ends_at_once_has_ended_by_the_clocks_of_servers(postgresql):
     place = postgresql.place(postgresql.new_database())
     with RecipientDatabase(place, now_ms=ahead) as database:
         database.add("alice")
-        client = database.add_client("alice")
-        database.rotate("alice", old_expires_in_seconds=60)
-        database.rotate("alice")
-        database.rotate_client("alice", client.client_id)
+        client = database.issue("alice", NewClient())
+        database.issue("alice", NewToken(old_expires_in_seconds=60))
+        database.issue("alice", NewToken())
+        database.issue("alice", NewSecret(client.client_id))
         for record, live in ((database.show("alice"), 1), (database.revoke("alice"), 0)):
             now_ms = int(time.time() * 1000) + 1
             assert len(live_hashes(record, now_ms)) == live
@@ -324,7 +334,7 @@ def test_what_ends_at_once_has_ended_by_the_clocks_of_servers(postgresql):
 
 
 def test_a_link_gives_no_token_to_a_recipient_to_whom_tokens_were_forbidden_since(database, place):
-    link = database.add_with_link("alice", valid_for_seconds=60, expires_in_seconds=3600)
+    link = database.add("alice", NewLink(valid_for_seconds=60, expires_in_seconds=3600))
     database.forbid_bearer_tokens("alice", forbidden=True)
     issued = database.activate(link.code)
     record = database.show("alice")
@@ -333,8 +343,8 @@ def test_a_link_gives_no_token_to_a_recipient_to_whom_tokens_were_forbidden_sinc
 
 
 def test_tokens_expired_for_long_enough_are_purged_and_no_live_ones(database, clock, changes):
-    database.add("alice", expires_in_seconds=10)
-    database.add("bob", expires_in_seconds=1000)
+    database.add("alice", NewToken(10))
+    database.add("bob", NewToken(1000))
     database.add("carol")
     clock.now_ms += 60_000
     assert database.purge(tokens_expired_for_seconds=51).tokens == 0
@@ -400,9 +410,8 @@ def test_networks_are_replaced_whole(database):
         (("bob",), {"shares": ["a/share"]}, RecipientError),
         (("bob",), {"shares": ["a\tshare"]}, RecipientError),
         (("bob",), {"shares": ["absent"]}, RecipientError),
-        (("bob",), {"expires_in_seconds": 0}, RecipientError),
-        (("bob",), {"expires_in_seconds": MAX_LIFE_SECONDS + 1}, RecipientError),
-        (("bob",), {"deliver": undeliverable}, OSError),
+        (("bob", NewToken(0)), {}, RecipientError),
+        (("bob", NewToken(MAX_LIFE_SECONDS + 1)), {}, RecipientError),
     ],
 )
 def test_a_refused_addition_leaves_nothing_behind(database, changes, arguments, keywords, error):
@@ -413,16 +422,16 @@ def test_a_refused_addition_leaves_nothing_behind(database, changes, arguments, 
     assert [change.action for change in changes] == ["createRecipient"]
 
 
-@pytest.mark.parametrize("operation", ["show", "rotate", "revoke"])
+@pytest.mark.parametrize("operation", ["show", "issue", "revoke"])
 def test_an_unknown_recipient_is_reported_as_unknown(database, operation):
     with pytest.raises(RecipientNotFound, match="'bob'"):
-        getattr(database, operation)("bob")
+        getattr(database, operation)("bob", *([NewToken()] if operation == "issue" else []))
 
 
 def test_every_change_is_in_the_history_and_reported_once_with_its_actor(database, clock, changes):
     database.add("alice", shares=["sales"])
     clock.now_ms += 1000
-    database.rotate("alice", old_expires_in_seconds=60)
+    database.issue("alice", NewToken(old_expires_in_seconds=60))
     database.grant("alice", ["logs"])
     database.allow("alice", ["192.0.2.1"])
     database.revoke("alice", shares=["logs"])
@@ -454,7 +463,7 @@ def test_a_change_that_is_refused_before_its_commit_leaves_nothing_behind(place,
         clock.now_ms += 1
         for change in (
             lambda: database.add("bob"),
-            lambda: database.rotate("alice"),
+            lambda: database.issue("alice", NewToken()),
             lambda: database.revoke("alice"),
             lambda: database.revoke("alice", shares=["sales"]),
             lambda: database.grant("alice", ["logs"]),
@@ -496,7 +505,7 @@ def test_changes_at_the_same_time_leave_two_live_tokens_at_most(database, place,
 
     def rotate(_number):
         with RecipientDatabase(place, now_ms=lambda: next(ticks), create=False) as other:
-            return other.rotate("alice", old_expires_in_seconds=3600).token
+            return other.issue("alice", NewToken(old_expires_in_seconds=3600)).token
 
     with ThreadPoolExecutor(8) as threads:
         tokens = list(threads.map(rotate, range(24)))
@@ -507,7 +516,7 @@ def test_changes_at_the_same_time_leave_two_live_tokens_at_most(database, place,
 
 
 def test_a_link_of_a_kind_of_a_later_release_gives_nothing(database):
-    link = database.add_with_link("bob", valid_for_seconds=60)
+    link = database.add("bob", NewLink(valid_for_seconds=60))
     with database.database.changing() as connection:
         connection.exec_driver_sql("UPDATE activation_links SET kind = 'future'")
     with pytest.raises(LinkInvalid):
@@ -572,7 +581,7 @@ def test_names_are_compared_as_they_are_shown(database, name, other, is_alike):
 def test_a_form_that_is_sent_twice_gets_its_secret_again_for_a_minute(place, kind):
     clock = Clock(1_700_000_000_000)
     with RecipientDatabase(place, now_ms=clock) as database:
-        link = database.add_with_link("bob", valid_for_seconds=3600, kind=kind, expires_in_seconds=3600)
+        link = database.add("bob", NewLink(valid_for_seconds=3600, kind=kind, expires_in_seconds=3600))
         issued = database.activate(link.code, "secret-of-the-form")
         clock.now_ms += 59_000
         assert database.activate(link.code, "secret-of-the-form") == issued
@@ -586,7 +595,7 @@ def test_a_form_that_is_sent_twice_gets_its_secret_again_for_a_minute(place, kin
 
 
 def test_a_form_that_is_sent_twice_gets_no_secret_that_was_revoked_meanwhile(database):
-    link = database.add_with_link("bob", valid_for_seconds=3600)
+    link = database.add("bob", NewLink(valid_for_seconds=3600))
     database.activate(link.code, "secret-of-the-form")
     database.revoke("bob")
     with pytest.raises(LinkInvalid):

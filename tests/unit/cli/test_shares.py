@@ -15,6 +15,7 @@ import yaml
 from gateway.__main__ import main
 from gateway.access import share_edits
 from gateway.access.audited_database import open_database, open_share_database
+from gateway.access.credentials import NewToken
 from gateway.access.grant_operations import grant_parts, revoke_parts, set_properties
 from gateway.access.grants import Grant
 from gateway.access.stored_shares import StoredShare, StoredTable
@@ -558,7 +559,7 @@ def test_a_token_that_is_rotated_after_the_plan_keeps_no_step_back(
 
     def rotated() -> None:
         with closing(open_database(load(config), "another", now_ms=epoch_ms)) as database:
-            database.rotate("acme")
+            database.issue("acme", NewToken())
         with open_share_database(load(config), "another", now_ms=epoch_ms) as shares:
             shares.add(StoredShare("beside"))
 

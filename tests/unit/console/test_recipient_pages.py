@@ -18,6 +18,7 @@ from support.sign_in_provider import OPERATOR_TOKEN, VIEWER_TOKEN, ConsoleClient
 
 from gateway.access.audited_database import open_database
 from gateway.access.authentication import token_hash
+from gateway.access.credentials import NewToken
 from gateway.access.federation import FederationPolicy
 from gateway.access.grants import Grant
 from gateway.access.recipient_records import RecipientRecord
@@ -70,7 +71,7 @@ def database(config: Config) -> RecipientDatabase:
 @pytest.fixture
 async def console(config: Config, database: RecipientDatabase) -> AsyncIterator[ConsoleClient]:
     with closing(database):
-        database.add("acme", expires_in_seconds=DAY_SECONDS)
+        database.add("acme", NewToken(DAY_SECONDS))
         async with console_client(lambda: config, Clock(NOW_MS)) as client:
             signed_in = await client.post("/console/sign-in", {"secret": OPERATOR_TOKEN})
             assert signed_in.status == 303
@@ -246,7 +247,7 @@ async def test_the_list_merges_both_sources_and_finds_by_sql(
     console: ConsoleClient, database: RecipientDatabase
 ) -> None:
     for number in range(60):
-        database.add(f"Firm-{number:02}", expires_in_seconds=DAY_SECONDS if number < 15 else None)
+        database.add(f"Firm-{number:02}", NewToken(DAY_SECONDS if number < 15 else None))
     page = await (await console.get("/console/recipients")).text()
     assert "Page 1 of 2, 62 recipients" in page
     second = await (await console.get("/console/recipients?page=2")).text()
@@ -264,7 +265,7 @@ async def test_the_list_merges_both_sources_and_finds_by_sql(
 async def test_a_recipient_whose_rows_are_invalid_is_named_and_hides_no_other(
     console: ConsoleClient, database: RecipientDatabase
 ) -> None:
-    database.add("broken", expires_in_seconds=DAY_SECONDS)
+    database.add("broken", NewToken(DAY_SECONDS))
     with database.database.changing() as connection:
         connection.exec_driver_sql("UPDATE recipients SET properties = 'none' WHERE key = 'broken'")
     page = await (await console.get("/console/recipients")).text()
@@ -278,7 +279,7 @@ async def test_the_overview_counts_both_sources_and_names_who_ends_first(
     console: ConsoleClient, database: RecipientDatabase
 ) -> None:
     for number in range(12):
-        database.add(f"firm-{number:02}", expires_in_seconds=2 * DAY_SECONDS + number)
+        database.add(f"firm-{number:02}", NewToken(2 * DAY_SECONDS + number))
     page = await (await console.get("/console/")).text()
     assert re.search(r"Recipients</dt><dd>14<", page)
     assert "acme</bdi></a>: the token ends in 1 day" in page
@@ -296,7 +297,7 @@ async def test_the_recipients_whose_tokens_end_are_found_by_name_and_in_pages(
     console: ConsoleClient, database: RecipientDatabase
 ) -> None:
     for number in range(60):
-        database.add(f"Firm-{number:02}", expires_in_seconds=(3 + number // 55 * 30) * DAY_SECONDS)
+        database.add(f"Firm-{number:02}", NewToken((3 + number // 55 * 30) * DAY_SECONDS))
     first = await (await console.get("/console/recipients?only=ending")).text()
     assert "Page 1 of 2, 57 recipients" in first
     (following,) = re.findall(r'rel="next" href="([^"]+)"', first)

@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 from support.gateway_app import Clock
 
+from gateway.access.credentials import NewClient
 from gateway.access.grants import Grant
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.config.database import DatabasePlace
@@ -125,7 +126,7 @@ def test_a_database_moves_to_another_place_once_with_all_of_its_rows(tmp_path, p
     clock, old = Clock(NOW_MS), DatabasePlace(tmp_path / "old" / "old.db")
     with RecipientDatabase(old, now_ms=clock) as database:
         database.add("alice", shares=["sales"], networks=["192.0.2.1"])
-        database.add_with_client("bob")
+        database.add("bob", NewClient())
         with database.database.changing() as connection:
             connection.exec_driver_sql(
                 "INSERT INTO grants (recipient, share, schema, condition) VALUES ('bob', 's', 'x', 'a = 1')"

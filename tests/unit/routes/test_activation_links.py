@@ -12,6 +12,7 @@ import pytest
 from support.gateway_app import PREFIX, serve
 
 from gateway.access.audited_database import open_database
+from gateway.access.credentials import NewLink
 from gateway.limits.attempts import PAIR_FAILURES
 from gateway.telemetry.clock import epoch_ms
 
@@ -38,7 +39,7 @@ async def test_a_form_that_is_sent_twice_gets_one_profile_twice(tmp_path: Path) 
         f"shares: [{{name: s}}]\ngateway: {{recipientsDatabase: '{tmp_path}/recipients.db'}}\n"
     )
     with closing(open_database(config, "test", now_ms=epoch_ms)) as database:
-        link = database.add_with_link("alice", shares=["s"], valid_for_seconds=60)
+        link = database.add("alice", NewLink(60), shares=["s"])
     page = await (await client.get(ADDRESS)).text()
     form = re.search(r'name="form" value="([^"]+)"', page)
     assert form is not None
