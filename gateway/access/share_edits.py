@@ -42,13 +42,19 @@ def with_table(share: StoredShare, schema: str, table: StoredTable, *, is_new: b
     return _with(share, replace(found, tables=(*others, table)))
 
 
+def table_of(share: StoredShare, schema: str, name: str) -> StoredTable:
+    """Return a table of a share."""
+    found = _needed_schema(share, schema)
+    for table in found.tables:
+        if table.name.casefold() == name.casefold():
+            return table
+    raise ShareNotFound(f"{share.name}.{found.name} has no table {name!r}")
+
+
 def without_table(share: StoredShare, schema: str, name: str) -> StoredShare:
     """Return a share without a table. The schema stays."""
-    found = _needed_schema(share, schema)
-    others = tuple(one for one in found.tables if one.name.casefold() != name.casefold())
-    if len(others) == len(found.tables):
-        raise ShareNotFound(f"{share.name}.{found.name} has no table {name!r}")
-    return _with(share, replace(found, tables=others))
+    found, table = _needed_schema(share, schema), table_of(share, schema, name)
+    return _with(share, replace(found, tables=tuple(one for one in found.tables if one is not table)))
 
 
 def with_discovery(share: StoredShare, schema: str | None, discovery: Mapping[str, Any]) -> StoredShare:
@@ -85,13 +91,19 @@ def with_volume(share: StoredShare, schema: str, volume: Mapping[str, Any]) -> S
     return _with(share, replace(found, options={**found.options, "volumes": [*volumes, dict(volume)]}))
 
 
+def volume_of(share: StoredShare, schema: str, name: str) -> Mapping[str, Any]:
+    """Return a volume of a share, with the configuration's keys."""
+    found = _needed_schema(share, schema)
+    for volume in _volumes(found):
+        if _is_named(volume, name):
+            return volume
+    raise ShareNotFound(f"{share.name}.{found.name} has no volume {name!r}")
+
+
 def without_volume(share: StoredShare, schema: str, name: str) -> StoredShare:
     """Return a share without a volume. The schema stays."""
-    found = _needed_schema(share, schema)
-    volumes = _volumes(found)
-    others = [one for one in volumes if not _is_named(one, name)]
-    if len(others) == len(volumes):
-        raise ShareNotFound(f"{share.name}.{found.name} has no volume {name!r}")
+    found, volume = _needed_schema(share, schema), volume_of(share, schema, name)
+    others = [one for one in _volumes(found) if one is not volume]
     return _with(share, replace(found, options=_updated(found.options, {"volumes": others or None})))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -16,12 +17,32 @@ from gateway.access.recorded_database import RecordedDatabase
 from gateway.access.share_store import ShareDatabase
 from gateway.admin.administration import ADMINISTRATION, Administration
 from gateway.database.schema import name_key, recipient_key
+from gateway.errors import InvalidParameter
 
 T = TypeVar("T")
 D = TypeVar("D", bound=RecordedDatabase)
 
 WAIT_SECONDS = 30.0
 """Of a change for the changes of earlier requests."""
+ANY = "*"
+"""What a client sends to change a record in any state."""
+_TAG = re.compile(r'"([0-9]{1,18})"')
+
+
+def tag_of(number: int) -> str:
+    """Return the number of a record's last change as clients see it and send it back."""
+    return f'"{number}"'
+
+
+def seen_by(sent: str) -> int | None:
+    """Return the number of the last change that a client has seen; None for any. Raises InvalidParameter."""
+    sent = sent.strip()
+    if sent == ANY:
+        return None
+    known = _TAG.fullmatch(sent)
+    if known is None:
+        raise InvalidParameter('If-Match: expected one ETag of this API, such as "17"')
+    return int(known[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +107,13 @@ class Call:
         if "name" in self.request.match_info:
             return "recipient", recipient_key(self.name)
         return "share", name_key(self.request.match_info.get("share", ""))
+
+    def tag(self, database: RecordedDatabase) -> None:
+        """Answer with the number of the last change of the subject. Call it before its record is read.
+
+        A later change of the record then refuses what is based on it.
+        """
+        self.headers["ETag"] = tag_of(database.last_change(*self.subject))
 
     @property
     def acting(self) -> str:

@@ -8,6 +8,7 @@ Blocking calls (the database, the workers' metrics) run in threads.
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import msgspec
 from aiohttp import web
@@ -77,6 +78,12 @@ from gateway.tables.rules import native_rule
 from gateway.telemetry.audit_record import RELOAD
 from gateway.telemetry.metrics import CONTENT_TYPE
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.access.recipient_records import RecipientRecord
+    from gateway.access.recipient_store import RecipientDatabase
+
 
 async def alive(_call: Call) -> web.Response:
     """Answer that the listener is alive."""
@@ -120,16 +127,12 @@ async def list_recipients(call: Call) -> Recipients:
 
 async def show_recipient(call: Call) -> RecipientHistory:
     """Return a recipient with its history."""
-    # The number comes first: a later change of the record refuses what is based on it.
-    number, record, changes = await call.with_database(
-        lambda database: (
-            database.last_change(*call.subject),
-            database.show(call.name),
-            database.history(call.name),
-        ),
-        read_only=True,
-    )
-    call.headers["ETag"] = f'"{number}"'
+
+    def read(database: RecipientDatabase) -> tuple[RecipientRecord, Sequence[recipient_records.Change]]:
+        call.tag(database)
+        return database.show(call.name), database.history(call.name)
+
+    record, changes = await call.with_database(read, read_only=True)
     found = _recipient(record)
     return RecipientHistory(
         found.name,

@@ -12,9 +12,8 @@ from typing import Any, get_type_hints
 from aiohttp import web
 from msgspec import Struct
 
-from gateway.admin.call import Call
+from gateway.admin.call import ANY, Call, seen_by
 from gateway.admin.codec import decode_body, decode_query, encode
-from gateway.errors import InvalidParameter
 from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.web.request_body import read_body
 
@@ -23,7 +22,6 @@ BODY_SECONDS = 30.0
 """The time in which the body of a request has to arrive."""
 
 _NAME = re.compile(r"{(\w+)}")
-_TAG = re.compile(r'"([0-9]{1,18})"')
 
 Handler = Callable[..., Awaitable[Struct | web.Response]]
 
@@ -55,7 +53,7 @@ class Operation:
             )
         if "query" in self.types:
             arguments["query"] = decode_query(request.query, self.types["query"])
-        call = Call(request, seen=_seen(request))
+        call = Call(request, seen=seen_by(request.headers.get("If-Match", ANY)))
         answer = await self.handler(call, **arguments)
         if isinstance(answer, web.Response):
             return answer
@@ -63,17 +61,6 @@ class Operation:
         # Lists are as long as there are recipients.
         body = await asyncio.to_thread(encode, answer)
         return web.Response(body=body, status=self.status, headers=headers)
-
-
-def _seen(request: web.Request) -> int | None:
-    """Return the number of the last change that a client has seen, by the ETag that it sends back."""
-    sent = request.headers.get("If-Match", "*").strip()
-    if sent == "*":
-        return None
-    known = _TAG.fullmatch(sent)
-    if known is None:
-        raise InvalidParameter('If-Match: expected one ETag of this API, such as "17"')
-    return int(known[1])
 
 
 def any_name(path: str) -> str:

@@ -6,7 +6,7 @@ Shares of the configuration are returned, too; changes of them are refused, as t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -64,10 +64,12 @@ def _keys(config: Config) -> frozenset[str]:
 
 async def show_share(call: Call) -> ShareInfo:
     """Return a share with its data objects."""
-    with suppress(DatabaseMissing):
-        number = await call.with_shares(lambda database: database.last_change(*call.subject), read_only=True)
-        call.headers["ETag"] = f'"{number}"'
-    whole = await _whole(call)
+
+    def read(database: ShareDatabase) -> WithStored:
+        call.tag(database)
+        return database.with_configuration()
+
+    whole = await _whole(call, read)
     return _whole_info(call.administration.config(), whole, call.share)
 
 
@@ -159,9 +161,11 @@ async def update_permissions(call: Call, body: PermissionsUpdate) -> Permissions
     return await show_permissions(call)
 
 
-async def _whole(call: Call) -> WithStored:
+async def _whole(
+    call: Call, read: Callable[[ShareDatabase], WithStored] = ShareDatabase.with_configuration
+) -> WithStored:
     try:
-        return await call.with_shares(ShareDatabase.with_configuration, read_only=True)
+        return await call.with_shares(read, read_only=True)
     except DatabaseMissing:
         return with_stored(call.administration.config(), {})
 
@@ -206,18 +210,32 @@ def _updated(share: StoredShare, update: DataObjectUpdate) -> StoredShare:
     if not (schema and separator and name):
         raise ShareError(f"shared_as {found.shared_as!r}: expected schema.name")
     if found.data_object_type == "VOLUME":
-        if action == "REMOVE":
-            return share_edits.without_volume(share, schema, name)
-        if action == "UPDATE":
-            share = share_edits.without_volume(share, schema, name)
-        volume = {"name": name, "location": _location(found), **_given(id=found.id, comment=found.comment)}
-        return share_edits.with_volume(share, schema, volume)
+        return _updated_volume(share, schema, name, update)
     if action == "REMOVE":
         return share_edits.without_table(share, schema, name)
-    table = StoredTable(name, _location(found), _table_options(found))
+    options = _table_options(found)
     if action == "UPDATE":
-        share = share_edits.without_table(share, schema, name)
-    return share_edits.with_table(share, schema, table)
+        # What the request does not give stays: without its access modes a table may have more of them.
+        before = share_edits.table_of(share, schema, name)
+        location = before.location if found.name is UNSET else found.name
+        table = StoredTable(name, location, {**before.options, **options})
+        return share_edits.with_table(share, schema, table, is_new=False)
+    if found.name is UNSET:
+        raise _no_location(found)
+    return share_edits.with_table(share, schema, StoredTable(name, found.name, options))
+
+
+def _updated_volume(share: StoredShare, schema: str, name: str, update: DataObjectUpdate) -> StoredShare:
+    found, action = update.data_object, update.action
+    if action == "REMOVE":
+        return share_edits.without_volume(share, schema, name)
+    volume = {"name": name, **_given(location=found.name, id=found.id, comment=found.comment)}
+    if action == "UPDATE":
+        volume = {**share_edits.volume_of(share, schema, name), **volume}
+        share = share_edits.without_volume(share, schema, name)
+    elif found.name is UNSET:
+        raise _no_location(found)
+    return share_edits.with_volume(share, schema, volume)
 
 
 def _updated_schema(share: StoredShare, found: DataObject, action: str) -> StoredShare:
@@ -232,10 +250,8 @@ def _updated_schema(share: StoredShare, found: DataObject, action: str) -> Store
     return share_edits.with_discovery(share, found.shared_as, _discovery(found.tables))
 
 
-def _location(found: DataObject) -> str:
-    if isinstance(found.name, UnsetType):
-        raise ShareError(f"{found.shared_as}: name must be given, the location of the data")
-    return found.name
+def _no_location(found: DataObject) -> ShareError:
+    return ShareError(f"{found.shared_as}: name must be given, the location of the data")
 
 
 def _table_options(found: DataObject) -> dict[str, Any]:

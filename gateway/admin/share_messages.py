@@ -56,7 +56,10 @@ class DataObject(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DataObjectUpdate(Struct, frozen=True, forbid_unknown_fields=True):
-    """One change of a share's data objects. UPDATE replaces a table, or the discovery of a schema."""
+    """One change of a share's data objects.
+
+    UPDATE changes the given fields of a table or volume, or replaces the discovery of a schema.
+    """
 
     action: Literal["ADD", "REMOVE", "UPDATE"]
     data_object: DataObject

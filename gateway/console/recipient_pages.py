@@ -13,7 +13,7 @@ from aiohttp import web
 from gateway.access.grants import Grant, place_text
 from gateway.access.recipient_records import RecipientNotFound, TokenRecord
 from gateway.admin import handlers
-from gateway.admin.call import Call
+from gateway.admin.call import ANY, Call, seen_by, tag_of
 from gateway.admin.codec import decode_form, decode_query
 from gateway.admin.messages import (
     ActivationLinkLife,
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from gateway.config import RecipientEntry
     from gateway.console.site import Site
 
-MAX_DIGITS = 19
 SHOWN_QUERIES = 20
 SHOWN_CHANGES = 100
 PLACE_FIELDS = ("share", "schema", "table", "condition")
@@ -194,7 +193,7 @@ async def recipient(request: web.Request) -> web.Response:
         "recipient.html",
         row=row,
         record=record,
-        seen=seen,
+        seen=tag_of(seen),
         changes=changes[::-1],
         use=(await site.uses([row.name])).get(row.name),
         queries=queries[:SHOWN_QUERIES],
@@ -323,9 +322,8 @@ def recipient_path(name: str) -> str:
 
 
 def _call(request: web.Request, **names: str) -> Call:
-    seen = request.get(FORM, {}).get("seen", "")
-    is_number = seen.isascii() and seen.isdigit() and len(seen) < MAX_DIGITS
-    return Call(request, session_of(request).actor, names, seen=int(seen) if is_number else None)
+    seen = seen_by(request.get(FORM, {}).get("seen", ANY))
+    return Call(request, session_of(request).actor, names, seen)
 
 
 def _shown(request: web.Request) -> web.Response:

@@ -96,7 +96,10 @@ async def test_a_share_lives_from_its_addition_to_its_removal(client: TestClient
     replaced = await call(
         client, "PATCH", "/shares/sales", {"updates": [update("UPDATE", "public.orders", name="/orders")]}
     )
-    assert [one.get("history_data_sharing_status") for one in replaced["objects"]][1:] == ["DISABLED"] * 2
+    assert [one.get("history_data_sharing_status") for one in replaced["objects"]][1:] == [
+        "DISABLED",
+        "ENABLED",
+    ]
     emptied = await call(
         client,
         "PATCH",
@@ -298,3 +301,21 @@ async def test_a_change_of_a_share_that_is_based_on_an_earlier_state_is_refused(
         refused = await client.request(method, "/shares/sales", json=body, headers=seen)
         assert refused.status == 412
     assert (await call(client, "GET", "/shares/sales"))["comment"] == "first"
+
+
+async def test_an_update_of_a_table_or_volume_keeps_what_it_does_not_give(
+    client: TestClient[Any, Any],
+) -> None:
+    await call(client, "POST", "/shares", {"name": "sales"}, 201)
+    table = {"name": "/orders", "access_modes": ["url"], "history_data_sharing_status": "ENABLED", "id": "t"}
+    volume = {"name": "/files", "comment": "papers", "id": "v"}
+    added = [update("ADD", "public.orders", **table), update("ADD", "public.files", "VOLUME", **volume)]
+    await call(client, "PATCH", "/shares/sales", {"updates": added})
+    changes = [
+        update("UPDATE", "public.orders", start_version=3),
+        update("UPDATE", "public.files", "VOLUME", comment="other papers"),
+    ]
+    changed = await call(client, "PATCH", "/shares/sales", {"updates": changes})
+    _schema, orders, files = changed["objects"]
+    assert orders == {**orders, **table, "start_version": 3}
+    assert files == {**files, **volume, "comment": "other papers"}

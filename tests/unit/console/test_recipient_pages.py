@@ -87,7 +87,8 @@ async def hidden(console: ConsoleClient) -> dict[str, str]:
     """Open the recipient's page, and return what each of its forms sends."""
     page = await (await console.get("/console/recipients/acme")).text()
     names = ("token", "form", "seen")
-    return {name: re.findall(rf'name="{name}" value="([^"]+)"', page)[0] for name in names}
+    sent = {name: re.findall(rf'name="{name}" value="([^"]+)"', page)[0] for name in names}
+    return {name: html.unescape(text) for name, text in sent.items()}
 
 
 async def take_back(console: ConsoleClient, label: str) -> ClientResponse:
