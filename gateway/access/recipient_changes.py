@@ -19,11 +19,13 @@ from gateway.access import grant_rows, recipient_rows
 from gateway.access.credentials import Issuing
 from gateway.access.recipient_names import check_comment, check_name, check_network, check_share
 from gateway.access.recipient_records import (
+    TEXTS,
     NewRecipient,
     RecipientError,
     RecipientExists,
     RecipientNotFound,
     RecipientRecord,
+    text_of,
 )
 from gateway.access.recorded_database import RecordedDatabase, Subject
 from gateway.config.name_forms import name_form, new_name_problem
@@ -82,12 +84,13 @@ class RecipientChanges(RecordedDatabase):
         with self.change(action, Subject(KIND, name, recipient_key(name))) as changed:
             yield changed
 
-    def _check_new(self, name: str, comment: str) -> None:
+    def _check_new(self, name: str, described: NewRecipient) -> None:
         check_name(name)
         problem = new_name_problem(name)
         if problem is not None:
             raise RecipientError(f"recipient name {name!a}: {problem}")
-        check_comment(comment)
+        for text in TEXTS:
+            check_comment(text_of(described, text), text)
         if name.lower() in self._taken_names():
             raise RecipientExists(f"recipient {name!r} is in the configuration file")
 
@@ -129,7 +132,7 @@ class RecipientChanges(RecordedDatabase):
                 {
                     "key": recipient_key(name),
                     "name": name,
-                    "comment": described.get("comment", ""),
+                    **{text: text_of(described, text) for text in TEXTS},
                     "created_ms": created_ms,
                     "properties": "{}",
                     "forbids_bearer_tokens": False,

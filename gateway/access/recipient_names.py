@@ -56,10 +56,10 @@ def check_share(share: str) -> str:
     return share
 
 
-def check_comment(comment: str) -> str:
-    """Return a valid comment. Raises RecipientError for control characters and text that is not UTF-8."""
+def check_comment(comment: str, what: str = "comment") -> str:
+    """Return a valid text. Raises RecipientError for control characters and text that is not UTF-8."""
     if not _COMMENT.fullmatch(comment):
-        raise RecipientError("comment: expected UTF-8 text without control characters")
+        raise RecipientError(f"{what}: expected UTF-8 text without control characters")
     return comment
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from gateway.access.federation import FederationPolicy
 from gateway.access.grants import Grant, still_readable
@@ -62,8 +62,17 @@ class LinkInvalid(RecipientError):
         super().__init__("this link does not exist, was used already, or has ended")
 
 
+TEXTS: Mapping[str, str] = {"comment": "a text that `show` and `list` print"}
+"""The texts that operators describe a recipient by, each with a sentence for the command line's help.
+
+Each is a field of `NewRecipient` and of `RecipientRecord`, a column of the database, an option of
+`recipient add`, a key of `apply` and `export`, a field of the console's form, and a field of the admin API's
+messages, which a test compares.
+"""
+
+
 class NewRecipient(TypedDict, total=False):
-    """What every kind of new recipient is described by.
+    """What every kind of new recipient is described by: also the fields of a request to add one.
 
     Attributes:
         shares, networks: the granted shares; the source networks, without which any is allowed.
@@ -133,6 +142,11 @@ class RecipientRecord:
     forbids_bearer_tokens: bool = False
     grants: tuple[Grant, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Return the texts by which operators describe it."""
+        return {name: getattr(self, name) for name in TEXTS}
 
     def still_readable(self, taken: Iterable[Grant]) -> tuple[str, ...]:
         """Return the grants by which something of places that were taken back may still be read, as texts."""
@@ -204,6 +218,18 @@ def end_ms(now_ms: int, expires_in_seconds: int | None, what: str) -> int | None
     if not 0 < expires_in_seconds <= MAX_LIFE_SECONDS:
         raise RecipientError(f"a {what}'s life: expected 1 to {MAX_LIFE_SECONDS} seconds")
     return (-(-now_ms // MILLISECONDS) + expires_in_seconds) * MILLISECONDS
+
+
+def text_of(described: NewRecipient, name: str) -> str:
+    """Return one of the `TEXTS` of a new recipient; an empty one by default."""
+    texts: Any = described
+    return str(texts.get(name, ""))
+
+
+def described_by(given: object) -> NewRecipient:
+    """Return the description of a new recipient: what a request or the command line gives by these names."""
+    described: Any = {name: getattr(given, name) for name in NewRecipient.__annotations__}
+    return cast("NewRecipient", described)
 
 
 def profile_of(endpoint: str, issued: IssuedToken | IssuedSecret) -> Profile:

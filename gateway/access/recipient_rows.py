@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from sqlalchemy import ColumnElement, Connection, Select, select
 from gateway.access.federation import stored_policy
 from gateway.access.grants import Grant
 from gateway.access.recipient_records import (
+    TEXTS,
     ClientRecord,
     PolicyRecord,
     RecipientNotFound,
@@ -129,14 +130,11 @@ def _read(connection: Connection, keys: Collection[str] | None) -> ReadRecipient
             ).order_by(CLIENT_SECRETS.c.created_ms, CLIENT_SECRETS.c.sha256)
         ),
     )
-    records: list[RecipientRecord] = []
-    unreadable: list[UnreadableRecipient] = []
-    for row in found:
-        try:
-            records.append(_record(row, others))
-        except Exception:  # noqa: BLE001 - whatever another program has written
-            unreadable.append(UnreadableRecipient(row[0], _reason(row, others)))
-    return ReadRecipients(tuple(records), tuple(unreadable))
+    read = [_recipient(row, others) for row in found]
+    return ReadRecipients(
+        tuple(one for one in read if isinstance(one, RecipientRecord)),
+        tuple(one for one in read if isinstance(one, UnreadableRecipient)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,52 +149,43 @@ class _Others:
     secrets: Mapping[str, _Rows]
 
 
-def _record(row: Any, others: _Others) -> RecipientRecord:
-    """Return the record of a recipient. Raises any exception for invalid rows."""
-    key, name, comment, created_ms, properties, forbids_bearer_tokens = row
-    _check_name(key, name, comment)
-    own = _grants(others.grants.get(key, ()))
-    return RecipientRecord(
-        name,
-        comment,
-        _number(created_ms),
-        _tokens(others.tokens.get(key, ())),
-        tuple(grant.share for grant in own if grant.is_whole_share),
-        _networks(others.networks.get(key, ())),
-        _policies(others.policies.get(key, ())),
-        _clients(others.clients.get(key, ()), others.secrets.get(key, ())),
-        bool(forbids_bearer_tokens),
-        tuple(grant for grant in own if not grant.is_whole_share),
-        _properties(properties),
-    )
-
-
-def _reason(row: Any, others: _Others) -> str:
-    """Return which part of a recipient is invalid."""
-    key, name, comment, created_ms, properties, _ = row
-    parts: tuple[tuple[str, Callable[[], object]], ...] = (
-        ("its name, or its key, which is not that of the name", lambda: _check_name(key, name, comment)),
-        ("its time of creation", lambda: _number(created_ms)),
-        ("a grant", lambda: _grants(others.grants.get(key, ()))),
-        ("a token", lambda: _tokens(others.tokens.get(key, ()))),
-        ("a network", lambda: _networks(others.networks.get(key, ()))),
-        ("a federation policy", lambda: _policies(others.policies.get(key, ()))),
-        ("its properties", lambda: _properties(properties)),
-    )
-    for what, check in parts:
-        try:
-            check()
-        except Exception:  # noqa: BLE001 - as above
-            return f"{what} is invalid" if what != "its properties" else f"{what} are invalid"
-    return "an OAuth client is invalid"
-
-
-def _check_name(key: str, name: str, comment: str) -> None:
-    # Changes are recorded by the key: a recipient with another one would outlive its deletion.
-    if recipient_key(name) != key:
-        raise ValueError
-    _text(name)
-    _text(comment)
+def _recipient(row: Any, others: _Others) -> RecipientRecord | UnreadableRecipient:
+    """Return the record of a recipient, or which part of its rows is invalid."""
+    key, part = row.key, "its name, or its key, which is not that of the name, is"
+    try:
+        # Changes are recorded by the key: a recipient with another one would outlive its deletion.
+        if recipient_key(row.name) != key:
+            raise ValueError  # noqa: TRY301 - as what the parts raise
+        name, texts = _text(row.name), {text: _text(getattr(row, text)) for text in TEXTS}
+        part = "its time of creation is"
+        created_ms = _number(row.created_ms)
+        part = "a grant is"
+        grants = _grants(others.grants.get(key, ()))
+        part = "a token is"
+        tokens = _tokens(others.tokens.get(key, ()))
+        part = "a network is"
+        networks = _networks(others.networks.get(key, ()))
+        part = "a federation policy is"
+        policies = _policies(others.policies.get(key, ()))
+        part = "its properties are"
+        properties = _properties(row.properties)
+        part = "an OAuth client is"
+        clients = _clients(others.clients.get(key, ()), others.secrets.get(key, ()))
+        return RecipientRecord(
+            name=name,
+            created_ms=created_ms,
+            tokens=tokens,
+            shares=tuple(grant.share for grant in grants if grant.is_whole_share),
+            networks=networks,
+            policies=policies,
+            clients=clients,
+            forbids_bearer_tokens=bool(row.forbids_bearer_tokens),
+            grants=tuple(grant for grant in grants if not grant.is_whole_share),
+            properties=properties,
+            **texts,
+        )
+    except Exception:  # noqa: BLE001 - whatever another program has written
+        return UnreadableRecipient(key, f"{part} invalid")
 
 
 def _tokens(rows: _Rows) -> tuple[TokenRecord, ...]:

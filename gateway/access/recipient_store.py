@@ -46,6 +46,7 @@ from gateway.access.recipient_listing import EndingRecipients, RecipientPage
 from gateway.access.recipient_names import check_policy
 from gateway.access.recipient_records import (
     MAX_LIFE_SECONDS,
+    TEXTS,
     Change,
     IssuedSecret,
     IssuedToken,
@@ -170,7 +171,7 @@ class RecipientDatabase(RecipientChanges):
     def add_all(self, added: Mapping[str, tuple[FirstCredential[T], NewRecipient]]) -> tuple[T, ...]:
         """Do the same for several recipients, with the credential and the description of each."""
         for name, (credential, described) in added.items():
-            self._check_new(name, described.get("comment", ""))
+            self._check_new(name, described)
             if isinstance(credential, Policies):
                 for policy_name, policy in credential.policies.items():
                     self._check_policy(policy_name, policy, allow_absent=described.get("allow_absent", False))
@@ -410,5 +411,6 @@ def _replace_networks(
 
 
 def _described(record: RecipientRecord) -> RecipientRecord:
-    """Return a record without its credentials and its comment."""
-    return replace(record, comment="", tokens=(), clients=())
+    """Return a record without its credentials and its texts."""
+    hidden: dict[str, Any] = {"tokens": (), "clients": (), **dict.fromkeys(TEXTS, "")}
+    return replace(record, **hidden)

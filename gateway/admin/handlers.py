@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import msgspec
 from aiohttp import web
+from msgspec.structs import asdict
 
 from gateway.access import client_rows, federation, grant_operations, recipient_records
 from gateway.access.credentials import (
@@ -29,9 +29,9 @@ from gateway.access.recipient_records import (
     ClientRecord,
     IssuedLink,
     IssuedToken,
-    NewRecipient,
     PolicyRecord,
     RecipientNotFound,
+    described_by,
     profile_of,
 )
 from gateway.admin.call import Call
@@ -133,26 +133,13 @@ async def show_recipient(call: Call) -> RecipientHistory:
         return database.show(call.name), database.history(call.name)
 
     record, changes = await call.with_database(read, read_only=True)
-    found = _recipient(record)
-    return RecipientHistory(
-        found.name,
-        found.comment,
-        found.created_ms,
-        found.tokens,
-        found.shares,
-        found.networks,
-        found.federation_policies,
-        found.clients,
-        found.bearer_tokens_forbidden,
-        found.grants,
-        found.properties,
-        tuple(Change(change.at_ms, change.actor, change.action, {**change.detail}) for change in changes),
-    )
+    history = tuple(Change(one.at_ms, one.actor, one.action, {**one.detail}) for one in changes)
+    return RecipientHistory(**asdict(_recipient(record)), history=history)
 
 
 async def add_recipient(call: Call, body: Addition) -> Issued:
     """Add a recipient, and return the profile of its first token, or a link that gives it."""
-    credential, described = _first_credential(body), _described(body)
+    credential, described = _first_credential(body), described_by(body)
     given = await call.with_database(
         lambda database: database.add(body.name, credential, **described), create=True
     )
@@ -162,12 +149,6 @@ async def add_recipient(call: Call, body: Addition) -> Issued:
     if isinstance(given, str):
         return Issued(given, oauth_profile(endpoint, token_endpoint=None, client_id=None, scope=None))
     return _issued(call, given)
-
-
-def _described(body: Addition) -> NewRecipient:
-    return NewRecipient(
-        shares=body.shares, networks=body.networks, comment=body.comment, allow_absent=body.allow_absent
-    )
 
 
 def _first_credential(
@@ -316,8 +297,7 @@ async def grant_part(call: Call, body: GrantedPart, query: GrantOptions) -> Gran
             database, call.name, [grant], native_rule, known_shares=known
         )
     )
-    found = _recipient(record)
-    return GrantedRecipient(**msgspec.structs.asdict(found), warnings=tuple(warnings))
+    return GrantedRecipient(**asdict(_recipient(record)), warnings=tuple(warnings))
 
 
 async def revoke_part(call: Call, body: GrantPlace) -> NarrowedRecipient:
@@ -360,25 +340,23 @@ def _issued(call: Call, issued: IssuedToken | recipient_records.IssuedSecret) ->
 
 
 def _recipient(record: recipient_records.RecipientRecord) -> Recipient:
-    tokens = tuple(Token(token.created_ms, token.expires_ms) for token in record.tokens)
-    return Recipient(
-        record.name,
-        record.comment,
-        record.created_ms,
-        tokens,
-        record.shares,
-        record.networks,
-        tuple(map(_stored_policy, record.policies)),
-        tuple(map(_client, record.clients)),
-        record.forbids_bearer_tokens,
-        tuple(GrantedPart(one.share, one.schema, one.table, one.condition) for one in record.grants),
-        dict(record.properties),
-    )
+    """Return a record as a message: fields of the same name, and those of another form."""
+    same = {name: getattr(record, name) for name in Recipient.__struct_fields__ if hasattr(record, name)}
+    other = {
+        "tokens": tuple(Token(token.created_ms, token.expires_ms) for token in record.tokens),
+        "federation_policies": tuple(map(_stored_policy, record.policies)),
+        "clients": tuple(map(_client, record.clients)),
+        "bearer_tokens_forbidden": record.forbids_bearer_tokens,
+        "grants": tuple(
+            GrantedPart(one.share, one.schema, one.table, one.condition) for one in record.grants
+        ),
+        "properties": dict(record.properties),
+    }
+    return Recipient(**{**same, **other})
 
 
 def _narrowed(record: recipient_records.RecipientRecord, taken: Grant) -> NarrowedRecipient:
-    found = msgspec.structs.asdict(_recipient(record))
-    return NarrowedRecipient(**found, still_readable_by=record.still_readable([taken]))
+    return NarrowedRecipient(**asdict(_recipient(record)), still_readable_by=record.still_readable([taken]))
 
 
 def _client(record: ClientRecord) -> OAuthClient:

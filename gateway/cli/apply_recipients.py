@@ -1,4 +1,4 @@
-"""The recipients of `delta-gateway apply`: all that `export` writes, and the comment of new ones.
+"""The recipients of `delta-gateway apply`: all that `export` writes, and the texts of new ones.
 
 In: the recipients of a file, and those of the database. Out: steps, each as a line of the plan and as a call.
 A new recipient has no token: `delta-gateway recipient rotate` issues one. No recipient is deleted.
@@ -14,6 +14,7 @@ from gateway.access.credentials import Policies
 from gateway.access.federation import FederationPolicy
 from gateway.access.grant_operations import apply_grants, checked
 from gateway.access.grants import Grant, grant_text, place_text
+from gateway.access.recipient_records import TEXTS
 from gateway.access.share_records import ShareError
 from gateway.config.errors import shown_key
 from gateway.database.schema import recipient_key
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from gateway.access.recipient_records import NewRecipient, RecipientRecord
     from gateway.access.recipient_store import RecipientDatabase
 
-KEYS = frozenset({"name", "comment", "shares", "properties", "networks", "oidc", "forbidBearerTokens"})
+KEYS = frozenset({"name", *TEXTS, "shares", "properties", "networks", "oidc", "forbidBearerTokens"})
 GRANT_KEYS = frozenset({"share", "schema", "table", "condition"})
 
 
@@ -80,7 +81,7 @@ class _Wanted:
     """A recipient of a file, as far as it is applied."""
 
     name: str
-    comment: str
+    texts: Mapping[str, str]
     shares: tuple[str, ...]
     """Those that are granted as a whole."""
     parts: tuple[Grant, ...]
@@ -109,7 +110,7 @@ class _Wanted:
             raise ShareError(f"recipient {name!r}: forbidBearerTokens is true or false")
         return _Wanted(
             name,
-            str(document.get("comment") or ""),
+            {text: str(document.get(text) or "") for text in TEXTS},
             tuple(grant.share for grant in grants if grant.is_whole_share),
             tuple(grant for grant in grants if not grant.is_whole_share),
             _properties(name, document.get("properties") or {}),
@@ -149,11 +150,11 @@ def _properties(recipient: str, document: Any) -> Mapping[str, str]:
 
 
 def _added(recipient: _Wanted) -> RecipientStep:
-    new: NewRecipient = {
+    new: Any = {
         "shares": recipient.shares,
         "networks": recipient.networks or (),
-        "comment": recipient.comment,
         "allow_absent": True,
+        **recipient.texts,
     }
     line = f"+ recipient {recipient.name}, without a token"
     return RecipientStep(line, added=(recipient.name, recipient.policies, new))

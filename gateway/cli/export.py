@@ -93,7 +93,7 @@ def exported(shares: ShareDatabase, recipients: tuple[RecipientRecord, ...]) -> 
 
 
 def recipient_document(record: RecipientRecord) -> dict[str, Any]:
-    """Return a recipient with the keys of the configuration, `comment` and names of policies; no secrets."""
+    """Return a recipient with the keys of the configuration, its texts and names of policies; no secrets."""
     grants: list[Any] = list(record.shares)
     for grant in record.grants:
         place = {"schema": grant.schema, "table": grant.table, "condition": grant.condition}
@@ -110,7 +110,7 @@ def recipient_document(record: RecipientRecord) -> dict[str, Any]:
         for stored in record.policies
     ]
     values: dict[str, Any] = {
-        "comment": record.comment,
+        **record.texts,
         "shares": grants,
         "properties": dict(record.properties),
         "networks": list(record.networks),

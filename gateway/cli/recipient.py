@@ -19,11 +19,12 @@ from gateway.access.audited_database import open_database
 from gateway.access.credentials import FurtherCredential, NewClient, NewLink, NewSecret, NewToken, Policies
 from gateway.access.grants import grant_text
 from gateway.access.recipient_records import (
+    TEXTS,
     Change,
     IssuedSecret,
-    NewRecipient,
     RecipientError,
     RecipientRecord,
+    described_by,
     profile_of,
 )
 from gateway.cli.activation_links import add_link_arguments, print_link
@@ -108,7 +109,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NETWORK",
         help="accept the recipient from this network only; may be repeated; default: from anywhere",
     )
-    add.add_argument("--comment", default="", metavar="TEXT", help="a text that `show` and `list` print")
+    for text, sentence in TEXTS.items():
+        add.add_argument(f"--{text}", default="", metavar="TEXT", help=sentence)
     rotate = operation(
         "rotate",
         "issue a new token and end the old ones, at once or later",
@@ -290,20 +292,11 @@ def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namesp
     life = lifetime(arguments.expires)
     if arguments.activation:
         link = NewLink(arguments.link_expires, life, "client" if arguments.oauth else "token")
-        print_link(config, database.add(arguments.name, link, **_description(arguments)))
+        print_link(config, database.add(arguments.name, link, **described_by(arguments)))
         return
     credential = NewClient(life) if arguments.oauth else NewToken(life)
-    added = partial(database.add, arguments.name, credential, **_description(arguments))
+    added = partial(database.add, arguments.name, credential, **described_by(arguments))
     _issue(config, database, arguments, added)
-
-
-def _description(arguments: argparse.Namespace) -> NewRecipient:
-    return NewRecipient(
-        shares=arguments.shares,
-        networks=arguments.networks,
-        comment=arguments.comment,
-        allow_absent=arguments.allow_absent,
-    )
 
 
 def _issue(
@@ -349,7 +342,7 @@ def _add_federated(database: RecipientDatabase, config: Config, arguments: argpa
     )
     with _profile_target(arguments) as file:
         policies = Policies({arguments.policy: policy_of(arguments)})
-        added = partial(database.add, arguments.name, policies, **_description(arguments))
+        added = partial(database.add, arguments.name, policies, **described_by(arguments))
         with database.issued(added, file.keep):
             file.write(profile)
     _warn_of_host(config, arguments)
@@ -529,12 +522,12 @@ def _print(record: RecipientRecord) -> None:
     ]
     shares = ", ".join((*record.shares, *(printable(grant_text(grant)) for grant in record.grants))) or "none"
     networks = ", ".join(record.networks) or "anywhere"
-    comment = f"; comment: {printable(record.comment)}" if record.comment else ""
+    texts = "".join(f"; {name}: {printable(text)}" for name, text in record.texts.items() if text)
     tokens = "; ".join(lives) or "none alive"
     if record.forbids_bearer_tokens:
         tokens = f"forbidden ({tokens})" if lives else "forbidden"
     properties = "".join(f"; {printable(f'{key}={text}')}" for key, text in record.properties)
     policies = "".join(f"; {policy_text(stored)}" for stored in record.policies)
     clients = "".join(f"; {client_text(client, now_ms)}" for client in record.clients)
-    described = f"{clients}{policies}{properties}{comment}"
+    described = f"{clients}{policies}{properties}{texts}"
     sys.stdout.write(f"{record.name}: shares {shares}; from {networks}; tokens: {tokens}{described}\n")

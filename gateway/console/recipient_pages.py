@@ -11,7 +11,13 @@ from urllib.parse import quote, unquote
 from aiohttp import web
 
 from gateway.access.grants import Grant, place_text
-from gateway.access.recipient_records import RecipientNotFound, TokenRecord
+from gateway.access.recipient_records import (
+    TEXTS,
+    ClientRecord,
+    RecipientNotFound,
+    RecipientRecord,
+    TokenRecord,
+)
 from gateway.admin import handlers
 from gateway.admin.call import ANY, Call, seen_by, tag_of
 from gateway.admin.codec import decode_form, decode_query
@@ -43,9 +49,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gateway.access.recipient_listing import RecipientPage
-    from gateway.access.recipient_records import RecipientRecord
     from gateway.access.recipient_store import RecipientDatabase
     from gateway.config import RecipientEntry
+    from gateway.config.recipients import TokenEntry
     from gateway.console.site import Site
 
 SHOWN_QUERIES = 20
@@ -57,70 +63,52 @@ PLACE_FIELDS = ("share", "schema", "table", "condition")
 class RecipientRow:
     """A recipient of the database or of the configuration file.
 
-    `ends_ms`: the end of its last valid token or secret, or the end of the last one that was valid; None for
-    never. `has_credential`: it has a token or secret at all. `shares` are granted as a whole, and `grants`
-    are for parts. `unreadable`: why nothing else is known of the recipient, which is refused.
+    `unreadable`: why nothing but the name is known of the recipient, which is refused.
     """
 
-    name: str
-    comment: str
-    shares: Sequence[str]
-    grants: Sequence[Grant]
-    properties: Sequence[tuple[str, str]]
-    networks: Sequence[str]
-    is_stored: bool
-    has_credential: bool
-    is_federated: bool
-    ends_ms: int | None
+    record: RecipientRecord
+    is_stored: bool = True
+    is_federated: bool = False
     unreadable: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the name."""
+        return self.record.name
 
     @property
     def places(self) -> str:
         """Return everything that is granted, without conditions."""
-        return ", ".join([*self.shares, *dict.fromkeys(map(place_text, self.grants))])
+        return ", ".join([*self.record.shares, *dict.fromkeys(map(place_text, self.record.grants))])
+
+    @property
+    def has_credential(self) -> bool:
+        """Return whether it has a token or secret at all."""
+        return bool(self._credentials)
+
+    @property
+    def ends_ms(self) -> int | None:
+        """Return the last end of its tokens and secrets; None if one does not end, or without any."""
+        ends = [credential.expires_ms for credential in self._credentials]
+        return max((end for end in ends if end is not None), default=None) if None not in ends else None
+
+    @property
+    def _credentials(self) -> Sequence[TokenRecord]:
+        tokens = () if self.record.forbids_bearer_tokens else self.record.tokens
+        return (*tokens, *(secret for client in self.record.clients for secret in client.secrets))
 
 
 def row_of(record: RecipientRecord) -> RecipientRow:
     """Return the row of a stored recipient."""
-    tokens = () if record.forbids_bearer_tokens else record.tokens
-    credentials = (*tokens, *(secret for client in record.clients for secret in client.secrets))
-    return RecipientRow(
-        record.name,
-        record.comment,
-        record.shares,
-        record.grants,
-        record.properties,
-        record.networks,
-        is_stored=True,
-        has_credential=bool(credentials),
-        is_federated=bool(record.policies),
-        ends_ms=last_end(credentials),
-    )
+    return RecipientRow(record, is_federated=bool(record.policies))
 
 
 def stored_row(page: RecipientPage, key: str) -> RecipientRow:
     """Return the row of a stored recipient on a page, also of one that cannot be read."""
     if key in page.records:
         return row_of(page.records[key])
-    return RecipientRow(
-        key,
-        "",
-        (),
-        (),
-        (),
-        (),
-        is_stored=True,
-        has_credential=False,
-        is_federated=False,
-        ends_ms=None,
-        unreadable=page.unreadable.get(key, "its key is not that of its name"),
-    )
-
-
-def last_end(credentials: Sequence[TokenRecord]) -> int | None:
-    """Return the last end of credentials; None if one does not end, or without any."""
-    ends = [credential.expires_ms for credential in credentials]
-    return max((end for end in ends if end is not None), default=None) if None not in ends else None
+    unknown = RecipientRecord(key, "", 0, (), (), ())
+    return RecipientRow(unknown, unreadable=page.unreadable.get(key, "its key is not that of its name"))
 
 
 def file_entries(site: Site, text: str) -> dict[str, RecipientEntry]:
@@ -160,7 +148,9 @@ async def recipients(request: web.Request) -> web.Response:
         found = listing(replace(wanted, text=""), _rows_of(shown), lambda row: row.name)
         found = replace(found, wanted=wanted)
     uses = await site.uses([row.name for row in found.items])
-    return await respond(request, "recipients.html", found=found, uses=uses, shares=await site.places())
+    return await respond(
+        request, "recipients.html", found=found, uses=uses, shares=await site.places(), texts=[*TEXTS]
+    )
 
 
 async def recipient(request: web.Request) -> web.Response:
@@ -216,7 +206,7 @@ async def add(request: web.Request) -> web.Response:
     sent = await form_of(request)
     fields: dict[str, object] = {
         "name": sent.get("name", "").strip(),
-        "comment": sent.get("comment", "").strip(),
+        **{text: sent.get(text, "").strip() for text in TEXTS},
         "oauthClient": sent.get("kind") == "client",
         "activation": sent.get("hand_over") == "link",
     }
@@ -378,20 +368,22 @@ async def _issued(request: web.Request, name: str, profile: Profile | None) -> w
 
 def file_row(entry: RecipientEntry) -> RecipientRow:
     """Return the row of a recipient of the configuration file."""
-    tokens = () if entry.forbid_bearer_tokens else entry.tokens
-    credentials = [*tokens, *(secret for client in entry.clients for secret in client.secrets)]
-    ends = [credential.expires for credential in credentials]
     grants = [Grant.of(one.share, one.schema, one.table, one.condition) for one in entry.shares]
-    last = max((end for end in ends if end is not None), default=None) if None not in ends else None
-    return RecipientRow(
+    record = RecipientRecord(
         entry.name,
         "",
-        [grant.share for grant in grants if grant.is_whole_share],
-        [grant for grant in grants if not grant.is_whole_share],
-        sorted(entry.properties.items()),
+        0,
+        _tokens(entry.tokens),
+        tuple(grant.share for grant in grants if grant.is_whole_share),
         entry.networks,
-        is_stored=False,
-        has_credential=bool(credentials),
-        is_federated=bool(entry.oidc),
-        ends_ms=None if last is None else round(last.timestamp() * 1000),
+        clients=tuple(ClientRecord(client.id, 0, _tokens(client.secrets)) for client in entry.clients),
+        forbids_bearer_tokens=entry.forbid_bearer_tokens,
+        grants=tuple(grant for grant in grants if not grant.is_whole_share),
+        properties=tuple(sorted(entry.properties.items())),
     )
+    return RecipientRow(record, is_stored=False, is_federated=bool(entry.oidc))
+
+
+def _tokens(entries: Sequence[TokenEntry]) -> tuple[TokenRecord, ...]:
+    ends = [entry.expires for entry in entries]
+    return tuple(TokenRecord("", 0, None if end is None else round(end.timestamp() * 1000)) for end in ends)
