@@ -1,0 +1,207 @@
+"""One change by each of the four surfaces: the same record, and the same line of the history.
+
+What the admin API, the console, the command line and `apply` do to a recipient, and what the history and the
+audit log say of it, does not depend on the surface.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.gateway_app import Clock
+from support.sign_in_provider import OPERATOR_TOKEN, ConsoleClient, console_client
+
+from gateway.__main__ import main
+from gateway.access.audited_database import open_database
+from gateway.access.authentication import token_hash
+from gateway.access.recipient_records import TEXTS, NewRecipient, RecipientRecord
+from gateway.admin.messages import Addition, Recipient
+from gateway.cli.apply_recipients import KEYS
+from gateway.config import Config, loads
+from gateway.database.schema import RECIPIENTS
+from gateway.telemetry.clock import epoch_ms
+
+SURFACES = ("api", "console", "command", "apply")
+NETWORK = "192.0.2.0/24"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the recipient `NAME`, by each surface.
+
+    `applied` are keys of the document of `apply`; None where it has no such change.
+    """
+
+    request: tuple[str, str, dict[str, Any] | None]
+    form: tuple[str, dict[str, str]]
+    words: list[str]
+    applied: dict[str, Any] | None = None
+
+
+@dataclass
+class Surfaces:
+    """The four surfaces on one database."""
+
+    console: ConsoleClient
+    file: Path
+    document: dict[str, Any] = field(default_factory=dict)
+
+    async def make(self, surface: str, name: str, change: Change) -> None:
+        """Make a change by a surface."""
+        if surface == "api":
+            method, path, body = change.request
+            headers = {"Authorization": f"Bearer {OPERATOR_TOKEN}"}
+            path = path.replace("NAME", name)
+            body = None if body is None else {**body, **({"name": name} if path == "/recipients" else {})}
+            answer = await self.console.client.request(method, path, json=body, headers=headers)
+            assert answer.status in {200, 201}, await answer.text()
+        elif surface == "console":
+            action, fields = change.form
+            page = "/console/recipients" + (f"/{name}" if action else "")
+            text = await (await self.console.get(page)).text()
+            hidden = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]+)"', text))
+            sent = {**hidden, **fields, **({} if action else {"name": name})}
+            sent["seen"] = "*"
+            answer = await self.console.post(f"{page}/{action}" if action else page, sent)
+            assert answer.status in {201, 303}, await answer.text()
+        elif surface == "command":
+            operation, *words = change.words
+            assert main(["recipient", operation, name, "-c", str(self.file), *words]) == 0
+        else:
+            self.document |= change.applied or {}
+            applied = self.file.with_name("applied.yaml")
+            applied.write_text(yaml.safe_dump({"recipients": [{"name": name, **self.document}]}))
+            assert main(["apply", str(applied), "-c", str(self.file), "--remove"]) == 0
+
+
+ADDED = Change(
+    ("POST", "/recipients", {"shares": ["sales"], **{text: f"a {text}" for text in TEXTS}}),
+    ("", {"share": "sales", "days": "90", **{text: f"a {text}" for text in TEXTS}}),
+    ["add", "--share", "sales", *(word for text in TEXTS for word in (f"--{text}", f"a {text}"))],
+    {"shares": ["sales"], **{text: f"a {text}" for text in TEXTS}},
+)
+CHANGES = {
+    "grant": Change(
+        ("PUT", "/recipients/NAME/shares/logs", None),
+        ("grant", {"share": "logs"}),
+        ["grant", "logs"],
+        {"shares": ["sales", "logs"]},
+    ),
+    "take back": Change(
+        ("DELETE", "/recipients/NAME/shares/sales", None),
+        ("take-back", {"whole": "1", "share": "sales"}),
+        ["revoke", "--share", "sales"],
+        {"shares": []},
+    ),
+    "networks": Change(
+        ("PUT", "/recipients/NAME/networks", {"networks": [NETWORK]}),
+        ("networks", {"networks": NETWORK}),
+        ["grant", "--allow", NETWORK],
+        {"networks": [NETWORK]},
+    ),
+    "properties": Change(
+        ("PUT", "/recipients/NAME/properties", {"properties": {"country": "de"}}),
+        ("properties", {"property": "country", "text": "de"}),
+        ["property", "country=de"],
+    ),
+    "rotate": Change(
+        ("POST", "/recipients/NAME/rotate", {"oldExpiresInSeconds": 3600}),
+        ("rotate", {"old_hours": "1", "days": "90"}),
+        ["rotate", "--old-expires", "1h"],
+    ),
+    "revoke": Change(("POST", "/recipients/NAME/revoke", None), ("revoke", {}), ["revoke"]),
+    "delete": Change(("DELETE", "/recipients/NAME", None), ("delete", {}), ["delete"]),
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "share.yaml"
+    shares = [{"name": "sales", "schemas": []}, {"name": "logs", "schemas": []}]
+    admin = {"tokenSha256": token_hash(OPERATOR_TOKEN).hex()}
+    gateway = {"admin": admin, "database": {"url": f"sqlite:///{tmp_path}/recipients.db"}}
+    path.write_text(yaml.safe_dump({"version": 1, "shares": shares, "gateway": gateway}))
+    return path
+
+
+@pytest.fixture
+def config(file: Path) -> Config:
+    return loads(file.read_text())
+
+
+@pytest.fixture
+async def surfaces(file: Path, config: Config) -> AsyncIterator[Surfaces]:
+    open_database(config, "tests", now_ms=epoch_ms).close()
+    async with console_client(lambda: config, Clock(epoch_ms())) as client:
+        assert (await client.post("/console/sign-in", {"secret": OPERATOR_TOKEN})).status == 303
+        yield Surfaces(client, file)
+
+
+def told(config: Config, name: str) -> tuple[RecipientRecord | None, list[tuple[str, dict[str, str]]]]:
+    """A recipient, and its history but for times and credentials."""
+    with closing(open_database(config, "tests", now_ms=epoch_ms, read_only=True)) as database:
+        record = next((one for one in database.list() if one.name == name), None)
+        history = database.history(name)
+    return record, [
+        (change.action, {key: "" if key.endswith("Ms") else text for key, text in change.detail.items()})
+        for change in history
+    ]
+
+
+def compared(record: RecipientRecord | None) -> dict[str, object] | None:
+    """A record but for its name, its time and its credentials."""
+    if record is None:
+        return None
+    names = ("shares", "networks", "grants", "properties", "texts", "forbids_bearer_tokens")
+    return {name: getattr(record, name) for name in names}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_change_and_its_record_do_not_depend_on_the_surface(
+    surfaces: Surfaces, config: Config, change: str
+) -> None:
+    made = CHANGES[change]
+    chosen = SURFACES if made.applied is not None else SURFACES[:3]
+    records, lines = [], []
+    for surface in chosen:
+        await surfaces.make(surface, surface, ADDED)
+        await surfaces.make(surface, surface, made)
+        record, ((added, first), *later) = told(config, surface)
+        common = {key: text for key, text in first.items() if key in {"shares", "networks"}}
+        records.append(compared(record))
+        lines.append([(added, common), *later])
+    assert records == [records[0]] * len(chosen)
+    assert lines == [lines[0]] * len(chosen)
+    assert len(lines[0]) == 2
+
+
+async def test_each_surface_has_the_texts_of_a_recipient(surfaces: Surfaces, config: Config) -> None:
+    for surface in SURFACES:
+        await surfaces.make(surface, surface, ADDED)
+        record, _ = told(config, surface)
+        assert record is not None
+        assert record.texts == {text: f"a {text}" for text in TEXTS}
+        page = await (await surfaces.console.get(f"/console/recipients/{surface}")).text()
+        assert all(f"a {text}" in page for text in TEXTS)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        lambda: NewRecipient.__annotations__,
+        lambda: Addition.__struct_fields__,
+        lambda: Recipient.__struct_fields__,
+        lambda: RECIPIENTS.columns,
+        lambda: KEYS,
+    ],
+    ids=["description", "request", "answer", "columns", "document"],
+)
+def test_each_form_of_a_recipient_declares_its_texts(fields: Callable[[], Any]) -> None:
+    assert {*TEXTS} <= {getattr(one, "name", one) for one in fields()}
