@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.access.credential_store import configured_names
-from gateway.access.recipient_records import Change
+from gateway.access.recipient_records import ChangeRecord
 from gateway.errors import Unavailable
 from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.audit_record import AuditRecord
@@ -88,18 +88,18 @@ def open_share_database(
 
 
 def _hooks(
-    config: Config, audit: AuditLog | None, what: str, record: Callable[[Change], AuditRecord]
-) -> tuple[Callable[[Sequence[Change]], None], Callable[[Sequence[Change]], None]]:
+    config: Config, audit: AuditLog | None, what: str, record: Callable[[ChangeRecord], AuditRecord]
+) -> tuple[Callable[[Sequence[ChangeRecord]], None], Callable[[Sequence[ChangeRecord]], None]]:
     """Return what is called before and after the commit of changes."""
     settings = config.gateway.audit
     first = audit if settings is not None and settings.fail_closed else None
 
-    def before(changes: Sequence[Change]) -> None:
+    def before(changes: Sequence[ChangeRecord]) -> None:
         lines = (record(change).line() for change in changes)
         if first and not first.write(*lines, timeout_seconds=AUDIT_SECONDS):
             raise Unavailable("the change is not made: the audit log cannot be written")
 
-    def after(changes: Sequence[Change]) -> None:
+    def after(changes: Sequence[ChangeRecord]) -> None:
         for change in changes:
             log.info("%s of %s %s by %s", change.action, what, change.recipient, change.actor)
         if audit is not None and first is None:
@@ -129,13 +129,13 @@ def database_problem(config: Config) -> str | None:
     return None
 
 
-def share_change_record(change: Change) -> AuditRecord:
+def share_change_record(change: ChangeRecord) -> AuditRecord:
     """Return the audit record of a change of a share."""
     whole = change_record(change)
     return replace(whole, recipient=None, details={**whole.details, "share": change.recipient})
 
 
-def change_record(change: Change) -> AuditRecord:
+def change_record(change: ChangeRecord) -> AuditRecord:
     """Return the audit record of a change of a recipient."""
     return AuditRecord(
         at_ms=change.at_ms,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.access.catalog import Recipient
-from gateway.access.federation import FederationPolicy, PolicyTable
+from gateway.access.federation import PolicyTable, TokenPolicy
 from gateway.access.grants import Grant
 from gateway.access.oauth_clients import ClientSecret, ClientTable, OAuthClient
 from gateway.config.networks import parse_networks
@@ -115,7 +115,7 @@ class Held(Protocol):
         """The hashes of its tokens."""
 
     @property
-    def policies(self) -> Sequence[FederationPolicy]:
+    def policies(self) -> Sequence[TokenPolicy]:
         """Its policies for tokens of identity providers."""
 
     @property
@@ -131,7 +131,7 @@ class CredentialTable:
         credentials: Iterable[Credential],
         *,
         anonymous: Recipient | None = None,
-        policies: Iterable[tuple[FederationPolicy, Recipient]] = (),
+        policies: Iterable[tuple[TokenPolicy, Recipient]] = (),
         clients: Iterable[OAuthClient] = (),
         is_incomplete: bool = False,
     ) -> None:
@@ -252,7 +252,7 @@ def changed_recipients(before: Credentials, after: Credentials) -> set[str]:
     }
 
 
-def _policies(held: Iterable[Held]) -> Iterable[tuple[FederationPolicy, Recipient]]:
+def _policies(held: Iterable[Held]) -> Iterable[tuple[TokenPolicy, Recipient]]:
     return ((policy, one.recipient) for one in held for policy in one.policies)
 
 
@@ -286,12 +286,12 @@ def configured_clients(config: Config) -> Iterable[OAuthClient]:
             yield OAuthClient(client.id, recipient, secrets)
 
 
-def configured_policies(config: Config) -> Iterable[tuple[FederationPolicy, Recipient]]:
+def configured_policies(config: Config) -> Iterable[tuple[TokenPolicy, Recipient]]:
     """Iterate over all policies of the configuration."""
     for entry in config.gateway.recipients:
         recipient = _recipient(entry)
         for policy in entry.oidc:
-            yield FederationPolicy.of(policy), recipient
+            yield TokenPolicy.of(policy), recipient
 
 
 def built_in_recipients(config: Config) -> Iterable[Recipient]:

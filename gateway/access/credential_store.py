@@ -24,7 +24,7 @@ from gateway.access.authentication import (
 from gateway.access.expiries import Expiries
 from gateway.access.follow import Failures, following
 from gateway.access.reading_thread import POLL_SECONDS, ReadingThread, elapsed_seconds
-from gateway.limits.replica_share import ALONE
+from gateway.limits.replica_rank import ALONE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gateway.access.stored_recipients import StoredRecipients
     from gateway.access.stored_shares import StoredShares
     from gateway.config import Config
-    from gateway.limits.replica_share import ReplicaShare
+    from gateway.limits.replica_rank import ReplicaRank
     from gateway.telemetry.metrics import Metrics
 
 log = logging.getLogger("gateway.recipients")
@@ -80,13 +80,13 @@ class CredentialStore:
         must_exist: bool = False,
         take_shares: Callable[[StoredShares], Awaitable[None]] = _unused,
         replica_id: str = "",
-        share_changed: Callable[[ReplicaShare], None] = lambda _share: None,
+        rank_changed: Callable[[ReplicaRank], None] = lambda _rank: None,
         elapsed: Callable[[], float] = elapsed_seconds,
     ) -> None:
         """`changed` is called on the event loop with each new table.
 
         `take_shares` is called after each reading, with the same value unless shares have changed.
-        `replica_id`: of this server, for the limits that replicas share; `share_changed` is called on the
+        `replica_id`: of this server, for the limits that replicas share; `rank_changed` is called on the
         event loop when they join or leave.
 
         Unless `must_exist`, the database may be created later, with the first recipient. Raises
@@ -96,7 +96,7 @@ class CredentialStore:
         self._changed = changed
         self._take_shares = take_shares
         self._metrics = metrics
-        self._share_changed = share_changed
+        self._rank_changed = rank_changed
         self._thread = ReadingThread(
             self._in_effect, "recipients", must_exist=must_exist, replica_id=replica_id
         )
@@ -112,9 +112,9 @@ class CredentialStore:
         """The ends of tokens and client secrets, as of the last reading."""
         self._made: _Made | None = None
         self._stored = self._thread.first()
-        self.replica_share = ALONE
-        """The part of the recipients' limits for this server."""
-        self._take_share(lambda _share: None)
+        self.replica_rank = ALONE
+        """The place of this server among replicas, which divide the recipients' limits."""
+        self._take_rank(lambda _rank: None)
         self._count_left_out()
         metrics.recipients_readable.set(1)
 
@@ -175,18 +175,18 @@ class CredentialStore:
             await self._change()
         # A revocation does not wait for the shares, which may be many.
         await self._take_shares(self.shares)
-        self._take_share(self._share_changed)
+        self._take_rank(self._rank_changed)
         self._count_left_out()
 
     def _count_left_out(self) -> None:
         self._metrics.recipients_left_out.set(0 if self._stored is None else len(self._stored.unreadable))
 
-    def _take_share(self, changed: Callable[[ReplicaShare], None]) -> None:
-        share = self._thread.replica_share
-        if share != self.replica_share:
-            self.replica_share = share
-            log.info("the limits of recipients are divided by %d replicas", share.count)
-            changed(share)
+    def _take_rank(self, changed: Callable[[ReplicaRank], None]) -> None:
+        rank = self._thread.replica_rank
+        if rank != self.replica_rank:
+            self.replica_rank = rank
+            log.info("the limits of recipients are divided by %d replicas", rank.count)
+            changed(rank)
 
     async def _report(self, error: Exception | None) -> None:
         """Log when the database becomes unreadable or readable again, and set the metric."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gateway.access.activation_rows import LinkKind
-    from gateway.access.federation import FederationPolicy
+    from gateway.access.federation import TokenPolicy
 
 TOKEN_BYTES = 32
 
@@ -235,7 +235,7 @@ class Policies(FirstCredential[str]):
     What is given is the name of the recipient.
     """
 
-    policies: Mapping[str, FederationPolicy]
+    policies: Mapping[str, TokenPolicy]
 
     def first(self, issuing: Issuing) -> str:
         """Add the policies."""
@@ -245,7 +245,7 @@ class Policies(FirstCredential[str]):
         return name
 
 
-def policy_row(name: str, policy_name: str, policy: FederationPolicy, now_ms: int) -> dict[str, Any]:
+def policy_row(name: str, policy_name: str, policy: TokenPolicy, now_ms: int) -> dict[str, Any]:
     """Return the row of a federation policy."""
     return {
         "recipient": recipient_key(name),

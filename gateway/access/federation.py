@@ -45,7 +45,7 @@ class TokenRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class FederationPolicy:
+class TokenPolicy:
     """Which tokens of an issuer are those of a recipient; see `gateway.config.PolicyEntry`."""
 
     issuer: str
@@ -55,10 +55,10 @@ class FederationPolicy:
     claims: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
-    def of(entry: PolicyEntry) -> FederationPolicy:
+    def of(entry: PolicyEntry) -> TokenPolicy:
         """Return the policy of a configuration."""
         claims = tuple(sorted(entry.claims.items()))
-        return FederationPolicy(
+        return TokenPolicy(
             entry.issuer, entry.subject_claim, entry.subject, frozenset(entry.audiences), claims
         )
 
@@ -67,7 +67,7 @@ class FederationPolicy:
         return all(value in claim_values(claims, name) for name, value in self.claims)
 
 
-def stored_policy(issuer: str, claim: str, subject: str, audiences: str, claims: str) -> FederationPolicy:
+def stored_policy(issuer: str, claim: str, subject: str, audiences: str, claims: str) -> TokenPolicy:
     """Return a policy of its columns. Raises ValueError, TypeError or AttributeError for invalid ones."""
     further, accepted = tuple(sorted(json.loads(claims).items())), json.loads(audiences)
     if not isinstance(accepted, list):
@@ -75,7 +75,7 @@ def stored_policy(issuer: str, claim: str, subject: str, audiences: str, claims:
     for text in (issuer, claim, subject, *accepted, *(text for pair in further for text in pair)):
         # A text that is none of UTF-8 equals no claim.
         text.encode()
-    return FederationPolicy(issuer, claim, subject, frozenset(accepted), further)
+    return TokenPolicy(issuer, claim, subject, frozenset(accepted), further)
 
 
 def claim_values(claims: Mapping[str, Any], name: str) -> frozenset[str]:
@@ -108,8 +108,8 @@ def texts_of(value: Any) -> frozenset[str]:
 class PolicyTable:
     """Policies by issuer, claim and subject."""
 
-    def __init__(self, policies: Iterable[tuple[FederationPolicy, Recipient]] = ()) -> None:
-        self._by_issuer: dict[str, dict[str, dict[str, list[tuple[FederationPolicy, Recipient]]]]] = {}
+    def __init__(self, policies: Iterable[tuple[TokenPolicy, Recipient]] = ()) -> None:
+        self._by_issuer: dict[str, dict[str, dict[str, list[tuple[TokenPolicy, Recipient]]]]] = {}
         for policy, recipient in policies:
             claims = self._by_issuer.setdefault(policy.issuer, {})
             subjects = claims.setdefault(policy.subject_claim, {})
@@ -117,8 +117,8 @@ class PolicyTable:
 
     def replaced(
         self,
-        gone: Iterable[tuple[FederationPolicy, Recipient]],
-        new: Iterable[tuple[FederationPolicy, Recipient]],
+        gone: Iterable[tuple[TokenPolicy, Recipient]],
+        new: Iterable[tuple[TokenPolicy, Recipient]],
     ) -> PolicyTable:
         """Return a table with some policies in place of others; this one stays as it is."""
         gone, new = tuple(gone), tuple(new)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.database.errors import DatabaseMissing, DatabaseUnusable
-from gateway.limits.replica_share import ALONE
+from gateway.limits.replica_rank import ALONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gateway.access.stored_shares import StoredShares
     from gateway.config import Config
     from gateway.config.database import DatabasePlace
-    from gateway.limits.replica_share import ReplicaShare
+    from gateway.limits.replica_rank import ReplicaRank
 
 POLL_SECONDS = 0.4
 """Between two looks at the database. PostgreSQL notifies of changes before."""
@@ -73,9 +73,9 @@ class ReadingThread:
         return _NO_SHARES if self._reader is None else self._reader.shares
 
     @property
-    def replica_share(self) -> ReplicaShare:
+    def replica_rank(self) -> ReplicaRank:
         """The part of this server among its replicas, as of the last reading."""
-        return ALONE if self._reader is None else self._reader.replica_share
+        return ALONE if self._reader is None else self._reader.replica_rank
 
     def first(self) -> StoredRecipients | None:
         """Read the database, and block for it. Raises as `DatabaseReader.read`; None without a database."""

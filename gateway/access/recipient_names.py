@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gateway.access.federation import FederationPolicy
+from gateway.access.federation import TokenPolicy
 from gateway.access.recipient_records import RecipientError
 from gateway.config.checks import DOTS
 from gateway.config.networks import Network, parse_network
@@ -29,7 +29,7 @@ def check_name(name: str, what: str = "recipient name") -> str:
     return name
 
 
-def check_policy(name: str, policy: FederationPolicy) -> None:
+def check_policy(name: str, policy: TokenPolicy) -> None:
     """Check a federation policy and its name. Raises RecipientError."""
     if not _POLICY.fullmatch(name):
         raise RecipientError("policy name: expected 1 to 255 lower-case letters, digits and '-'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from gateway.access.federation import FederationPolicy
+from gateway.access.federation import TokenPolicy
 from gateway.access.grants import Grant, still_readable
 from gateway.protocol.profile import TOKEN_ENDPOINT, Profile, oauth_profile, profile
 from gateway.times import DAY_SECONDS, MILLISECONDS, utc_text
@@ -105,7 +105,7 @@ class PolicyRecord:
     """A stored federation policy, by its name."""
 
     name: str
-    policy: FederationPolicy
+    policy: TokenPolicy
     created_ms: int
 
 
@@ -190,7 +190,7 @@ class IssuedLink:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangeRecord:
     """A change, as the history and the audit log record it."""
 
     at_ms: int
@@ -201,7 +201,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Purged:
+class PurgedRows:
     """The counts of deleted rows."""
 
     tokens: int

@@ -32,7 +32,7 @@ from gateway.access.credentials import (
     Policies,
     policy_row,
 )
-from gateway.access.federation import FederationPolicy
+from gateway.access.federation import TokenPolicy
 from gateway.access.recipient_changes import (
     KIND,
     NOT_STORABLE,
@@ -47,13 +47,13 @@ from gateway.access.recipient_names import check_policy
 from gateway.access.recipient_records import (
     MAX_LIFE_SECONDS,
     TEXTS,
-    Change,
+    ChangeRecord,
     IssuedSecret,
     IssuedToken,
     LinkInvalid,
     NewRecipient,
     Permission,
-    Purged,
+    PurgedRows,
     RecipientError,
     RecipientExists,
     RecipientNotFound,
@@ -149,7 +149,7 @@ class RecipientDatabase(RecipientChanges):
         with self.database.reading() as connection:
             return recipient_listing.count(connection), recipient_listing.ending(connection, before_ms, most)
 
-    def history(self, name: str | None, *, most: int | None = None) -> tuple[Change, ...]:
+    def history(self, name: str | None, *, most: int | None = None) -> tuple[ChangeRecord, ...]:
         """Return the changes of a recipient, also of a deleted one, oldest first; None: all changes.
 
         `most`: only so many of the last ones.
@@ -242,7 +242,7 @@ class RecipientDatabase(RecipientChanges):
             return read_one(connection, name)
 
     def add_policy(
-        self, name: str, policy_name: str, policy: FederationPolicy, *, allow_absent: bool = False
+        self, name: str, policy_name: str, policy: TokenPolicy, *, allow_absent: bool = False
     ) -> RecipientRecord:
         """Add a federation policy to a recipient. Raises RecipientNotFound, RecipientExists."""
         with self._change("createFederationPolicy", name) as (connection, detail):
@@ -269,7 +269,7 @@ class RecipientDatabase(RecipientChanges):
             detail["policy"] = policy_name
             return read_one(connection, name)
 
-    def _check_policy(self, policy_name: str, policy: FederationPolicy, *, allow_absent: bool) -> None:
+    def _check_policy(self, policy_name: str, policy: TokenPolicy, *, allow_absent: bool) -> None:
         check_policy(policy_name, policy)
         known = None if self._known_issuers is None or allow_absent else {*self._known_issuers()}
         if known is not None and policy.issuer not in known:
@@ -357,7 +357,7 @@ class RecipientDatabase(RecipientChanges):
 
     def purge(
         self, *, tokens_expired_for_seconds: int | None = None, history_older_than_seconds: int | None = None
-    ) -> Purged:
+    ) -> PurgedRows:
         """Delete tokens, client secrets and changes that are older than the given ages; None: none.
 
         Activation links that ended are deleted with the tokens.
@@ -366,7 +366,7 @@ class RecipientDatabase(RecipientChanges):
             self._delete_older(
                 connection, ACTIVATION_LINKS, ACTIVATION_LINKS.c.expires_ms, tokens_expired_for_seconds
             )
-            purged = Purged(
+            purged = PurgedRows(
                 self._delete_older(connection, TOKENS, TOKENS.c.expires_ms, tokens_expired_for_seconds)
                 + self._delete_older(
                     connection, CLIENT_SECRETS, CLIENT_SECRETS.c.expires_ms, tokens_expired_for_seconds

@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 
 from sqlalchemy import Connection, func, select
 
-from gateway.access.recipient_records import Change, ChangedMeanwhile
+from gateway.access.recipient_records import ChangedMeanwhile, ChangeRecord
 from gateway.config.database import DatabasePlace
 from gateway.database.changes import forget_old
 from gateway.database.engine import Database
@@ -85,8 +85,8 @@ class RecordedDatabase:
         read_only: bool = False,
         source: Path | None = None,
         beside: RecordedDatabase | None = None,
-        before_changes: Callable[[Sequence[Change]], None] = lambda _changes: None,
-        on_changes: Callable[[Sequence[Change]], None] = lambda _changes: None,
+        before_changes: Callable[[Sequence[ChangeRecord]], None] = lambda _changes: None,
+        on_changes: Callable[[Sequence[ChangeRecord]], None] = lambda _changes: None,
     ) -> None:
         """Open the database. Raises as `gateway.database.migration.opened`.
 
@@ -137,7 +137,7 @@ class RecordedDatabase:
                     raise ChangedMeanwhile
             yield whole.connection, details
             for subject, detail in zip(subjects, details, strict=True):
-                change = Change(at_ms, self._actor, action, subject.name, MappingProxyType(detail))
+                change = ChangeRecord(at_ms, self._actor, action, subject.name, MappingProxyType(detail))
                 whole.unrecorded.append((self, change, subject))
 
     @contextmanager
@@ -180,7 +180,7 @@ class RecordedDatabase:
         with self.database.reading() as connection:
             return _last_change(connection, kind, key)
 
-    def changes(self, kind: str, key: str | None, *, most: int | None = None) -> tuple[Change, ...]:
+    def changes(self, kind: str, key: str | None, *, most: int | None = None) -> tuple[ChangeRecord, ...]:
         """Return the changes of a subject, also of a deleted one, oldest first; None: of all of the kind.
 
         `most`: only so many of the last ones.
@@ -189,11 +189,11 @@ class RecordedDatabase:
         if key is not None:
             query = query.where(HISTORY.c.subject == key)
         with self.database.reading() as connection:
-            newest_first = [
-                Change(row.at_ms, row.actor, row.action, row.name, MappingProxyType(json.loads(row.detail)))
-                for row in connection.execute(query)
-            ]
-        return tuple(reversed(newest_first))
+            newest_first = connection.execute(query).all()
+        return tuple(
+            ChangeRecord(row.at_ms, row.actor, row.action, row.name, MappingProxyType(json.loads(row.detail)))
+            for row in reversed(newest_first)
+        )
 
 
 def _last_change(connection: Connection, kind: str, key: str) -> int:
@@ -201,11 +201,11 @@ def _last_change(connection: Connection, kind: str, key: str) -> int:
     return connection.execute(query).scalar_one() or 0
 
 
-_Recorded = tuple[RecordedDatabase, Change, Subject]
+_Recorded = tuple[RecordedDatabase, ChangeRecord, Subject]
 """A change with the database that makes it."""
 
 
-def _by_database(recorded: Iterable[_Recorded]) -> Iterator[tuple[RecordedDatabase, list[Change]]]:
+def _by_database(recorded: Iterable[_Recorded]) -> Iterator[tuple[RecordedDatabase, list[ChangeRecord]]]:
     """Iterate over the changes of each database, in their order."""
     for database, of_database in groupby(recorded, key=lambda one: one[0]):
         yield database, [change for _, change, _ in of_database]

@@ -1,6 +1,6 @@
 """The replicas of a server, as a PostgreSQL database knows them.
 
-In: a connection, and the id of this replica, which its workers have in common. Out: `ReplicaShare`, the part
+In: a connection, and the id of this replica, which its workers have in common. Out: `ReplicaRank`, the part
 of the recipients' limits for this replica. A replica lives for as long as one of its workers writes its row;
 the clock is that of the database.
 """
@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from gateway.database.engine import NOW_MS
 from gateway.database.schema import REPLICAS
-from gateway.limits.replica_share import ALONE, ReplicaShare
+from gateway.limits.replica_rank import ALONE, ReplicaRank
 
 if TYPE_CHECKING:
     from gateway.database.engine import Database
@@ -51,7 +51,7 @@ class Replicas:
                 select(REPLICAS.c.id).where(REPLICAS.c.beat_ms >= since_ms).order_by(REPLICAS.c.id)
             ).all()
         if self._own_id in live:
-            self.share = ReplicaShare(live.index(self._own_id), len(live))
+            self.share = ReplicaRank(live.index(self._own_id), len(live))
 
     def _beat(self, database: Database) -> None:
         beat = insert(REPLICAS).values(id=self._own_id, beat_ms=NOW_MS)

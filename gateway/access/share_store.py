@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from gateway.access import share_rows
-from gateway.access.recipient_records import Change
+from gateway.access.recipient_records import ChangeRecord
 from gateway.access.recorded_database import RecordedDatabase, Subject
 from gateway.access.share_plan import Step, Verb
 from gateway.access.share_records import ShareError, ShareExists, ShareNotFound
@@ -73,7 +73,7 @@ class ShareDatabase(RecordedDatabase):
         """Return the configuration with all shares, and what is left out."""
         return with_stored(self._config, self.all())
 
-    def history(self, name: str | None) -> tuple[Change, ...]:
+    def history(self, name: str | None) -> tuple[ChangeRecord, ...]:
         """Return the changes of a share, also of a deleted one, oldest first; None: of all shares."""
         if name is not None and _NOT_STORABLE.search(name):
             return ()

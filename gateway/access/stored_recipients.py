@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from gateway.access import recipient_rows, share_rows
 from gateway.access.authentication import Credential
 from gateway.access.catalog import Recipient
-from gateway.access.federation import FederationPolicy
+from gateway.access.federation import TokenPolicy
 from gateway.access.follow import Failures
 from gateway.access.oauth_clients import ClientSecret, OAuthClient
 from gateway.access.recipient_records import RecipientRecord
@@ -27,7 +27,7 @@ from gateway.database.errors import DatabaseError
 from gateway.database.followed import FileIdentity, FollowedDatabase
 from gateway.database.migration import check_schema, opened
 from gateway.database.schema import recipient_key
-from gateway.limits.replica_share import ALONE, ReplicaShare
+from gateway.limits.replica_rank import ALONE, ReplicaRank
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -52,7 +52,7 @@ class StoredRecipient:
 
     recipient: Recipient
     credentials: tuple[Credential, ...]
-    policies: tuple[FederationPolicy, ...]
+    policies: tuple[TokenPolicy, ...]
     clients: tuple[OAuthClient, ...] = ()
 
 
@@ -144,7 +144,7 @@ class DatabaseReader:
         return stored
 
     @property
-    def replica_share(self) -> ReplicaShare:
+    def replica_rank(self) -> ReplicaRank:
         """The part of this server among its replicas, at the last reading that succeeded."""
         return ALONE if self._replicas is None else self._replicas.share
 

@@ -8,9 +8,10 @@ Blocking calls (the database, the workers' metrics) run in threads.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from gateway.access import client_rows, federation, grant_operations, recipient_records
@@ -128,7 +129,7 @@ async def list_recipients(call: Call) -> Recipients:
 async def show_recipient(call: Call) -> RecipientHistory:
     """Return a recipient with its history."""
 
-    def read(database: RecipientDatabase) -> tuple[RecipientRecord, Sequence[recipient_records.Change]]:
+    def read(database: RecipientDatabase) -> tuple[RecipientRecord, Sequence[recipient_records.ChangeRecord]]:
         call.tag(database)
         return database.show(call.name), database.history(call.name)
 
@@ -216,7 +217,7 @@ async def list_clients(call: Call) -> OAuthClients:
 
 async def add_client(call: Call, body: ClientSecretLife) -> IssuedSecret:
     """Add an OAuth client to a recipient, and return the profile of its first secret."""
-    credential = NewClient(body.expires_in_seconds)
+    credential = NewClient(**_options(body))
     issued = await call.with_database(lambda database: database.issue(call.name, credential))
     return _issued_secret(call, issued)
 
@@ -229,7 +230,7 @@ async def show_client(call: Call) -> OAuthClient:
 
 async def rotate_client(call: Call, body: Rotation) -> IssuedSecret:
     """Issue a new secret; the youngest old one may stay valid for a while."""
-    credential = NewSecret(call.client, body.expires_in_seconds, body.old_expires_in_seconds or 0)
+    credential = NewSecret(call.client, **_options(body))
     issued = await call.with_database(lambda database: database.issue(call.name, credential))
     return _issued_secret(call, issued)
 
@@ -250,7 +251,7 @@ async def set_bearer_tokens(call: Call, body: BearerTokens) -> Recipient:
 
 async def rotate_token(call: Call, body: Rotation) -> Issued:
     """Issue a new token; the youngest old one may stay valid for a while."""
-    credential = NewToken(body.expires_in_seconds, body.old_expires_in_seconds or 0)
+    credential = NewToken(**_options(body))
     issued = await call.with_database(lambda database: database.issue(call.name, credential))
     return _issued(call, issued)
 
@@ -335,6 +336,11 @@ async def purge(call: Call, body: Purge) -> Purged:
     return Purged(purged.tokens, purged.changes)
 
 
+def _options(body: Struct) -> dict[str, Any]:
+    """Return what a request gives: the options of a credential have the same names."""
+    return {name: value for name, value in asdict(body).items() if value is not None}
+
+
 def _issued(call: Call, issued: IssuedToken | recipient_records.IssuedSecret) -> Issued:
     return Issued(issued.recipient, profile_of(call.administration.endpoint(), issued))
 
@@ -386,9 +392,9 @@ def _seconds(time_ms: int | None) -> int:
     return 0 if time_ms is None else time_ms // 1000
 
 
-def _policy(described: FederationPolicy) -> federation.FederationPolicy:
+def _policy(described: FederationPolicy) -> federation.TokenPolicy:
     policy = described.oidc_policy
-    return federation.FederationPolicy(
+    return federation.TokenPolicy(
         policy.issuer,
         policy.subject_claim,
         policy.subject,

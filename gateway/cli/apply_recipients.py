@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gateway.access.credentials import Policies
-from gateway.access.federation import FederationPolicy
+from gateway.access.federation import TokenPolicy
 from gateway.access.grant_operations import apply_grants, checked
 from gateway.access.grants import Grant, grant_text, place_text
 from gateway.access.recipient_records import TEXTS
@@ -43,7 +43,7 @@ class RecipientStep:
     line: str
     call: Callable[[RecipientDatabase], object] = nothing_of
     before: RecipientRecord | None = None
-    added: tuple[str, Mapping[str, FederationPolicy], NewRecipient] | None = None
+    added: tuple[str, Mapping[str, TokenPolicy], NewRecipient] | None = None
 
 
 def make(database: RecipientDatabase, steps: Sequence[RecipientStep]) -> None:
@@ -89,7 +89,7 @@ class _Wanted:
     properties: Mapping[str, str]
     networks: tuple[str, ...] | None
     """None: they stay as they are."""
-    policies: Mapping[str, FederationPolicy]
+    policies: Mapping[str, TokenPolicy]
     forbids_bearer_tokens: bool | None
     """None: it stays as it is."""
 
@@ -228,7 +228,7 @@ def _with_bearer_tokens(name: str, *, forbidden: bool) -> RecipientStep:
     )
 
 
-def _with_policy(name: str, policy_name: str, policy: FederationPolicy) -> RecipientStep:
+def _with_policy(name: str, policy_name: str, policy: TokenPolicy) -> RecipientStep:
     return RecipientStep(
         f"~ recipient {name}: + policy {policy_name}",
         lambda database: database.add_policy(name, policy_name, policy, allow_absent=True),
@@ -242,16 +242,16 @@ def _without_policy(name: str, policy_name: str) -> RecipientStep:
     )
 
 
-def _policies(recipient: str, documents: list[Any]) -> Mapping[str, FederationPolicy]:
+def _policies(recipient: str, documents: list[Any]) -> Mapping[str, TokenPolicy]:
     policies = dict(_policy(recipient, one) for one in documents)
     if len(policies) < len(documents):
         raise ShareError(f"recipient {recipient!r}: oidc has a name twice")
     return policies
 
 
-def _policy(recipient: str, document: Any) -> tuple[str, FederationPolicy]:
+def _policy(recipient: str, document: Any) -> tuple[str, TokenPolicy]:
     try:
-        policy = FederationPolicy(
+        policy = TokenPolicy(
             str(document["issuer"]),
             str(document.get("subjectClaim") or "sub"),
             str(document["subject"]),

@@ -1,13 +1,13 @@
 """The arguments of federation policies on the command line, and their text.
 
-In: parsed arguments, or a stored policy. Out: a `FederationPolicy`, or its text.
+In: parsed arguments, or a stored policy. Out: a `TokenPolicy`, or its text.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from gateway.access.federation import FederationPolicy
+from gateway.access.federation import TokenPolicy
 from gateway.access.recipient_records import PolicyRecord, RecipientError
 
 
@@ -38,7 +38,7 @@ def add_policy_arguments(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def policy_of(arguments: argparse.Namespace) -> FederationPolicy:
+def policy_of(arguments: argparse.Namespace) -> TokenPolicy:
     """Return the policy of the arguments. Raises RecipientError for missing ones."""
     required = {
         "--issuer": arguments.issuer,
@@ -50,7 +50,7 @@ def policy_of(arguments: argparse.Namespace) -> FederationPolicy:
         raise RecipientError(f"a policy needs {', '.join(missing)}")
     if len(dict(arguments.claims)) < len(arguments.claims):
         raise RecipientError("--claim: a claim is there twice, and a policy has one text for each")
-    return FederationPolicy(
+    return TokenPolicy(
         arguments.issuer,
         arguments.subject_claim,
         arguments.subject,

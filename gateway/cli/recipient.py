@@ -20,7 +20,7 @@ from gateway.access.credentials import FurtherCredential, NewClient, NewLink, Ne
 from gateway.access.grants import grant_text
 from gateway.access.recipient_records import (
     TEXTS,
-    Change,
+    ChangeRecord,
     IssuedSecret,
     RecipientError,
     RecipientRecord,
@@ -457,7 +457,7 @@ def _history(database: RecipientDatabase, _config: Config, arguments: argparse.N
         sys.stdout.write(f"{utc_text(change.at_ms)} {name}{_described(change)}\n")
 
 
-def _described(change: Change) -> str:
+def _described(change: ChangeRecord) -> str:
     detail = " ".join(f"{key}={value}" for key, value in change.detail.items())
     return printable(f"{change.action} by {change.actor} {detail}".rstrip())
 

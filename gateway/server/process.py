@@ -28,7 +28,7 @@ from gateway.config.file_stamps import stamp
 from gateway.console.inspection import Inspector
 from gateway.limits.control_groups import cpus
 from gateway.limits.process_memory import bound_heaps, private_bytes, resident_bytes
-from gateway.limits.replica_share import replica_id
+from gateway.limits.replica_rank import replica_id
 from gateway.server.accepted_config import accepted
 from gateway.server.memory_watch import MemoryWatch
 from gateway.server.reload import Reloader
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from gateway.access.authentication import CredentialTable
     from gateway.config import Source
-    from gateway.limits.replica_share import ReplicaShare
+    from gateway.limits.replica_rank import ReplicaRank
     from gateway.limits.shared_memory import SharedLimits
     from gateway.server.start import Start
     from gateway.server.worker_secrets import WorkerSecrets
@@ -125,7 +125,7 @@ class ServerProcess:
             must_exist=secrets.has_database,
             take_shares=self.take_shares,
             replica_id=replica_id(secrets.token_secret),
-            share_changed=self._apply_share,
+            rank_changed=self._apply_share,
         )
         activity = Activity()
         self.pipeline = create_app(
@@ -143,7 +143,7 @@ class ServerProcess:
         self.inspector = Inspector(lambda: self.pipeline.state, activity, now_ms=now_ms)
         self._apply_credentials(self.credential_store.table(config))
         self.pipeline.end_outdated = self.credential_store.end_outdated
-        self._apply_share(self.credential_store.replica_share)
+        self._apply_share(self.credential_store.replica_rank)
         self.metrics.config_loaded.set(now_ms() / 1000)
         self._discovered, self._shares = NOTHING_DISCOVERED, self.credential_store.shares
         self._served: _Served | None = None
@@ -247,7 +247,7 @@ class ServerProcess:
     def _apply_credentials(self, credentials: CredentialTable) -> None:
         self._replace_state(replace(self.pipeline.state, credentials=credentials))
 
-    def _apply_share(self, share: ReplicaShare) -> None:
+    def _apply_share(self, share: ReplicaRank) -> None:
         limits = self.pipeline.limits
         self.pipeline.limits = RequestLimits.of(
             self.config, workers=self._workers, replica=share, previous=limits
@@ -327,7 +327,7 @@ class ServerProcess:
         credentials = await self.credential_store.latest_table(loaded)
         # From here on nothing can fail or suspend: the new state takes effect as a whole.
         self._replace_state(replace(state, credentials=credentials))
-        self._apply_share(self.credential_store.replica_share)
+        self._apply_share(self.credential_store.replica_rank)
         self.on_reload(loaded)
         self._served = served
         self._report_left_out(served.whole.left_out)

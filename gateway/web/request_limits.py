@@ -21,7 +21,7 @@ from gateway.limits.drain_rate import DrainRate
 from gateway.limits.memory import MemoryGate
 from gateway.limits.process_memory import cached, machine_bytes, private_bytes, resident_bytes
 from gateway.limits.recipient import RecipientGates
-from gateway.limits.replica_share import ALONE, ReplicaShare
+from gateway.limits.replica_rank import ALONE, ReplicaRank
 from gateway.limits.shared_memory import limits_of_one
 from gateway.tables.runtime import bound_logs, release_memory
 
@@ -55,7 +55,7 @@ class RequestLimits:
         *,
         workers: int = 1,
         shared: SharedLimits | None = None,
-        replica: ReplicaShare = ALONE,
+        replica: ReplicaRank = ALONE,
         previous: RequestLimits | None = None,
     ) -> RequestLimits:
         """Return the limits of one of several workers: its part of the memory, and all else together.

@@ -20,7 +20,7 @@ from support.waiting import until
 from gateway.access.authentication import token_hash
 from gateway.access.credential_store import CredentialStore
 from gateway.access.credentials import NewClient, NewLink, NewSecret, NewToken, Policies
-from gateway.access.federation import FederationPolicy, TokenRefused
+from gateway.access.federation import TokenPolicy, TokenRefused
 from gateway.access.grants import Grant
 from gateway.access.oauth_clients import ClientRefused
 from gateway.access.reading_thread import elapsed_seconds
@@ -656,7 +656,7 @@ async def test_a_rotation_among_many_recipients_stalls_no_loop_and_is_seen_soon(
 
 
 def policy(subject="a"):
-    return FederationPolicy("https://idp.example.com", "sub", subject, frozenset({"b", "c"}), (("tid", "t"),))
+    return TokenPolicy("https://idp.example.com", "sub", subject, frozenset({"b", "c"}), (("tid", "t"),))
 
 
 async def test_policies_of_the_database_are_followed(database, clock, place):

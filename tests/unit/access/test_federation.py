@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.access.catalog import Recipient
-from gateway.access.federation import FederationPolicy, PolicyTable, TokenRefused
+from gateway.access.federation import PolicyTable, TokenPolicy, TokenRefused
 
 ISSUER = "https://idp.example.com/"
 ALICE, BOB = Recipient("alice", frozenset()), Recipient("bob", frozenset())
@@ -16,8 +16,8 @@ CLAIMS = {"iss": ISSUER, "sub": "a", "aud": "gateway"}
 
 def policy(
     claim: str = "sub", subject: str = "a", audience: str = "gateway", issuer: str = ISSUER, **claims: str
-) -> FederationPolicy:
-    return FederationPolicy(issuer, claim, subject, frozenset({audience}), tuple(sorted(claims.items())))
+) -> TokenPolicy:
+    return TokenPolicy(issuer, claim, subject, frozenset({audience}), tuple(sorted(claims.items())))
 
 
 def refusal(table: PolicyTable, claims: dict[str, Any]) -> TokenRefused:
@@ -43,7 +43,7 @@ def refusal(table: PolicyTable, claims: dict[str, Any]) -> TokenRefused:
         (policy(email="a@b"), {"email": "a@b", "email_verified": "true"}),
     ],
 )
-def test_a_policy_accepts_its_claims(found: FederationPolicy, claims: dict[str, Any]) -> None:
+def test_a_policy_accepts_its_claims(found: TokenPolicy, claims: dict[str, Any]) -> None:
     assert PolicyTable([(found, ALICE)]).recipient({**CLAIMS, **claims}) is ALICE
 
 
@@ -75,7 +75,7 @@ def test_a_policy_accepts_its_claims(found: FederationPolicy, claims: dict[str, 
         (policy(email="a@b"), {"email": "a@b", "email_verified": "false"}, "subject"),
     ],
 )
-def test_other_claims_are_refused(found: FederationPolicy, claims: dict[str, Any], reason: str) -> None:
+def test_other_claims_are_refused(found: TokenPolicy, claims: dict[str, Any], reason: str) -> None:
     assert refusal(PolicyTable([(found, ALICE)]), {**CLAIMS, **claims}).reason == reason
 
 

@@ -21,11 +21,11 @@ from support.gateway_app import Clock
 
 from gateway.access.authentication import token_hash
 from gateway.access.credentials import NewClient, NewLink, NewSecret, NewToken, Policies
-from gateway.access.federation import FederationPolicy
+from gateway.access.federation import TokenPolicy
 from gateway.access.recipient_records import (
     MAX_LIFE_SECONDS,
     LinkInvalid,
-    Purged,
+    PurgedRows,
     RecipientError,
     RecipientExists,
     RecipientNotFound,
@@ -54,7 +54,7 @@ def test_a_new_recipient_has_one_token_its_shares_and_its_networks(database):
 
 
 def test_the_statements_that_add_recipients_do_not_grow_with_them(database):
-    policy = FederationPolicy("https://issuer.example", "sub", "s", frozenset({"a"}), (("c", "1"),))
+    policy = TokenPolicy("https://issuer.example", "sub", "s", frozenset({"a"}), (("c", "1"),))
     described = {"shares": ["sales", "logs"], "networks": ["192.0.2.7"], "comment": "ACME"}
     described["allow_absent"] = True
     numbers = []
@@ -304,7 +304,7 @@ def test_a_new_recipient_gets_nothing_of_one_that_sql_has_deleted(tmp_path, cloc
     with RecipientDatabase(place, now_ms=clock) as database:
         database.add("bob", shares=["sales"], networks=["192.0.2.7"])
         database.issue("bob", NewClient())
-        database.add_policy("bob", "p", FederationPolicy("i", "sub", "s", frozenset({"a"})))
+        database.add_policy("bob", "p", TokenPolicy("i", "sub", "s", frozenset({"a"})))
         link = database.issue("bob", NewLink(valid_for_seconds=60))
     with closing(sqlite3.connect(place.path)) as connection, connection:
         # As the command line of SQLite does: foreign keys are not enforced.
@@ -350,7 +350,7 @@ def test_tokens_expired_for_long_enough_are_purged_and_no_live_ones(database, cl
     assert database.purge(tokens_expired_for_seconds=51).tokens == 0
     assert database.purge(tokens_expired_for_seconds=50).tokens == 1
     assert [len(record.tokens) for record in database.list()] == [0, 1, 1]
-    assert database.purge(history_older_than_seconds=60) == Purged(0, 3)
+    assert database.purge(history_older_than_seconds=60) == PurgedRows(0, 3)
     assert database.history("alice") == ()
     assert [change.action for change in changes[3:]] == ["purgeRecipients"] * 3
     assert {change.recipient for change in changes[3:]} == {""}

@@ -17,7 +17,7 @@ from gateway.database.engine import Database
 from gateway.database.errors import DatabaseError
 from gateway.database.migration import migrate
 from gateway.database.schema import REPLICAS
-from gateway.limits.replica_share import ALONE, ReplicaShare, replica_id
+from gateway.limits.replica_rank import ALONE, ReplicaRank, replica_id
 
 
 @contextmanager
@@ -41,22 +41,22 @@ def test_replicas_join_leave_and_come_back(postgresql: PostgresqlServer) -> None
         assert one.share == ALONE
         for replica in (three, two, one):
             replica.read(database)
-        assert [replica.share for replica in (one, two)] == [ReplicaShare(0, 3), ReplicaShare(1, 3)]
+        assert [replica.share for replica in (one, two)] == [ReplicaRank(0, 3), ReplicaRank(1, 3)]
         # A worker of the same replica is no other replica.
         worker = Replicas("c")
         for replica in (worker, three):
             replica.read(database)
-            assert replica.share == ReplicaShare(2, 3)
+            assert replica.share == ReplicaRank(2, 3)
         age(database, "a", LIVE_SECONDS + 1)
         two.read(database)
-        assert two.share == ReplicaShare(0, 2)
+        assert two.share == ReplicaRank(0, 2)
         # Its own row is too old, so this replica keeps what it knows until it writes again.
         one.read(database)
-        assert one.share == ReplicaShare(0, 3)
+        assert one.share == ReplicaRank(0, 3)
         one._beat_at_seconds = None
         for replica in (one, two):
             replica.read(database)
-        assert [replica.share for replica in (one, two)] == [ReplicaShare(0, 3), ReplicaShare(1, 3)]
+        assert [replica.share for replica in (one, two)] == [ReplicaRank(0, 3), ReplicaRank(1, 3)]
         age(database, "b", replicas.FORGOTTEN_SECONDS + 1)
         one._beat_at_seconds = None
         one.read(database)
@@ -73,7 +73,7 @@ def test_a_database_that_fails_leaves_the_share_as_it_is(postgresql: PostgresqlS
             connection.exec_driver_sql("DROP TABLE replicas")
         with pytest.raises(DatabaseError):
             one.read(database)
-        assert one.share == ReplicaShare(0, 2)
+        assert one.share == ReplicaRank(0, 2)
 
 
 def test_a_file_is_that_of_one_server(tmp_path: Path) -> None:

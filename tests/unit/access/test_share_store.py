@@ -19,7 +19,7 @@ from support.gateway_app import Clock
 
 from gateway.access import share_edits
 from gateway.access.catalog import Catalog
-from gateway.access.recipient_records import Change
+from gateway.access.recipient_records import ChangeRecord
 from gateway.access.share_plan import plan
 from gateway.access.share_records import ShareError, ShareExists, ShareNotFound
 from gateway.access.share_store import ShareDatabase
@@ -57,12 +57,12 @@ OF_FILE = {
 
 
 @pytest.fixture
-def changes() -> list[Change]:
+def changes() -> list[ChangeRecord]:
     return []
 
 
 @pytest.fixture
-def database(place: DatabasePlace, changes: list[Change]) -> Iterator[ShareDatabase]:
+def database(place: DatabasePlace, changes: list[ChangeRecord]) -> Iterator[ShareDatabase]:
     opened = ShareDatabase(
         configured(place, OF_FILE),
         now_ms=Clock(1_700_000_000_000),
@@ -81,7 +81,7 @@ def add_table(database: ShareDatabase, share: str, schema: str, added: StoredTab
     return database.edit(share, lambda found: share_edits.with_table(found, schema, added))
 
 
-def test_a_share_is_added_changed_and_removed(database: ShareDatabase, changes: list[Change]) -> None:
+def test_a_share_is_added_changed_and_removed(database: ShareDatabase, changes: list[ChangeRecord]) -> None:
     database.add(StoredShare("Sales", {"comment": "for all"}), {"why": "test"})
     add_table(database, "sales", "Public", table("Orders", historyShared=True))
     add_table(database, "SALES", "public", table("other", "abfss://lake@acct.dfs.core.windows.net/t"))

@@ -19,7 +19,7 @@ from support.sign_in_provider import OPERATOR_TOKEN, VIEWER_TOKEN, ConsoleClient
 from gateway.access.audited_database import open_database
 from gateway.access.authentication import token_hash
 from gateway.access.credentials import NewToken
-from gateway.access.federation import FederationPolicy
+from gateway.access.federation import TokenPolicy
 from gateway.access.grants import Grant
 from gateway.access.recipient_records import RecipientRecord
 from gateway.access.recipient_store import RecipientDatabase
@@ -200,7 +200,7 @@ async def test_the_end_of_tokens_is_said_to_end_no_policy(
     ended, accepted = "Every request of this recipient is refused", "are accepted on, by its policies"
     page = await (await console.get("/console/recipients/acme")).text()
     assert (ended in page, accepted in page) == (True, False)
-    policy = FederationPolicy("https://idp.example.com", "sub", "s", frozenset({"a"}))
+    policy = TokenPolicy("https://idp.example.com", "sub", "s", frozenset({"a"}))
     database.add_policy("acme", "default", policy, allow_absent=True)
     page = await (await console.get("/console/recipients/acme")).text()
     assert (ended in page, accepted in page) == (False, True)

@@ -16,7 +16,7 @@ def replica_id(secret: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaShare:
+class ReplicaRank:
     """The place of a replica among those that live: `rank` is from 0 to `count` - 1."""
 
     rank: int = 0
@@ -47,4 +47,4 @@ class ReplicaShare:
         return max(1, whole + (self.rank < rest))
 
 
-ALONE = ReplicaShare()
+ALONE = ReplicaRank()
