@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from sqlalchemy import Connection, delete, insert, null, select, update
+from sqlalchemy import Connection, delete, null, select, update
 
 from gateway.access.authentication import token_hash
 from gateway.access.recipient_records import IssuedSecret, IssuedToken
@@ -34,31 +34,6 @@ class OpenLink:
 def link_id(sha256: str) -> str:
     """Return what the history calls a link; it does not show the code."""
     return sha256[:12]
-
-
-def insert_link(
-    connection: Connection,
-    name: str,
-    code: str,
-    *,
-    kind: LinkKind,
-    now_ms: int,
-    expires_ms: int,
-    lifetime_seconds: int | None,
-) -> str:
-    """Add a link for a recipient, and return its hash."""
-    sha256 = token_hash(code).hex()
-    connection.execute(
-        insert(ACTIVATION_LINKS).values(
-            sha256=sha256,
-            recipient=recipient_key(name),
-            created_ms=now_ms,
-            expires_ms=expires_ms,
-            kind=kind,
-            lifetime_seconds=lifetime_seconds,
-        )
-    )
-    return sha256
 
 
 def find(connection: Connection, code: str, now_ms: int) -> OpenLink | None:

@@ -8,26 +8,36 @@ from __future__ import annotations
 
 import json
 import secrets
+import uuid
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Table, delete, insert, or_, update
 
-from gateway.access import activation_rows, client_rows, token_rows
+from gateway.access import activation_rows
 from gateway.access.authentication import token_hash
 from gateway.access.recipient_records import (
     MAX_LIFE_SECONDS,
     MAX_LINK_SECONDS,
+    ClientRecord,
     IssuedLink,
     IssuedSecret,
     IssuedToken,
     RecipientError,
+    RecipientNotFound,
     RecipientRecord,
     TokenRecord,
     end_ms,
 )
-from gateway.database.schema import CLIENT_SECRETS, TOKENS, recipient_key
+from gateway.database.schema import (
+    ACTIVATION_LINKS,
+    CLIENT_SECRETS,
+    CLIENTS,
+    RECIPIENTS,
+    TOKENS,
+    recipient_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +46,7 @@ if TYPE_CHECKING:
     from gateway.access.federation import TokenPolicy
 
 TOKEN_BYTES = 32
+MAX_CLIENTS = 20
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -73,8 +84,14 @@ class Issuing:
         return IssuedSecret(self.record.name, client_id, secret, expires_ms)
 
     def client(self, life_seconds: int | None, secret: str | None = None) -> IssuedSecret:
-        """Add a client with its first secret."""
-        client_id = client_rows.insert_client(self.connection, self.record, self.now_ms)
+        """Add a client with its first secret. Raises RecipientError for too many."""
+        if len(self.record.clients) >= MAX_CLIENTS:
+            raise RecipientError(
+                f"recipient {self.record.name!r} has {MAX_CLIENTS} clients, remove one first"
+            )
+        client_id = str(uuid.uuid4())
+        row = {"id": client_id, "recipient": recipient_key(self.record.name), "created_ms": self.now_ms}
+        self.connection.execute(insert(CLIENTS), row)
         return self.secret(client_id, life_seconds, secret)
 
     def link(self, valid_for_seconds: int, kind: LinkKind, life_seconds: int | None) -> IssuedLink:
@@ -83,28 +100,36 @@ class Issuing:
             raise RecipientError(f"a link's life: expected 1 to {MAX_LINK_SECONDS} seconds")
         end_ms(self.now_ms, life_seconds, "token")
         code, expires_ms = secrets.token_urlsafe(TOKEN_BYTES), self.now_ms + valid_for_seconds * 1000
-        sha256 = activation_rows.insert_link(
-            self.connection,
-            self.record.name,
-            code,
-            kind=kind,
-            now_ms=self.now_ms,
-            expires_ms=expires_ms,
-            lifetime_seconds=life_seconds,
-        )
+        sha256 = token_hash(code).hex()
+        row = {
+            "sha256": sha256,
+            "recipient": recipient_key(self.record.name),
+            "created_ms": self.now_ms,
+            "expires_ms": expires_ms,
+            "kind": kind,
+            "lifetime_seconds": life_seconds,
+        }
+        self.connection.execute(insert(ACTIVATION_LINKS), row)
         self.detail.update(link=activation_rows.link_id(sha256), linkExpiresMs=str(expires_ms))
         return IssuedLink(self.record.name, code, expires_ms)
 
     def forbid_bearer_tokens(self) -> None:
         """Refuse the bearer tokens of a new recipient, which uses clients."""
-        client_rows.forbid_bearer_tokens(self.connection, self.record.name, forbidden=True)
-        self.detail["bearerTokensForbidden"] = "true"
+        forbid_bearer_tokens(self.connection, self.record.name, self.detail, forbidden=True)
 
     def end_old(self, table: Table, old: Sequence[TokenRecord], life_seconds: int) -> None:
         """End the youngest live one in that time, and the others at once."""
-        token_rows.end_old(
-            self.connection, table, old, now_ms=self.earliest_ms(), expires_in_seconds=life_seconds
-        )
+        now_ms = self.earliest_ms()
+        live = [token for token in old if token.live(now_ms)]
+        kept = max(live, key=lambda token: token.created_ms, default=None) if life_seconds else None
+        ended = [token.sha256 for token in old if token is not kept]
+        # What ends at once is deleted: a time would be to come by the clock of a server that is behind.
+        self.connection.execute(delete(table).where(table.c.sha256.in_(ended)))
+        if kept is not None:
+            expires_ms = now_ms + life_seconds * 1000
+            lives_longer = or_(table.c.expires_ms.is_(None), table.c.expires_ms > expires_ms)
+            shorter = update(table).where(table.c.sha256 == kept.sha256, lives_longer)
+            self.connection.execute(shorter.values(expires_ms=expires_ms))
 
     def _insert(
         self, table: Table, life_seconds: int | None, what: str, text: str | None, **client: str
@@ -112,7 +137,8 @@ class Issuing:
         text = text or secrets.token_urlsafe(TOKEN_BYTES)
         expires_ms = end_ms(self.now_ms, life_seconds, what)
         stored = TokenRecord(token_hash(text).hex(), self.now_ms, expires_ms)
-        token_rows.insert_token(self.connection, table, self.record.name, stored, **client)
+        row = {"recipient": recipient_key(self.record.name), **asdict(stored), **client}
+        self.connection.execute(insert(table), row)
         return text, expires_ms
 
 
@@ -196,7 +222,7 @@ class NewSecret(FurtherCredential[IssuedSecret]):
 
     def further(self, issuing: Issuing) -> IssuedSecret:
         """Issue the secret, and end older ones."""
-        client = client_rows.find(issuing.record, self.client_id)
+        client = find_client(issuing.record, self.client_id)
         issuing.end_old(CLIENT_SECRETS, client.secrets, self.old_expires_in_seconds)
         issuing.detail["oldSecretExpiresInSeconds"] = str(self.old_expires_in_seconds)
         return issuing.secret(client.id, self.expires_in_seconds)
@@ -257,6 +283,27 @@ def policy_row(name: str, policy_name: str, policy: TokenPolicy, now_ms: int) ->
         "claims": json.dumps(dict(policy.claims)),
         "created_ms": now_ms,
     }
+
+
+def find_client(record: RecipientRecord, client_id: str | None) -> ClientRecord:
+    """Return a client of a recipient; without an id its only one. Raises RecipientError."""
+    if client_id is None and len(record.clients) > 1:
+        known = ", ".join(client.id for client in record.clients)
+        raise RecipientError(f"recipient {record.name!r} has several clients, name one: {known}")
+    for client in record.clients:
+        if client_id in (None, client.id):
+            return client
+    named = "" if client_id is None else f" {client_id!r}"
+    raise RecipientNotFound(f"recipient {record.name!r} has no client{named}")
+
+
+def forbid_bearer_tokens(
+    connection: Connection, name: str, detail: dict[str, str], *, forbidden: bool
+) -> None:
+    """Set whether the bearer tokens of a recipient are refused, and describe it in the detail of a change."""
+    own = update(RECIPIENTS).where(RECIPIENTS.c.key == recipient_key(name))
+    connection.execute(own.values(forbids_bearer_tokens=forbidden))
+    detail["bearerTokensForbidden"] = "true" if forbidden else "false"
 
 
 def _end_text(expires_ms: int | None) -> str:

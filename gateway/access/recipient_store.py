@@ -18,18 +18,18 @@ from sqlalchemy import Column, Connection, Table, delete, insert
 
 from gateway.access import (
     activation_rows,
-    client_rows,
     grant_rows,
     recipient_listing,
     recipient_rows,
     share_rows,
-    token_rows,
 )
 from gateway.access.credentials import (
     FirstCredential,
     FurtherCredential,
     NewToken,
     Policies,
+    find_client,
+    forbid_bearer_tokens,
     policy_row,
 )
 from gateway.access.federation import TokenPolicy
@@ -65,6 +65,7 @@ from gateway.database.rows import batches, insert_rows
 from gateway.database.schema import (
     ACTIVATION_LINKS,
     CLIENT_SECRETS,
+    CLIENTS,
     HISTORY,
     NETWORKS,
     POLICIES,
@@ -228,8 +229,9 @@ class RecipientDatabase(RecipientChanges):
     def remove_client(self, name: str, client_id: str | None = None) -> RecipientRecord:
         """Remove an OAuth client, whose access tokens end with it. Raises RecipientNotFound."""
         with self._change("deleteClient", name) as (connection, detail):
-            client = client_rows.find(read_one(connection, name), client_id)
-            client_rows.remove(connection, client.id)
+            client = find_client(read_one(connection, name), client_id)
+            # Its secrets are deleted with it.
+            connection.execute(delete(CLIENTS).where(CLIENTS.c.id == client.id))
             detail["client"] = client.id
             return read_one(connection, name)
 
@@ -237,8 +239,7 @@ class RecipientDatabase(RecipientChanges):
         """Refuse the bearer tokens of a recipient, or accept those that have not ended again."""
         with self._change("updateRecipient", name) as (connection, detail):
             record = read_one(connection, name)
-            client_rows.forbid_bearer_tokens(connection, record.name, forbidden=forbidden)
-            detail["bearerTokensForbidden"] = "true" if forbidden else "false"
+            forbid_bearer_tokens(connection, record.name, detail, forbidden=forbidden)
             return read_one(connection, name)
 
     def add_policy(
@@ -294,7 +295,8 @@ class RecipientDatabase(RecipientChanges):
                     detail["allParts"] = "true"
             else:
                 activation_rows.delete_open(connection, record.name)
-                token_rows.end_all(connection, record.name)
+                for table in (TOKENS, CLIENT_SECRETS):
+                    connection.execute(delete(table).where(table.c.recipient == recipient_key(name)))
             return read_one(connection, name)
 
     def grant(

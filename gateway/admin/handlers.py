@@ -14,7 +14,7 @@ from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from gateway.access import client_rows, federation, grant_operations, recipient_records
+from gateway.access import federation, grant_operations, recipient_records
 from gateway.access.credentials import (
     FirstCredential,
     NewClient,
@@ -22,6 +22,7 @@ from gateway.access.credentials import (
     NewSecret,
     NewToken,
     Policies,
+    find_client,
 )
 from gateway.access.grants import Grant
 from gateway.access.oauth_clients import secret_id
@@ -225,7 +226,7 @@ async def add_client(call: Call, body: ClientSecretLife) -> IssuedSecret:
 async def show_client(call: Call) -> OAuthClient:
     """Return an OAuth client."""
     record = await call.with_database(lambda database: database.show(call.name), read_only=True)
-    return _client(client_rows.find(record, call.client))
+    return _client(find_client(record, call.client))
 
 
 async def rotate_client(call: Call, body: Rotation) -> IssuedSecret:
