@@ -91,7 +91,7 @@ async def update_share(call: Call, body: ShareUpdate) -> ShareInfo:
     def edit(share: StoredShare) -> StoredShare:
         changed = share_edits.with_options(share, options)
         for update in body.updates:
-            changed = _updated(changed, update)
+            changed = updated(changed, update)
         return changed
 
     options = _options(body)
@@ -200,7 +200,8 @@ def _discovery_detail(options: Mapping[str, Any]) -> dict[str, str]:
     return {"discover": "nothing" if options["tables"] is None else options["tables"]["discover"]}
 
 
-def _updated(share: StoredShare, update: DataObjectUpdate) -> StoredShare:
+def updated(share: StoredShare, update: DataObjectUpdate) -> StoredShare:
+    """Return a share after one change of its data objects. Raises ShareError."""
     found, action = update.data_object, update.action
     if found.data_object_type == "SCHEMA":
         return _updated_schema(share, found, action)

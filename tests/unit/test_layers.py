@@ -39,7 +39,7 @@ LAYERS = (
     Layer("state", 200),
     Layer("tables", 1_900, native=True),
     Layer("storage", 4_300, native=True),
-    Layer("access", 6_700),
+    Layer("access", 6_600),
     Layer("limits", 1_000, native=True),
     Layer("database", 1_500),
     Layer("telemetry", 1_900),

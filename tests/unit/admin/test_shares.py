@@ -15,10 +15,14 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry
 
 from gateway.__main__ import main
+from gateway.access import share_edits
 from gateway.access.authentication import token_hash
+from gateway.access.stored_shares import StoredShare
+from gateway.admin import share_handlers
 from gateway.admin.administration import ReloadResult
 from gateway.admin.app import create_admin_app
 from gateway.admin.setup import administer
+from gateway.admin.share_messages import DataObject, DataObjectUpdate
 from gateway.config import Admin, Config, load, loads
 from gateway.telemetry.metrics import AdminMetrics
 
@@ -96,10 +100,8 @@ async def test_a_share_lives_from_its_addition_to_its_removal(client: TestClient
     replaced = await call(
         client, "PATCH", "/shares/sales", {"updates": [update("UPDATE", "public.orders", name="/orders")]}
     )
-    assert [one.get("history_data_sharing_status") for one in replaced["objects"]][1:] == [
-        "DISABLED",
-        "ENABLED",
-    ]
+    histories = [one.get("history_data_sharing_status") for one in replaced["objects"]]
+    assert histories[1:] == ["ENABLED", "DISABLED"]
     emptied = await call(
         client,
         "PATCH",
@@ -303,19 +305,21 @@ async def test_a_change_of_a_share_that_is_based_on_an_earlier_state_is_refused(
     assert (await call(client, "GET", "/shares/sales"))["comment"] == "first"
 
 
-async def test_an_update_of_a_table_or_volume_keeps_what_it_does_not_give(
-    client: TestClient[Any, Any],
-) -> None:
+async def test_an_update_of_a_table_keeps_what_it_does_not_give(client: TestClient[Any, Any]) -> None:
     await call(client, "POST", "/shares", {"name": "sales"}, 201)
-    table = {"name": "/orders", "access_modes": ["url"], "history_data_sharing_status": "ENABLED", "id": "t"}
-    volume = {"name": "/files", "comment": "papers", "id": "v"}
-    added = [update("ADD", "public.orders", **table), update("ADD", "public.files", "VOLUME", **volume)]
+    table = {"name": "file:///orders", "access_modes": ["url"], "history_data_sharing_status": "ENABLED"}
+    added = [update("ADD", "public.orders", **table, id="t")]
     await call(client, "PATCH", "/shares/sales", {"updates": added})
-    changes = [
-        update("UPDATE", "public.orders", start_version=3),
-        update("UPDATE", "public.files", "VOLUME", comment="other papers"),
-    ]
+    changes = [update("UPDATE", "public.orders", start_version=3)]
     changed = await call(client, "PATCH", "/shares/sales", {"updates": changes})
-    _schema, orders, files = changed["objects"]
-    assert orders == {**orders, **table, "start_version": 3}
-    assert files == {**files, **volume, "comment": "other papers"}
+    orders = changed["objects"][1]
+    assert orders == {**orders, **table, "id": "t", "start_version": 3}
+
+
+def test_an_update_of_a_volume_keeps_what_it_does_not_give() -> None:
+    share = share_edits.with_volume(
+        StoredShare("s"), "d", {"name": "v", "location": "/v", "comment": "papers"}
+    )
+    found = DataObject("d.v", data_object_type="VOLUME", id="i")
+    (schema,) = share_handlers.updated(share, DataObjectUpdate("UPDATE", found)).schemas
+    assert schema.options == {"volumes": [{**stored, "id": "i"}]}
