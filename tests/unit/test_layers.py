@@ -35,7 +35,7 @@ LAYERS = (
     Layer("console", 3_200, aiohttp=True),
     Layer("admin", 2_100, aiohttp=True),
     Layer("discovery", 1_100, aiohttp=True, native=True),
-    Layer("web", 3_800, aiohttp=True, native=True),
+    Layer("web", 3_900, aiohttp=True, native=True),
     Layer("state", 200),
     Layer("tables", 1_900, native=True),
     Layer("storage", 4_300, native=True),

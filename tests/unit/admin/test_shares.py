@@ -317,9 +317,8 @@ async def test_an_update_of_a_table_keeps_what_it_does_not_give(client: TestClie
 
 
 def test_an_update_of_a_volume_keeps_what_it_does_not_give() -> None:
-    share = share_edits.with_volume(
-        StoredShare("s"), "d", {"name": "v", "location": "/v", "comment": "papers"}
-    )
+    stored = {"name": "v", "location": "/v", "comment": "papers"}
+    share = share_edits.with_volume(StoredShare("s"), "d", stored)
     found = DataObject("d.v", data_object_type="VOLUME", id="i")
     (schema,) = share_handlers.updated(share, DataObjectUpdate("UPDATE", found)).schemas
     assert schema.options == {"volumes": [{**stored, "id": "i"}]}
