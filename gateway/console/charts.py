@@ -56,11 +56,11 @@ class Plots:
 
 
 async def plots_of(request: web.Request, kind: str = "", name: str = "") -> Plots:
-    """Return the plots of all requests, of a recipient or of a table, for the span of the query string."""
+    """Return the plots of all requests, or of a recipient, table or storage, for the span in the query."""
     site = request.app[SITE]
     span = next((known for known in rings.SPANS if known == request.query.get("span")), "hour")
     slots = await site.slots(kind, name, span)
-    return Plots(span, charts_of(slots, span, site.now_ms(), has_streams=not kind))
+    return Plots(span, charts_of(slots, span, site.now_ms(), has_streams=kind in {"", "storage"}))
 
 
 def charts_of(slots: Slots, span: str, now_ms: int, *, has_streams: bool) -> list[Chart]:

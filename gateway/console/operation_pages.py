@@ -122,9 +122,13 @@ async def activity(request: web.Request) -> web.Response:
 
 
 async def storages(request: web.Request) -> web.Response:
-    """Show the storages that have been used."""
-    site = request.app[SITE]
-    return await respond(request, "storages.html", storages=merged(await site.statuses()))
+    """Show the storages that have been used, and the plots of one of them."""
+    used = merged(await request.app[SITE].statuses())
+    names = [storage.name for storage in used]
+    asked = request.query.get("storage", "")
+    shown = asked if asked in names else next(iter(names), None)
+    plots = None if shown is None else await plots_of(request, "storage", shown)
+    return await respond(request, "storages.html", storages=used, shown=shown, plots=plots)
 
 
 async def configuration(request: web.Request) -> web.Response:

@@ -72,6 +72,7 @@ class TableRequest(Struct, frozen=True):
         headers = context.request.headers
         table = state.catalog.table(recipient, names["share"], names["schema"], names["table"])
         context.record.table = table.full_name
+        context.storage = state.tables.storages.name(table.location)
         capabilities_text = _joined(headers.getall(CAPABILITIES_HEADER, []))
         return TableRequest(
             state=state,

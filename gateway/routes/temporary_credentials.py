@@ -51,6 +51,7 @@ async def temporary_table_credentials(context: RequestContext) -> WholeResponse:
     def find(state: GatewayState, recipient: Recipient) -> tuple[Location, str]:
         table = state.catalog.table(recipient, names["share"], names["schema"], names["table"])
         context.record.table = table.full_name
+        context.storage = state.tables.storages.name(table.location)
         if not table.offers_directory and not table.offers_urls:
             raise PermissionDenied(NO_ACCESS)
         if not table.offers_directory:
@@ -69,6 +70,7 @@ async def temporary_volume_credentials(context: RequestContext) -> WholeResponse
     def find(state: GatewayState, recipient: Recipient) -> tuple[Location, str]:
         volume = state.catalog.volume(recipient, names["share"], names["schema"], names["volume"])
         context.record.volume = volume.full_name
+        context.storage = state.tables.storages.name(volume.location)
         return volume.location, volume.id
 
     credential = await _issue(context, find)

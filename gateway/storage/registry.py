@@ -80,7 +80,7 @@ class Storages:
 
     def calls(self, location: Location) -> StorageCalls:
         """Return the bounded calls of a location's bucket, or of the mount that holds its directory."""
-        name = self._name(location)
+        name = self.name(location)
         if name not in self._calls:
             self._calls[name] = StorageCalls(
                 name,
@@ -168,7 +168,8 @@ class Storages:
         ):
             self._calls = dict(previous._calls)
 
-    def _name(self, location: Location) -> str:
+    def name(self, location: Location) -> str:
+        """Return the name of a location's storage, under which its calls are counted."""
         if location not in self._names:
             self._names[location] = name_of(location)
         return self._names[location]

@@ -1,7 +1,7 @@
-"""The requests of the last hour and day in slots of time: all of them, those of a recipient, and of a table.
+"""The requests of the last hour and day in slots of time: of all, a recipient, a table, and a storage.
 
 In: each request at its end. Out: the slots of a span, as numbers that are added up over processes. A slot
-without requests takes no memory; the rings are those of the last `MAX_RINGS` recipients and tables.
+without requests takes no memory; the rings are those of the last `MAX_RINGS` recipients, tables and storages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EMPTY = (0,) * (FIRST_BYTE + len(FIRST_BYTE_SECONDS) + 1)
 Slots = Mapping[int, Iterable[int]]
 """The numbers of slots, by the start of each in milliseconds."""
 ALL = ("", "")
-"""The key of the ring of all requests; others are those of `recipient` and `table` with a name."""
+"""The key of the ring of all requests; others are those of `recipient`, `table` and `storage` with a name."""
 
 
 class Span(NamedTuple):
@@ -48,7 +48,7 @@ class RequestFacts(NamedTuple):
     files: int
     sent_bytes: int
     streams: int
-    """Running in the process."""
+    """Running in the process, or of its storage."""
     first_byte_seconds: float | None
 
 

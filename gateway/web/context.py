@@ -90,6 +90,7 @@ class RequestContext(Struct, eq=False):
         drain_rate: the slowest reader that the answer waits for.
         file_readers: the clients that read local files.
         first_byte_seconds: when the head of a stream was sent; None for an answer that is sent whole.
+        storage: the name of the storage of the table or volume, once that is found.
         record: facts for the log, metrics, audit and quota.
         require_access: raises AccessRevoked once the recipient may no longer read the answer.
         current_access: returns the state in force and the recipient in it, for routes that issue credentials.
@@ -113,6 +114,7 @@ class RequestContext(Struct, eq=False):
     drain_rate: DrainRate = DrainRate()
     file_readers: FileReaders = field(default_factory=FileReaders)
     first_byte_seconds: float | None = None
+    storage: str | None = None
     record: RequestRecord = field(default_factory=RequestRecord)
     require_access: Callable[[], None] = nothing_revoked
     current_access: Callable[[], tuple[GatewayState, Recipient]] = no_access

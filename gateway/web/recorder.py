@@ -212,6 +212,7 @@ class RequestRecorder:
     ) -> None:
         """Add a request to the plots of the console."""
         record, route, first = context.record, context.route, context.first_byte_seconds
+        storage, streams = context.storage, activity.stream_count
         keys = [rings.ALL]
         if recipient is not None:
             keys.append(("recipient", recipient))
@@ -227,10 +228,14 @@ class RequestRecorder:
             record.returned or 0,
             context.sent_bytes(response),
             # Without the one that has just ended.
-            activity.stream_count + (route.may_stream and outcome == rings.ANSWERED),
+            streams + (route.may_stream and outcome == rings.ANSWERED),
             seconds if first is None else first - context.start_seconds,
         )
         activity.rings.add(keys, facts)
+        if storage is not None:
+            others = sum(one.storage == storage for one in (*self._fresh.values(), *self._begun.values()))
+            own = facts._replace(streams=facts.streams - streams + others)
+            activity.rings.add([("storage", storage)], own)
 
     def _remember(
         self, activity: Activity, context: RequestContext, recipient: str, status: int, seconds: float

@@ -5,6 +5,7 @@ import base64
 import dataclasses
 import json
 import re
+import runpy
 import typing
 from pathlib import Path
 from typing import cast, get_args
@@ -59,6 +60,12 @@ def test_the_readme_is_short_and_begins_with_the_two_commands() -> None:
 def test_the_readme_shows_the_demos_session() -> None:
     """`test_it_reads_its_own_shares` compares the image with the demo's output."""
     assert re.search(r"^!\[.*\]\(docs/images/demo\.svg\)$", README, re.MULTILINE)
+
+
+def test_the_package_index_gets_the_readme_with_absolute_links() -> None:
+    """deploy/pypi.md is in the metadata of the wheel."""
+    described = runpy.run_path(str(ROOT / "deploy/statements.py"))["description"]()
+    assert (ROOT / "deploy/pypi.md").read_text(encoding="utf-8") == described, "run: deploy/statements.py"
 
 
 def test_the_first_share_is_the_same_on_both_pages() -> None:

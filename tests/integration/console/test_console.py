@@ -564,6 +564,15 @@ def test_storages_and_the_overview_say_what_was_used(browser: Browser, console: 
         visited.sign_in(VIEWER, "/console/storages")
         assert "file://" in text_of(visited)
         assert "closed" in text_of(visited)
+        for span, other in (("hour", "day"), ("day", "hour")):
+            plots = visited.shown("#plots")
+            assert re.fullmatch(rf"Requests to file:///\S* of the last {span}", plots.inner_text())
+            visited.page.locator("figure summary").first.click()
+            assert re.search(r"\d\d:\d\d\t[1-9]", visited.shown("figure table").first.inner_text())
+            assert visited.shown("figure").count() == 5
+            visited.page.click(f"text=The last {other}")
+            assert f"span={other}" in visited.page.url
+            visited.check()
         visited.open("/console/")
         assert "acme: the token ends in 23 hours" in text_of(visited)
         assert f"{TABLES + len(ROWS) + 4 + len(HOSTILE):,}" in text_of(visited)
