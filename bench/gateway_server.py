@@ -18,7 +18,7 @@ from drain import TOKEN_VARIABLE
 
 from gateway import _native, state
 from gateway.__main__ import main as main_of_gateway
-from gateway.access.catalog import SharedTable
+from gateway.catalog.catalog import SharedTable
 from gateway.tables.open_table import OpenTable
 from gateway.tables.registry import Tables
 from gateway.tables.signers import TableSigners

@@ -37,12 +37,12 @@ from measure import machine
 from processes import connections_of_workers, cpu_of_group
 from servers import CURRENT, SCHEMA, SHARE, Client, Server, free_port
 
-from gateway.access.audited_database import open_database, open_share_database
-from gateway.access.credentials import NewToken
-from gateway.access.recipient_store import RecipientDatabase
-from gateway.access.share_edits import with_table, without_table
-from gateway.access.stored_shares import StoredTable
+from gateway.catalog.stored_shares import StoredTable
 from gateway.config import Config, load
+from gateway.governance.audited_database import open_database, open_share_database
+from gateway.governance.credentials import NewToken
+from gateway.governance.recipient_store import RecipientDatabase
+from gateway.governance.share_edits import with_table, without_table
 from gateway.telemetry.clock import epoch_ms
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -53,9 +53,9 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 def _expected_error(error: Exception) -> str | None:
     """Return the text for an error that is not a defect."""
-    from gateway.access.recipient_records import RecipientError  # noqa: PLC0415 - imported only after a failure
     from gateway.config.errors import ConfigError  # noqa: PLC0415 - as above
     from gateway.database.errors import DatabaseError  # noqa: PLC0415 - as above
+    from gateway.governance.recipient_records import RecipientError  # noqa: PLC0415 - imported only after a failure
     from gateway.tables.native import LogError  # noqa: PLC0415 - as above
 
     if isinstance(error, DatabaseError | RecipientError):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gateway.access.authentication import Credentials, CredentialTable
-from gateway.access.catalog import Catalog
-from gateway.access.sealed_tokens import Sealer
+from gateway.authentication.credential_table import Credentials, CredentialTable
+from gateway.authentication.sealed_tokens import Sealer
+from gateway.catalog.catalog import Catalog
 from gateway.config import Config
 from gateway.config.networks import Network, parse_networks
 from gateway.protocol.cors import Cors

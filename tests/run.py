@@ -2,7 +2,7 @@
 
     python3 tests/run.py                    all parts
     python3 tests/run.py quick              lints and unit tests: no Spark, no Go, no whole servers
-    python3 tests/run.py quick -- tests/unit/access
+    python3 tests/run.py quick -- tests/unit/governance
                                             the unit tests of one package, without the lints
     python3 tests/run.py coverage           lines that the tests run, in Python and Rust
     python3 tests/run.py rust lint          some parts

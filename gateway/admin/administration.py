@@ -15,10 +15,10 @@ from gateway.web.client_address import address_of
 
 if TYPE_CHECKING:
     # The supervisor has results of reloads also where there is no database.
-    from gateway.access.grants import Grant
-    from gateway.access.recipient_store import RecipientDatabase
-    from gateway.access.share_store import ShareDatabase
-    from gateway.access.stored_shares import StoredShares
+    from gateway.catalog.grants import Grant
+    from gateway.catalog.stored_shares import StoredShares
+    from gateway.governance.recipient_store import RecipientDatabase
+    from gateway.governance.share_store import ShareDatabase
 
     GrantWarnings = Callable[[StoredShares, Sequence[Grant], tuple[tuple[str, str], ...]], Sequence[str]]
 

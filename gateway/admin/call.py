@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from gateway.access.recipient_store import RecipientDatabase
-from gateway.access.recorded_database import RecordedDatabase
-from gateway.access.share_store import ShareDatabase
 from gateway.admin.administration import ADMINISTRATION, Administration
 from gateway.database.schema import name_key, recipient_key
 from gateway.errors import InvalidParameter
+from gateway.governance.recipient_store import RecipientDatabase
+from gateway.governance.recorded_database import RecordedDatabase
+from gateway.governance.share_store import ShareDatabase
 
 T = TypeVar("T")
 D = TypeVar("D", bound=RecordedDatabase)

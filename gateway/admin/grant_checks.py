@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from gateway.access.catalog import Recipient
-from gateway.access.grants import place_text
-from gateway.access.recipient_records import RecipientError
+from gateway.catalog.catalog import Recipient
+from gateway.catalog.grants import place_text
 from gateway.errors import GatewayError
+from gateway.governance.recipient_records import RecipientError
 from gateway.state import GatewayState
 from gateway.tables.native import LogError, RuleRefused
 from gateway.tables.rules import InvalidRule
@@ -21,8 +21,8 @@ from gateway.tables.rules import InvalidRule
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gateway.access.catalog import SharedTable
-    from gateway.access.grants import Grant
+    from gateway.catalog.catalog import SharedTable
+    from gateway.catalog.grants import Grant
     from gateway.config import Config
 
 MAX_TABLES = 50

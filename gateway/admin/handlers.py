@@ -14,28 +14,6 @@ from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from gateway.access import federation, grant_operations, recipient_records
-from gateway.access.credentials import (
-    FirstCredential,
-    NewClient,
-    NewLink,
-    NewSecret,
-    NewToken,
-    Policies,
-    find_client,
-)
-from gateway.access.grants import Grant
-from gateway.access.oauth_clients import secret_id
-from gateway.access.recipient_records import (
-    DEFAULT_LIFE_SECONDS,
-    ClientRecord,
-    IssuedLink,
-    IssuedToken,
-    PolicyRecord,
-    RecipientNotFound,
-    described_by,
-    profile_of,
-)
 from gateway.admin.call import Call
 from gateway.admin.messages import (
     ActivationLink,
@@ -72,8 +50,31 @@ from gateway.admin.messages import (
     Token,
 )
 from gateway.admin.openapi import DOCUMENT
+from gateway.authentication import policies as federation
+from gateway.authentication.oauth_clients import secret_id
+from gateway.catalog.grants import Grant
 from gateway.database.errors import DatabaseMissing
 from gateway.errors import InvalidParameter
+from gateway.governance import grant_operations, recipient_records
+from gateway.governance.credentials import (
+    FirstCredential,
+    NewClient,
+    NewLink,
+    NewSecret,
+    NewToken,
+    Policies,
+    find_client,
+)
+from gateway.governance.recipient_records import (
+    DEFAULT_LIFE_SECONDS,
+    ClientRecord,
+    IssuedLink,
+    IssuedToken,
+    PolicyRecord,
+    RecipientNotFound,
+    described_by,
+    profile_of,
+)
 from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.protocol.profile import TOKEN_ENDPOINT, activation_url, oauth_profile
 from gateway.tables.rules import native_rule
@@ -83,8 +84,8 @@ from gateway.telemetry.metrics import CONTENT_TYPE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.access.recipient_records import RecipientRecord
-    from gateway.access.recipient_store import RecipientDatabase
+    from gateway.governance.recipient_records import RecipientRecord
+    from gateway.governance.recipient_store import RecipientDatabase
 
 
 async def alive(_call: Call) -> web.Response:

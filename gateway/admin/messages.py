@@ -10,15 +10,15 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gateway.access.grants import MAX_CONDITION_BYTES
-from gateway.access.recipient_names import MAX_NAME_LENGTH, MAX_POLICY_TEXT_LENGTH
-from gateway.access.recipient_records import (
+from gateway.catalog.grants import MAX_CONDITION_BYTES
+from gateway.config.checks import MAX_PROPERTY_LENGTH
+from gateway.governance.recipient_names import MAX_NAME_LENGTH, MAX_POLICY_TEXT_LENGTH
+from gateway.governance.recipient_records import (
     DEFAULT_LIFE_SECONDS,
     DEFAULT_LINK_SECONDS,
     MAX_LIFE_SECONDS,
     MAX_LINK_SECONDS,
 )
-from gateway.config.checks import MAX_PROPERTY_LENGTH
 from gateway.protocol.profile import Profile
 from gateway.web.error_response import ErrorCode
 

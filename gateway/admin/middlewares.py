@@ -9,16 +9,16 @@ import logging
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.access.recipient_records import (
+from gateway.admin.administration import ADMINISTRATION
+from gateway.database.errors import DatabaseMissing
+from gateway.errors import InvalidParameter, NotFound, Unauthenticated, Unavailable
+from gateway.governance.recipient_records import (
     ChangedMeanwhile,
     RecipientError,
     RecipientExists,
     RecipientNotFound,
 )
-from gateway.access.share_records import ShareError, ShareExists, ShareNotFound
-from gateway.admin.administration import ADMINISTRATION
-from gateway.database.errors import DatabaseMissing
-from gateway.errors import InvalidParameter, NotFound, Unauthenticated, Unavailable
+from gateway.governance.share_records import ShareError, ShareExists, ShareNotFound
 from gateway.web.connections import authenticated
 from gateway.web.context import next_id
 from gateway.web.error_response import ErrorAnswer, error_answer

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from gateway.access.audited_database import open_database, open_share_database
-from gateway.access.stored_shares import with_stored
 from gateway.admin.administration import Administration, ReloadResult
 from gateway.admin.grant_checks import grant_warnings
+from gateway.catalog.stored_shares import with_stored
 from gateway.database.errors import DatabaseMissing, DatabaseUnusable
+from gateway.governance.audited_database import open_database, open_share_database
 from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.audit_record import action_record
 

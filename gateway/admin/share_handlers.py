@@ -13,17 +13,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.access import share_edits
-from gateway.access.authentication import built_in_recipients, configured_recipients
-from gateway.access.catalog import Catalog, Recipient
-from gateway.access.credential_store import configured_names
-from gateway.access.grants import grant_text
-from gateway.access.recipient_records import Permission
-from gateway.access.recipient_store import RecipientDatabase
-from gateway.access.share_records import ShareError, ShareNotFound
-from gateway.access.share_store import ShareDatabase
-from gateway.access.stored_recipients import recipient_of
-from gateway.access.stored_shares import StoredShare, StoredTable, WithStored, with_stored
 from gateway.admin.call import Call
 from gateway.admin.share_messages import (
     DataObject,
@@ -38,8 +27,19 @@ from gateway.admin.share_messages import (
     Shares,
     ShareUpdate,
 )
+from gateway.authentication.credential_table import built_in_recipients, configured_recipients
+from gateway.catalog.catalog import Catalog, Recipient
+from gateway.catalog.grants import grant_text
+from gateway.catalog.stored_shares import StoredShare, StoredTable, WithStored, with_stored
 from gateway.config import Config, Discovery, SchemaEntry, ShareEntry, TableEntry, VolumeEntry
 from gateway.database.errors import DatabaseMissing
+from gateway.governance import share_edits
+from gateway.governance.credential_store import configured_names
+from gateway.governance.recipient_records import Permission
+from gateway.governance.recipient_store import RecipientDatabase
+from gateway.governance.share_records import ShareError, ShareNotFound
+from gateway.governance.share_store import ShareDatabase
+from gateway.governance.stored_recipients import recipient_of
 
 Texts = NewShare | ShareUpdate
 Source = Literal["configuration", "database"]

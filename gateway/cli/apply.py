@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from gateway.access.audited_database import open_database
-from gateway.access.share_edits import of_document
-from gateway.access.share_plan import Step, plan
-from gateway.access.share_records import ShareError
-from gateway.access.stored_shares import StoredShare
+from gateway.catalog.stored_shares import StoredShare
 from gateway.cli.apply_recipients import RecipientStep, make, plan_recipients
 from gateway.cli.federation_policies import printable
 from gateway.cli.stored import actor, on_shares
 from gateway.cli.yaml_text import loaded
 from gateway.config.checks import dotted_names
 from gateway.config.errors import shown_key
+from gateway.governance.audited_database import open_database
+from gateway.governance.share_edits import of_document
+from gateway.governance.share_plan import Step, plan
+from gateway.governance.share_records import ShareError
 from gateway.telemetry.clock import epoch_ms
 
 if TYPE_CHECKING:
-    from gateway.access.recipient_store import RecipientDatabase
-    from gateway.access.share_store import CheckedSteps, ShareDatabase
     from gateway.config import Config
+    from gateway.governance.recipient_store import RecipientDatabase
+    from gateway.governance.share_store import CheckedSteps, ShareDatabase
     from gateway.telemetry.audit import AuditLog
 
 SIGNS = {"add": "+", "change": "~", "remove": "-"}

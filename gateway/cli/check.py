@@ -21,8 +21,8 @@ from typing import Any
 
 import orjson
 
-from gateway.access.authentication import configured_recipients
-from gateway.access.catalog import Catalog, SharedTable
+from gateway.authentication.credential_table import configured_recipients
+from gateway.catalog.catalog import Catalog, SharedTable
 from gateway.cli.check_credentials import CredentialFinding, check_credentials, notes
 from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
 from gateway.cli.discovered_state import discovered_state
@@ -271,8 +271,8 @@ def read_recipients(config: Config) -> Mapping[str, str]:
     if not config.has_database:
         return {}
     # A configuration without a database is checked sooner.
-    from gateway.access.stored_recipients import read_once  # noqa: PLC0415
     from gateway.database.migration import check_creatable, check_not_taken_over  # noqa: PLC0415
+    from gateway.governance.stored_recipients import read_once  # noqa: PLC0415
 
     try:
         try:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gateway.access.catalog import PROVIDER, Catalog
-from gateway.access.conflicts import LeftOut
-from gateway.access.discovered import with_discovered
-from gateway.access.stored_shares import StoredShares, with_stored
+from gateway.catalog.catalog import PROVIDER, Catalog
+from gateway.catalog.conflicts import LeftOut
+from gateway.catalog.discovered import with_discovered
+from gateway.catalog.stored_shares import StoredShares, with_stored
 from gateway.config import Config, Source
 from gateway.config.checks import dotted_names
 from gateway.discovery.known_tables import KnownTables, discovered
@@ -87,7 +87,7 @@ def stored_shares(config: Config) -> StoredShares:
     if place.path is not None and not place.path.exists():
         return {}
     # A command without a database starts sooner.
-    from gateway.access.stored_recipients import read_shares_once  # noqa: PLC0415
+    from gateway.governance.stored_recipients import read_shares_once  # noqa: PLC0415
 
     try:
         return read_shares_once(place)

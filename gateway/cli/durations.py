@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from gateway.access.recipient_records import DEFAULT_LIFE_SECONDS, MAX_LIFE_SECONDS
+from gateway.governance.recipient_records import DEFAULT_LIFE_SECONDS, MAX_LIFE_SECONDS
 from gateway.times import DAY_SECONDS, HOUR_SECONDS
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from typing import Any
 
 import orjson
 
-from gateway.access.catalog import PROVIDER, Recipient
-from gateway.access.named_recipient import UnknownRecipient, named_recipient
+from gateway.catalog.catalog import PROVIDER, Recipient
 from gateway.cli.discovered_state import discovered_state
 from gateway.cli.near_names import near_names
 from gateway.cli.text_table import write_table
 from gateway.config import Config, load
 from gateway.encoding import json_bytes
 from gateway.errors import NotShared
+from gateway.governance.named_recipient import UnknownRecipient, named_recipient
 from gateway.protocol.queries import Hints
 from gateway.tables.native import AnswerOptions, Explanation, Snapshot, StreamSummary
 from gateway.tables.open_table import OpenTable

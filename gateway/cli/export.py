@@ -13,19 +13,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.access.audited_database import open_database
-from gateway.access.named_recipient import UnknownRecipient
 from gateway.cli.exported_tables import exported_tables
 from gateway.cli.new_file import NewFile
 from gateway.cli.stored import actor, failed, on_shares
 from gateway.cli.yaml_text import dumped
 from gateway.config import load
+from gateway.governance.audited_database import open_database
+from gateway.governance.named_recipient import UnknownRecipient
 from gateway.telemetry.clock import epoch_ms
 
 if TYPE_CHECKING:
-    from gateway.access.recipient_records import RecipientRecord
-    from gateway.access.share_store import ShareDatabase
     from gateway.config import Config
+    from gateway.governance.recipient_records import RecipientRecord
+    from gateway.governance.share_store import ShareDatabase
     from gateway.telemetry.audit import AuditLog
 
 

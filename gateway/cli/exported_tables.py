@@ -10,16 +10,16 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from gateway.access.catalog import Recipient, SharedTable
-from gateway.access.named_recipient import named_recipient
+from gateway.catalog.catalog import Recipient, SharedTable
 from gateway.cli.discovered_state import discovered_state
 from gateway.cli.yaml_text import dumped
+from gateway.governance.named_recipient import named_recipient
 from gateway.spark.targets import any_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gateway.access.catalog import Catalog
+    from gateway.catalog.catalog import Catalog
     from gateway.config import Config
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import argparse
 
-from gateway.access.federation import TokenPolicy
-from gateway.access.recipient_records import PolicyRecord, RecipientError
+from gateway.authentication.policies import TokenPolicy
+from gateway.governance.recipient_records import PolicyRecord, RecipientError
 
 
 def add_policy_arguments(parser: argparse._ActionsContainer) -> None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from gateway.access.recipient_records import RecipientError, RecipientRecord
-from gateway.access.stored_shares import with_stored
+from gateway.catalog.stored_shares import with_stored
 from gateway.cli.federation_policies import printable
 from gateway.config.recipients import EVERY_SHARE
+from gateway.governance.recipient_records import RecipientError, RecipientRecord
 
 if TYPE_CHECKING:
     import argparse
 
-    from gateway.access.grants import Grant
-    from gateway.access.recipient_store import RecipientDatabase
+    from gateway.catalog.grants import Grant
     from gateway.config import Config
+    from gateway.governance.recipient_store import RecipientDatabase
 
 
 def add_grant_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,8 +50,8 @@ def grant_of_parts(
 ) -> RecipientRecord | None:
     """Grant parts of shares; None where the arguments name whole shares alone."""
     # Other operations start sooner without the native module.
-    from gateway.access.grant_operations import grant_parts, place_of, share_of  # noqa: PLC0415
     from gateway.admin.grant_checks import grant_warnings  # noqa: PLC0415
+    from gateway.governance.grant_operations import grant_parts, place_of, share_of  # noqa: PLC0415
     from gateway.tables.rules import native_rule  # noqa: PLC0415
 
     whole = with_stored(config, database.stored_shares()).config
@@ -80,7 +80,7 @@ def revoked(
     database: RecipientDatabase, config: Config, arguments: argparse.Namespace
 ) -> tuple[RecipientRecord, list[Grant]]:
     """End tokens, or grants for shares and parts of them. Returns the record, and the places taken back."""
-    from gateway.access.grant_operations import place_of, revoke_parts, share_of  # noqa: PLC0415
+    from gateway.governance.grant_operations import place_of, revoke_parts, share_of  # noqa: PLC0415
 
     if not arguments.shares:
         if arguments.all_parts:
@@ -102,7 +102,7 @@ def revoked(
 
 def change_properties(database: RecipientDatabase, arguments: argparse.Namespace) -> RecipientRecord:
     """Set and remove properties."""
-    from gateway.access.grant_operations import set_properties  # noqa: PLC0415
+    from gateway.governance.grant_operations import set_properties  # noqa: PLC0415
     from gateway.tables.rules import native_rule  # noqa: PLC0415
 
     changes: dict[str, str | None] = dict.fromkeys(arguments.remove)

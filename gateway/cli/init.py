@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from gateway.access.recipient_records import DEFAULT_LIFE_SECONDS, RecipientError
 from gateway.cli import first_share
 from gateway.cli.check import Finding, check
 from gateway.cli.first_share import NamedTable, S3Address
@@ -26,6 +25,7 @@ from gateway.cli.serve import serve_file
 from gateway.cli.share_files import KEY_BYTES, InitError, ShareFiles
 from gateway.cli.storage_errors import explain_error
 from gateway.config import Location, loads
+from gateway.governance.recipient_records import DEFAULT_LIFE_SECONDS, RecipientError
 from gateway.protocol.snippets import file_word, short_text
 from gateway.state import GatewayState
 from gateway.storage.aws.credentials import default_region

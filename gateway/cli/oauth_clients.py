@@ -14,7 +14,7 @@ from gateway.config import Config
 from gateway.times import utc_text
 
 if TYPE_CHECKING:
-    from gateway.access.recipient_records import ClientRecord, RecipientRecord
+    from gateway.governance.recipient_records import ClientRecord, RecipientRecord
 
 CHANGES = ("add", "list", "rotate", "remove")
 

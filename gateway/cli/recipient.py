@@ -15,18 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from gateway.access.audited_database import open_database
-from gateway.access.credentials import FurtherCredential, NewClient, NewLink, NewSecret, NewToken, Policies
-from gateway.access.grants import grant_text
-from gateway.access.recipient_records import (
-    TEXTS,
-    ChangeRecord,
-    IssuedSecret,
-    RecipientError,
-    RecipientRecord,
-    described_by,
-    profile_of,
-)
+from gateway.catalog.grants import grant_text
 from gateway.cli.activation_links import add_link_arguments, print_link
 from gateway.cli.durations import add_expires, lifetime, seconds
 from gateway.cli.federation_policies import add_policy_arguments, policy_of, policy_text, printable
@@ -50,13 +39,31 @@ from gateway.cli.profile_file import PrintedProfile, ProfileFile
 from gateway.cli.stored import on_database
 from gateway.config import Config
 from gateway.database.errors import DatabaseMissing
+from gateway.governance.audited_database import open_database
+from gateway.governance.credentials import (
+    FurtherCredential,
+    NewClient,
+    NewLink,
+    NewSecret,
+    NewToken,
+    Policies,
+)
+from gateway.governance.recipient_records import (
+    TEXTS,
+    ChangeRecord,
+    IssuedSecret,
+    RecipientError,
+    RecipientRecord,
+    described_by,
+    profile_of,
+)
 from gateway.protocol.profile import oauth_profile
 from gateway.telemetry.clock import epoch_ms
 from gateway.times import utc_text
 
 if TYPE_CHECKING:
-    from gateway.access.recipient_records import IssuedToken
-    from gateway.access.recipient_store import RecipientDatabase
+    from gateway.governance.recipient_records import IssuedToken
+    from gateway.governance.recipient_store import RecipientDatabase
 
 NO_PUBLIC_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 - compared with
 READING = frozenset({"show", "list", "history"})

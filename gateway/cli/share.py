@@ -11,19 +11,19 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gateway.access import share_edits
-from gateway.access.share_records import ShareError, ShareNotFound
-from gateway.access.stored_shares import StoredShare, StoredTable, with_stored
+from gateway.catalog.stored_shares import StoredShare, StoredTable, with_stored
 from gateway.cli.federation_policies import printable
 from gateway.cli.near_names import near_names
 from gateway.cli.operations import add_operation
 from gateway.cli.stored import on_shares
 from gateway.cli.text_table import write_table
 from gateway.config import Config
+from gateway.governance import share_edits
+from gateway.governance.share_records import ShareError, ShareNotFound
 from gateway.times import utc_text
 
 if TYPE_CHECKING:
-    from gateway.access.share_store import ShareDatabase
+    from gateway.governance.share_store import ShareDatabase
 
 READING = frozenset({"list", "show", "history"})
 CONFIGURED, STORED = "configuration", "database"

@@ -13,20 +13,20 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.access.audited_database import open_database
-from gateway.access.credentials import NewToken
-from gateway.access.recipient_names import check_name
-from gateway.access.recipient_records import (
+from gateway.cli.new_file import NewFile
+from gateway.cli.profile_file import ProfileFile
+from gateway.config import Config, loads
+from gateway.config.sections import RECIPIENTS_DATABASE
+from gateway.governance.audited_database import open_database
+from gateway.governance.credentials import NewToken
+from gateway.governance.recipient_names import check_name
+from gateway.governance.recipient_records import (
     DEFAULT_LIFE_SECONDS,
     IssuedToken,
     RecipientError,
     RecipientExists,
     profile_of,
 )
-from gateway.cli.new_file import NewFile
-from gateway.cli.profile_file import ProfileFile
-from gateway.config import Config, loads
-from gateway.config.sections import RECIPIENTS_DATABASE
 from gateway.server.deferred_signals import DeferredSignals
 from gateway.telemetry.clock import epoch_ms
 

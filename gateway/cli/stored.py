@@ -10,18 +10,18 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, TypeVar
 
-from gateway.access.audited_database import open_share_database
-from gateway.access.recipient_records import RecipientError
-from gateway.access.share_records import ShareError
 from gateway.cli.federation_policies import printable
 from gateway.config import Config, load
 from gateway.database.errors import DatabaseError, DatabaseMissing
+from gateway.governance.audited_database import open_share_database
+from gateway.governance.recipient_records import RecipientError
+from gateway.governance.share_records import ShareError
 from gateway.telemetry.audit import open_audit
 from gateway.telemetry.clock import epoch_ms
 
 if TYPE_CHECKING:
-    from gateway.access.recorded_database import RecordedDatabase
-    from gateway.access.share_store import ShareDatabase
+    from gateway.governance.recorded_database import RecordedDatabase
+    from gateway.governance.share_store import ShareDatabase
     from gateway.telemetry.audit import AuditLog
 
 D = TypeVar("D", bound="RecordedDatabase")

@@ -7,15 +7,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gateway.access import share_edits
-from gateway.access.share_records import ShareError
 from gateway.cli.operations import add_operation
 from gateway.cli.share import table_of
 from gateway.cli.stored import on_shares
+from gateway.governance import share_edits
+from gateway.governance.share_records import ShareError
 
 if TYPE_CHECKING:
-    from gateway.access.share_store import ShareDatabase
     from gateway.config import Config
+    from gateway.governance.share_store import ShareDatabase
     from gateway.telemetry.audit import AuditLog
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from gateway.access.catalog import SharedTable
+from gateway.catalog.catalog import SharedTable
 
 COLUMN_FACTOR = 1.13
 """Memory of columns against the bytes of paths, statistics and `COLUMN_FILE_BYTES`."""

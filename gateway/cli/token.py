@@ -11,12 +11,12 @@ import secrets
 import sys
 from pathlib import Path
 
-from gateway.access.authentication import token_hash
-from gateway.access.recipient_records import end_ms
+from gateway.authentication.credential_table import token_hash
 from gateway.cli.durations import add_expires, lifetime
 from gateway.cli.profile_file import ProfileFile
 from gateway.config import load
 from gateway.encoding import json_bytes
+from gateway.governance.recipient_records import end_ms
 from gateway.protocol.profile import profile
 from gateway.telemetry.clock import epoch_ms
 from gateway.times import utc_text

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gateway.access.federation import EMAIL, claim_values, is_verified_email
+from gateway.authentication.policies import EMAIL, claim_values, is_verified_email
 from gateway.console.sessions import Role
 
 if TYPE_CHECKING:

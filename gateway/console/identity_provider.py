@@ -20,17 +20,17 @@ from urllib.parse import quote_plus, urlencode
 
 import orjson
 
-from gateway.access.federation import TokenRefused, texts_of
-from gateway.access.identity_token import IdentityToken
+from gateway.authentication.policies import TokenRefused, texts_of
 from gateway.config.fetched_urls import is_accepted_url
 from gateway.console.identities import SignInFailed
-from gateway.web.issuer_keys import IssuerKeys
-from gateway.web.provider_requests import EXPECTED, OK, FetchError, provider_session, reason_of
+from gateway.oidc.identity_token import IdentityToken
+from gateway.oidc.issuer_keys import IssuerKeys
+from gateway.oidc.provider_requests import EXPECTED, OK, FetchError, provider_session, reason_of
 
 if TYPE_CHECKING:
     from gateway.config import ConsoleOidc
     from gateway.console.sign_in_flow import SignInFlow
-    from gateway.web.provider_requests import ProviderAnswer
+    from gateway.oidc.provider_requests import ProviderAnswer
 
 log = logging.getLogger("gateway.admin")
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from gateway.access.catalog import PROVIDER, Names, Share, SharedTable
-from gateway.access.grants import grant_text
+from gateway.catalog.catalog import PROVIDER, Names, Share, SharedTable
+from gateway.catalog.grants import grant_text
 from gateway.console.listing import cut
 from gateway.console.questions import (
     MAX_COLUMNS,
@@ -62,8 +62,8 @@ from gateway.telemetry.activity import Activity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gateway.access.authentication import Credentials
-    from gateway.access.catalog import Catalog
+    from gateway.authentication.credential_table import Credentials
+    from gateway.catalog.catalog import Catalog
     from gateway.state import GatewayState
     from gateway.tables.open_table import OpenTable
 

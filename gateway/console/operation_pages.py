@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.access.recipient_listing import EndingRecipients
 from gateway.admin import handlers
 from gateway.admin.call import Call
 from gateway.console.charts import plots_of
@@ -20,6 +19,7 @@ from gateway.console.recipient_pages import file_entries, file_row
 from gateway.console.rendering import respond
 from gateway.console.site import SITE, session_of
 from gateway.database.errors import DatabaseMissing
+from gateway.governance.recipient_listing import EndingRecipients
 from gateway.pages.style import icon, style_sheet
 from gateway.pages.times import SOON_SECONDS
 from gateway.telemetry.activity import RecentQuery

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from yarl import URL
 
-from gateway.access.recipient_records import ChangedMeanwhile, RecipientExists
 from gateway.config.administration import CALLBACK_PATH
 from gateway.console.forms import form_of
 from gateway.console.rendering import redirect, respond
 from gateway.console.sessions import COOKIE, Session
 from gateway.console.site import SESSION, SITE
+from gateway.governance.recipient_records import ChangedMeanwhile, RecipientExists
 from gateway.web.connections import authenticated
 from gateway.web.context import next_id
 from gateway.web.error_response import error_answer

@@ -10,14 +10,6 @@ from urllib.parse import quote, unquote
 
 from aiohttp import web
 
-from gateway.access.grants import Grant, place_text
-from gateway.access.recipient_records import (
-    TEXTS,
-    ClientRecord,
-    RecipientNotFound,
-    RecipientRecord,
-    TokenRecord,
-)
 from gateway.admin import handlers
 from gateway.admin.call import ANY, Call, seen_by, tag_of
 from gateway.admin.codec import decode_form, decode_query
@@ -32,6 +24,7 @@ from gateway.admin.messages import (
     RevocationOptions,
     Rotation,
 )
+from gateway.catalog.grants import Grant, place_text
 from gateway.console.charts import plots_of
 from gateway.console.forms import FORM, form_of
 from gateway.console.listing import MAX_QUERY_LENGTH, PAGE_LENGTH, Listing, Wanted, listing
@@ -41,6 +34,13 @@ from gateway.console.site import SITE, session_of
 from gateway.database.errors import DatabaseMissing
 from gateway.database.schema import recipient_key
 from gateway.errors import InvalidParameter, NotFound, Unavailable
+from gateway.governance.recipient_records import (
+    TEXTS,
+    ClientRecord,
+    RecipientNotFound,
+    RecipientRecord,
+    TokenRecord,
+)
 from gateway.pages.times import SOON_SECONDS
 from gateway.protocol.profile import Profile, profile_text
 from gateway.times import DAY_SECONDS, HOUR_SECONDS, MILLISECONDS
@@ -48,11 +48,11 @@ from gateway.times import DAY_SECONDS, HOUR_SECONDS, MILLISECONDS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gateway.access.recipient_listing import RecipientPage
-    from gateway.access.recipient_store import RecipientDatabase
     from gateway.config import RecipientEntry
     from gateway.config.recipients import TokenEntry
     from gateway.console.site import Site
+    from gateway.governance.recipient_listing import RecipientPage
+    from gateway.governance.recipient_store import RecipientDatabase
 
 SHOWN_QUERIES = 20
 SHOWN_CHANGES = 100

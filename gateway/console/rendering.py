@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from gateway.access.grants import place_text
+from gateway.catalog.grants import place_text
 from gateway.console.sessions import Session
 from gateway.console.site import SESSION, SITE
 from gateway.pages.times import ago, is_soon, left, moment

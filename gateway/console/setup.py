@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from gateway.access.sealed_tokens import SECRET_BYTES
+from gateway.authentication.sealed_tokens import SECRET_BYTES
 from gateway.console.provider_holder import ProviderHolder
 from gateway.console.sessions import Sessions
 from gateway.console.site import Site

@@ -12,7 +12,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gateway.access.sealed_tokens import InvalidToken, Sealer
+from gateway.authentication.sealed_tokens import InvalidToken, Sealer
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from aiohttp import web
 
-from gateway.access.sealed_tokens import Sealer
 from gateway.admin.administration import Administration
+from gateway.authentication.sealed_tokens import Sealer
 from gateway.config import Config, ConsoleOidc
 from gateway.console.provider_holder import ProviderHolder
 from gateway.console.questions import (

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import yaml
 
-from gateway.access.authentication import token_hash
+from gateway.authentication.credential_table import token_hash
 from gateway.demo.processes import HOST, exit_on_sigterm, free_port, is_listening, started
 from gateway.demo.reader import read_profile
 from gateway.demo.stores import LOCAL, StoredTables, stored

@@ -15,8 +15,7 @@ import aiohttp
 import msgspec
 
 from gateway.config.unity_catalog import UnityCatalog
-from gateway.web.client_errors import client_error_text
-from gateway.web.public_addresses import PublicResolver, proxy_hosts, proxy_of
+from gateway.outgoing import PublicResolver, client_error_text, proxy_hosts, proxy_of
 
 REQUEST_SECONDS = 60.0
 MAX_ANSWER_BYTES = 8 * 1024 * 1024

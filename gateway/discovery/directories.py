@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gateway import _native
-from gateway.access.conflicts import LeftOut
-from gateway.access.discovered import FoundTable
+from gateway.catalog.conflicts import LeftOut
+from gateway.catalog.discovered import FoundTable
 from gateway.config.checks import MAX_NAME_LENGTH
 from gateway.config.location_template import SCHEMA
 from gateway.discovery.known_tables import KnownTables, SearchResult, within_limit

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from gateway.access.conflicts import LeftOut
-from gateway.access.discovered import Discovered, FoundTable
+from gateway.catalog.conflicts import LeftOut
+from gateway.catalog.discovered import Discovered, FoundTable
 
 if TYPE_CHECKING:
     from gateway.config import Location, Source

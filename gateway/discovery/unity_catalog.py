@@ -11,8 +11,8 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from gateway.access.conflicts import LeftOut
-from gateway.access.discovered import FoundTable
+from gateway.catalog.conflicts import LeftOut
+from gateway.catalog.discovered import FoundTable
 from gateway.config.checks import MAX_NAME_LENGTH
 from gateway.config.locations import Location
 from gateway.discovery.catalog_client import CallsSpent, CatalogError, CatalogTable, catalog_client

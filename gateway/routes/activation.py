@@ -16,17 +16,17 @@ from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
-from gateway.access.audited_database import open_database
-from gateway.access.catalog import Catalog, Recipient
-from gateway.access.recipient_records import (
+from gateway.catalog.catalog import Catalog, Recipient
+from gateway.database.errors import DatabaseMissing
+from gateway.errors import MalformedRequest, Unavailable
+from gateway.governance.audited_database import open_database
+from gateway.governance.recipient_records import (
     IssuedSecret,
     IssuedToken,
     LinkInvalid,
     RecipientError,
     profile_of,
 )
-from gateway.database.errors import DatabaseMissing
-from gateway.errors import MalformedRequest, Unavailable
 from gateway.limits.admission import LimitExceeded
 from gateway.limits.attempts import network_of
 from gateway.pages.style import icon, style_sheet
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Environment
 
-    from gateway.access.sealed_tokens import Sealer
+    from gateway.authentication.sealed_tokens import Sealer
     from gateway.config import Config
     from gateway.limits.attempts import FailedAttempts
     from gateway.state import GatewayState
@@ -172,7 +172,7 @@ class Activation:
                 # The link is used up, so the profile is given, with placeholders in its examples.
                 return issued, Recipient(issued.recipient, frozenset())
         # A server without a database starts sooner.
-        from gateway.access.stored_recipients import recipient_of  # noqa: PLC0415
+        from gateway.governance.stored_recipients import recipient_of  # noqa: PLC0415
 
         return issued, recipient_of(record)
 

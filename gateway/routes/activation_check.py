@@ -21,7 +21,7 @@ from gateway.protocol.client_features import features_text
 from gateway.tables.native import LogError, Stop
 
 if TYPE_CHECKING:
-    from gateway.access.catalog import Catalog, Recipient, SharedTable
+    from gateway.catalog.catalog import Catalog, Recipient, SharedTable
     from gateway.config.networks import Address
     from gateway.state import GatewayState
     from gateway.tables.open_table import OpenTable

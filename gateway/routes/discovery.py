@@ -8,9 +8,9 @@ from typing import Concatenate, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.access import catalog as shared
-from gateway.access.catalog import Recipient, Schema, Share, SharedTable, SharedVolume
-from gateway.access.sealed_tokens import InvalidToken
+from gateway.authentication.sealed_tokens import InvalidToken
+from gateway.catalog import catalog as shared
+from gateway.catalog.catalog import Recipient, Schema, Share, SharedTable, SharedVolume
 from gateway.protocol import messages
 from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.protocol.queries import ListQuery

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.access.access_tokens import issue
-from gateway.access.oauth_clients import ClientRefused
+from gateway.authentication.access_tokens import issue
+from gateway.authentication.oauth_clients import ClientRefused
 from gateway.errors import InvalidClient
 from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.protocol.messages import IssuedToken, encoded

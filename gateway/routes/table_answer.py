@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from gateway.access.sealed_tokens import Page, Refresh, digest
+from gateway.authentication.sealed_tokens import Page, Refresh, digest
 from gateway.protocol.capabilities import ResponseFormat, capabilities_header
 from gateway.protocol.headers import (
     CAPABILITIES_HEADER,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
 
-from gateway.access.catalog import SharedTable
-from gateway.access.sealed_tokens import InvalidToken, Page, Refresh, token_owner
+from gateway.authentication.sealed_tokens import InvalidToken, Page, Refresh, token_owner
+from gateway.catalog.catalog import SharedTable
 from gateway.errors import PermissionDenied, UnsupportedOperation
 from gateway.protocol.capabilities import (
     Capabilities,

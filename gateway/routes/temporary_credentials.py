@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from gateway.access.catalog import Recipient, SharedTable
+from gateway.catalog.catalog import Recipient, SharedTable
 from gateway.config import Location
 from gateway.errors import (
     AccessRevoked,

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from gateway.access.discovered import NOTHING_DISCOVERED, Discovered, FoundTable, SourceKey
-from gateway.access.follow import following
+from gateway.catalog.discovered import NOTHING_DISCOVERED, Discovered, FoundTable, SourceKey
 from gateway.config.file_stamps import stamp
 from gateway.discovery.directories import SEARCH_SECONDS, THREAD
 from gateway.discovery.known_tables import LIMITS, KnownTables
 from gateway.discovery.searches import search_of
+from gateway.governance.follow import following
 from gateway.server.reload import Reloader
 from gateway.storage.vending.threads import DaemonThreads
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from pathlib import Path
 
-    from gateway.access.conflicts import LeftOut
+    from gateway.catalog.conflicts import LeftOut
     from gateway.config import Config, Source
     from gateway.discovery.known_tables import SearchResult
     from gateway.storage.registry import Storages

@@ -16,16 +16,16 @@ from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING
 
-from gateway.access.authentication import changed_recipients
-from gateway.access.catalog import Catalog
-from gateway.access.conflicts import LeftOut
-from gateway.access.credential_store import CredentialStore
-from gateway.access.discovered import NOTHING_DISCOVERED, Discovered, with_discovered
-from gateway.access.stored_shares import StoredShares, WithStored, with_stored
 from gateway.app import create_app
+from gateway.authentication.credential_table import changed_recipients
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.conflicts import LeftOut
+from gateway.catalog.discovered import NOTHING_DISCOVERED, Discovered, with_discovered
+from gateway.catalog.stored_shares import StoredShares, WithStored, with_stored
 from gateway.config import Config
 from gateway.config.file_stamps import stamp
 from gateway.console.inspection import Inspector
+from gateway.governance.credential_store import CredentialStore
 from gateway.limits.control_groups import cpus
 from gateway.limits.process_memory import bound_heaps, private_bytes, resident_bytes
 from gateway.limits.replica_rank import replica_id
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
-    from gateway.access.authentication import CredentialTable
+    from gateway.authentication.credential_table import CredentialTable
     from gateway.config import Source
     from gateway.limits.replica_rank import ReplicaRank
     from gateway.limits.shared_memory import SharedLimits

@@ -13,8 +13,8 @@ import logging
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from gateway.access.follow import Failures, following
 from gateway.config.file_stamps import Stamp, stamp
+from gateway.governance.follow import Failures, following
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

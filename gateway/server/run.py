@@ -23,11 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from gateway.access.audited_database import database_problem
-from gateway.access.reading_thread import THREAD as DATABASE
 from gateway.admin.administration import ReloadResult
 from gateway.config.file_stamps import stamp
 from gateway.discovery.directories import THREAD as DISCOVERY
+from gateway.governance.audited_database import database_problem
+from gateway.governance.reading_thread import THREAD as DATABASE
 from gateway.limits.drain_rate import DrainRate
 from gateway.limits.shared_memory import map_limits
 from gateway.server.accepted_config import accepted

@@ -11,16 +11,16 @@ import logging
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from gateway.access.follow import Failures, following
-from gateway.access.reading_thread import POLL_SECONDS, ReadingThread
-from gateway.access.stored_shares import stored_sources
+from gateway.catalog.stored_shares import stored_sources
+from gateway.governance.follow import Failures, following
+from gateway.governance.reading_thread import POLL_SECONDS, ReadingThread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from gateway.access.stored_recipients import StoredRecipients
-    from gateway.access.stored_shares import StoredShares
+    from gateway.catalog.stored_shares import StoredShares
     from gateway.config import Config, Source
+    from gateway.governance.stored_recipients import StoredRecipients
 
 log = logging.getLogger("gateway.discovery")
 

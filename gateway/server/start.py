@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.access.audited_database import create_database
 from gateway.config import Config, load
 from gateway.config.directory_access import check_session_policies
 from gateway.config.file_stamps import Stamp, stamp
 from gateway.database.errors import DatabaseUnusable
+from gateway.governance.audited_database import create_database
 from gateway.server.accepted_config import config_of_worker
 from gateway.server.cache_directory import check_cache_directory
 from gateway.server.extras import check_extras

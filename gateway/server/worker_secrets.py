@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gateway.access.sealed_tokens import SECRET_BYTES
+from gateway.authentication.sealed_tokens import SECRET_BYTES
 
 if TYPE_CHECKING:
     from gateway.config import Config

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gateway.access.sealed_tokens import InvalidToken, Page, Refresh
+from gateway.authentication.sealed_tokens import InvalidToken, Page, Refresh
 from gateway.protocol.capabilities import Capabilities, ResponseFormat
 from gateway.protocol.queries import ChangesQuery, Hints, TableQuery, TimeTravel
 from gateway.protocol.response import ContentCoding

@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes
 
-from gateway.access.catalog import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.config import Config, Location
 from gateway.config.shares import ID_NAMESPACE
 

@@ -16,7 +16,7 @@ from gateway._native import (
     Snapshot,
     Stop,
 )
-from gateway.access.catalog import SharedTable
+from gateway.catalog.catalog import SharedTable
 from gateway.errors import InvalidParameter
 from gateway.protocol.queries import TimeTravel
 from gateway.tables.rules import rule_of

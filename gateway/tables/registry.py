@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Concatenate, ParamSpec, TypeVar
 
 from gateway import _native
-from gateway.access.catalog import Catalog, SharedTable
+from gateway.catalog.catalog import Catalog, SharedTable
 from gateway.config import Config, Location
 from gateway.errors import Unavailable
 from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS

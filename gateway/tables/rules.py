@@ -11,8 +11,8 @@ from collections import OrderedDict
 from threading import Lock
 
 from gateway import _native
-from gateway.access.catalog import SharedTable
-from gateway.access.grants import Rule
+from gateway.catalog.catalog import SharedTable
+from gateway.catalog.grants import Rule
 from gateway.config import Config, ConfigError
 from gateway.errors import PermissionDenied
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gateway import _native
-from gateway.access.catalog import SharedTable
+from gateway.catalog.catalog import SharedTable
 from gateway.errors import InvalidParameter
 from gateway.storage.refusals import explained
 from gateway.times import utc_text

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from gateway.access.authentication import UNREADABLE_RECIPIENTS, token_hash
-from gateway.access.oauth_clients import AuthenticatedClient, ClientRefused
+from gateway.authentication.credential_table import UNREADABLE_RECIPIENTS, token_hash
+from gateway.authentication.oauth_clients import AuthenticatedClient, ClientRefused
 from gateway.config.networks import allowed
 from gateway.errors import InvalidClient, Unavailable
 from gateway.limits.attempts import network_of

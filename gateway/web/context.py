@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from gateway.access.catalog import Recipient
-    from gateway.access.oauth_clients import AuthenticatedClient
+    from gateway.authentication.oauth_clients import AuthenticatedClient
+    from gateway.catalog.catalog import Recipient
     from gateway.config.networks import Address
     from gateway.protocol.cors import FieldLines
     from gateway.state import GatewayState

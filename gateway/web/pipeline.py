@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from gateway import _native
-from gateway.access.federation import TokenRefused
+from gateway.authentication.policies import TokenRefused
 from gateway.config.networks import allowed
 from gateway.errors import (
     AccessRevoked,
@@ -38,8 +38,8 @@ from gateway.web.running import RunningRequests, is_end_of_server, shutting_down
 from gateway.web.token_authentication import TokenAuthentication
 
 if TYPE_CHECKING:
-    from gateway.access.authentication import Credential
-    from gateway.access.catalog import Recipient
+    from gateway.authentication.credential_table import Credential
+    from gateway.catalog.catalog import Recipient
     from gateway.config import Config
     from gateway.protocol.cors import Cors, FieldLines
     from gateway.state import GatewayState

@@ -12,17 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gateway.access.access_tokens import access_credential
-from gateway.access.authentication import (
+from gateway.authentication.access_tokens import access_credential
+from gateway.authentication.credential_table import (
     UNREADABLE_RECIPIENTS,
     Credential,
     bearer_token,
     sends_token,
     token_hash,
 )
-from gateway.access.federation import TokenRefused
+from gateway.authentication.policies import TokenRefused
 from gateway.errors import Unauthenticated, Unavailable
-from gateway.web.federation import Federation
+from gateway.oidc.federation import Federation
 
 if TYPE_CHECKING:
     from aiohttp import web

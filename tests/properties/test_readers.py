@@ -7,8 +7,8 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access.catalog import Catalog, Recipient
-from gateway.access.grants import Grant, still_readable
+from gateway.catalog.catalog import Catalog, Recipient
+from gateway.catalog.grants import Grant, still_readable
 from gateway.config import Location, SchemaEntry, ShareEntry, TableEntry
 from gateway.errors import NotFound
 

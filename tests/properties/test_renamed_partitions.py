@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from support.gateway_app import TOKEN_KEYS, TOKENS, bearer, serve
 from support.history_table import TABLE, Client
 
-from gateway.access.authentication import token_hash
+from gateway.authentication.credential_table import token_hash
 
 NAMES, VALUES, RULED = ("p", "q", "r"), ("a", "b"), "p"
 CAPABLE = {"delta-sharing-capabilities": "responseformat=delta;readerfeatures=columnmapping"}

@@ -24,7 +24,7 @@ from support.drawn_rules import Drawn, RuledLog
 from support.gateway_app import TOKENS, bearer, serve
 from support.history_table import TABLE, Client
 
-from gateway.access.authentication import token_hash
+from gateway.authentication.credential_table import token_hash
 from gateway.config import loads
 from gateway.state import GatewayState
 

@@ -10,13 +10,13 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gateway.access.share_edits import of_document
-from gateway.access.share_plan import plan
-from gateway.access.share_records import ShareError
-from gateway.access.share_store import ShareDatabase
-from gateway.access.stored_shares import StoredSchema, StoredShare, StoredTable, with_stored
+from gateway.catalog.stored_shares import StoredSchema, StoredShare, StoredTable, with_stored
 from gateway.cli.yaml_text import dumped
 from gateway.config import loads
+from gateway.governance.share_edits import of_document
+from gateway.governance.share_plan import plan
+from gateway.governance.share_records import ShareError
+from gateway.governance.share_store import ShareDatabase
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
 NAMES = st.text(

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 from aiohttp.test_utils import RawTestServer, TestClient, unused_port
 
-from gateway.access.authentication import token_hash
 from gateway.app import create_app
+from gateway.authentication.credential_table import token_hash
 from gateway.config import Config, loads
 from gateway.web.connections import Runner
 from gateway.web.pipeline import RequestPipeline

@@ -12,9 +12,9 @@ import yaml
 from aiohttp.test_utils import TestClient
 from tables.small_tables import FIRST_MS
 
-from gateway.access.audited_database import create_database
-from gateway.access.authentication import token_hash
+from gateway.authentication.credential_table import token_hash
 from gateway.config import load
+from gateway.governance.audited_database import create_database
 from gateway.server.process import ServerProcess as Process
 from gateway.server.start import Start
 from gateway.server.worker_secrets import WorkerSecrets

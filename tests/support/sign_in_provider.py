@@ -17,10 +17,10 @@ from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry, generate_latest
 
-from gateway.access.authentication import token_hash
 from gateway.admin.administration import ReloadResult
 from gateway.admin.app import create_admin_app
 from gateway.admin.setup import administer
+from gateway.authentication.credential_table import token_hash
 from gateway.config import Config
 from gateway.console.app import add_console
 from gateway.console.setup import site_of

@@ -178,10 +178,10 @@ def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 
 def test_one_package_is_tested_without_lints_and_without_go(commands: list[str]) -> None:
-    run.quick(["tests/unit/access"])
+    run.quick(["tests/unit/governance"])
     install, tests = commands
     assert install == "install"
-    assert tests.split()[-1] == "tests/unit/access"
+    assert tests.split()[-1] == "tests/unit/governance"
     assert "tests/unit" not in tests.split()
     commands.clear()
     run.quick(["-k", "page"])

@@ -27,7 +27,7 @@ from gateway.storage.vending.credential import CredentialRequest, TemporaryCrede
 from gateway.storage.vending.threads import DaemonThreads
 
 if TYPE_CHECKING:
-    from gateway.access.catalog import Recipient
+    from gateway.catalog.catalog import Recipient
     from gateway.config import Location, StorageEntry
     from gateway.config.operation import StorageFaults
     from gateway.storage.registry import Storages

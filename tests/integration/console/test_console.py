@@ -25,7 +25,7 @@ from support.waiting import everywhere, wait_until
 from tables.demo import ROWS
 from tables.small_tables import lay_out
 
-from gateway.access.authentication import token_hash
+from gateway.authentication.credential_table import token_hash
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -15,7 +15,7 @@ from support.gateway_process import RunningGateway, running_gateway
 from support.openid_process import openid_process
 from support.processes import free_port, wait_for_port
 
-from gateway.access.authentication import token_hash
+from gateway.authentication.credential_table import token_hash
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -16,7 +16,7 @@ from support.gateway_app import PREFIX, TOKENS, Clock, serve
 from tables.large_logs import make_log
 from yarl import URL
 
-from gateway.access.authentication import token_hash
+from gateway.authentication.credential_table import token_hash
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -22,9 +22,9 @@ WORKERS, CLIENTS = 2, 4
 RETRY_SECONDS = 1.0
 # The workers refetch sooner than every 30 seconds, so that the test need not wait.
 CUSTOMIZED = f"""
-import gateway.web.issuer_keys
+import gateway.oidc.issuer_keys
 
-gateway.web.issuer_keys.RETRY_SECONDS = {RETRY_SECONDS}
+gateway.oidc.issuer_keys.RETRY_SECONDS = {RETRY_SECONDS}
 """
 AGREEING = 16
 """Answers in a row on new connections after which both workers have answered."""

@@ -20,8 +20,8 @@ from support.process_resources import open_files, open_sockets, resident
 from support.waiting import everywhere, until, wait_until
 from tables.large_logs import make_log
 
-from gateway.access.recipient_store import RecipientDatabase
 from gateway.config.database import DatabasePlace
+from gateway.governance.recipient_store import RecipientDatabase
 from gateway.telemetry.clock import epoch_ms
 
 ADDS = 15_000

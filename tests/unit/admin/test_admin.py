@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.access.authentication import token_hash
-from gateway.access.recipient_records import LinkInvalid
-from gateway.access.recipient_store import RecipientDatabase
 from gateway.admin.administration import ADMINISTRATION, Administration, ReloadResult, WorkerReload
 from gateway.admin.app import create_admin_app
+from gateway.authentication.credential_table import token_hash
 from gateway.config import loads
 from gateway.config.database import DatabasePlace
 from gateway.database.errors import DatabaseMissing
+from gateway.governance.recipient_records import LinkInvalid
+from gateway.governance.recipient_store import RecipientDatabase
 
 NOW_MS = 1_700_000_000_000
 TOKEN = "the-admin-token"

@@ -15,15 +15,15 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry
 
 from gateway.__main__ import main
-from gateway.access import share_edits
-from gateway.access.authentication import token_hash
-from gateway.access.stored_shares import StoredShare
 from gateway.admin import share_handlers
 from gateway.admin.administration import ReloadResult
 from gateway.admin.app import create_admin_app
 from gateway.admin.setup import administer
 from gateway.admin.share_messages import DataObject, DataObjectUpdate
+from gateway.authentication.credential_table import token_hash
+from gateway.catalog.stored_shares import StoredShare
 from gateway.config import Admin, Config, load, loads
+from gateway.governance import share_edits
 from gateway.telemetry.metrics import AdminMetrics
 
 TOKEN = "the-admin-token"

@@ -68,7 +68,7 @@ def test_the_help_of_a_command_loads_no_server_and_no_optional_package(command):
 def test_recipients_are_listed_without_web_server_and_native_code(configuration):
     loaded_by("recipient", "add", "alice", "-c", configuration, "--share", "s")
     loaded = loaded_by("recipient", "list", "-c", configuration)
-    assert "gateway.access.recipient_store" in loaded
+    assert "gateway.governance.recipient_store" in loaded
     assert not loaded & NO_TABLES
 
 

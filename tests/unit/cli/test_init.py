@@ -25,10 +25,10 @@ from tables.demo import ROWS
 
 from gateway import _native
 from gateway.__main__ import main
-from gateway.access.recipient_store import RecipientDatabase
 from gateway.cli import first_share, init
 from gateway.config import Location, load
 from gateway.config.database import DatabasePlace
+from gateway.governance.recipient_store import RecipientDatabase
 from gateway.tables.search import FoundTable, Search, find_tables
 from gateway.telemetry.clock import epoch_ms
 

@@ -18,10 +18,10 @@ import pytest
 from support.documentation import README, console_lines, page, share_yaml
 
 from gateway.__main__ import main
-from gateway.access.authentication import token_hash
-from gateway.access.recipient_store import RecipientDatabase
+from gateway.authentication.credential_table import token_hash
 from gateway.cli.profile_file import ProfileFile
 from gateway.config.database import DatabasePlace
+from gateway.governance.recipient_store import RecipientDatabase
 from gateway.telemetry.clock import epoch_ms
 from gateway.times import DAY_SECONDS, utc_text
 
@@ -149,7 +149,7 @@ def test_a_failure_after_the_commit_keeps_the_profile(run, tmp_path, monkeypatch
         raise failure
 
     with monkeypatch.context() as patched:
-        patched.setattr("gateway.access.audited_database.change_record", fail)
+        patched.setattr("gateway.governance.audited_database.change_record", fail)
         if failure is KeyboardInterrupt:
             assert run(*operation, "--profile", profile)[0] == 130
         else:

@@ -13,15 +13,15 @@ import pytest
 import yaml
 
 from gateway.__main__ import main
-from gateway.access import share_edits
-from gateway.access.audited_database import open_database, open_share_database
-from gateway.access.credentials import NewToken
-from gateway.access.grant_operations import grant_parts, revoke_parts, set_properties
-from gateway.access.grants import Grant
-from gateway.access.stored_shares import StoredShare, StoredTable
+from gateway.catalog.grants import Grant
+from gateway.catalog.stored_shares import StoredShare, StoredTable
 from gateway.cli import apply
 from gateway.cli.export import exported
 from gateway.config import load
+from gateway.governance import share_edits
+from gateway.governance.audited_database import open_database, open_share_database
+from gateway.governance.credentials import NewToken
+from gateway.governance.grant_operations import grant_parts, revoke_parts, set_properties
 from gateway.telemetry.clock import epoch_ms
 
 OF_FILE = [{"name": "file", "schemas": [{"name": "d", "tables": [{"name": "t", "location": "/t"}]}]}]

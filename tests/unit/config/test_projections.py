@@ -9,9 +9,9 @@ import pytest
 import yaml
 from support.documentation import page
 
-from gateway.access.catalog import Catalog
-from gateway.access.discovered import Discovered, FoundTable, with_discovered
-from gateway.access.stored_shares import StoredSchema, StoredShare, StoredTable, with_stored
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.discovered import Discovered, FoundTable, with_discovered
+from gateway.catalog.stored_shares import StoredSchema, StoredShare, StoredTable, with_stored
 from gateway.config import ConfigError, Location, Secret, TableEntry, loads
 
 RULE: dict[str, Any] = {"source": "/lake/customers", "columns": ["id", "name"], "where": "id > 3"}

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from gateway.access.authentication import Credential, CredentialTable
-from gateway.access.catalog import Catalog, Recipient
-from gateway.access.grants import Grant
+from gateway.authentication.credential_table import Credential, CredentialTable
+from gateway.catalog.catalog import Catalog, Recipient
+from gateway.catalog.grants import Grant
 from gateway.config import loads
 from gateway.console.charts import HEIGHT, LEFT, RIGHT, WIDTH, charts_of
 from gateway.console.inspection import _columns, facts_of, is_within, readers_of

@@ -40,8 +40,8 @@ from gateway.console.identities import MAX_NAME_LENGTH, SignInFailed, identity_o
 from gateway.console.identity_provider import MAX_HINT_LENGTH, ProviderMetadata
 from gateway.console.sessions import COOKIE, Role
 from gateway.console.sign_in_flow import FLOW_SECONDS, NAME
-from gateway.web import provider_requests
-from gateway.web.provider_requests import FetchError
+from gateway.oidc import provider_requests
+from gateway.oidc.provider_requests import FetchError
 
 NOW_MS = 1_790_000_000_000
 KEYS = [{"id": "k1", "secret": "a secret of all replicas"}]

@@ -16,14 +16,14 @@ from aiohttp import ClientResponse
 from support.gateway_app import Clock
 from support.sign_in_provider import OPERATOR_TOKEN, VIEWER_TOKEN, ConsoleClient, console_client
 
-from gateway.access.audited_database import open_database
-from gateway.access.authentication import token_hash
-from gateway.access.credentials import NewToken
-from gateway.access.federation import TokenPolicy
-from gateway.access.grants import Grant
-from gateway.access.recipient_records import RecipientRecord
-from gateway.access.recipient_store import RecipientDatabase
+from gateway.authentication.credential_table import token_hash
+from gateway.authentication.policies import TokenPolicy
+from gateway.catalog.grants import Grant
 from gateway.config import Config, loads
+from gateway.governance.audited_database import open_database
+from gateway.governance.credentials import NewToken
+from gateway.governance.recipient_records import RecipientRecord
+from gateway.governance.recipient_store import RecipientDatabase
 
 NOW_MS = 1_790_000_000_000
 DAY_SECONDS = 86_400

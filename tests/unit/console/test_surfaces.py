@@ -19,13 +19,13 @@ from support.gateway_app import Clock
 from support.sign_in_provider import OPERATOR_TOKEN, ConsoleClient, console_client
 
 from gateway.__main__ import main
-from gateway.access.audited_database import open_database
-from gateway.access.authentication import token_hash
-from gateway.access.recipient_records import TEXTS, NewRecipient, RecipientRecord
 from gateway.admin.messages import Addition, Recipient
+from gateway.authentication.credential_table import token_hash
 from gateway.cli.apply_recipients import KEYS
 from gateway.config import Config, loads
 from gateway.database.schema import RECIPIENTS
+from gateway.governance.audited_database import open_database
+from gateway.governance.recipient_records import TEXTS, NewRecipient, RecipientRecord
 from gateway.telemetry.clock import epoch_ms
 
 SURFACES = ("api", "console", "command", "apply")

@@ -9,14 +9,14 @@ from contextlib import closing
 import pytest
 from support.gateway_app import Clock
 
-from gateway.access.credentials import NewClient
-from gateway.access.grants import Grant
-from gateway.access.recipient_store import RecipientDatabase
+from gateway.catalog.grants import Grant
 from gateway.config.database import DatabasePlace
 from gateway.database import migration
 from gateway.database.engine import Database
 from gateway.database.errors import DatabaseError, DatabaseOutdated
 from gateway.database.migration import migrate
+from gateway.governance.credentials import NewClient
+from gateway.governance.recipient_store import RecipientDatabase
 
 NOW_MS = 1_800_000_000_000
 NEXT = """

@@ -13,8 +13,6 @@ import pytest
 from support.gateway_app import Clock
 from support.postgresql_server import running as postgresql_running
 
-from gateway.access.recipient_store import RecipientDatabase
-from gateway.access.stored_recipients import DatabaseReader
 from gateway.cli.check import read_recipients
 from gateway.config import loads
 from gateway.config.database import DatabasePlace
@@ -22,6 +20,8 @@ from gateway.config.secret import Secret
 from gateway.database.engine import Database
 from gateway.database.errors import DatabaseUnusable
 from gateway.database.postgresql import URL_INVALID
+from gateway.governance.recipient_store import RecipientDatabase
+from gateway.governance.stored_recipients import DatabaseReader
 
 NOW_MS = 1_800_000_000_000
 PASSWORD = "secret-of-the-test"

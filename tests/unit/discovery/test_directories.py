@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gateway import _native
-from gateway.access.discovered import FoundTable
+from gateway.catalog.discovered import FoundTable
 from gateway.config import Config, Location, loads
 from gateway.discovery import directories
 from gateway.discovery.directories import search

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access.discovered import FoundTable
+from gateway.catalog.discovered import FoundTable
 from gateway.config import Location
 from gateway.discovery.known_tables import KnownTables, SearchResult
 

@@ -21,10 +21,10 @@ from aiohttp.test_utils import make_mocked_request
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from yarl import URL
 
-from gateway.access.authentication import bearer_token
-from gateway.access.catalog import Catalog
-from gateway.access.sealed_tokens import Page, Refresh, Sealer
 from gateway.app import routes
+from gateway.authentication.credential_table import bearer_token
+from gateway.authentication.sealed_tokens import Page, Refresh, Sealer
+from gateway.catalog.catalog import Catalog
 from gateway.config import TokenKey, loads
 from gateway.config.networks import parse_networks
 from gateway.config.secret import Secret

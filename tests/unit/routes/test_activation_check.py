@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.gateway_app import Clock
 
-from gateway.access.catalog import Catalog, Recipient
-from gateway.access.grants import Grant
+from gateway.catalog.catalog import Catalog, Recipient
+from gateway.catalog.grants import Grant
 from gateway.config import loads
 from gateway.config.networks import parse_address, parse_networks
 from gateway.errors import Unavailable

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from support.gateway_app import PREFIX, serve
 
-from gateway.access.audited_database import open_database
-from gateway.access.credentials import NewLink
+from gateway.governance.audited_database import open_database
+from gateway.governance.credentials import NewLink
 from gateway.limits.attempts import PAIR_FAILURES
 from gateway.telemetry.clock import epoch_ms
 

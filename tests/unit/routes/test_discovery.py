@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestClient
 from support.gateway_app import PREFIX, TOKENS, Clock, bearer, error_of, recipients, serve
 from yarl import URL
 
-from gateway.access.catalog import Catalog, Recipient
+from gateway.catalog.catalog import Catalog, Recipient
 
 SHARES = """
 shares:

@@ -19,7 +19,7 @@ from support.waiting import until
 from yarl import URL
 
 from gateway import _native
-from gateway.access.sealed_tokens import Sealer
+from gateway.authentication.sealed_tokens import Sealer
 from gateway.config import Config, Secret, TokenKey
 from gateway.tables.local_files import inside, spelling
 

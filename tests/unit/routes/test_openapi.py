@@ -22,8 +22,8 @@ from support.gateway_app import PREFIX, bearer
 from support.gateway_process import TOKEN, RunningGateway, running_gateway, share
 from support.history_table import TABLE, Client
 
-from gateway.access.authentication import token_hash
 from gateway.app import protocol_routes
+from gateway.authentication.credential_table import token_hash
 from gateway.protocol import messages
 from gateway.protocol.queries import TableQuery
 from gateway.routes.openapi import DESCRIPTIONS, NEVER_ANSWERED, document

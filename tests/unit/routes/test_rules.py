@@ -10,8 +10,8 @@ import pytest
 from support.gateway_app import TOKENS, bearer, error_of, serve
 from support.history_table import CAPABLE, TABLE, Client, changes, commit, end, ids, lines_of, query
 
-from gateway.access.authentication import token_hash
-from gateway.access.grants import Rule
+from gateway.authentication.credential_table import token_hash
+from gateway.catalog.grants import Rule
 from gateway.cli import check, explain
 from gateway.config import Config, ConfigError, loads
 from gateway.state import GatewayState

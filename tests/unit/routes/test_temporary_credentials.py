@@ -22,7 +22,7 @@ from support.google_storage import GoogleStorage
 from support.google_storage import running as running_storage
 from support.history_table import VERSIONS, commit
 
-from gateway.access.authentication import CredentialTable, token_hash
+from gateway.authentication.credential_table import CredentialTable, token_hash
 from gateway.config import Config, Location, loads
 from gateway.state import GatewayState
 from gateway.telemetry.audit import AuditLog

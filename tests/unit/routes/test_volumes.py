@@ -16,7 +16,7 @@ from support.aws_identity import ROLE, Sts, running_sts
 from support.gateway_app import PREFIX, bearer, error_of, recipients, serve
 from support.waiting import wait_until
 
-from gateway.access.catalog import Catalog, Recipient
+from gateway.catalog.catalog import Catalog, Recipient
 from gateway.config.networks import parse_networks
 from gateway.errors import PermissionDenied
 from gateway.telemetry.audit import AuditLog

@@ -18,10 +18,10 @@ from support.postgresql_server import running_on_small_disk
 from support.processes import processor_wait_seconds, server_process
 from support.waiting import everywhere, wait_until
 
-from gateway.access.credential_store import LOOK_SECONDS
-from gateway.access.reading_thread import elapsed_seconds
-from gateway.access.recipient_store import RecipientDatabase
 from gateway.config.database import DatabasePlace
+from gateway.governance.credential_store import LOOK_SECONDS
+from gateway.governance.reading_thread import elapsed_seconds
+from gateway.governance.recipient_store import RecipientDatabase
 from gateway.telemetry.clock import epoch_ms
 
 pytestmark = pytest.mark.processes

@@ -22,13 +22,13 @@ from support.waiting import everywhere, wait_until
 from tables.small_tables import lay_out
 
 from gateway.__main__ import main
-from gateway.access import share_edits
-from gateway.access.audited_database import open_share_database
-from gateway.access.discovered import Discovered, FoundTable
-from gateway.access.stored_shares import StoredShare, StoredTable
+from gateway.catalog.discovered import Discovered, FoundTable
+from gateway.catalog.stored_shares import StoredShare, StoredTable
 from gateway.config import Location, load
 from gateway.discovery import searches
 from gateway.discovery.directories import THREAD
+from gateway.governance import share_edits
+from gateway.governance.audited_database import open_share_database
 from gateway.server import discovery
 from gateway.server.discovery import DiscoveredFile, Discoverer
 from gateway.telemetry.clock import epoch_ms

@@ -35,8 +35,8 @@ from support.sign_in_provider import (
 from support.versitygw import VersityGw
 from tables.small_tables import lay_out
 
-from gateway.access.access_tokens import issue
-from gateway.access.authentication import configured_recipients, token_hash
+from gateway.authentication.access_tokens import issue
+from gateway.authentication.credential_table import configured_recipients, token_hash
 from gateway.config import Location, Secret, load
 from gateway.config.effects import EFFECTS, Effect, row_of
 from gateway.config.file_stamps import stamp

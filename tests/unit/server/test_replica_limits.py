@@ -13,7 +13,7 @@ import pytest
 from support.gateway_directory import Gateway
 from support.postgresql_server import PostgresqlServer
 
-from gateway.access.replicas import BEAT_SECONDS, LIVE_SECONDS
+from gateway.governance.replicas import BEAT_SECONDS, LIVE_SECONDS
 
 WORKERS, BURST = 2, 101
 

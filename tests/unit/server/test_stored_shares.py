@@ -18,11 +18,11 @@ from support.waiting import everywhere, wait_until
 from tables.small_tables import lay_out
 
 from gateway.__main__ import main
-from gateway.access import share_edits
-from gateway.access.audited_database import open_share_database
-from gateway.access.share_store import ShareDatabase
-from gateway.access.stored_shares import LeftOut, StoredShare, StoredTable
+from gateway.catalog.stored_shares import LeftOut, StoredShare, StoredTable
 from gateway.config import load
+from gateway.governance import share_edits
+from gateway.governance.audited_database import open_share_database
+from gateway.governance.share_store import ShareDatabase
 from gateway.telemetry.clock import epoch_ms
 
 

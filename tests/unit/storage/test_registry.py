@@ -15,8 +15,8 @@ from support.google_identity import UNUSABLE
 from support.http_service import Request, Response, serving
 
 from gateway import _native
-from gateway.access.catalog import Catalog
-from gateway.access.sealed_tokens import InvalidToken
+from gateway.authentication.sealed_tokens import InvalidToken
+from gateway.catalog.catalog import Catalog
 from gateway.config import Location, Secret, loads
 from gateway.config.storages import StorageForm
 from gateway.config.storages.entry import LocalEntry, StorageEntry

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 from tables.small_tables import lay_out, write_commit
 
-from gateway.access.catalog import Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.config import loader
 from gateway.tables.metadata import read_version
 from gateway.tables.registry import Tables

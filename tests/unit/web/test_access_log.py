@@ -13,7 +13,7 @@ from support.gateway_app import PREFIX, bearer, recipients, serve
 from support.gateway_directory import Gateway
 
 from gateway import _native
-from gateway.access.sealed_tokens import Sealer
+from gateway.authentication.sealed_tokens import Sealer
 from gateway.config import Secret, TokenKey
 from gateway.telemetry.audit import AuditLog
 

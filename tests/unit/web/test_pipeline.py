@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.gateway_app import PREFIX, bearer, recipients, serve
 
-from gateway.access.catalog import Catalog
 from gateway.app import routes
+from gateway.catalog.catalog import Catalog
 from gateway.errors import MethodNotAllowed, NoSuchPath
 from gateway.telemetry.audit import AuditLog
 from gateway.web.context import RequestContext, Route

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from support.gateway_app import PREFIX, TOKENS, Clock, PipelineServer, bearer, serve
 
-from gateway.access.authentication import MAX_REVOKED, Credential, CredentialTable, token_hash
-from gateway.access.catalog import Recipient
+from gateway.authentication.credential_table import MAX_REVOKED, Credential, CredentialTable, token_hash
+from gateway.catalog.catalog import Recipient
 from gateway.telemetry.activity import Activity
 from gateway.telemetry.metrics import Metrics
 

@@ -15,7 +15,7 @@ import pytest
 from aiohttp.test_utils import TestClient
 from support.gateway_app import PREFIX, TOKENS, Clock, PipelineServer, serve
 
-from gateway.access.authentication import token_hash
+from gateway.authentication.credential_table import token_hash
 from gateway.config import loads
 from gateway.limits.attempts import ADDRESS_FAILURES, PAIR_FAILURES
 from gateway.state import GatewayState

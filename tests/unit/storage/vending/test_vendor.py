@@ -10,7 +10,7 @@ import pytest
 from support.gateway_app import Clock
 
 from gateway import _native
-from gateway.access.catalog import Recipient
+from gateway.catalog.catalog import Recipient
 from gateway.config import Location, StorageEntry
 from gateway.config.networks import parse_networks
 from gateway.config.operation import StorageFaults

@@ -1,1 +1,0 @@
-"""Access control: the catalog of shares, bearer tokens, sealed tokens, stored recipients."""

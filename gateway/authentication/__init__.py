@@ -1,0 +1,1 @@
+"""Who asks: tokens, clients and policies of recipients, and the tokens that this server seals."""

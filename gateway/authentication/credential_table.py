@@ -1,0 +1,346 @@
+"""Authentication by bearer token: the lookup of its SHA-256.
+
+Tokens are compared by hash and in constant time; the stored hash cannot be used as a token. Absent,
+malformed, unknown, expired and revoked tokens get the same answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from gateway.authentication.oauth_clients import ClientSecret, ClientTable, OAuthClient
+from gateway.authentication.policies import PolicyTable, TokenPolicy
+from gateway.catalog.catalog import Recipient
+from gateway.catalog.grants import Grant
+from gateway.config.networks import parse_networks
+from gateway.config.recipients import EVERY_SHARE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from gateway.config import Config, RecipientEntry
+
+ANONYMOUS = Recipient("anonymous", frozenset({EVERY_SHARE}))
+UNIVERSAL = Recipient("authorization.bearerToken", frozenset({EVERY_SHARE}))
+MAX_REVOKED = 1000
+"""Of the tokens that were replaced or revoked last."""
+UNREADABLE_RECIPIENTS = "the server cannot read its recipients"
+
+# A token of the reference server is any text of its configuration, so any header text may be one.
+_BEARER = re.compile(r"bearer[ \t]+([^ \t](?:.*[^ \t])?)[ \t]*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """The hash of a token and its recipient.
+
+    Attributes:
+        sha256: the hash.
+        recipient: the recipient.
+        expires_ms: end of the token; None without one.
+        identity: for the audit log, what a token of an identity provider says about its bearer.
+        verified: the verified token of an identity provider; None for tokens of this server.
+        is_forbidden: the recipient may not use bearer tokens of this server.
+
+    """
+
+    sha256: bytes = field(repr=False)
+    recipient: Recipient
+    expires_ms: int | None = None
+    identity: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    verified: VerifiedToken | None = field(default=None, repr=False, compare=False)
+    is_forbidden: bool = False
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Return whether the token has expired at that time."""
+        return self.expires_ms is not None and now_ms >= self.expires_ms
+
+
+class VerifiedToken(Protocol):
+    """A token of an identity provider whose signature was verified."""
+
+    @property
+    def expires_ms(self) -> int:
+        """The end of the token."""
+
+
+class Credentials(Protocol):
+    """A lookup of tokens."""
+
+    @property
+    def anonymous(self) -> Recipient | None:
+        """The recipient of requests without a token; None when a token is required."""
+
+    @property
+    def policies(self) -> PolicyTable:
+        """The policies for tokens of identity providers."""
+
+    @property
+    def clients(self) -> ClientTable:
+        """The OAuth clients."""
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether recipients are missing, because the database cannot be read."""
+
+    @property
+    def recipients(self) -> Mapping[str, Recipient]:
+        """The recipients that can have a token, by name."""
+
+    def forbidden(self, sha256: bytes) -> Recipient | None:
+        """Return the recipient of a token that may not be used because bearer tokens are forbidden."""
+
+    def revoked(self, sha256: bytes) -> Recipient | None:
+        """Return the recipient of a token that was replaced or revoked lately, as far as it is known."""
+
+    def find(self, sha256: bytes, *, now_ms: int) -> Credential | None:
+        """Return the credential with a token hash, unless it is unknown or expired at that time."""
+
+
+class Held(Protocol):
+    """A recipient with all that it is identified by."""
+
+    @property
+    def recipient(self) -> Recipient:
+        """The recipient."""
+
+    @property
+    def credentials(self) -> Sequence[Credential]:
+        """The hashes of its tokens."""
+
+    @property
+    def policies(self) -> Sequence[TokenPolicy]:
+        """Its policies for tokens of identity providers."""
+
+    @property
+    def clients(self) -> Sequence[OAuthClient]:
+        """Its OAuth clients."""
+
+
+class CredentialTable:
+    """Credentials in memory, by hash."""
+
+    def __init__(
+        self,
+        credentials: Iterable[Credential],
+        *,
+        anonymous: Recipient | None = None,
+        policies: Iterable[tuple[TokenPolicy, Recipient]] = (),
+        clients: Iterable[OAuthClient] = (),
+        is_incomplete: bool = False,
+    ) -> None:
+        self.anonymous = anonymous
+        self.is_incomplete = is_incomplete
+        policies, clients = tuple(policies), tuple(clients)
+        self.policies = PolicyTable(policies)
+        self.clients = ClientTable(clients)
+        self.recipients: dict[str, Recipient] = {recipient.name: recipient for _, recipient in policies}
+        self.recipients |= {client.recipient.name: client.recipient for client in clients}
+        if anonymous is not None:
+            self.recipients[anonymous.name] = anonymous
+        self._by_prefix: dict[bytes, list[Credential]] = {}
+        self._forbidden: dict[bytes, Recipient] = {}
+        self._revoked: dict[bytes, Recipient] = {}
+        """For the reasons of refusals alone: a table that is made anew has none."""
+        for credential in credentials:
+            if credential.is_forbidden:
+                self._forbidden[credential.sha256] = credential.recipient
+            else:
+                self._by_prefix.setdefault(credential.sha256[:4], []).append(credential)
+                self.recipients[credential.recipient.name] = credential.recipient
+
+    @staticmethod
+    def of(config: Config) -> CredentialTable:
+        """Build the table of a configuration."""
+        anonymous = ANONYMOUS if config.gateway.anonymous else None
+        return CredentialTable(
+            configured_credentials(config),
+            anonymous=anonymous,
+            policies=configured_policies(config),
+            clients=configured_clients(config),
+        )
+
+    def replaced(self, gone: Sequence[Held], new: Sequence[Held]) -> CredentialTable | None:
+        """Return a table with some recipients in place of others; this one stays as it is.
+
+        It equals the table that is made of all of them, and costs less: four maps are copied, and the entries
+        of these recipients change. None where an entry belongs to another recipient, too, such as one of the
+        configuration with the same client id: then the table is made of all of them.
+        """
+        clients = self.clients.replaced(
+            (client for one in gone for client in one.clients),
+            (client for one in new for client in one.clients),
+        )
+        if clients is None:
+            return None
+        table = CredentialTable((), anonymous=self.anonymous, is_incomplete=self.is_incomplete)
+        table.clients = clients
+        table.policies = self.policies.replaced(_policies(gone), _policies(new))
+        table.recipients = dict(self.recipients)
+        table._by_prefix, table._forbidden = dict(self._by_prefix), dict(self._forbidden)
+        ended = {one.sha256: one.recipient for held in gone for one in held.credentials}
+        valid = {one.sha256 for held in new for one in held.credentials}
+        ended = {sha256: known for sha256, known in (self._revoked | ended).items() if sha256 not in valid}
+        table._revoked = dict([*ended.items()][-MAX_REVOKED:])
+        is_exact = all(map(table._remove, gone)) and all(map(table._insert, new))
+        return table if is_exact else None
+
+    def _remove(self, held: Held) -> bool:
+        """Remove a recipient. Returns False where an entry is not its own."""
+        for credential in held.credentials:
+            if credential.is_forbidden:
+                if self._forbidden.pop(credential.sha256, None) is not credential.recipient:
+                    return False
+                continue
+            prefix = credential.sha256[:4]
+            known = self._by_prefix.pop(prefix, [])
+            left = [one for one in known if one is not credential]
+            if len(left) == len(known):
+                return False
+            if left:
+                self._by_prefix[prefix] = left
+        return not _can_have_token(held) or (self.recipients.pop(held.recipient.name, None) is held.recipient)
+
+    def _insert(self, held: Held) -> bool:
+        """Add a recipient. Returns False where an entry is another one's."""
+        for credential in held.credentials:
+            if credential.is_forbidden:
+                if self._forbidden.setdefault(credential.sha256, held.recipient) is not held.recipient:
+                    return False
+                continue
+            prefix = credential.sha256[:4]
+            self._by_prefix[prefix] = [*self._by_prefix.get(prefix, ()), credential]
+        return not _can_have_token(held) or (
+            self.recipients.setdefault(held.recipient.name, held.recipient) is held.recipient
+        )
+
+    def find(self, sha256: bytes, *, now_ms: int) -> Credential | None:
+        """Look up a hash: by a short prefix, then by a comparison in constant time."""
+        found: Credential | None = None
+        for credential in self._by_prefix.get(sha256[:4], ()):
+            if hmac.compare_digest(credential.sha256, sha256):
+                found = credential
+        if found is None or found.has_expired(now_ms):
+            return None
+        return found
+
+    def forbidden(self, sha256: bytes) -> Recipient | None:
+        """Return the recipient of a token that may not be used because bearer tokens are forbidden."""
+        return self._forbidden.get(sha256)
+
+    def revoked(self, sha256: bytes) -> Recipient | None:
+        """Return the recipient of one of the last tokens that were replaced or revoked."""
+        return self._revoked.get(sha256)
+
+
+def changed_recipients(before: Credentials, after: Credentials) -> set[str]:
+    """Return the names of the recipients that have changed or are gone."""
+    if before is after:
+        return set()
+    others = after.recipients
+    # Almost all are the same values, whose comparison takes longer than that of their identity.
+    return {
+        name
+        for name, known in before.recipients.items()
+        if (other := others.get(name)) is not known and other != known
+    }
+
+
+def _policies(held: Iterable[Held]) -> Iterable[tuple[TokenPolicy, Recipient]]:
+    return ((policy, one.recipient) for one in held for policy in one.policies)
+
+
+def _can_have_token(held: Held) -> bool:
+    return bool(held.policies or held.clients) or any(not one.is_forbidden for one in held.credentials)
+
+
+def configured_credentials(config: Config) -> Iterable[Credential]:
+    """Iterate over all tokens of the configuration."""
+    if config.authorization is not None:
+        for token in _spellings(config.authorization.bearer_token.reveal()):
+            yield Credential(hashlib.sha256(token).digest(), UNIVERSAL)
+    for entry in config.gateway.recipients:
+        recipient = _recipient(entry)
+        for known in entry.tokens:
+            expires_ms = _milliseconds(known.expires)
+            yield Credential(
+                bytes.fromhex(known.sha256), recipient, expires_ms, is_forbidden=entry.forbid_bearer_tokens
+            )
+
+
+def configured_clients(config: Config) -> Iterable[OAuthClient]:
+    """Iterate over all OAuth clients of the configuration."""
+    for entry in config.gateway.recipients:
+        recipient = _recipient(entry)
+        for client in entry.clients:
+            secrets = tuple(
+                ClientSecret(bytes.fromhex(known.sha256), _milliseconds(known.expires))
+                for known in client.secrets
+            )
+            yield OAuthClient(client.id, recipient, secrets)
+
+
+def configured_policies(config: Config) -> Iterable[tuple[TokenPolicy, Recipient]]:
+    """Iterate over all policies of the configuration."""
+    for entry in config.gateway.recipients:
+        recipient = _recipient(entry)
+        for policy in entry.oidc:
+            yield TokenPolicy.of(policy), recipient
+
+
+def built_in_recipients(config: Config) -> Iterable[Recipient]:
+    """Iterate over the recipients that the configuration makes without a name."""
+    if config.gateway.anonymous:
+        yield ANONYMOUS
+    if config.authorization is not None:
+        yield UNIVERSAL
+
+
+def configured_recipients(config: Config) -> Iterable[Recipient]:
+    """Iterate over the recipients of the configuration."""
+    return (_recipient(entry) for entry in config.gateway.recipients)
+
+
+def _milliseconds(time: datetime | None) -> int | None:
+    return int(time.timestamp() * 1000) if time else None
+
+
+def _recipient(entry: RecipientEntry) -> Recipient:
+    grants = [Grant.of(one.share, one.schema, one.table, one.condition) for one in entry.shares]
+    return Recipient(
+        entry.name,
+        frozenset(grant.share for grant in grants if grant.is_whole_share),
+        parse_networks(entry.networks),
+        tuple(grant for grant in grants if not grant.is_whole_share),
+        tuple(sorted(entry.properties.items())),
+    )
+
+
+def token_hash(token: str) -> bytes:
+    """Return the SHA-256 of a token. Header bytes that are not UTF-8 are hashed as sent."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _spellings(token: str) -> Iterable[bytes]:
+    """Iterate over the encodings that clients send: UTF-8, and ISO 8859-1 from older HTTP libraries."""
+    yield token.encode()
+    with suppress(UnicodeEncodeError):
+        if not token.isascii():
+            yield token.encode("latin-1")
+
+
+def bearer_token(authorization: Sequence[str]) -> str | None:
+    """Return the token of a request's only `Authorization` header; None for another or several."""
+    match = _BEARER.fullmatch(authorization[0]) if len(authorization) == 1 else None
+    return match.group(1) if match else None
+
+
+def sends_token(authorization: Sequence[str]) -> bool:
+    """Return whether one of several `Authorization` headers has a bearer token."""
+    return any(map(_BEARER.fullmatch, authorization))

@@ -1,0 +1,1 @@
+"""What is shared, and which grants give a recipient a part of it."""

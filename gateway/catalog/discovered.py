@@ -1,0 +1,119 @@
+"""Discovered tables, and the shares of a configuration with them.
+
+In: what searches found, by the places of the configuration. Out: the entries of shares as if the tables were
+listed there, and each table that is left out, with the reason. Reads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from gateway.catalog.conflicts import Conflicts, LeftOut
+from gateway.config import Config, Location, SchemaEntry, ShareEntry, Source, TableEntry
+from gateway.config.errors import Invalid
+
+SourceKey = tuple[str, str, str, str]
+_Entries = tuple[SchemaEntry, TableEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTable:
+    """A table of a search, with the names that its directories or its catalog give.
+
+    Attributes:
+        schema: name of the schema in the share.
+        name: name of the table in the share.
+        location: root of the table.
+        listed_in: schema of the catalog that lists the table; empty for tables of directories.
+
+    """
+
+    schema: str
+    name: str
+    location: Location
+    listed_in: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """The found tables of each place of the configuration."""
+
+    tables: Mapping[SourceKey, tuple[FoundTable, ...]] = field(default_factory=dict)
+
+    def of(self, source: Source) -> tuple[FoundTable, ...]:
+        """Return the tables of a place; none before its first search."""
+        return self.tables.get(source.key, ())
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredShares:
+    """All shares of a configuration with their discovered tables, and the tables that are left out."""
+
+    shares: tuple[ShareEntry, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+NOTHING_DISCOVERED = Discovered()
+
+
+def with_discovered(config: Config, discovered: Discovered) -> DiscoveredShares:
+    """Return the shares with their discovered tables. Slow for thousands of tables."""
+    if not discovered.tables:
+        return DiscoveredShares(config.shares)
+    conflicts = Conflicts(config)
+    extended = [_with_tables(share, discovered, conflicts) for share in config.shares]
+    left_out = chain.from_iterable(without for _, without in extended)
+    return DiscoveredShares(tuple(share for share, _ in extended), tuple(left_out))
+
+
+def _with_tables(
+    share: ShareEntry, discovered: Discovered, conflicts: Conflicts
+) -> tuple[ShareEntry, list[LeftOut]]:
+    """Return a share with its discovered tables, and those that are left out."""
+    sources = list(share.sources)
+    if not sources:
+        return share, []
+    left_out = list[LeftOut]()
+    schemas = {schema.name.casefold(): schema for schema in share.schemas}
+    listed = {table.location for schema in share.schemas for table in schema.tables}
+    names = {key: {table.name.casefold() for table in schema.tables} for key, schema in schemas.items()}
+    added: dict[str, list[TableEntry]] = {}
+    # The template of a schema is more exact than that of its share.
+    for source in reversed(sources):
+        for found in discovered.of(source):
+            key = (source.schema or found.schema).casefold()
+            taken = names.setdefault(key, set())
+            if found.location in listed:
+                made: _Entries | str = "its directory is a table of the share already"
+            elif found.name.casefold() in taken:
+                made = "a table of its schema has its name"
+            else:
+                made = _entries(share, source, found, conflicts)
+            if isinstance(made, str):
+                left_out.append(LeftOut(found.location.url, made))
+                continue
+            schemas.setdefault(key, made[0])
+            taken.add(found.name.casefold())
+            listed.add(found.location)
+            added.setdefault(key, []).append(made[1])
+    configured = [schema.name.casefold() for schema in share.schemas]
+    ordered = (*configured, *sorted(added.keys() - {*configured}))
+    whole = replace(share, schemas=tuple(_extended(schemas[key], added.get(key, ())) for key in ordered))
+    return whole, left_out
+
+
+def _entries(share: ShareEntry, source: Source, found: FoundTable, conflicts: Conflicts) -> _Entries | str:
+    """Return the entries of a found table and its schema, or why it is not shared."""
+    try:
+        schema = SchemaEntry(source.schema or found.schema)
+        table = TableEntry(found.name, found.location, history_shared=source.discovery.history_shared)
+    except Invalid as invalid:
+        return f"its name {invalid}"
+    return conflicts.problem(share, schema, table) or (schema, table)
+
+
+def _extended(schema: SchemaEntry, tables: Iterable[TableEntry]) -> SchemaEntry:
+    added = sorted(tables, key=lambda table: table.name)
+    return replace(schema, tables=(*schema.tables, *added)) if added else schema

@@ -1,0 +1,151 @@
+"""Opens the recipients' database of a configuration; each change is a record of the audit log."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gateway.errors import Unavailable
+from gateway.governance.credential_store import configured_names
+from gateway.governance.recipient_records import ChangeRecord
+from gateway.telemetry.audit import AuditLog
+from gateway.telemetry.audit_record import AuditRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gateway.config import Config
+    from gateway.governance.recipient_store import RecipientDatabase
+    from gateway.governance.recorded_database import RecordedDatabase
+    from gateway.governance.share_store import ShareDatabase
+
+log = logging.getLogger("gateway.serving")
+
+AUDIT_SECONDS = 2.0
+"""Maximum time that a change waits for its audit record."""
+
+
+def open_database(
+    config: Config,
+    actor: str,
+    *,
+    now_ms: Callable[[], int],
+    audit: AuditLog | None = None,
+    create: bool = True,
+    read_only: bool = False,
+    beside: RecordedDatabase | None = None,
+) -> RecipientDatabase:
+    """Open the database. Raises DatabaseError, OSError.
+
+    `create`: create the database where there is none. `read_only`: do not change it. `beside`: use the
+    connection of another one. With `failClosed` a change is in the audit log before it is committed; it
+    raises Unavailable when it cannot be recorded.
+    """
+    # Commands that open no database start sooner.
+    from gateway.governance.recipient_store import RecipientDatabase  # noqa: PLC0415
+
+    before, after = _hooks(config, audit, "recipient", change_record)
+    return RecipientDatabase(
+        config.database_place,
+        source=config.database_source,
+        now_ms=now_ms,
+        actor=actor,
+        create=create,
+        read_only=read_only,
+        beside=beside,
+        known_shares=lambda: [share.name for share in config.shares],
+        known_issuers=lambda: [issuer.issuer for issuer in config.gateway.oidc.issuers],
+        taken_names=lambda: configured_names(config),
+        before_changes=before,
+        on_changes=after,
+    )
+
+
+def open_share_database(
+    config: Config,
+    actor: str,
+    *,
+    now_ms: Callable[[], int],
+    audit: AuditLog | None = None,
+    create: bool = True,
+    read_only: bool = False,
+) -> ShareDatabase:
+    """Open the database for operations on shares, as `open_database`."""
+    # As above.
+    from gateway.governance.share_store import ShareDatabase  # noqa: PLC0415
+
+    before, after = _hooks(config, audit, "share", share_change_record)
+    return ShareDatabase(
+        config,
+        now_ms=now_ms,
+        actor=actor,
+        create=create,
+        read_only=read_only,
+        before_changes=before,
+        on_changes=after,
+    )
+
+
+def _hooks(
+    config: Config, audit: AuditLog | None, what: str, record: Callable[[ChangeRecord], AuditRecord]
+) -> tuple[Callable[[Sequence[ChangeRecord]], None], Callable[[Sequence[ChangeRecord]], None]]:
+    """Return what is called before and after the commit of changes."""
+    settings = config.gateway.audit
+    first = audit if settings is not None and settings.fail_closed else None
+
+    def before(changes: Sequence[ChangeRecord]) -> None:
+        lines = (record(change).line() for change in changes)
+        if first and not first.write(*lines, timeout_seconds=AUDIT_SECONDS):
+            raise Unavailable("the change is not made: the audit log cannot be written")
+
+    def after(changes: Sequence[ChangeRecord]) -> None:
+        for change in changes:
+            log.info("%s of %s %s by %s", change.action, what, change.recipient, change.actor)
+        if audit is not None and first is None:
+            audit.put_all([record(change).line() for change in changes], timeout_seconds=AUDIT_SECONDS)
+
+    return before, after
+
+
+def create_database(config: Config, now_ms: Callable[[], int]) -> None:
+    """Create the recipients' database of a configuration, where it does not exist.
+
+    Call it once for a server, before its workers start: a worker that restarts while the file is missing
+    would create an empty one and reject every recipient. Raises as `open_database`.
+    """
+    if config.has_database:
+        open_database(config, "server", now_ms=now_ms).close()
+
+
+def database_problem(config: Config) -> str | None:
+    """Return why the database cannot be read; None when it can. Changes nothing."""
+    from gateway.database.migration import opened  # noqa: PLC0415 - as above
+
+    try:
+        opened(config.database_place, read_only=True).close()
+    except OSError as error:
+        return f"the recipients' database cannot be read: {error}"
+    return None
+
+
+def share_change_record(change: ChangeRecord) -> AuditRecord:
+    """Return the audit record of a change of a share."""
+    whole = change_record(change)
+    return replace(whole, recipient=None, details={**whole.details, "share": change.recipient})
+
+
+def change_record(change: ChangeRecord) -> AuditRecord:
+    """Return the audit record of a change of a recipient."""
+    return AuditRecord(
+        at_ms=change.at_ms,
+        action=change.action,
+        request_id="",
+        recipient=change.recipient or None,
+        source_address=None,
+        user_agent=None,
+        status=200,
+        error_code=None,
+        details={"actor": change.actor, **change.detail},
+        result={},
+    )

@@ -1,0 +1,202 @@
+"""What the operations on recipients in the database have in common.
+
+A change of a recipient is one transaction, beside which no other change is made, with its entry in the
+history. A recipient is inserted without tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Table, select
+
+from gateway.config.name_forms import name_form, new_name_problem
+from gateway.config.recipients import EVERY_SHARE
+from gateway.database.rows import all_rows, batches, delete_orphans, insert_rows, is_text
+from gateway.database.schema import (
+    ACTIVATION_LINKS,
+    CLIENT_SECRETS,
+    CLIENTS,
+    GRANTS,
+    NETWORKS,
+    POLICIES,
+    RECIPIENTS,
+    SHARES,
+    TOKENS,
+    name_key,
+    recipient_key,
+)
+from gateway.governance import grant_rows, recipient_rows
+from gateway.governance.credentials import Issuing
+from gateway.governance.recipient_names import check_comment, check_name, check_network, check_share
+from gateway.governance.recipient_records import (
+    TEXTS,
+    NewRecipient,
+    RecipientError,
+    RecipientExists,
+    RecipientNotFound,
+    RecipientRecord,
+    text_of,
+)
+from gateway.governance.recorded_database import RecordedDatabase, Subject
+
+if TYPE_CHECKING:
+    from gateway.config.database import DatabasePlace
+
+KIND = "recipient"
+"""Of subjects in the history."""
+RECIPIENT_TABLES = (TOKENS, CLIENTS, CLIENT_SECRETS, NETWORKS, POLICIES, GRANTS, ACTIVATION_LINKS)
+"""Those whose rows belong to a recipient."""
+NOT_STORABLE = re.compile(r"[\x00\ud800-\udfff]")
+"""What the databases accept in no text."""
+
+
+class RecipientChanges(RecordedDatabase):
+    """One connection to the database, for changes of recipients."""
+
+    def __init__(
+        self,
+        place: DatabasePlace,
+        *,
+        taken_names: Callable[[], frozenset[str]] = frozenset,
+        known_shares: Callable[[], Iterable[str]] | None = None,
+        known_issuers: Callable[[], Iterable[str]] | None = None,
+        **options: Any,
+    ) -> None:
+        """Open the database; `options` are those of `RecordedDatabase`.
+
+        `taken_names`: keys of recipients in the configuration file. `known_shares`: the shares that can be
+        granted; `known_issuers`: the issuers that policies can name; None: any.
+        """
+        super().__init__(place, **options)
+        self._taken_names = taken_names
+        self._known_shares = known_shares
+        self._known_issuers = known_issuers
+
+    @contextmanager
+    def _change(self, action: str, name: str) -> Iterator[tuple[Connection, dict[str, str]]]:
+        check_storable(name)
+        with self.change(action, Subject(KIND, name, recipient_key(name))) as changed:
+            yield changed
+
+    def _check_new(self, name: str, described: NewRecipient) -> None:
+        check_name(name)
+        problem = new_name_problem(name)
+        if problem is not None:
+            raise RecipientError(f"recipient name {name!a}: {problem}")
+        for text in TEXTS:
+            check_comment(text_of(described, text), text)
+        if name.lower() in self._taken_names():
+            raise RecipientExists(f"recipient {name!r} is in the configuration file")
+
+    def _check_distinct(self, connection: Connection, name: str) -> None:
+        """Raise RecipientExists for a name that is easily taken for that of another recipient."""
+        with self.together() as whole:
+            if whole.names is None:
+                rows = all_rows(connection, select(RECIPIENTS.c.name))
+                stored = (row.name for row in rows if is_text(row.name))
+                whole.names = {name_form(other): other for other in chain(stored, self._taken_names())}
+            form = name_form(name)
+            other = whole.names.get(form)
+            whole.names.setdefault(form, name)
+        if other is not None:
+            raise RecipientExists(f"recipient name {name!a} is easily taken for {other!a}, which exists")
+
+    def _insert_all(
+        self, connection: Connection, new: Mapping[str, NewRecipient], details: Iterable[dict[str, str]]
+    ) -> None:
+        """Insert recipients without credentials, with statements for all together, and describe each."""
+        names = {recipient_key(name): name for name in new}
+        if len(names) < len(new):
+            raise RecipientExists("a recipient is there twice (names are case-insensitive)")
+        found = recipient_rows.read(connection, names)
+        taken = [recipient_key(record.name) for record in found.records] + [
+            one.key for one in found.unreadable
+        ]
+        for key in taken:
+            raise RecipientExists(f"recipient {names[key]!r} exists already; rotate gives it a new token")
+        for keys in batches(names):
+            delete_orphans(connection, {table: table.c.recipient.in_(keys) for table in RECIPIENT_TABLES})
+        created_ms = self.now_ms()
+        rows: dict[Table, list[dict[str, Any]]] = {RECIPIENTS: [], GRANTS: [], NETWORKS: []}
+        for (name, described), detail in zip(new.items(), details, strict=True):
+            self._check_distinct(connection, name)
+            shares, networks = described.get("shares", ()), described.get("networks", ())
+            self._check_shares(shares, allow_absent=described.get("allow_absent", False))
+            rows[RECIPIENTS].append(
+                {
+                    "key": recipient_key(name),
+                    "name": name,
+                    **{text: text_of(described, text) for text in TEXTS},
+                    "created_ms": created_ms,
+                    "properties": "{}",
+                    "forbids_bearer_tokens": False,
+                }
+            )
+            # It has no shares yet.
+            rows[GRANTS] += grant_rows.of_shares(name, shares)
+            rows[NETWORKS] += network_rows(name, networks)
+            detail |= {"shares": listed(shares), "networks": " ".join(networks)}
+        for table, of_table in rows.items():
+            for batch in batches(of_table):
+                insert_rows(connection, table, batch)
+
+    def _check_shares(self, shares: Sequence[str], *, allow_absent: bool) -> None:
+        """Check the names of shares to grant. Raises RecipientError."""
+        known = None
+        if self._known_shares is not None and not allow_absent:
+            known = {*self._known_shares(), *self.database.connection.scalars(select(SHARES.c.name))}
+        folded = {*map(name_key, known or ())}
+        for share in shares:
+            check_share(share)
+            if known is not None and share != EVERY_SHARE and name_key(share) not in folded:
+                there = ", ".join(sorted(known)) or "none"
+                raise RecipientError(
+                    f"share {share!r} is not in the configuration, whose shares are: {there}; to "
+                    "grant a share before it is configured: --allow-absent (API: allowAbsent)"
+                )
+
+    def _earliest_ms(self) -> int:
+        """Return the time from which an old token's remaining life counts.
+
+        The clock of an operator's machine may be ahead: by the clocks of servers that life would be longer.
+        """
+        server_ms = self.database.server_now_ms()
+        return self.now_ms() if server_ms is None else min(self.now_ms(), server_ms)
+
+    def _issuing(
+        self,
+        connection: Connection,
+        record: RecipientRecord,
+        detail: dict[str, str],
+        policies: list[dict[str, Any]],
+    ) -> Issuing:
+        return Issuing(connection, record, detail, self.now_ms(), self._earliest_ms, policies)
+
+
+def check_storable(name: str) -> None:
+    """Raise RecipientNotFound for a name that no recipient can have: earlier releases accepted others."""
+    if NOT_STORABLE.search(name):
+        raise RecipientNotFound(f"no recipient {name!r} in the database")
+
+
+def read_one(connection: Connection, name: str) -> RecipientRecord:
+    """Return a recipient. Raises RecipientNotFound and RecipientUnreadable."""
+    check_storable(name)
+    return recipient_rows.read_one(connection, name)
+
+
+def network_rows(name: str, networks: Sequence[str]) -> list[dict[str, Any]]:
+    """Return rows that allow a recipient to connect from networks. Raises RecipientError."""
+    distinct = dict.fromkeys(str(check_network(text)) for text in networks)
+    return [{"recipient": recipient_key(name), "network": network} for network in distinct]
+
+
+def listed(shares: Sequence[str]) -> str:
+    """Return the names separated by blanks; a name with a blank is quoted."""
+    return " ".join(json.dumps(share, ensure_ascii=False) if " " in share else share for share in shares)

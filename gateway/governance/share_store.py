@@ -1,0 +1,272 @@
+"""Operations on the shares of the database.
+
+In: the operations of `delta-gateway share` and `table` and of the admin API, as functions from a share to its
+next state. Out: stored shares. A change is refused if the configuration would refuse its entries, with the
+same reason; it is part of the history, and servers notice it within a second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from gateway.catalog.stored_shares import StoredShare, StoredShares, WithStored, with_stored
+from gateway.config import Config
+from gateway.database.changes import Position, changed_since, last_position
+from gateway.database.schema import SHARES, name_key
+from gateway.governance import share_rows
+from gateway.governance.recipient_records import ChangeRecord
+from gateway.governance.recorded_database import RecordedDatabase, Subject
+from gateway.governance.share_plan import Step, Verb
+from gateway.governance.share_records import ShareError, ShareExists, ShareNotFound
+
+KIND = "share"
+"""Of subjects in the history."""
+CREATED, CHANGED, DELETED = "createShare", "updateShare", "deleteShare"
+ACTIONS: Mapping[Verb, str] = {"add": CREATED, "change": CHANGED, "remove": DELETED}
+MAX_LINES = 20
+"""Lines of a step in the history."""
+
+_NOT_STORABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSteps:
+    """Steps whose end can be shared, with the state that they begin at."""
+
+    steps: Sequence[Step]
+    position: Position
+    stored: StoredShares
+    differences: share_rows.Differences
+
+
+class ShareDatabase(RecordedDatabase):
+    """One connection to the database, for operations on shares."""
+
+    def __init__(self, config: Config, **options: Any) -> None:
+        """Open the database of a configuration; `options` are those of `RecordedDatabase`."""
+        super().__init__(config.database_place, source=config.database_source, **options)
+        self._config = config
+
+    def all(self) -> Mapping[str, StoredShare]:
+        """Return all shares by their keys, from one consistent read."""
+        with self.database.reading() as connection:
+            return share_rows.read(connection, None)
+
+    def show(self, name: str) -> StoredShare:
+        """Return a share. Raises ShareNotFound."""
+        if _NOT_STORABLE.search(name):
+            # No share has the name, and PostgreSQL takes no such text.
+            raise self._missing(name)
+        with self.database.reading() as connection:
+            found = share_rows.read(connection, [_key(name)]).get(_key(name))
+        if found is None:
+            raise self._missing(name)
+        return found
+
+    def with_configuration(self) -> WithStored:
+        """Return the configuration with all shares, and what is left out."""
+        return with_stored(self._config, self.all())
+
+    def history(self, name: str | None) -> tuple[ChangeRecord, ...]:
+        """Return the changes of a share, also of a deleted one, oldest first; None: of all shares."""
+        if name is not None and _NOT_STORABLE.search(name):
+            return ()
+        return self.changes(KIND, None if name is None else _key(name))
+
+    def add(self, share: StoredShare, detail: Mapping[str, str] | None = None) -> StoredShare:
+        """Add a share. Raises ShareExists, and ShareError for one that cannot be shared."""
+
+        def added(before: StoredShare | None) -> StoredShare:
+            if before is not None:
+                raise ShareExists(f"share {before.name!r} exists already")
+            return share
+
+        return self._edit(CREATED, share.name, added, detail)
+
+    def edit(
+        self,
+        name: str,
+        edit: Callable[[StoredShare], StoredShare],
+        detail: Mapping[str, str] | None = None,
+        *,
+        action: str = CHANGED,
+    ) -> StoredShare:
+        """Change a share. Raises ShareNotFound, and ShareError for one that cannot be shared.
+
+        `detail` describes the change in the history and in the audit log.
+        """
+
+        def edited(before: StoredShare | None) -> StoredShare:
+            if before is None:
+                raise self._missing(name)
+            return edit(before)
+
+        return self._edit(action, name, edited, detail)
+
+    def stored(self) -> tuple[Position, StoredShares]:
+        """Return all shares, and the last change that they have, for `checked`."""
+        with self.database.reading() as connection:
+            return last_position(connection), share_rows.read(connection, None)
+
+    def checked(self, steps: Sequence[Step], position: Position, stored: StoredShares) -> CheckedSteps:
+        """Return steps from the stored shares whose end can be shared as a whole. Raises ShareError."""
+        for step in steps:
+            if step.share is not None:
+                self._check_name(step.name)
+                _check_texts(step.share)
+        self._check_end(stored, steps)
+        found = share_rows.Differences()
+        for step in steps:
+            if step.share is None:
+                found.gone[SHARES].append((_key(step.name),))
+            else:
+                found.add(step.before, step.share)
+        return CheckedSteps(steps, position, stored, found)
+
+    def make(self, checked: CheckedSteps) -> None:
+        """Make steps, all or none. Raises ShareError where one of their shares has changed meanwhile."""
+        subjects = [Subject(KIND, step.name, _key(step.name)) for step in checked.steps]
+        with self.together() as whole:
+            changed = changed_since(whole.connection, checked.position).keys
+            if changed is None or KIND in changed:
+                self._check_again(whole.connection, checked, None if changed is None else changed[KIND])
+            checked.differences.write(whole.connection, self.now_ms())
+            for step, subject in zip(checked.steps, subjects, strict=True):
+                with self.change(ACTIONS[step.verb], subject) as (_connection, detail):
+                    detail |= {"by": "apply", "differs": "; ".join(step.lines[:MAX_LINES])}
+
+    def _check_again(
+        self, connection: Connection, checked: CheckedSteps, changed: Collection[str] | None
+    ) -> None:
+        """Check steps after changes by others; None: anything may have changed. Raises ShareError."""
+        found = share_rows.read(connection, changed)
+        kept = {} if changed is None else {k: v for k, v in checked.stored.items() if k not in changed}
+        stored = {**kept, **found}
+        for step in checked.steps:
+            if stored.get(_key(step.name)) != step.before:
+                raise ShareError(f"share {step.name!r} was changed meanwhile; run the command again")
+        self._check_end(stored, checked.steps)
+
+    def remove(self, name: str) -> None:
+        """Remove a share with its schemas and tables; their files stay. Raises ShareNotFound."""
+        if _NOT_STORABLE.search(name):
+            raise self._missing(name)
+        with self.change(DELETED, Subject(KIND, name, _key(name))) as (connection, _detail):
+            if not share_rows.remove(connection, _key(name)):
+                raise self._missing(name)
+
+    def _edit(
+        self,
+        action: str,
+        name: str,
+        edit: Callable[[StoredShare | None], StoredShare],
+        described: Mapping[str, str] | None,
+    ) -> StoredShare:
+        self._check_name(name)
+        # Before the lock is taken, which revocations wait for.
+        with self.database.reading() as connection:
+            position = last_position(connection)
+        before, after = self._edited(self.database.reading, name, edit)
+        differences = share_rows.differences(before, after)
+        with self.change(action, Subject(KIND, name, _key(name))) as (connection, detail):
+            changed = changed_since(connection, position).keys
+            if changed is None or KIND in changed:
+                before, after = self._edited(lambda: nullcontext(connection), name, edit)
+                differences = share_rows.differences(before, after)
+            differences.write(connection, self.now_ms())
+            detail.update(described or {})
+            return after
+
+    def _edited(
+        self,
+        reading: Callable[[], AbstractContextManager[Connection]],
+        name: str,
+        edit: Callable[[StoredShare | None], StoredShare],
+    ) -> tuple[StoredShare | None, StoredShare]:
+        """Return a share as it is, and its next state. Raises ShareError.
+
+        Other shares are read only where they can have an id or files in common with this one. Nothing is
+        computed within a transaction: that of a SQLite file keeps others from changing it.
+        """
+        if _NOT_STORABLE.search(name):
+            # No share has the name, and PostgreSQL takes no such text: one of both refuses it.
+            self._check({}, edit(None))
+        with reading() as connection:
+            before = share_rows.read(connection, [_key(name)]).get(_key(name))
+            is_excluded = share_rows.exclude_others(connection, _key(name))
+        after = edit(before)
+        own = {} if before is None else {after.key: before}
+        if after.excludes_others or is_excluded:
+            with reading() as connection:
+                own = {**share_rows.read(connection, None), **own}
+        self._check(own, after)
+        return before, after
+
+    def _check_name(self, name: str) -> None:
+        if any(share.name.casefold() == name.casefold() for share in self._config.shares):
+            raise ShareExists(f"share {name!r} is in the configuration file, where it is changed")
+
+    def _check(self, stored: StoredShares, after: StoredShare) -> None:
+        """Raise ShareError where a state of a share would not be shared as a whole."""
+        _check_texts(after)
+        self._check_shared(stored, {**stored, after.key: after})
+
+    def _check_end(self, stored: StoredShares, steps: Iterable[Step]) -> None:
+        """Raise ShareError where something of the end of steps would not be shared."""
+        end = dict(stored)
+        for step in steps:
+            if step.share is None:
+                del end[_key(step.name)]
+            else:
+                end[step.share.key] = step.share
+        self._check_shared(stored, end)
+
+    def _check_shared(self, stored: StoredShares, end: StoredShares) -> None:
+        """Raise ShareError where a state of shares has more left out than one before."""
+        known = with_stored(self._config, stored)
+        earlier = {*known.left_out}
+        whole = with_stored(self._config, end, known)
+        new = [one for one in whole.left_out if one not in earlier]
+        if new:
+            raise ShareError(f"{new[0].name}: {new[0].reason}")
+
+    def _missing(self, name: str) -> ShareError:
+        if any(share.name.casefold() == name.casefold() for share in self._config.shares):
+            return ShareExists(f"share {name!r} is in the configuration file, where it is changed")
+        return ShareNotFound(f"the database has no share {name!r}")
+
+
+def _key(name: str) -> str:
+    return name_key(name)
+
+
+def _check_texts(share: StoredShare) -> None:
+    for text in _texts(share):
+        if _NOT_STORABLE.search(text):
+            raise ShareError("a name or location has a control character or half of a surrogate pair")
+    _check_unique("schema", [schema.name for schema in share.schemas])
+    for schema in share.schemas:
+        _check_unique("table", [table.name for table in schema.tables])
+
+
+def _texts(share: StoredShare) -> list[str]:
+    texts = [share.name]
+    for schema in share.schemas:
+        texts.append(schema.name)
+        for table in schema.tables:
+            texts += (table.name, table.location)
+    return texts
+
+
+def _check_unique(what: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name.casefold() in seen:
+            raise ShareError(f"{what} {name!r} is there twice (names are case-insensitive)")
+        seen.add(name.casefold())

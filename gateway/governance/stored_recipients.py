@@ -1,0 +1,329 @@
+"""What of the database a running server holds: read as a whole once, then what has changed.
+
+In: where the database is. Out: `StoredRecipients` and `StoredShares`, new values only when anything differs.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from gateway.authentication.credential_table import Credential
+from gateway.authentication.oauth_clients import ClientSecret, OAuthClient
+from gateway.authentication.policies import TokenPolicy
+from gateway.catalog.catalog import Recipient
+from gateway.config.networks import parse_networks
+from gateway.database.changes import CHANNEL, Position, changed_since, last_position
+from gateway.database.engine import Database
+from gateway.database.errors import DatabaseError
+from gateway.database.followed import FileIdentity, FollowedDatabase
+from gateway.database.migration import check_schema, opened
+from gateway.database.schema import recipient_key
+from gateway.governance import recipient_rows, share_rows
+from gateway.governance.follow import Failures
+from gateway.governance.recipient_records import RecipientRecord
+from gateway.governance.replicas import Replicas
+from gateway.limits.replica_rank import ALONE, ReplicaRank
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from gateway.catalog.stored_shares import StoredShares
+    from gateway.config.database import DatabasePlace
+
+
+log = logging.getLogger("gateway.recipients")
+
+REPLICAS_UNKNOWN = "the replicas are not known, the limits stay divided as they are: %s"
+LOGGED_RECIPIENTS = 20
+"""Maximum number of log lines about unreadable recipients for each change of the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecipient:
+    """A recipient with its policies, tokens and clients.
+
+    It has expired tokens and secrets, too: each request compares the time.
+    """
+
+    recipient: Recipient
+    credentials: tuple[Credential, ...]
+    policies: tuple[TokenPolicy, ...]
+    clients: tuple[OAuthClient, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecipients:
+    """All recipients of a database at one moment.
+
+    Attributes:
+        by_key: those that can be read, by their keys.
+        unreadable: why others cannot be read, by their keys.
+
+    """
+
+    by_key: Mapping[str, StoredRecipient] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.by_key)
+
+    def __iter__(self) -> Iterator[StoredRecipient]:
+        return iter(self.by_key.values())
+
+
+def read_shares_once(place: DatabasePlace) -> StoredShares:
+    """Read the shares of a database without a change to it. Raises as `read_once`."""
+    with closing(opened(place, read_only=True)) as database, database.reading() as connection:
+        return share_rows.read(connection, None)
+
+
+def read_once(place: DatabasePlace) -> StoredRecipients:
+    """Read the recipients of a database without a change to it. Raises DatabaseError and ValueError."""
+    with closing(opened(place, read_only=True)) as database, database.reading() as connection:
+        found = recipient_rows.read(connection, None)
+        stored = _updated(StoredRecipients(), None, found.records)
+        return replace(stored, unreadable={one.key: one.reason for one in found.unreadable})
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What was read, and when: up to which change of which file."""
+
+    stored: StoredRecipients = field(default_factory=StoredRecipients)
+    shares: StoredShares = field(default_factory=dict)
+    position: Position | None = None
+    file: FileIdentity | None = None
+
+
+class DatabaseReader:
+    """Reads the database whenever it has changed. Not thread-safe."""
+
+    def __init__(
+        self, place: Callable[[], DatabasePlace], replica_id: str = "", *, is_searching: bool = False
+    ) -> None:
+        """`place` is called for each look at the database.
+
+        `replica_id`: of the server that the reader is for; without one, replicas are not read.
+        `is_searching`: only the shares whose tables are discovered are read, for a process that serves none.
+        """
+        self._place = place
+        self._is_searching = is_searching
+        self._replicas = Replicas(replica_id) if replica_id else None
+        self._replica_failures = Failures(
+            log, logging.WARNING, REPLICAS_UNKNOWN, "the replicas are known again"
+        )
+        self._followed = FollowedDatabase(place)
+        self._database: Database | None = None
+        self._data_version: int | None = None
+        self._reading = _Reading()
+        self._revision = 0
+        """Of the last reading."""
+
+    @property
+    def shares(self) -> StoredShares:
+        """The shares as of the last reading; the same value as before where none has changed."""
+        return self._reading.shares
+
+    def read(self) -> StoredRecipients:
+        """Return the recipients; the same value as before where nothing has changed.
+
+        Raises DatabaseError, OSError and ValueError for a database that cannot be read.
+        """
+        try:
+            stored = self._read()
+        except BaseException:
+            # The next read opens a new connection.
+            self.close()
+            raise
+        self._read_replicas()
+        return stored
+
+    @property
+    def replica_rank(self) -> ReplicaRank:
+        """The part of this server among its replicas, at the last reading that succeeded."""
+        return ALONE if self._replicas is None else self._replicas.share
+
+    def _read_replicas(self) -> None:
+        """Read the replicas. Without them the recipients are known nevertheless."""
+        if self._replicas is None or self._database is None:
+            return
+        try:
+            self._replicas.read(self._database)
+        except DatabaseError as error:
+            self._replica_failures.report(error)
+        else:
+            self._replica_failures.report(None)
+
+    @property
+    def is_file(self) -> bool:
+        """Return whether the database is a SQLite file."""
+        return self._place().path is not None
+
+    def wait(self, seconds: float) -> None:
+        """Return after this time, or when PostgreSQL notifies of a change."""
+        if self._database is None or self._database.is_sqlite:
+            time.sleep(seconds)
+            return
+        started = time.monotonic()
+        try:
+            for _ in self._database.driver.notifies(timeout=seconds, stop_after=1):
+                return
+        except Exception:  # noqa: BLE001 - the next read reports the lost connection
+            time.sleep(max(0.0, seconds - (time.monotonic() - started)))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._followed.close()
+        self._database = self._data_version = None
+
+    def _read(self) -> StoredRecipients:
+        database = self._open()
+        before, data_version = self._reading, None
+        with database.statement() as connection:
+            if database.is_sqlite:
+                (data_version,) = connection.exec_driver_sql("PRAGMA data_version").one()
+                is_unchanged = data_version == self._data_version
+            else:
+                is_unchanged = last_position(connection) == before.position
+        if is_unchanged:
+            return before.stored
+        with database.reading() as connection:
+            check_schema(database, connection)
+            changed = changed_since(connection, before.position)
+            keys = None if changed.keys is None else changed.keys.get("recipient", frozenset())
+            if self._is_searching:
+                keys = frozenset()
+            found = recipient_rows.read(connection, keys)
+            share_keys = None if changed.keys is None else changed.keys.get("share", frozenset())
+            shares = None if share_keys == frozenset() else self._shares(connection, share_keys)
+        unreadable = {} if keys is None else dict(before.stored.unreadable)
+        for key in keys or ():
+            unreadable.pop(key, None)
+        unreadable |= {one.key: one.reason for one in found.unreadable}
+        _report(before.stored.unreadable, unreadable)
+        self._revision += 1
+        stored = _updated(before.stored, keys, found.records, self._revision)
+        if unreadable != stored.unreadable:
+            stored = replace(stored, unreadable=unreadable)
+        self._reading = _Reading(
+            stored, _updated_shares(before.shares, share_keys, shares), changed.position, before.file
+        )
+        self._data_version = data_version
+        return stored
+
+    def _shares(self, connection: Connection, keys: Collection[str] | None) -> StoredShares:
+        if not self._is_searching:
+            return share_rows.read(connection, keys)
+        keys = share_rows.discovering(connection) if keys is None else keys
+        # A text of an option may have the word, too.
+        return {key: share for key, share in share_rows.read(connection, keys).items() if share.discovers}
+
+    def _open(self) -> Database:
+        """Return a connection to the database of the place. Raises DatabaseMissing where there is none."""
+        database = self._followed.open()
+        if database is not self._database:
+            if self._followed.file != self._reading.file:
+                # The numbers of changes in another file say nothing about this one.
+                self._reading = replace(self._reading, position=None, file=self._followed.file)
+            database.listen(CHANNEL)
+            self._database, self._data_version = database, None
+        return database
+
+
+def _updated(
+    stored: StoredRecipients,
+    keys: Collection[str] | None,
+    records: Iterable[RecipientRecord],
+    revision: int = 0,
+) -> StoredRecipients:
+    """Return the recipients with those of these keys replaced; the same value where there are none.
+
+    One that was deleted and added again as it was is another one: what was issued to the first is not its
+    own.
+    """
+    if keys is not None:
+        found = {recipient_key(record.name): _stored(record, revision) for record in records}
+        changed = {key for key in keys if key in stored.by_key or key in found}
+        if not changed:
+            return stored
+        by_key = dict(stored.by_key)
+        for key in changed:
+            if key in found:
+                by_key[key] = found[key]
+            else:
+                by_key.pop(key, None)
+        return replace(stored, by_key=by_key)
+    # Those that are as before stay the same values.
+    known = stored.by_key
+    found = {}
+    for record in records:
+        key = recipient_key(record.name)
+        own = known.get(key)
+        found[key] = _stored(record, 0 if own is None else own.recipient.revision)
+    by_key = {key: known[key] if known.get(key) == own else own for key, own in found.items()}
+    return stored if by_key == known else replace(stored, by_key=by_key)
+
+
+def _report(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Log which recipients cannot be read any more, and which can be read again."""
+    new = [(key, reason) for key, reason in after.items() if before.get(key) != reason]
+    for key, reason in new[:LOGGED_RECIPIENTS]:
+        log.error("recipient %s cannot be read and is refused: %s", ascii(key), reason)
+    if len(new) > LOGGED_RECIPIENTS:
+        log.error("%d more recipients cannot be read and are refused", len(new) - LOGGED_RECIPIENTS)
+    if gone := before.keys() - after.keys():
+        log.info("%d recipients that could not be read can be read again, or are gone", len(gone))
+
+
+def _updated_shares(
+    stored: StoredShares, keys: Collection[str] | None, found: StoredShares | None
+) -> StoredShares:
+    """Return the shares with those of these keys replaced; the same value where nothing differs."""
+    if found is None:
+        return stored
+    others = {} if keys is None else {key: share for key, share in stored.items() if key not in keys}
+    updated = {**others, **found}
+    return stored if updated == stored else updated
+
+
+def recipient_of(record: RecipientRecord, revision: int = 0) -> Recipient:
+    """Return the recipient of a record, with its grants."""
+    return Recipient(
+        record.name,
+        frozenset(record.shares),
+        # Most recipients have none of them, and there are many recipients.
+        parse_networks(record.networks) if record.networks else (),
+        record.grants,
+        record.properties,
+        revision,
+    )
+
+
+def _stored(record: RecipientRecord, revision: int = 0) -> StoredRecipient:
+    recipient = recipient_of(record, revision)
+    credentials = tuple(
+        Credential(
+            bytes.fromhex(token.sha256),
+            recipient,
+            token.expires_ms,
+            is_forbidden=record.forbids_bearer_tokens,
+        )
+        for token in record.tokens
+    )
+    if not record.clients and not record.policies:
+        return StoredRecipient(recipient, credentials, ())
+    clients = tuple(
+        OAuthClient(
+            client.id,
+            recipient,
+            tuple(ClientSecret(bytes.fromhex(secret.sha256), secret.expires_ms) for secret in client.secrets),
+        )
+        for client in record.clients
+    )
+    policies = tuple(stored.policy for stored in record.policies)
+    return StoredRecipient(recipient, credentials, policies, clients)

@@ -1,0 +1,1 @@
+"""Tokens of identity providers: their keys, and the verification of the tokens."""

@@ -1,0 +1,75 @@
+"""Requests to other servers: to public addresses alone, and their errors in words."""
+
+from __future__ import annotations
+
+import errno
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from gateway.config.fetched_urls import is_public
+
+
+class PublicResolver(AbstractResolver):
+    """Resolves names to public addresses only, so that a provider's document cannot name an inner host.
+
+    A proxy resolves the names of its requests itself, and its own host may have a private address.
+    """
+
+    def __init__(self, proxy_hosts: frozenset[str] = frozenset()) -> None:
+        """`proxy_hosts`: names that may have any address."""
+        self._resolver = aiohttp.ThreadedResolver()
+        self._proxy_hosts = proxy_hosts
+
+    async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
+        """Return the public addresses of a host. Raises OSError if there are none."""
+        found = await self._resolver.resolve(host, port, family)
+        if host.casefold() in self._proxy_hosts:
+            return found
+        public = [one for one in found if is_public(ip_address(one["host"].partition("%")[0]))]
+        if not public:
+            # aiohttp shows the text of an error with a number alone.
+            raise OSError(
+                errno.EADDRNOTAVAIL, "its host has a private address; allowPrivateAddresses accepts it"
+            )
+        return public
+
+    async def close(self) -> None:
+        """Close the resolver."""
+        await self._resolver.close()
+
+
+def proxy_hosts() -> frozenset[str]:
+    """Return the hosts of the proxies that the environment names."""
+    hosts = (urlsplit(url).hostname for url in getproxies().values())
+    return frozenset(host for host in hosts if host is not None)
+
+
+def proxy_of(url: str) -> dict[str, Any]:
+    """Return the options of a request for the proxy that the environment names for its URL.
+
+    With `trust_env` the client would do the same, and send what a `.netrc` has for the host, too.
+    """
+    parts = urlsplit(url)
+    named = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+    return {} if named is None else {"proxy": named}
+
+
+MAX_TEXT_LENGTH = 300
+
+
+def client_error_text(error: Exception) -> str:
+    """Return one line that says why a request failed, without any part of its answer."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy answers {error.status}"
+    if isinstance(error, aiohttp.InvalidURL):
+        # That of a proxy may have a password.
+        return "its URL, or that of the proxy, is not valid"
+    if isinstance(error, aiohttp.ClientResponseError | aiohttp.ClientPayloadError):
+        # The texts of these quote the answer, also over several lines.
+        return "its answer is no valid HTTP"
+    return " ".join(str(error).split())[:MAX_TEXT_LENGTH] or type(error).__name__
