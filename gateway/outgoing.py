@@ -27,10 +27,10 @@ class PublicResolver(AbstractResolver):
 
     async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
         """Return the public addresses of a host. Raises OSError if there are none."""
-        found = await self._resolver.resolve(host, port, family)
+        results = await self._resolver.resolve(host, port, family)
         if host.casefold() in self._proxy_hosts:
-            return found
-        public = [one for one in found if is_public(ip_address(one["host"].partition("%")[0]))]
+            return results
+        public = [result for result in results if is_public(ip_address(result["host"].partition("%")[0]))]
         if not public:
             # aiohttp shows the text of an error with a number alone.
             raise OSError(

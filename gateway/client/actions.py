@@ -220,10 +220,10 @@ def _num_records(stats: Any) -> int | None:
     if match is not None:
         return int(match[1])
     try:
-        found = json.loads(stats).get("numRecords")
+        rows = json.loads(stats).get("numRecords")
     except (ValueError, AttributeError):
         return None
-    return found if type(found) is int and found >= 0 else None
+    return rows if type(rows) is int and rows >= 0 else None
 
 
 def _deletion_vector(vector: Mapping[str, Any], file_id: str | None) -> DeletionVector:

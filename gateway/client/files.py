@@ -83,25 +83,25 @@ def page_again(origin: Origin, number: int, mark: str) -> RawPage:
     Raises StaleListing if that has other files.
     """
     client = ShareClient(origin.profile, origin.table)
-    found = None
+    page = None
     for query in origin.refresh_queries():
         try:
-            found = client.raw_page(query)
+            page = client.raw_page(query)
             for _ in range(0 if "pageToken" in query.parameters else number):
-                if found.next_page_token is None:
+                if page.next_page_token is None:
                     break
-                found = client.raw_page(next_page(query, found.next_page_token))
+                page = client.raw_page(next_page(query, page.next_page_token))
         except HttpError as error:
             if not error.is_refusal:
                 raise
             continue
         break
-    if found is None or found.version != origin.version or found.mark != mark:
+    if page is None or page.version != origin.version or page.mark != mark:
         raise StaleListing(
             "the server no longer lists the files of a part of this read: load the table again, read a "
             "pinned version (versionAsOf), or share the table with history"
         )
-    return found
+    return page
 
 
 class FileFetcher:

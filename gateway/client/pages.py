@@ -100,18 +100,18 @@ class RawPage(Page):
 
     def sizes(self) -> list[int]:
         """Return the sizes of the files."""
-        found = _SIZE.findall(self._text)
-        if len(found) == len(self.lines):
-            return [int(size) for size in found]
+        sizes = _SIZE.findall(self._text)
+        if len(sizes) == len(self.lines):
+            return [int(size) for size in sizes]
         return [file.size_bytes for file in self.parsed()]
 
     def parsed(self, first: int = 0, last: int | None = None) -> list[DataFile]:
         """Return the files of some lines. Raises HttpError for one that cannot be read."""
         try:
-            found = [parse_file(json.loads(line)) for line in self.lines[first:last]]
+            actions = [parse_file(json.loads(line)) for line in self.lines[first:last]]
         except (AttributeError, KeyError, TypeError, ValueError):
             raise HttpError(_NO_LINE, MALFORMED) from None
-        return [file for file in found if file is not None]
+        return [file for file in actions if file is not None]
 
 
 Seen = TypeVar("Seen", Page, Outline, RawPage)
@@ -152,12 +152,12 @@ class ShareClient:
         def attempt() -> dict[str, Any]:
             response = self._server.open("POST", f"{self._name.path}/temporary-table-credentials", body=b"{}")
             try:
-                found = json.loads(body_of(response))["credentials"]
+                credentials = json.loads(body_of(response))["credentials"]
             except (ValueError, KeyError, TypeError):
                 raise HttpError("the answer has no credentials") from None
-            if not isinstance(found, dict):
+            if not isinstance(credentials, dict):
                 raise HttpError("the answer has no credentials")
-            return found
+            return credentials
 
         return self._retries.run(attempt)
 
@@ -248,11 +248,11 @@ def _following(after: Seen | Page, read: Callable[[str], Seen]) -> Iterator[Seen
     seen = set[str]()
     while page.next_page_token:
         check_new(page.next_page_token, seen)
-        found = read(page.next_page_token)
-        if found.version != after.version or found.head != after.head:
+        following = read(page.next_page_token)
+        if following.version != after.version or following.head != after.head:
             raise UnsupportedTable("the server answered pages of different versions")
-        yield found
-        page = found
+        yield following
+        page = following
 
 
 def _parsed_lines(lines: Sequence[bytes]) -> list[Any]:
@@ -264,12 +264,12 @@ def _parsed_lines(lines: Sequence[bytes]) -> list[Any]:
 
 def next_page(query: Query, page_token: str) -> Query:
     """Return the query for a page by its token."""
-    kept = {
+    parameters = {
         name: value
         for name, value in query.parameters.items()
         if name not in {"refreshToken", "includeRefreshToken"}
     }
-    return replace(query, parameters={**kept, "pageToken": page_token})
+    return replace(query, parameters={**parameters, "pageToken": page_token})
 
 
 def _query_text(value: Any) -> str:

@@ -255,13 +255,13 @@ def _parts(url: str) -> SplitResult:
 def proxy_of_environment(parts: SplitResult) -> str | None:
     """Return the proxy that the environment names for a URL."""
     proxies = getproxies_environment()
-    found = proxies.get(parts.scheme) or proxies.get("all")
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
     # NO_PROXY has addresses of IPv6 with brackets or without.
     port = f":{parts.port}" if parts.port else ""
     hosts = (f"{parts.hostname}{port}", parts.netloc.rpartition("@")[2])
-    if not found or any(proxy_bypass_environment(host, proxies) for host in hosts):
+    if not proxy or any(proxy_bypass_environment(host, proxies) for host in hosts):
         return None
-    return found if "://" in found else f"http://{found}"
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _proxy_manager(proxy: str, context: ssl.SSLContext | None) -> urllib3.PoolManager:
@@ -286,12 +286,12 @@ def _redirected(parts: SplitResult, location: str) -> SplitResult:
     return target
 
 
-def _same_host(one: SplitResult, other: SplitResult) -> bool:
+def _same_host(first: SplitResult, other: SplitResult) -> bool:
     """Return whether a token for one URL may be sent to the other: the same origin, or its https variant."""
-    if one.hostname != other.hostname:
+    if first.hostname != other.hostname:
         return False
-    upgraded = (one.scheme, _port(one), other.scheme, _port(other)) == ("http", 80, "https", 443)
-    return upgraded or (one.scheme, _port(one)) == (other.scheme, _port(other))
+    upgraded = (first.scheme, _port(first), other.scheme, _port(other)) == ("http", 80, "https", 443)
+    return upgraded or (first.scheme, _port(first)) == (other.scheme, _port(other))
 
 
 def _port(parts: SplitResult) -> int:

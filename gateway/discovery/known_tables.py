@@ -87,31 +87,31 @@ class KnownTables:
         Those are the tables that it found, those that it can say nothing about, and those that it misses
         while that may be a fault: until a search that began `every_seconds` later misses them, too.
         """
-        found = dict.fromkeys(result.tables, now_seconds)
+        seen_now = dict.fromkeys(result.tables, now_seconds)
         known = {
             table: seconds
             for table, seconds in self.seen.items()
-            if table not in found and now_seconds - seconds <= keep_seconds
+            if table not in seen_now and now_seconds - seconds <= keep_seconds
         }
-        kept = {table: seconds for table, seconds in known.items() if result.is_unknown(table)}
-        lost = known.keys() - kept.keys() - result.named - _replaced(known, found)
+        unreached = {table: seconds for table, seconds in known.items() if result.is_unknown(table)}
+        lost = known.keys() - unreached.keys() - result.named - _replaced(known, seen_now)
         missing = {
             table: seconds
             for table, seconds in self.missing.items()
-            if table in kept or (table in lost and now_seconds - seconds < every_seconds)
+            if table in unreached or (table in lost and now_seconds - seconds < every_seconds)
         }
         fresh = lost - self.missing.keys()
         if self._may_be_a_fault(result, fresh):
             missing |= dict.fromkeys(fresh, now_seconds)
         if not lost.isdisjoint(missing):
-            kept |= {table: known[table] for table in missing if table in lost}
+            unreached |= {table: known[table] for table in missing if table in lost}
             problem = (
                 f"{len(missing)} of {len(self.seen)} known tables are missing; they are withdrawn when the "
                 "next search misses them, too"
             )
             result = replace(result, problem=result.problem or problem)
         device = self.device if result.device is None else result.device
-        return KnownTables(kept | found, self.searches + 1, result, missing, device)
+        return KnownTables(unreached | seen_now, self.searches + 1, result, missing, device)
 
     def _may_be_a_fault(self, result: SearchResult, lost: frozenset[FoundTable] | set[FoundTable]) -> bool:
         """Return whether so much is missing as after a lost mount, a lost right or a short answer."""
@@ -155,7 +155,7 @@ def _distinct(tables: Collection[FoundTable]) -> tuple[tuple[FoundTable, ...], t
     spellings: dict[str, set[str]] = {}
     for table in tables:
         spellings.setdefault(table.schema.casefold(), set()).add(table.schema)
-    kept, refused = [], []
+    distinct, refused = [], []
     for table in tables:
         schema = table.schema.casefold()
         reason = ""
@@ -168,10 +168,10 @@ def _distinct(tables: Collection[FoundTable]) -> tuple[tuple[FoundTable, ...], t
         if reason:
             refused.append(LeftOut(table.location.url, reason))
         else:
-            kept.append(table)
+            distinct.append(table)
     return (
-        tuple(sorted(kept, key=lambda table: (table.schema, table.name))),
-        tuple(sorted(refused, key=lambda one: one.name)),
+        tuple(sorted(distinct, key=lambda table: (table.schema, table.name))),
+        tuple(sorted(refused, key=lambda entry: entry.name)),
     )
 
 

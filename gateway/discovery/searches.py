@@ -36,11 +36,11 @@ def search_of(storages: Storages, source: Source, known: KnownTables) -> Callabl
 
 def search_once(config: Config, storages: Storages) -> dict[Source, KnownTables]:
     """Search all places of a configuration, for commands. Blocks."""
-    found = {}
+    searched = {}
     for source in config.sources:
         result = search_of(storages, source, KnownTables())()
-        found[source] = KnownTables().after(result, now_seconds=0.0, keep_seconds=0.0)
-    return found
+        searched[source] = KnownTables().after(result, now_seconds=0.0, keep_seconds=0.0)
+    return searched
 
 
 def _constant(result: SearchResult) -> SearchResult:

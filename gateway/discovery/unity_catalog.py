@@ -51,13 +51,13 @@ def search_catalog(source: Source, catalog: UnityCatalog, known: KnownTables) ->
 
 async def _search(source: Source, catalog: UnityCatalog, known: KnownTables) -> SearchResult:
     async with catalog_client(catalog, source.discovery.max_calls) as client:
-        found = _CatalogSearch(source, catalog, known, client)
+        search = _CatalogSearch(source, catalog, known, client)
         try:
             async with asyncio.timeout(SEARCH_SECONDS):
-                await found.run()
+                await search.run()
         except TimeoutError:
-            found.end("time", f"the search ends after {SEARCH_SECONDS:g} s")
-        return found.result()
+            search.end("time", f"the search ends after {SEARCH_SECONDS:g} s")
+        return search.result()
 
 
 class _CatalogSearch:
@@ -143,13 +143,13 @@ class _CatalogSearch:
 
     def _take(self, schema: str, table: CatalogTable) -> None:
         """Take an entry. Raises CatalogError for too many tables that the catalog protects."""
-        found = self._found(schema, table)
-        if isinstance(found, str):
-            self._refuse(f"{schema}.{table.name}", found)
-        elif found in self._tables:
+        entry = self._found(schema, table)
+        if isinstance(entry, str):
+            self._refuse(f"{schema}.{table.name}", entry)
+        elif entry in self._tables:
             return
-        elif len(self._tables) < self._most(found):
-            self._tables[found] = None
+        elif len(self._tables) < self._most(entry):
+            self._tables[entry] = None
         else:
             self._more += 1
 
@@ -159,10 +159,10 @@ class _CatalogSearch:
             is_long = len(shown) > MAX_SHOWN_LENGTH
             self._refused.append(LeftOut(f"{shown[:MAX_SHOWN_LENGTH]}..." if is_long else shown, reason))
 
-    def _most(self, found: FoundTable) -> int:
+    def _most(self, table: FoundTable) -> int:
         """Return the number of tables up to which one is kept: those at known locations go before others."""
         limit = self._source.discovery.max_tables
-        return 2 * limit if found.location in self._locations else limit
+        return 2 * limit if table.location in self._locations else limit
 
     def _found(self, schema: str, table: CatalogTable) -> FoundTable | str:
         """Return a table with its names in the share, or why it is not shared. Raises CatalogError."""

@@ -60,8 +60,8 @@ def is_untrusted(error: Exception) -> bool:
 
 
 def _certificate_error(error: Exception) -> ssl.SSLCertVerificationError | None:
-    found = error.args[0] if isinstance(error, SSLError) and error.args else error
-    return found if isinstance(found, ssl.SSLCertVerificationError) else None
+    cause = error.args[0] if isinstance(error, SSLError) and error.args else error
+    return cause if isinstance(cause, ssl.SSLCertVerificationError) else None
 
 
 def explain(error: Exception, service: Service, url: str, proxy: str | None) -> Problem:
@@ -172,9 +172,9 @@ def _issuer(url: str) -> str | None:
         names = x509.load_der_x509_certificate(shown or b"").issuer
     except (OSError, ValueError):
         return None
-    found = [*names.get_attributes_for_oid(x509.NameOID.ORGANIZATION_NAME)]
-    found += names.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-    return ", ".join(str(attribute.value) for attribute in found) or None
+    attributes = [*names.get_attributes_for_oid(x509.NameOID.ORGANIZATION_NAME)]
+    attributes += names.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    return ", ".join(str(attribute.value) for attribute in attributes) or None
 
 
 def _handshake(error: Exception, service: Service, host: str) -> Problem:
@@ -231,7 +231,9 @@ def _timeout(error: Exception, service: Service, host: str) -> Problem:
 
 def _broken(error: Exception, service: Service, host: str) -> Problem:
     # urllib3 has the error of the socket as its cause, or beside a text of its own.
-    inner = next((one for one in (error.__cause__, *error.args) if isinstance(one, Exception)), error)
+    inner = next(
+        (candidate for candidate in (error.__cause__, *error.args) if isinstance(candidate, Exception)), error
+    )
     number = getattr(inner, "errno", None)
     if number == errno.ECONNREFUSED:
         if is_loopback(host):

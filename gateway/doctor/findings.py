@@ -104,8 +104,8 @@ class Findings:
 
     def show_paths(self, *urls: str) -> None:
         """Keep the paths of URLs of these hosts, which are addresses of the profile or of a token."""
-        found = (_URL.fullmatch(url) for url in urls)
-        self._origins |= {_origin(match[1], match[2]) for match in found if match}
+        matches = (_URL.fullmatch(url) for url in urls)
+        self._origins |= {_origin(match[1], match[2]) for match in matches if match}
 
     def ok(self, step: str, message: str) -> None:
         """Add a step without a problem."""

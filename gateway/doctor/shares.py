@@ -45,8 +45,8 @@ def choose_table(server: Server, wanted: TableName | None, findings: Findings) -
         share = _find(shares, wanted.share, "share")
         return _named(server, TableName(share, wanted.schema, wanted.table), findings)
     for item in shares.items[:SHARES_TRIED]:
-        if (found := _first(server, str(item["name"]), findings)) is not None:
-            return found
+        if (chosen := _first(server, str(item["name"]), findings)) is not None:
+            return chosen
     problem = Problem(
         f"no table is in the first {min(SHARES_TRIED, len(shares.items))} shares",
         Owner.PROVIDER,

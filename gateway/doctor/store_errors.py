@@ -25,18 +25,18 @@ def explain(answer: Answer, host: str, *, is_listing: bool = False) -> Problem:
     if code is None and is_listing and answer.status == HTTPStatus.NOT_FOUND:
         # Google's JSON has no code. A list of no files is no refusal, so the bucket is absent.
         code = "NoSuchBucket"
-    found = refusal(
+    refused = refusal(
         "gs" if any(name.startswith("x-goog-") for name in headers) else "s3",
         answer.status,
         answer.body.decode("utf-8", "replace"),
         code=code,
     )
-    is_clock = found.kind is Kind.CLOCK and found.code != "RequestTimeTooSkewed"
-    owner = Owner.RECIPIENT if is_clock else OWNERS.get(found.code, Owner.PROVIDER)
-    meaning = found.meaning
-    if found.kind is Kind.OTHER:
+    is_clock = refused.kind is Kind.CLOCK and refused.code != "RequestTimeTooSkewed"
+    owner = Owner.RECIPIENT if is_clock else OWNERS.get(refused.code, Owner.PROVIDER)
+    meaning = refused.meaning
+    if refused.kind is Kind.OTHER:
         meaning = ServerError(answer).message or meaning
     # The server signs URLs by its own clock: this one is a suspect beside the reason.
     if answer.status == HTTPStatus.FORBIDDEN and (clock := clock_problem(answer, "the store")) is not None:
         meaning = f"{meaning}; {clock.message}"
-    return Problem(f"{host} answers {found.name}: {meaning}", owner, found.advice)
+    return Problem(f"{host} answers {refused.name}: {meaning}", owner, refused.advice)

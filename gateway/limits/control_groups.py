@@ -72,8 +72,12 @@ def _directories(process: Path, controller: str) -> Iterator[Path]:
             if controller in mount.controllers:
                 # The mount of a container may begin at a group that the process knows by a longer name.
                 below = group.relative_to(mount.root) if group.is_relative_to(mount.root) else PurePosixPath()
-                own = mount.point / below
-                yield from (one for one in (own, *own.parents) if one.is_relative_to(mount.point))
+                directory = mount.point / below
+                yield from (
+                    ancestor
+                    for ancestor in (directory, *directory.parents)
+                    if ancestor.is_relative_to(mount.point)
+                )
 
 
 def _mounts(process: Path) -> Iterator[_Mount]:

@@ -58,8 +58,8 @@ class MemoryGate:
         self._stream_bytes = stream_bytes
         self._queue_length, self._queue_seconds = queue_length, queue_seconds
         self._admission.configure(limit_bytes, queue_length=queue_length, queue_seconds=queue_seconds)
-        for own in self._of_recipients.values():
-            own.configure(self._own_bytes, queue_length=queue_length, queue_seconds=queue_seconds)
+        for admission in self._of_recipients.values():
+            admission.configure(self._own_bytes, queue_length=queue_length, queue_seconds=queue_seconds)
 
     @property
     def _own_bytes(self) -> int:
@@ -111,12 +111,12 @@ class MemoryGate:
 
     async def _enter(self, recipient: str, admitted_bytes: int) -> bool:
         """Take memory of the part of a recipient, then of that of all. Waits in the queue of each."""
-        own = self._of_recipients.get(recipient)
-        if own is None:
-            own = self._of_recipients[recipient] = Admission(
+        admission = self._of_recipients.get(recipient)
+        if admission is None:
+            admission = self._of_recipients[recipient] = Admission(
                 self._own_bytes, queue_length=self._queue_length, queue_seconds=self._queue_seconds
             )
-        if not await own.enter(admitted_bytes):
+        if not await admission.enter(admitted_bytes):
             return False
         has_entered = False
         try:
@@ -127,9 +127,9 @@ class MemoryGate:
         return has_entered
 
     def _leave_own(self, recipient: str, admitted_bytes: int) -> None:
-        own = self._of_recipients[recipient]
-        own.leave(admitted_bytes)
-        if not own.used and not own.waiting:
+        admission = self._of_recipients[recipient]
+        admission.leave(admitted_bytes)
+        if not admission.used and not admission.waiting:
             del self._of_recipients[recipient]
 
     async def _is_relieved(self) -> bool:

@@ -72,14 +72,14 @@ class IssuerKeys:
             await self._fetched()
             self._is_stale = False
         keys = self._valid()
-        if found := keys.find(key_id, algorithm):
+        if matching := keys.find(key_id, algorithm):
             self._refresh()
-            return found
+            return matching
         if self._task is not None or self._may_fetch():
             await self._fetched()
             keys = self._valid()
-        if found := keys.find(key_id, algorithm):
-            return found
+        if matching := keys.find(key_id, algorithm):
+            return matching
         reason = "the issuer has no such key" if len(keys) else "the issuer's keys are not available"
         raise TokenRefused("keys", reason)
 

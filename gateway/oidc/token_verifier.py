@@ -99,9 +99,9 @@ class TokenVerifier:
 
     def ages_seconds(self, config: Config) -> Mapping[str, float]:
         """Return the ages of the keys of issuers, as far as they were fetched."""
-        kept = ((issuer.issuer, self._keys.get(issuer)) for issuer in config.gateway.oidc.issuers)
+        fetched = ((issuer.issuer, self._keys.get(issuer)) for issuer in config.gateway.oidc.issuers)
         return {
-            name: age for name, keys in kept if keys is not None and (age := keys.age_seconds) is not None
+            name: age for name, keys in fetched if keys is not None and (age := keys.age_seconds) is not None
         }
 
     def _notice_reload(self, issuers: tuple[Issuer, ...]) -> None:
@@ -149,7 +149,7 @@ class TokenVerifier:
     def _keys_of(self, issuer: Issuer, issuers: tuple[Issuer, ...]) -> IssuerKeys:
         if issuer not in self._keys:
             # A reload may have changed or removed the others.
-            self._keys = {one: keys for one, keys in self._keys.items() if one in issuers}
+            self._keys = {known: keys for known, keys in self._keys.items() if known in issuers}
             self._keys[issuer] = IssuerKeys(issuer)
         return self._keys[issuer]
 

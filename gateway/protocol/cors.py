@@ -89,8 +89,8 @@ class Cors:
         `requested`: its `Access-Control-Request-Headers`. Allowed are the headers of the protocol, and of the
         others all, or those that are configured.
         """
-        own = (*REQUEST_HEADERS, *self.request_headers)
-        allowed = {name.lower(): name for name in own if name != EVERY}
+        accepted = (*REQUEST_HEADERS, *self.request_headers)
+        allowed = {name.lower(): name for name in accepted if name != EVERY}
         if EVERY in self.request_headers:
             names = (requested or "")[:MAX_REQUESTED_LENGTH].split(",")[:MAX_REQUESTED]
             words = (name.strip().lower() for name in names)

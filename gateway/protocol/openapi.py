@@ -80,7 +80,8 @@ def document(
 def _path_item(path: str, name: Json) -> Json:
     """Return the description of a path: its parameters, which are names."""
     parameters = [
-        {"name": one, "in": "path", "required": True, "schema": name} for one in re.findall(r"{(\w+)}", path)
+        {"name": parameter, "in": "path", "required": True, "schema": name}
+        for parameter in re.findall(r"{(\w+)}", path)
     ]
     return {"parameters": parameters} if parameters else {}
 

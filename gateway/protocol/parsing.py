@@ -46,7 +46,7 @@ def parse_timestamp(text: str, *, round_up: bool = False, is_query: bool = False
     the basic form `20220101T000000Z`) and the older `yyyy-[m]m-[d]d hh:mm:ss[.f...]`. Without an offset
     each is UTC. In a query string a blank before an offset is a `+` that was not encoded. Raises ValueError.
     """
-    match = next((found for form in _TIMESTAMPS if (found := form.fullmatch(text.strip()))), None)
+    match = next((matching for form in _TIMESTAMPS if (matching := form.fullmatch(text.strip()))), None)
     if match is None:
         raise ValueError(text)
     *numbers, fraction, offset = match.groups()

@@ -47,7 +47,7 @@ def snippets(
     """
     name, url = (json.dumps(text, ensure_ascii=False) for text in (profile, f"{profile}#{table}"))
     load = f"data = delta_sharing.load_as_pandas({url})"
-    found = [
+    listed = [
         Snippet(
             "Python",
             _pip("delta-sharing"),
@@ -96,18 +96,18 @@ print(duckdb.sql("FROM data LIMIT 10"))""",
 Get Data > Delta Sharing
 Server URL: {endpoint}
 Bearer token: bearerToken of the profile"""
-        found.append(Snippet("Power BI", "", power_bi))
+        listed.append(Snippet("Power BI", "", power_bi))
         listing = f"{endpoint}/shares/{quote(share, safe='')}/all-tables"
-        found.append(Snippet("curl", "", curl(Path(profile), listing)))
-    return found
+        listed.append(Snippet("curl", "", curl(Path(profile), listing)))
+    return listed
 
 
 def short_text(profile: Path, endpoint: str, share: str, table: str) -> str:
     """Return the snippets of some clients as text for a terminal, without an indent that copies keep."""
     return "\n".join(
-        f"{one.client}:\n{one.whole}\n"
-        for one in snippets(str(profile), endpoint, share, table)
-        if one.client in SHORT
+        f"{snippet.client}:\n{snippet.whole}\n"
+        for snippet in snippets(str(profile), endpoint, share, table)
+        if snippet.client in SHORT
     )
 
 

@@ -59,8 +59,8 @@ async def check_profile(
     if recipient.networks and not allowed(recipient.networks, address):
         message = "requests from the address of this browser are refused: the recipient reads from others"
         steps.append(CheckStep("server", "warn", message))
-    found, table = await asyncio.to_thread(_listed, state.catalog, recipient)
-    return [*steps, *found, *([] if table is None else await _table(state, recipient, table))]
+    listed, table = await asyncio.to_thread(_listed, state.catalog, recipient)
+    return [*steps, *listed, *([] if table is None else await _table(state, recipient, table))]
 
 
 def _listed(catalog: Catalog, recipient: Recipient) -> tuple[list[CheckStep], SharedTable | None]:

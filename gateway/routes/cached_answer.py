@@ -63,8 +63,8 @@ class CachedQuery:
             and cache.has_room(response.body_length, now_ms=self._now_ms)
             and self._is_same_for_all(answer)
         ):
-            kept = CachedAnswer(response.body, response.field_lines, answer.record.copy())
-            cache.keep(self._key, kept, now_ms=self._now_ms)
+            cached = CachedAnswer(response.body, response.field_lines, answer.record.copy())
+            cache.keep(self._key, cached, now_ms=self._now_ms)
 
     def _is_same_for_all(self, answer: Answer) -> bool:
         """Return whether all recipients and codings get this answer: it has no token of a recipient."""

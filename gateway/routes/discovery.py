@@ -91,10 +91,10 @@ async def _granted(
 
     A part of it is made of all its tables, which may be many: on a thread.
     """
-    recipient, found = context.required_recipient, [context.names[name] for name in names]
+    recipient, texts = context.required_recipient, [context.names[name] for name in names]
     if not recipient.grants:
-        return find(recipient, *found)
-    return await context.state.tables.blocking(find, recipient, *found)
+        return find(recipient, *texts)
+    return await context.state.tables.blocking(find, recipient, *texts)
 
 
 def _page(
@@ -142,11 +142,11 @@ def _schema(schema: Schema) -> messages.Schema:
 
 
 def _table(table: SharedTable) -> messages.Table:
-    found = messages.Table(table.name, table.schema, table.share, table.share_id, table.id)
+    message = messages.Table(table.name, table.schema, table.share, table.share_id, table.id)
     if not table.offers_directory:
-        return found
+        return message
     return msgspec.structs.replace(
-        found,
+        message,
         location=table.location.hadoop_url,
         auxiliary_locations=tuple(root.hadoop_url for root in table.auxiliary_locations) or UNSET,
         access_modes=table.access_modes,

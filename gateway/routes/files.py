@@ -106,9 +106,9 @@ class DataFile(web.FileResponse):
         headers = request.headers.copy()
         asked = headers.popall("Range", [])
         if_range = headers.popall("If-Range", [])
-        found = _range(asked[0], st.st_size) if len(asked) == 1 else None
-        if found is not None and all(_is_same(validator, st) for validator in if_range):
-            headers["Range"] = found
+        range_header = _range(asked[0], st.st_size) if len(asked) == 1 else None
+        if range_header is not None and all(_is_same(validator, st) for validator in if_range):
+            headers["Range"] = range_header
         return await super()._prepare_open_file(request.clone(headers=headers), fobj, st, file_encoding)
 
     async def _sendfile(
@@ -184,16 +184,16 @@ async def file(context: RequestContext) -> web.StreamResponse:
     if local is None:
         raise NotFound("no such file")
     headers = {"Content-Type": "application/octet-stream", "Server": SERVER}
-    found = DataFile(local, state.tables.file_threads(identity), context.drain_rate, headers)
-    found.headers.extend(context.added_headers)
+    response = DataFile(local, state.tables.file_threads(identity), context.drain_rate, headers)
+    response.headers.extend(context.added_headers)
     context.first_byte_seconds = time.monotonic()
     # Sent here and not by the server afterwards, so that logs and metrics count the sent bytes.
     with context.file_readers.reading(network_of(context.address), request.rel_url.raw_path):
         try:
-            await found.prepare(request)
-            await found.write_eof()
+            await response.prepare(request)
+            await response.write_eof()
         except SlowReader:
             log.info("request %s is cut off: a slow reader", context.id)
             context.record.outcome = "slow reader"
             cut(request)
-    return found
+    return response

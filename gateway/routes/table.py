@@ -24,9 +24,11 @@ async def version(context: RequestContext) -> web.StreamResponse:
     request = TableRequest.of(context)
     timestamp_ms = timestamp_parameter(context.request.query, "startingTimestamp", round_up=True)
     read = partial(read_version, timestamp_ms=timestamp_ms)
-    found, stale = await (request.read(read) if timestamp_ms is not None else request.read_latest(read, read))
+    number, stale = await (
+        request.read(read) if timestamp_ms is not None else request.read_latest(read, read)
+    )
     context.record.stale = stale or None
-    return WholeResponse(headers={VERSION_HEADER: str(found), **stale_header(stale=stale)})
+    return WholeResponse(headers={VERSION_HEADER: str(number), **stale_header(stale=stale)})
 
 
 async def metadata(context: RequestContext) -> web.StreamResponse:
@@ -34,10 +36,12 @@ async def metadata(context: RequestContext) -> web.StreamResponse:
     request = TableRequest.of(context)
     at = TimeTravel.parse(context.request.query)
     read = partial(read_metadata, at=at, capabilities=request.capabilities, stop=request.stop)
-    found = await (request.read(read) if at else request.read_latest(read, partial(metadata_in_memory, read)))
-    context.record.stale = found.stale or None
-    headers = answer_headers(request, found.version, found.response_format, stale=found.stale)
-    return WholeResponse(found.lines, {"Content-Type": NDJSON_CONTENT_TYPE, **headers})
+    answer = await (
+        request.read(read) if at else request.read_latest(read, partial(metadata_in_memory, read))
+    )
+    context.record.stale = answer.stale or None
+    headers = answer_headers(request, answer.version, answer.response_format, stale=answer.stale)
+    return WholeResponse(answer.lines, {"Content-Type": NDJSON_CONTENT_TYPE, **headers})
 
 
 def metadata_in_memory(read: Callable[[OpenTable], Metadata], opened: LatestTable) -> Metadata | None:

@@ -101,10 +101,10 @@ class Discoverer:
             async with following(_pause, lambda _: self._look(), _report, retry_seconds=POLL_SECONDS):
                 yield
         finally:
-            for one in [*self._running.values()]:
-                one.cancel()
+            for search in [*self._running.values()]:
+                search.cancel()
                 with suppress(asyncio.CancelledError):
-                    await one
+                    await search
 
     async def _look(self) -> None:
         """Start the searches that are due, and forget places that the configuration does not have."""
@@ -131,12 +131,12 @@ class Discoverer:
 
     async def _search(self, key: SourceKey, place: _Place) -> None:
         try:
-            found = await self._found(place)
+            compared = await self._found(place)
             # The configuration may have changed during the search.
             if self._places.get(key) is place:
-                self._report(place, found)
-                place.known, place.tables = found.known, found.tables
-                if found.is_changed:
+                self._report(place, compared)
+                place.known, place.tables = compared.known, compared.tables
+                if compared.is_changed:
                     await self._publish()
         except Exception:
             log.exception("the search of %s failed; it is tried again", place.source.shown)
@@ -173,15 +173,15 @@ class Discoverer:
             await self._take(Discovered({key: place.tables for key, place in self._places.items()}))
             self._publish_seconds = math.inf
 
-    def _report(self, place: _Place, found: _Found) -> None:
+    def _report(self, place: _Place, compared: _Found) -> None:
         """Count a search, and log what is new about it."""
-        result, name = found.known.last, place.source.shown
+        result, name = compared.known.last, place.source.shown
         outcome = "complete" if not result.problem else "partial" if result.tables else "failed"
         self._metrics.searches.labels(outcome).inc()
-        self._metrics.tables.labels(name).set(len(found.tables))
-        self._metrics.refused.labels(name).set(len(found.refused))
+        self._metrics.tables.labels(name).set(len(compared.tables))
+        self._metrics.refused.labels(name).set(len(compared.refused))
         self._metrics.incomplete.labels(name).set(1 if result.problem else 0)
-        self._metrics.missing.labels(name).set(len(found.known.missing))
+        self._metrics.missing.labels(name).set(len(compared.known.missing))
         self._metrics.calls.labels(name).set(result.calls)
         for limit in LIMITS:
             self._metrics.limited.labels(name, limit).set(1 if result.limit == limit else 0)
@@ -189,13 +189,13 @@ class Discoverer:
             log.warning("the search of %s is not complete, known tables stay: %s", name, result.problem)
         elif not result.problem and place.known.last.problem:
             log.info("the search of %s is complete again", name)
-        withdrawn = sum(table not in found.known.seen for table in place.known.missing)
+        withdrawn = sum(table not in compared.known.seen for table in place.known.missing)
         if withdrawn:
             log.warning("%d tables of %s are withdrawn: two searches have not found them", withdrawn, name)
-        if len(found.tables) != len(place.tables):
-            log.info("%d tables are discovered in %s", len(found.tables), name)
+        if len(compared.tables) != len(place.tables):
+            log.info("%d tables are discovered in %s", len(compared.tables), name)
         before = {*_dotted(place.tables)}
-        new = [one for one in _dotted(found.tables) if one not in before]
+        new = [name for name in _dotted(compared.tables) if name not in before]
         if new:
             log.warning(
                 "%d found names in %s contain a dot, such as %a: no official client can address them; "
@@ -204,11 +204,11 @@ class Discoverer:
                 name,
                 new[0],
             )
-        for one in found.new_refusals[:LOGGED_REFUSALS]:
-            log.warning("%s is not shared by %s: %s", ascii(one.name), name, one.reason)
-        if len(found.new_refusals) > LOGGED_REFUSALS:
-            log.warning("%d more are not shared by %s", len(found.new_refusals) - LOGGED_REFUSALS, name)
-        place.refused = found.refused
+        for refused in compared.new_refusals[:LOGGED_REFUSALS]:
+            log.warning("%s is not shared by %s: %s", ascii(refused.name), name, refused.reason)
+        if len(compared.new_refusals) > LOGGED_REFUSALS:
+            log.warning("%d more are not shared by %s", len(compared.new_refusals) - LOGGED_REFUSALS, name)
+        place.refused = compared.refused
 
 
 async def _pause() -> None:
@@ -260,7 +260,7 @@ def _compared(place: _Place, result: SearchResult | str) -> _Found:
     )
     tables, clashing = after.distinct()
     refused = (*after.last.refused, *clashing)
-    new = tuple(one for one in refused if one not in place.refused)
+    new = tuple(entry for entry in refused if entry not in place.refused)
     return _Found(after, tables, frozenset(refused), new, tables != place.tables)
 
 

@@ -307,8 +307,8 @@ class ServerProcess:
         """Count and log what is stored and not shared."""
         self.metrics.stored_left_out.set(len(left_out))
         known = frozenset(self._left_out)
-        for one in [one for one in left_out if one not in known][:LOGGED_ENTRIES]:
-            log.warning("%s is stored and not shared: %s", ascii(one.name), one.reason)
+        for entry in [entry for entry in left_out if entry not in known][:LOGGED_ENTRIES]:
+            log.warning("%s is stored and not shared: %s", ascii(entry.name), entry.reason)
         self._left_out = left_out
 
     async def _apply(self, loaded: Config) -> None:

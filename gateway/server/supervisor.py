@@ -72,8 +72,8 @@ def bind(host: str, port: int, sockets: int) -> list[socket.socket]:
             if sockets > 1:
                 bound[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     except OSError as error:
-        for one in bound:
-            one.close()
+        for listener in bound:
+            listener.close()
         reason = (
             "another program listens there"
             if error.errno == errno.EADDRINUSE

@@ -58,6 +58,6 @@ class WorkerSecrets:
     @staticmethod
     def unpack(packed: bytes) -> WorkerSecrets:
         """Read the bytes of `pack`."""
-        token_secret, certificate, *others = json.loads(packed)
+        token_secret, certificate, *keys = json.loads(packed)
         encoded = None if certificate is None else certificate.encode()
-        return WorkerSecrets(bytes.fromhex(token_secret), encoded, *others)
+        return WorkerSecrets(bytes.fromhex(token_secret), encoded, *keys)

@@ -229,15 +229,15 @@ class _DirectCall(Generic[T]):
         if seconds is not None:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._hangs)
 
-    def end(self, found: T | Exception) -> None:
+    def end(self, outcome: T | Exception) -> None:
         """Take the result or the error."""
         if self._timer is not None:
             self._timer.cancel()
         ended, self._ended = self._ended, None
-        error = found if isinstance(found, Exception) else None
+        error = outcome if isinstance(outcome, Exception) else None
         self._calls.direct_call_ended(error, self._start_seconds, self._callers if ended else None)
         if ended is not None:
-            ended(found)
+            ended(outcome)
 
     def _hangs(self) -> None:
         ended, self._ended = self._ended, None

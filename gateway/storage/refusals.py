@@ -225,8 +225,8 @@ def refusal(
 
     `code` is that of Azure's header; `ahead_seconds` is the clock of this machine against that of the answer.
     """
-    found = CODE.search(body)
-    name = code if code is not None and code.isalnum() else (found[1] if found else "")
+    match = CODE.search(body)
+    name = code if code is not None and code.isalnum() else (match[1] if match else "")
     # `KMS.DisabledException` and its siblings are one.
     if name == "PermanentRedirect":
         # The native client takes a redirect for a bad request, as its own client drops the body.

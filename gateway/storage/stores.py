@@ -84,8 +84,8 @@ class Connections:
 
     def shared(self, kind: type[T]) -> T:
         """Return the one object of a class that all stores share while the environment is the same."""
-        found: T = self._shared.setdefault(kind, kind())
-        return found
+        instance: T = self._shared.setdefault(kind, kind())
+        return instance
 
     def limits(self, entry: StorageEntry) -> dict[str, Any]:
         """Return the time limits of a native storage."""

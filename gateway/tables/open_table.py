@@ -97,8 +97,8 @@ class OpenTable:
         """Return the earliest shared version that was committed at or after a timestamp."""
         self.require_history()
         with naming(self.shared, "startingTimestamp"):
-            found = self.native.version_at_or_after(timestamp_ms)
-        return max(found, self.shared.start_version)
+            version = self.native.version_at_or_after(timestamp_ms)
+        return max(version, self.shared.start_version)
 
     def changes(
         self,

@@ -163,9 +163,9 @@ class Tables:
         try:
             try:
                 latest = opened.with_latest(await self._latest(opened))
-                found = at_once(latest)
-                if found is not None:
-                    return found
+                answer = at_once(latest)
+                if answer is not None:
+                    return answer
                 return await self._on_storage(opened.shared.location, call, latest)
             except STORAGE_IS_DOWN as error:
                 return await self._from_cache(opened, error, call)
@@ -228,9 +228,9 @@ class Tables:
         refresh = self._refreshes.get(location)
         if refresh is None:
             # Weak: in a cycle, the tables of a replaced configuration would stay until a whole collection.
-            own = weakref.proxy(self)
+            tables = weakref.proxy(self)
             refresh = self._refreshes[location] = SharedRefresh(
-                partial(Tables._refresh, own, opened), partial(Tables._probe, own, opened)
+                partial(Tables._refresh, tables, opened), partial(Tables._probe, tables, opened)
             )
         return await refresh.latest()
 
@@ -248,8 +248,8 @@ class Tables:
             return False
         location = opened.shared.location
 
-        def probed(found: _native.Snapshot | Exception | None) -> None:
-            ended(_unavailable(found) if isinstance(found, StorageDown) else found)
+        def probed(outcome: _native.Snapshot | Exception | None) -> None:
+            ended(_unavailable(outcome) if isinstance(outcome, StorageDown) else outcome)
 
         return self.storages.calls(location).start_at_once(
             partial(self._completions.probe, opened.table), probed, self._requests(location)

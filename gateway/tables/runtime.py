@@ -21,14 +21,14 @@ LEAST_CACHE_BYTES = 1024 * 1024
 
 def read_whole(chunks: NdjsonChunks, *, keep_bytes: int | None = None) -> bytes:
     """Return a whole answer, or at least its first `keep_bytes`. Blocks until the end of the answer."""
-    kept = bytearray()
+    body = bytearray()
     while True:
         chunk = chunks.next_chunk()
         if chunk is not None:
-            if keep_bytes is None or len(kept) < keep_bytes:
-                kept += memoryview(chunk)
+            if keep_bytes is None or len(body) < keep_bytes:
+                body += memoryview(chunk)
         elif chunks.done:
-            return bytes(kept)
+            return bytes(body)
         else:
             select.select([chunks.fileno()], [], [])
 

@@ -77,8 +77,8 @@ def _search(storage: _native.Storage, location: Location) -> Search:
                 if depth < MAX_DEPTH:
                     below += _children(directory, names)
             level = below
-    found = tuple(sorted(tables, key=lambda table: table.path))
-    return Search(location, found, is_complete, tuple(denied))
+    in_order = tuple(sorted(tables, key=lambda table: table.path))
+    return Search(location, in_order, is_complete, tuple(denied))
 
 
 def _listing(storage: _native.Storage, directory: FoundTable) -> tuple[list[str], bool] | None:

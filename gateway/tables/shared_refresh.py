@@ -46,13 +46,13 @@ class SharedRefresh:
     def latest(self) -> asyncio.Future[_native.Snapshot]:
         """Return the latest version as of a refresh that begins after this call, or its error."""
         loop = asyncio.get_running_loop()
-        found: asyncio.Future[_native.Snapshot] = loop.create_future()
-        self._waiting.append(found)
+        latest: asyncio.Future[_native.Snapshot] = loop.create_future()
+        self._waiting.append(latest)
         if not self._runs:
             self._runs = True
             # Not at once: requests that arrive together share the refresh.
             loop.call_soon(self._begin)
-        return found
+        return latest
 
     def _begin(self) -> None:
         """Start a refresh for all requests that wait."""
@@ -68,39 +68,39 @@ class SharedRefresh:
         if not is_started:
             self._start_task()
 
-    def _probed(self, found: _native.Snapshot | Exception | None) -> None:
-        if found is None:
+    def _probed(self, outcome: _native.Snapshot | Exception | None) -> None:
+        if outcome is None:
             self._start_task()
         else:
-            self._end(found)
+            self._end(outcome)
 
     def _start_task(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._serve())
 
     async def _serve(self) -> None:
         try:
-            found: _native.Snapshot | Exception = await self._refresh()
+            outcome: _native.Snapshot | Exception = await self._refresh()
         except Exception as error:  # noqa: BLE001 - it is raised by the requests
-            found = error
+            outcome = error
         except BaseException:
             self._cancel()
             raise
-        self._end(found)
+        self._end(outcome)
 
-    def _end(self, found: _native.Snapshot | Exception) -> None:
+    def _end(self, outcome: _native.Snapshot | Exception) -> None:
         """Answer the requests of a refresh, and start the next one if others wait."""
         served, self._served = self._served, []
-        if isinstance(found, STORAGE_IS_DOWN):
+        if isinstance(outcome, STORAGE_IS_DOWN):
             # Later requests share the failure: one refresh after another would multiply their delay.
             served += self._waiting
             self._waiting = []
         for request in served:
             if request.done():
                 continue
-            if isinstance(found, Exception):
-                request.set_exception(found)
+            if isinstance(outcome, Exception):
+                request.set_exception(outcome)
             else:
-                request.set_result(found)
+                request.set_result(outcome)
         self._runs = bool(self._waiting)
         if self._runs:
             # After the requests that were served: those that arrive until then share the next refresh too.

@@ -62,8 +62,8 @@ class TableSigners:
         if known is not None and all(now is then for now, then in zip(made_of, known[0], strict=True)):
             return known[1]
         root, identity, store = self._roots[0]
-        others = [(other[0].url, _signer(*other, keys)) for other, keys in self._others(made_of)]
-        signers = _native.Signers(root.url, store.signer(root, identity), others)
+        of_other_roots = [(other[0].url, _signer(*other, keys)) for other, keys in self._others(made_of)]
+        signers = _native.Signers(root.url, store.signer(root, identity), of_other_roots)
         self._signers = (made_of, signers)
         return signers
 

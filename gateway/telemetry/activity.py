@@ -71,7 +71,7 @@ class RecipientUse(Struct):
     @property
     def refusals(self) -> int:
         """Return the number of refused and failed requests."""
-        return sum(one.requests for one in self.refused.values())
+        return sum(count.requests for count in self.refused.values())
 
 
 class Activity:
@@ -139,8 +139,8 @@ def add_uses(uses: list[RecipientUse]) -> RecipientUse:
         total.last_ms = max(total.last_ms, use.last_ms)
         total.requests += use.requests
         total.files += use.files
-        for reason, one in use.refused.items():
-            total.refused[reason] = _refused(total, reason, one.requests, one.last_ms)
+        for reason, count in use.refused.items():
+            total.refused[reason] = _refused(total, reason, count.requests, count.last_ms)
     return total
 
 

@@ -120,8 +120,8 @@ class Rings:
     def slots(self, key: tuple[str, str], span: str, now_ms: int) -> dict[int, tuple[int, ...]]:
         """Return the slots of a span that have requests."""
         ring, starts = self._rings.get(key), SPANS[span].starts(now_ms)
-        found = {} if ring is None else ring.slots(span)
-        return {start: tuple(numbers) for start, numbers in found.items() if start in starts}
+        all_slots = {} if ring is None else ring.slots(span)
+        return {start: tuple(numbers) for start, numbers in all_slots.items() if start in starts}
 
 
 def _fold(slots: dict[int, list[int]], minute: int, numbers: Iterable[int]) -> None:
@@ -138,7 +138,7 @@ def added(several: Iterable[Slots]) -> dict[int, tuple[int, ...]]:
     for slots in several:
         for start, numbers in slots.items():
             pairs = zip(total.get(start, EMPTY), numbers, strict=True)
-            total[start] = tuple(one + other for one, other in pairs)
+            total[start] = tuple(number + other for number, other in pairs)
     return total
 
 

@@ -133,11 +133,11 @@ class _File(MmapedDict):
 
     def _write_again(self) -> None:
         """Write the values that are there, from the beginning."""
-        kept = [entry for entry in self.read_all_values() if entry[1] == entry[1]]  # type: ignore[no-untyped-call]
+        entries = [entry for entry in self.read_all_values() if entry[1] == entry[1]]  # type: ignore[no-untyped-call]
         self._removed = 0
         self._positions.clear()
         self._used = FIRST_POSITION
-        for key, value, timestamp in kept:
+        for key, value, timestamp in entries:
             super().write_value(key, value, timestamp)  # type: ignore[no-untyped-call]
 
 
@@ -157,8 +157,8 @@ def merged(workers: Iterable[WorkerValues]) -> dict[str, Metric]:
                 if metric is None:
                     metric = metrics[metric_name] = Metric(metric_name, help_text, kind)
                     metric._multiprocess_mode = mode  # type: ignore[attr-defined] # noqa: SLF001 - of the library's own sum
-                own = (("pid", str(index)),) if kind == "gauge" else ()
-                metric.add_sample(name, (*sorted(labels.items()), *own), value, timestamp)  # type: ignore[arg-type]
+                worker_label = (("pid", str(index)),) if kind == "gauge" else ()
+                metric.add_sample(name, (*sorted(labels.items()), *worker_label), value, timestamp)  # type: ignore[arg-type]
     return metrics
 
 

@@ -67,8 +67,8 @@ class ClientAuthentication:
         self, context: RequestContext, client_id: str, secret_sha256: bytes, address: Address | None
     ) -> AuthenticatedClient:
         state = context.state
-        found = state.credentials.clients.authenticate(client_id, secret_sha256, now_ms=state.now_ms())
-        networks = found.recipient.networks
+        client = state.credentials.clients.authenticate(client_id, secret_sha256, now_ms=state.now_ms())
+        networks = client.recipient.networks
         if networks and not allowed(networks, address):
-            raise ClientRefused("address", found.recipient)
-        return found
+            raise ClientRefused("address", client.recipient)
+        return client

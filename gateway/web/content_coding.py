@@ -52,13 +52,13 @@ def acceptable_codings(accepted: str) -> tuple[ContentCoding, ...]:
 @lru_cache(CACHED_HEADERS)
 def _read_codings(accepted: str) -> tuple[ContentCoding, ...]:
     weights = _weights(accepted)
-    others = weights.get("*")
+    unnamed_weight = weights.get("*")
     named = [coding for coding in CODINGS if weights.get(coding, 0.0) > 0]
     # Sorting is stable: the order of CODINGS decides between equal weights.
     named.sort(key=lambda coding: -weights[coding])
-    if others is None:
+    if unnamed_weight is None:
         return (*named,) if "identity" in weights else (*named, "identity")
-    return (*named, *(coding for coding in CODINGS if coding not in weights and others > 0))
+    return (*named, *(coding for coding in CODINGS if coding not in weights and unnamed_weight > 0))
 
 
 def _weights(accepted: str) -> dict[str, float]:

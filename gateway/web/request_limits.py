@@ -66,8 +66,8 @@ class RequestLimits:
         """
         limits = config.gateway.limits
         memory_bytes = memory_of_worker(config, workers)
-        own = [(entry.name, entry.limits) for entry in config.gateway.recipients]
-        named = {name: replica.of(limits) for name, limits in own if limits is not None}
+        of_recipients = [(entry.name, entry.limits) for entry in config.gateway.recipients]
+        named = {name: replica.of(limits) for name, limits in of_recipients if limits is not None}
         default, queue = replica.of(limits.recipient), _queue(limits)
         bound_logs(memory_bytes)
         if previous is None:

@@ -140,4 +140,4 @@ def sent_token(state: GatewayState, request: web.BaseRequest) -> BearerToken | C
 
 def own_credential(state: GatewayState, token: BearerToken) -> Credential | None:
     """Return the credential of a token of this server; None for another text. Raises TokenRefused."""
-    return next((found for kind in OWN_TOKENS if (found := kind(state, token)) is not None), None)
+    return next((credential for kind in OWN_TOKENS if (credential := kind(state, token)) is not None), None)

@@ -66,7 +66,7 @@ def _is_trusted(context: RequestContext) -> bool:
 
 
 def _attributes(context: RequestContext, response: web.StreamResponse) -> Mapping[str, Any]:
-    found: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "http.request.method": context.request.method,
         "http.response.status_code": response.status,
         "delta_sharing.request_id": context.id,
@@ -74,4 +74,4 @@ def _attributes(context: RequestContext, response: web.StreamResponse) -> Mappin
         **{f"delta_sharing.{name}": context.names.get(name) for name in NAMES},
         **{f"delta_sharing.{name}": value for name, value in context.record.known().items()},
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in attributes.items() if value is not None}

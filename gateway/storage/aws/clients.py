@@ -137,11 +137,11 @@ def unavailable(service: str, error: Exception) -> CredentialsUnavailable:
     return CredentialsUnavailable(f"{service} did not answer with keys ({name})")
 
 
-def keys_of(found: Mapping[str, Any], source: str) -> S3Credentials:
+def keys_of(answer: Mapping[str, Any], source: str) -> S3Credentials:
     """Return the keys of an answer. Raises KeyError and ValueError."""
-    token = found.get("SessionToken") or found.get("Token")
-    expires = found["Expiration"]
-    access_key_id, secret_access_key = found["AccessKeyId"], found["SecretAccessKey"]
+    token = answer.get("SessionToken") or answer.get("Token")
+    expires = answer["Expiration"]
+    access_key_id, secret_access_key = answer["AccessKeyId"], answer["SecretAccessKey"]
     if not all(isinstance(text, str) and text for text in (access_key_id, secret_access_key)):
         raise ValueError("an answer without keys")
     for text, name in ((access_key_id, "AccessKeyId"), (str(token or ""), "SessionToken")):
@@ -182,5 +182,5 @@ def _is_lasting(status: object, code: str, message: str) -> bool:
 
 
 def _time(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

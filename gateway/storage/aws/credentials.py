@@ -47,20 +47,20 @@ def default_credentials(environment: Mapping[str, str], profile: str | None = No
     Raises CredentialsUnavailable for keys that no header can have, and for files that do not parse.
     """
     if profile is None:
-        found = _from(
+        credentials = _from(
             environment,
             "AWS_ACCESS_KEY_ID",
             "AWS_SECRET_ACCESS_KEY",
             "AWS_SESSION_TOKEN",
             place="the variable {}",
         )
-        if found is not None:
-            return found
+        if credentials is not None:
+            return credentials
     if needs_requests(environment, profile):
         return None
     name = profile or profile_name(environment)
     for path, section in _sections(environment, name):
-        found = _from(
+        credentials = _from(
             section,
             "aws_access_key_id",
             "aws_secret_access_key",
@@ -69,8 +69,8 @@ def default_credentials(environment: Mapping[str, str], profile: str | None = No
             source=f"the profile {name} of {path}",
             file=path,
         )
-        if found is not None:
-            return found
+        if credentials is not None:
+            return credentials
     return None
 
 
@@ -140,13 +140,13 @@ def _from(
     """Return the keys of three names, of which `place` makes a text for the operator."""
     if not (values.get(key) and values.get(secret)):
         return None
-    found = {
+    texts = {
         name: check_header(values.get(name) or "", place.format(name)) for name in (key, secret, session)
     }
     return S3Credentials(
-        Secret(found[key]),
-        Secret(found[secret]),
-        Secret(found[session]) if found[session] else None,
+        Secret(texts[key]),
+        Secret(texts[secret]),
+        Secret(texts[session]) if texts[session] else None,
         file=file,
         source=source or place.format(key),
     )
@@ -170,14 +170,18 @@ def _section(path: str, name: str) -> Mapping[str, str]:
             )
         parser.read_string(content.decode())
         # Names may have quotes, as AWS's own programs read them: [profile "a name"].
-        named = [one for one in parser.sections() if " ".join(shlex.split(one)) == name or one == name]
+        named = [
+            title for title in parser.sections() if " ".join(shlex.split(title)) == name or title == name
+        ]
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise CredentialsUnavailable(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, configparser.Error) as error:
         # The text of an error may quote a secret.
-        line = getattr(error, "lineno", None) or next((one for one, _ in getattr(error, "errors", ())), None)
+        line = getattr(error, "lineno", None) or next(
+            (number for number, _ in getattr(error, "errors", ())), None
+        )
         place = f"line {line} of {path}" if line else path
         raise CredentialsUnavailable(f"{place} does not parse ({type(error).__name__})") from None
     return dict(parser[named[0]]) if named else {}

@@ -65,10 +65,10 @@ class AwsIdentity:
                 source="accessKeyId of the configuration",
             )
         profile = entry.profile
-        found = default_credentials(self._environment, profile)
-        if found is not None:
-            self._is_file = found.file is not None
-            return found
+        credentials = default_credentials(self._environment, profile)
+        if credentials is not None:
+            self._is_file = credentials.file is not None
+            return credentials
         if needs_requests(self._environment, profile):
             name = profile or profile_name(self._environment)
             return profile_credentials(self._environment, self._region, name, entry)

@@ -59,20 +59,20 @@ def instance_credentials(environment: Mapping[str, str]) -> S3Credentials:
     if endpoint is not None and not (is_valid_uri(endpoint) and endpoint.startswith(("http://", "https://"))):
         raise CredentialsUnavailable(f"the address of {INSTANCE_SERVICE} is no URL")
     try:
-        found = instance_fetcher(environment).retrieve_iam_role_credentials()
+        role = instance_fetcher(environment).retrieve_iam_role_credentials()
     except MetadataRetrievalError:
         raise CredentialsUnavailable(f"{INSTANCE_SERVICE} cannot be reached, or gives no session") from None
     except (BotoCoreError, OSError, ValueError) as error:
         raise unavailable(INSTANCE_SERVICE, error) from None
-    if not found:
+    if not role:
         raise CredentialsUnavailable("the instance has no role", lasting=True)
     answer = {
-        "AccessKeyId": found["access_key"],
-        "SecretAccessKey": found["secret_key"],
-        "Token": found["token"],
-        "Expiration": found["expiry_time"],
+        "AccessKeyId": role["access_key"],
+        "SecretAccessKey": role["secret_key"],
+        "Token": role["token"],
+        "Expiration": role["expiry_time"],
     }
-    return keys_of(answer, f"the role {found['role_name']} of the instance")
+    return keys_of(answer, f"the role {role['role_name']} of the instance")
 
 
 def instance_fetcher(environment: Mapping[str, str]) -> InstanceMetadataFetcher:

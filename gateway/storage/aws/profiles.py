@@ -76,19 +76,19 @@ def request_credentials(session: Session, environment: Mapping[str, str], profil
         profile_provider_builder=builder,
     )
     resolver = CredentialResolver([role, *builder.providers(profile_name=profile, disable_env_vars=True)])
-    found = resolver.load_credentials()
-    if found is None:
+    credentials = resolver.load_credentials()
+    if credentials is None:
         raise CredentialsUnavailable(f"the profile {profile} has no credentials", lasting=True)
-    frozen = found.get_frozen_credentials()
+    frozen = credentials.get_frozen_credentials()
     for text, name in ((frozen.access_key, "the access key"), (frozen.token or "", "the session token")):
         check_header(text, f"{name} of the profile {profile}")
-    expires: datetime | None = getattr(found, "_expiry_time", None)
+    expires: datetime | None = getattr(credentials, "_expiry_time", None)
     return S3Credentials(
         Secret(frozen.access_key),
         Secret(frozen.secret_key),
         Secret(frozen.token) if frozen.token else None,
         expires.astimezone(UTC) if expires else None,
-        source=f"the profile {profile} ({found.method})",
+        source=f"the profile {profile} ({credentials.method})",
     )
 
 

@@ -138,18 +138,18 @@ class AzureIdentity:
             ) as client:
                 return client.get_user_delegation_key(now - CLOCK_SKEW, now + self._key_life)
 
-        found = requested(f"the account {self._location.account}", request)
+        delegated = requested(f"the account {self._location.account}", request)
         fields = (
-            found.signed_oid,
-            found.signed_tid,
-            found.signed_start,
-            found.signed_expiry,
-            found.signed_service,
-            found.signed_version,
+            delegated.signed_oid,
+            delegated.signed_tid,
+            delegated.signed_start,
+            delegated.signed_expiry,
+            delegated.signed_service,
+            delegated.signed_version,
         )
-        user_key = UserDelegationKey(fields, Secret(found.value))
-        key = _native.DelegationKey(**dict(zip(_KEY_FIELDS, fields, strict=True)), value=found.value)
-        return key, datetime.fromisoformat(found.signed_expiry), user_key
+        user_key = UserDelegationKey(fields, Secret(delegated.value))
+        key = _native.DelegationKey(**dict(zip(_KEY_FIELDS, fields, strict=True)), value=delegated.value)
+        return key, datetime.fromisoformat(delegated.signed_expiry), user_key
 
     def _choose(self, identity: str) -> tuple[Any, str]:
         """Return the credential of azure-identity, and its name for the operator."""
@@ -248,8 +248,8 @@ class AzureIdentity:
     def _token_file(self) -> Path | None:
         if self._entry.federated_token_file:
             return self._entry.federated_token_file
-        found = self._environment.get("AZURE_FEDERATED_TOKEN_FILE")
-        return Path(found) if found else None
+        file = self._environment.get("AZURE_FEDERATED_TOKEN_FILE")
+        return Path(file) if file else None
 
     def _authority(self) -> dict[str, Any]:
         given = self._value("authority_host", "AZURE_AUTHORITY_HOST")
@@ -259,7 +259,7 @@ class AzureIdentity:
 
     def _value(self, field: str, variable: str) -> str | None:
         """Return the value of a key of the entry, else of a variable."""
-        found = getattr(self._entry, field)
-        if isinstance(found, Secret):
-            return found.reveal()
-        return found or self._environment.get(variable) or None
+        value = getattr(self._entry, field)
+        if isinstance(value, Secret):
+            return value.reveal()
+        return value or self._environment.get(variable) or None

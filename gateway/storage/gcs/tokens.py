@@ -107,10 +107,10 @@ class Tokens:
 
         Raises CredentialsUnavailable.
         """
-        found = self._fresh(self.credentials)
+        fresh = self._fresh(self.credentials)
         if self.email == "default":
             self.email = self.credentials.service_account_email
-        return found
+        return fresh
 
     def signing_token(self) -> str | None:
         """Return the token that signs by a call; None if a key is on this machine, or nothing signs."""
@@ -211,9 +211,9 @@ def of_metadata_server() -> Tokens:
     )
 
 
-def of_file(found: Mapping[str, object], file: str) -> Tokens:
+def of_file(content: Mapping[str, object], file: str) -> Tokens:
     """Return the identity of a file with credentials. Raises ValueError without a part of the file."""
-    info = cast("dict[str, Any]", dict(found))
+    info = cast("dict[str, Any]", dict(content))
     kind = str(info["type"])
     try:
         return _KINDS[kind](info, file)

@@ -35,4 +35,4 @@ def mount_points() -> list[str]:
 def parse(rows: Iterable[str]) -> list[str]:
     """Read the mount points of a mountinfo (proc_pid_mountinfo(5)), where blanks are written in octal."""
     points = (fields[_MOUNT_POINT] for row in rows if len(fields := row.split()) > _MOUNT_POINT)
-    return [_ESCAPE.sub(lambda found: chr(int(found[1], 8)), point) for point in points]
+    return [_ESCAPE.sub(lambda escape: chr(int(escape[1], 8)), point) for point in points]

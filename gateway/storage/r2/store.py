@@ -41,7 +41,7 @@ class R2Store(S3Store):
             raise CredentialsUnavailable("credentials of R2 cannot be limited as requested", lasting=True)
         requested_ms = now_ms()
         api = (self.entry.sts_endpoint or API).rstrip("/")
-        found = _post(
+        answer = _post(
             f"{api}/accounts/{account[0]}/r2/temp-access-credentials",
             {
                 "bucket": request.location.bucket,
@@ -53,7 +53,7 @@ class R2Store(S3Store):
             {"Authorization": f"Bearer {token.reveal()}", "cf-r2-jurisdiction": account[1]},
         )
         try:
-            fields = {name: found["result"][name] for name in _FIELDS}
+            fields = {name: answer["result"][name] for name in _FIELDS}
         except (KeyError, TypeError):
             fields = {}
         if not fields or not all(isinstance(text, str) and text for text in fields.values()):
