@@ -1,4 +1,4 @@
-"""Requests to other servers: to public addresses alone, and their errors in words."""
+"""Requests to other servers: only to public addresses, with their errors in words."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def proxy_hosts() -> frozenset[str]:
 def proxy_of(url: str) -> dict[str, Any]:
     """Return the options of a request for the proxy that the environment names for its URL.
 
-    With `trust_env` the client would do the same, and send what a `.netrc` has for the host, too.
+    With `trust_env` the client would do the same, and also send the secrets of a `.netrc` for the host.
     """
     parts = urlsplit(url)
     named = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)

@@ -78,7 +78,7 @@ class Admission:
         return await self._wait(cost)
 
     def enter_at_once(self, cost: int = 1) -> bool:
-        """Take `cost` of the capacity. False: it has to wait for its turn, and nothing is taken."""
+        """Take `cost` of the capacity. False: the request has to wait, and takes nothing."""
         return not self._waiting and self._take(cost)
 
     def leave(self, cost: int = 1) -> None:
@@ -94,7 +94,7 @@ class Admission:
             async with asyncio.timeout(self._queue_seconds):
                 await turn
         except TimeoutError:
-            # The turn may come in the same iteration of the loop as the timeout.
+            # The admission may come in the same iteration of the loop as the timeout.
             if turn.done() and not turn.cancelled():
                 return True
             self._forget(entry)

@@ -3,7 +3,8 @@
 In: the address and the id of each attempt, and its result. Out: LimitExceeded once too many have failed.
 A pair of address and id has a budget, and so have all ids of an address together; the workers of a server
 share them. Where a secret is compared in memory, only one that is wrong needs a budget: failures of others at
-an address, which may be that of a proxy, hold nobody back. Secrets are too long to be guessed at any rate.
+an address, which may be a shared proxy, never delay a right secret. Secrets are too long to be guessed at any
+rate.
 Budgets have memory of a fixed size: of too many, those that end first are forgotten.
 """
 

@@ -19,9 +19,9 @@ class MemoryGate:
     """The memory limit of all streams together, and of the process.
 
     `stream_bytes` is the memory of one stream: its chunks and row groups. One recipient leaves room for a
-    stream of another one, however many answers it does not read. While the process itself is above
+    stream of another, however many unread answers it has. While the process itself is above
     `limit_bytes`, new streams wait while caches are freed. Once nothing can be freed they run one at a time:
-    refusing all of them would not make the process smaller.
+    refusing all streams would not shrink the process.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class MemoryGate:
 
     @property
     def _own_bytes(self) -> int:
-        """The most memory of one recipient."""
+        """The maximum memory of one recipient."""
         return max(self._stream_bytes, self.limit_bytes - self._stream_bytes)
 
     @property
@@ -110,7 +110,7 @@ class MemoryGate:
         self._leave_own(recipient, admitted_bytes)
 
     async def _enter(self, recipient: str, admitted_bytes: int) -> bool:
-        """Take memory of the part of a recipient, then of that of all. Waits in the queue of each."""
+        """Take memory from the recipient's part, then from the memory of all. Waits in the queue of each."""
         admission = self._of_recipients.get(recipient)
         if admission is None:
             admission = self._of_recipients[recipient] = Admission(

@@ -60,7 +60,7 @@ def return_memory() -> None:
 
 
 def bound_heaps(heaps: int) -> None:
-    """Let all threads share that many heaps of the C library (glibc). Call it before the first thread starts.
+    """Limit the number of glibc heaps for all threads together. Call it before the first thread.
 
     By default there are eight for each CPU, and each keeps the memory that its threads once used.
     """

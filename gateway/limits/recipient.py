@@ -1,7 +1,7 @@
 """The limits of each recipient: a token bucket of requests, a number of streams, files per minute.
 
 In: the limits of a configuration and the memory that the workers of a server share. Out: gates that admit,
-delay or refuse. A limit holds over all workers; only the queues are those of a worker.
+delay or refuse. A limit holds over all workers; only the queues belong to one worker.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gateway._native import SharedBucket, SharedLimits, SharedStreams
 
 POLL_SECONDS = 0.02
-"""How often a waiting stream looks for a place that another worker has given back."""
+"""Time between two checks of a waiting stream for a place that another worker has released."""
 KEY_BYTES = 16
 
 

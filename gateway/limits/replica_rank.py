@@ -1,4 +1,4 @@
-"""The part of a recipient's limits that one of several replicas holds it to."""
+"""The part of a recipient's limits that one of several replicas enforces."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def replica_id(secret: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRank:
-    """The place of a replica among those that live: `rank` is from 0 to `count` - 1."""
+    """The place of a replica among the live replicas: `rank` is from 0 to `count` - 1."""
 
     rank: int = 0
     count: int = 1
 
     def of(self, limits: RecipientLimits) -> RecipientLimits:
-        """Return the part of this replica. The parts of all replicas together are the whole.
+        """Return the part of this replica. The parts of all replicas add up to the limit.
 
-        Of a number below that of the replicas each has one.
+        If the limit is below the number of replicas, each has one.
         """
         if self.count == 1:
             return limits

@@ -29,7 +29,7 @@ class Federation:
         self._verifier: TokenVerifier | None = None
 
     async def credential(self, token: str, state: GatewayState) -> Credential | None:
-        """Return the credential of a token; None of a text that is no token of an identity provider.
+        """Return the credential of a token; None for a text that is not a token of an identity provider.
 
         Raises TokenRefused.
         """

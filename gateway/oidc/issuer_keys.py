@@ -53,13 +53,13 @@ class IssuerKeys:
 
     def is_current(self, key: SigningKey) -> bool:
         """Return whether a key that verified a token is still a key of the issuer."""
-        # A client may use one token for a day, and no other may come that has to be verified.
+        # A client may use one token for a day, and no other token may need a verification meanwhile.
         self._refresh()
         return key in self._valid()
 
     @property
     def is_stale(self) -> bool:
-        """Return whether the keys are fetched anew before the next token is verified."""
+        """Return whether the keys are fetched again before the next token is verified."""
         return self._is_stale
 
     def fetch_anew(self) -> None:
@@ -131,7 +131,7 @@ class IssuerKeys:
             self._start_fetch()
 
     async def _fetched(self) -> None:
-        """Wait for a fetch: a running one, or a new one. It goes on if this request is cancelled."""
+        """Wait for a fetch: a running one, or a new one. The fetch continues if this request is cancelled."""
         self._start_fetch()
         await asyncio.shield(self._task or asyncio.sleep(0))
 

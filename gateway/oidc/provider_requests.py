@@ -1,6 +1,6 @@
 """Requests of the server to identity providers.
 
-In: an `Issuer` of the configuration, which says what its URLs may be. Out: documents. Nothing is fetched from
+In: an `Issuer` of the configuration, which decides about its URLs. Out: documents. Nothing is fetched from
 private addresses unless the issuer allows them, no redirect is followed, and an answer is bounded in time and
 bytes: also a provider, or who answers in its place, cannot send the server elsewhere.
 """
@@ -68,7 +68,7 @@ class ProviderSession:
         """Return the discovery document of the issuer. Raises `EXPECTED` errors."""
         described: Any = orjson.loads((await self.get(self._issuer.issuer.rstrip("/") + DISCOVERY)).body)
         if not isinstance(described, dict) or described.get("issuer") != self._issuer.issuer:
-            raise FetchError("the discovery document is that of another issuer")
+            raise FetchError("the discovery document belongs to another issuer")
         return described
 
     async def _request(

@@ -67,7 +67,7 @@ class TokenVerifier:
         self._issuers: tuple[Issuer, ...] = ()
 
     async def credential(self, text: str, state: GatewayState) -> Credential | None:
-        """Return the credential of a token; None for a text that is no token of an identity provider.
+        """Return the credential of a token; None for a text that is not a token of an identity provider.
 
         Raises TokenRefused.
         """
@@ -105,7 +105,7 @@ class TokenVerifier:
         }
 
     def _notice_reload(self, issuers: tuple[Issuer, ...]) -> None:
-        """Fetch the keys of all issuers anew when the configuration was read again."""
+        """Fetch the keys of all issuers again after a reload of the configuration."""
         if issuers is not self._issuers:
             self._issuers = issuers
             for keys in self._keys.values():

@@ -51,7 +51,7 @@ class Breaker:
             return 0.0
         if now_seconds < self._until_seconds:
             return self._until_seconds - now_seconds
-        # A probe that never returns must not block the storage for ever, so it has a timeout.
+        # A probe that never returns must not block the storage forever, so it has a timeout.
         self.state = State.PROBING
         self._until_seconds = now_seconds + self._pause()
         return 0.0

@@ -103,7 +103,7 @@ class StorageCalls:
         ended: Callable[[T | Exception], None],
         callers: Callable[[], int],
     ) -> bool:
-        """Start a call that needs no thread. False if nothing was started, as if it has to wait for its turn.
+        """Start a call that needs no thread. False if it would have to wait: nothing was started.
 
         `start` gets a function that takes the result or the error of the call, on the event loop and later.
         `ended` is called with the same, or with StorageDown for a call that hangs. It counts as in `run_for`.

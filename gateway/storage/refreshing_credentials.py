@@ -65,7 +65,7 @@ class RefreshingCredentials(Generic[C_co]):
 
     @property
     def period_seconds(self) -> tuple[float, float]:
-        """The time of the last request and that of the next renewal."""
+        """The times of the last request and of the next renewal."""
         return self._requested_at_seconds, self._renew_at_seconds
 
     @property
@@ -108,7 +108,7 @@ class RefreshingCredentials(Generic[C_co]):
                 self._thread.start()
 
     def wait(self, seconds: float) -> None:
-        """Wait for the end of the first request, but no longer than so many seconds from its `start`."""
+        """Wait for the end of the first request, at most so many seconds from its `start`."""
         began = self._began
         if began is not None:
             self._requested.wait(max(0.0, began + seconds - time.monotonic()))

@@ -151,7 +151,7 @@ class Storages:
             del self._calls[name]
 
     def forget_location(self, location: Location) -> None:
-        """Forget which storage a location has: that of a table that is gone."""
+        """Forget which storage a location has: the storage of a removed table."""
         self._names.pop(location, None)
 
     def observe_by(self, observe: Observe) -> None:

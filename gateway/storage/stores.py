@@ -1,4 +1,4 @@
-"""What all kinds of stores have in common, and what the stores of one configuration share.
+"""The common parts of all kinds of stores, and the objects that the stores of one configuration share.
 
 In: a location and its entry. Out: the store that reads and signs the location, and that issues credentials.
 """
@@ -83,7 +83,7 @@ class Connections:
         return self._natives[key]
 
     def shared(self, kind: type[T]) -> T:
-        """Return the one object of a class that all stores share while the environment is the same."""
+        """Return the object of a class that all stores share while the environment is the same."""
         instance: T = self._shared.setdefault(kind, kind())
         return instance
 

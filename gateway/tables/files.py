@@ -36,7 +36,7 @@ class FilesQuery(Struct, frozen=True):
 
     Attributes:
         query: of the client.
-        hints: those of the query that the configuration enables.
+        hints: the query's hints that the configuration enables.
         page: the page to continue with; None for the first one.
         refresh: the opened refresh token.
         page_size: the largest number of files; None for all.
@@ -123,9 +123,9 @@ class Files(Struct, frozen=True):
 
 
 def is_worth_another_try(query: FilesQuery, read: Snapshot | Changes, error: Exception) -> bool:
-    """Return whether an answer that failed before its first line may succeed by other files of the log.
+    """Return whether an answer that failed before its first line may succeed from other files of the log.
 
-    A damaged checkpoint is left out from here on, and a log that was cleaned up or replaced is listed again.
+    A damaged checkpoint is ignored from now on, and a log that was cleaned up or replaced is listed again.
     A page continues the order of its files.
     """
     is_of_log = isinstance(error, (CorruptLog, FileReplaced))
@@ -142,7 +142,7 @@ def start(opened: OpenTable, query: FilesQuery) -> Files:
 
 
 def start_snapshot(opened: OpenTable, query: FilesQuery, body: TableQuery) -> Files:
-    """Start the answer of one version. Blocks, unless it is that of a `LatestTable`, in memory."""
+    """Start the answer of one version. Blocks, except for a `LatestTable` in memory."""
     for _ in range(MAX_LISTED_AGAIN):
         snapshot = _find_snapshot(opened, query, body)
         try:
@@ -197,7 +197,8 @@ def start_changes(opened: OpenTable, query: FilesQuery, body: TableQuery) -> Fil
 def start_change_feed(opened: OpenTable, query: FilesQuery, parameters: ChangesQuery) -> Files:
     """Start the answer of the change data feed of a range. Blocks.
 
-    The metadata of the latest version comes first, or with historical metadata that of the first version. A
+    The metadata of the latest version comes first; with historical metadata, the metadata of the first
+    version. A
     latest version that cannot be read fails the request, because its metadata is part of the answer.
     """
     page = query.page

@@ -37,7 +37,7 @@ def split(raw_path: str, prefix: str) -> tuple[str, bytes]:
 
 
 def spelling(prefix: str, identity: str, key: bytes) -> str:
-    """Return the path as it is signed."""
+    """Return the signed form of the path."""
     return f"{prefix}/files/{quote(os.fsencode(identity), safe='')}/{quote(key, safe='/')}"
 
 
@@ -51,8 +51,8 @@ class LocalFile:
     def open(self) -> io.BufferedReader:
         """Open the file, step by step beneath its root, following no link. Blocks.
 
-        Raises OSError, also where a link has come into its path meanwhile, and FileNotFoundError for anything
-        but a regular file.
+        Raises OSError, also for a link that was put into its path meanwhile, and FileNotFoundError for
+        anything but a regular file.
         """
         *directories, name = self.segments
         directory = os.open(self.root, _DIRECTORY)

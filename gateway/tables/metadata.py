@@ -28,7 +28,7 @@ def read_version(opened: OpenTable, timestamp_ms: int | None) -> tuple[int, bool
 
 
 def read_metadata(opened: OpenTable, at: TimeTravel, capabilities: Capabilities, stop: Stop) -> Metadata:
-    """Return the protocol and metadata of the latest version, or of the one `at` names."""
+    """Return the protocol and metadata of the latest version, or of the version `at`."""
     snapshot = opened.snapshot(version=at.version, timestamp_ms=at.timestamp_ms)
     chosen = capabilities.negotiate(
         needs_delta_format=snapshot.needs_delta_format,

@@ -58,7 +58,7 @@ class OpenTable:
         return self.url_signers.signers()
 
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> _native.Snapshot:
-        """Return the latest snapshot, or that of a version or timestamp, which need history sharing."""
+        """Return the latest snapshot, or with history sharing the one of a version or timestamp."""
         if version is None and timestamp_ms is None:
             latest = self.native.snapshot(max_staleness_ms=self.max_staleness_ms)
             self._warn_of_left_out(latest)
@@ -143,7 +143,7 @@ class OpenTable:
                 raise InvalidParameter(f"{disabled}; {self._feed_advice(disabled.version)}") from None
 
     def _feed_advice(self, disabled: int) -> str:
-        """Return what helps against a change data feed that is off at a version. Blocks. Raises LogError."""
+        """Return the remedy for a change data feed that is off at a version. Blocks. Raises LogError."""
         latest = self.native.snapshot(max_staleness_ms=self.max_staleness_ms)
         if not latest.change_data_feed:
             return "the provider enables it by the table property delta.enableChangeDataFeed"
@@ -161,10 +161,10 @@ class OpenTable:
         return f"it is enabled from version {on}"
 
     def require_totals(self, snapshot: _native.Snapshot) -> None:
-        """Raise for a snapshot whose first lines cannot be written. Here everything can be read."""
+        """Raise for a snapshot whose first lines cannot be written. This table can read everything."""
 
     def require_files(self, snapshot: _native.Snapshot) -> None:
-        """Raise for a snapshot whose files cannot be listed. Here all files can be read."""
+        """Raise for a snapshot whose files cannot be listed. This table can read all files."""
 
     def _warn_of_left_out(self, snapshot: _native.Snapshot) -> None:
         if snapshot.has_bad_hint and "hint" not in self.warned:
@@ -210,7 +210,7 @@ class LatestTable(OpenTable):
         return self.url_signers.is_valid and self.latest.is_in_memory_within(self.rule)
 
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> _native.Snapshot:
-        """Return the latest version, or another one as `OpenTable`."""
+        """Return the latest version, or another version like `OpenTable`."""
         if version is None and timestamp_ms is None and not self.latest.is_lost:
             return self.latest
         return OpenTable.snapshot(self, version=version, timestamp_ms=timestamp_ms)
@@ -237,7 +237,7 @@ class CachedTable(OpenTable):
 
     @property
     def signers(self) -> _native.Signers:
-        """The signers that were made last."""
+        """The most recent signers."""
         signers = self.url_signers.signers_in_memory()
         if signers is None:
             raise NotCached

@@ -42,7 +42,7 @@ STALENESS_ACCEPTABLE_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class ServedTables:
-    """What the tables of a catalog are found by.
+    """Sets that requests look tables up in.
 
     Attributes:
         tables: the tables.
@@ -57,7 +57,7 @@ class ServedTables:
 
     @staticmethod
     def of(config: Config, catalog: Catalog) -> ServedTables:
-        """Return those of a catalog. Slow for thousands of tables."""
+        """Return the sets of a catalog. Slow for thousands of tables."""
         return ServedTables(
             frozenset(catalog.tables()),
             frozenset(table.location for table in catalog.tables()),
@@ -99,7 +99,8 @@ class Tables:
     def open(self, table: SharedTable) -> OpenTable:
         """Return the open table. Reads nothing."""
         if table.rule is not None:
-            # Rules may be as many as recipients: their tables are not kept, and share everything.
+            # There may be a rule for each recipient, so tables with rules are not kept. They share
+            # everything.
             return replace(self.open(replace(table, rule=None)), shared=table)
         opened = self._open.get(table)
         if opened is None:
@@ -115,7 +116,7 @@ class Tables:
         return [(table, size) for table, size in largest if size]
 
     def serve(self, served: ServedTables) -> None:
-        """Serve the tables of another catalog: close those that are gone, and keep the others open."""
+        """Serve the tables of another catalog: close missing tables, and keep the others open."""
         self._local_roots = served.local_roots
         for table in [table for table in self._open if table not in served.tables]:
             del self._open[table]
@@ -256,16 +257,16 @@ class Tables:
         )
 
     def _requests(self, location: Location) -> Callable[[], int]:
-        """Return what counts the requests that wait for a refresh."""
+        """Return a context that counts the requests waiting for a refresh."""
         refresh = self._refreshes.get(location)
-        # A table can be withdrawn while its refresh waits for its turn.
+        # A table can be withdrawn while its refresh waits.
         return refresh.requests if refresh is not None else lambda: 1
 
     async def _from_cache(self, opened: OpenTable, error: Exception, call: Callable[[OpenTable], R]) -> R:
         """Repeat a call with the cached snapshot if that is recent enough, or raise its error."""
         cached = self._cached(opened)
         if cached is not None:
-            # On another thread: those of the storage may hang.
+            # On another thread, because threads of the storage may hang.
             with suppress(NotCached):
                 return await self.blocking(call, cached)
         raise error
@@ -306,7 +307,7 @@ class Tables:
         return self._natives[location][1]
 
     def _take_over(self, previous: Tables, catalog: Catalog) -> None:
-        # One queue for the life of the process: it is registered with the event loop.
+        # One queue for the life of the process, because it is registered with the event loop.
         self._completions = previous._completions
         self._forget_calls(table.location for table in catalog.tables())
         for table in catalog.tables():
@@ -317,9 +318,9 @@ class Tables:
                     self._natives[table.location] = known
 
     def _forget_calls(self, locations: Iterable[Location]) -> None:
-        """Forget the calls of storages without one of the locations or a root of the configuration."""
+        """Forget the calls of storages that no location and no root of the configuration needs."""
         searched = chain.from_iterable(source.discovery.roots for source in self._config.sources)
-        # The few roots come first: no look at thousands of tables for a storage that has one.
+        # The few roots come first, to avoid searching thousands of tables for a storage with a root.
         self.storages.forget_calls(chain(self._config.gateway.allowed_roots, searched, locations))
 
 

@@ -23,7 +23,7 @@ RULE_BYTES = 1024
 
 
 class InvalidRule(PermissionDenied):
-    """Raised for a table whose rule is no condition.
+    """Raised for a table whose rule is not a valid condition.
 
     Attributes:
         detail: the reason, for the log.
@@ -74,7 +74,7 @@ class RuleCache:
 
 
 def _rule_bytes(rule: Rule) -> int:
-    """Return about the memory of a rule: a parsed condition takes several times its text."""
+    """Estimate the memory of a rule: a parsed condition takes several times its text."""
     properties = sum(sys.getsizeof(name) + sys.getsizeof(value) for name, value in rule.properties)
     return RULE_BYTES + properties + 16 * sum(map(sys.getsizeof, rule.conditions))
 
@@ -83,7 +83,7 @@ native_rule = RuleCache(RULES_BYTES).rule
 
 
 def check_rules(config: Config) -> None:
-    """Check the conditions of all grants, as far as that needs no table. Raises ConfigError."""
+    """Check the conditions of all grants, without reading tables. Raises ConfigError."""
     for recipient in config.gateway.recipients:
         properties = tuple(sorted(recipient.properties.items()))
         for index, grant in enumerate(recipient.shares):

@@ -39,7 +39,7 @@ def configure(*, threads: int | None, cache_bytes: int) -> None:
 
 
 def bound_logs(limit_bytes: int) -> None:
-    """Limit what the logs of all tables take in memory together, cached or in use."""
+    """Limit the memory of the logs of all tables together, cached or in use."""
     _native.bound_logs(limit_bytes)
 
 
@@ -74,7 +74,7 @@ def cache_bytes_by_table() -> dict[int, int]:
 
 
 def release_memory(*, hot: bool) -> bool:
-    """Return spare buffers to the system, with `hot` also half of the cache, and say whether it held any.
+    """Return spare buffers to the system, with `hot` also half of the cache; False if the cache was empty.
 
     Blocks.
     """

@@ -1,8 +1,8 @@
 """Finds the Delta tables below a location.
 
 In: a storage and a location. Out: the tables by the directories that lead to them. The search is bounded in
-depth and in the number of directories, never looks into a table, and passes over directories that it may not
-list, such as `lost+found`.
+depth and in the number of directories, never looks into a table, and skips directories that it may not list,
+such as `lost+found`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONCURRENT_LISTINGS = 16
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
-    """A table, and the names of the directories from the searched location to it; none for the location."""
+    """A table, and the names of the directories that lead to it from the searched location."""
 
     location: Location
     path: tuple[str, ...]
@@ -33,7 +33,7 @@ class FoundTable:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The result of a search; not complete if there were more directories than are looked into.
+    """The result of a search; incomplete if it reached the maximum number of directories.
 
     `denied` are the directories below the location that cannot be listed.
     """
@@ -82,7 +82,7 @@ def _search(storage: _native.Storage, location: Location) -> Search:
 
 
 def _listing(storage: _native.Storage, directory: FoundTable) -> tuple[list[str], bool] | None:
-    """Return the directories of one and whether there are more; None if it is below and cannot be listed."""
+    """Return subdirectories and whether there are more; None if a directory below cannot be listed."""
     try:
         return storage.list_directories(directory.location.key)
     except _native.StorageDenied:
@@ -132,6 +132,6 @@ def _has_log(storage: _native.Storage, location: Location) -> bool:
     except _native.TableNotFound:
         return False
     except _native.LogError:
-        # There is a log, and its error is that of a later open.
+        # The log exists; opening the table reports its error.
         return True
     return True

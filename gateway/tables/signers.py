@@ -73,7 +73,7 @@ class TableSigners:
     def _renewed(self) -> list[object]:
         """Return the credentials of the other roots, None for a root without any.
 
-        They are requested in the background: a request waits for the first one alone, and only shortly.
+        They are requested in the background: a request waits only for the first, and only briefly.
         """
         stores = [store for _, _, store in self._roots[1:]]
         for store in stores:

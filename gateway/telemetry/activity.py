@@ -1,7 +1,7 @@
 """The recent requests of a process, its live streams, and the use by each recipient, in memory.
 
 In: each request at its end, and each stream at its start. Out: values for the console. Nothing is written to
-disk, so a restart begins again. Every part is bounded: the queries by their number, the recipients by the
+disk, so a restart starts empty. Every part is bounded: the queries by their number, the recipients by the
 `MAX_RECIPIENTS` that were active last, the streams by the limits of the server.
 """
 
@@ -75,7 +75,7 @@ class RecipientUse(Struct):
 
 
 class Activity:
-    """What a process has answered recently, and is answering. Only the event loop changes it."""
+    """The recent and the running answers of a process. Only the event loop changes it."""
 
     def __init__(self) -> None:
         self._queries: deque[RecentQuery] = deque(maxlen=MAX_QUERIES)
@@ -84,7 +84,7 @@ class Activity:
         self.rings = Rings()
 
     def stream_started(self, request_id: str, stream: Callable[[], LiveStream]) -> None:
-        """Add a stream; `stream` returns what is known of it."""
+        """Add a stream; `stream` returns its current state."""
         self._streams[request_id] = stream
 
     def stream_ended(self, request_id: str) -> None:
@@ -145,6 +145,6 @@ def add_uses(uses: list[RecipientUse]) -> RecipientUse:
 
 
 def _refused(use: RecipientUse, reason: str, requests: int, last_ms: int) -> Refused:
-    """Return the refused requests of a reason with further ones."""
+    """Add refused requests to those of a reason."""
     known = use.refused.get(reason, Refused(0, 0))
     return Refused(known.requests + requests, max(known.last_ms, last_ms))

@@ -47,9 +47,9 @@ class AuditCounts:
 class AuditLog:
     """An append-only file and the thread that writes to it.
 
-    The file is opened again when its name points to another one, so that it may be rotated by renaming.
-    Several processes may append to one file: whole batches of lines go down in one write, and begin at the
-    start of a line whatever another process has left there.
+    The file is opened again when its name points to another file, so that it can be rotated by renaming.
+    Several processes may append to one file: whole batches of lines are one write, and begin at the start of
+        a line even if another process has left an incomplete one.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class AuditLog:
         """`on_trouble` is called when writing fails, `on_recovery` when it works again.
 
         Both are called in the writer's thread.
-        Raises OSError for a file that cannot be opened: what is wrong with its directory or its rights is
-        noticed here, and not by the first request.
+        Raises OSError for a file that cannot be opened: the start finds problems with its directory or
+            rights, not the first request.
         """
         self._path = path
         self._queue_records = queue_records
@@ -125,13 +125,13 @@ class AuditLog:
         return True
 
     def write(self, *lines: bytes, timeout_seconds: float) -> bool:
-        """As `written`, for a thread that may block. More lines than fit have the time several times."""
+        """As `written`, for a thread that may block. The timeout applies to each part that fits the queue."""
         return self.healthy and all(self._write(turn, timeout_seconds) for turn in self._turns(lines))
 
     def put_all(self, lines: Sequence[bytes], *, timeout_seconds: float) -> None:
         """Queue lines as `put`, and wait for the room of more than fit. For a thread that may block.
 
-        Where the file takes no lines within the time, those that do not fit are lost, and counted.
+        If no room appears within the time, the remaining lines are lost and counted.
         """
         turns = [*self._turns(lines)]
         for turn in turns[:-1]:
@@ -168,13 +168,13 @@ class AuditLog:
             return True
 
     def _is_full(self, line_bytes: int) -> bool:
-        """Return whether a line does not fit. One that is longer than the queue waits alone."""
+        """Return whether a line does not fit. A line longer than the queue waits until the queue is empty."""
         is_long = self._held_bytes + line_bytes > self._queue_bytes
         return len(self._queue) >= self._queue_records or (is_long and len(self._queue) > 0)
 
     def _run(self) -> None:
         while batch := self._next_batch():
-            # A part of it, where a disk is nearly full: only the rest is written again.
+            # On a nearly full disk a part was written: only the rest is written again.
             written = self._append([line for line, _ in batch])
             self._finish(batch[:written])
             if written < len(batch):
@@ -204,7 +204,7 @@ class AuditLog:
                 tell()
 
     def _append(self, lines: list[bytes]) -> int:
-        """Append lines, and return how many of them are in the file as a whole."""
+        """Append lines, and return how many of them are completely in the file."""
         try:
             descriptor = self._open()
             data = b"".join(lines)
@@ -230,7 +230,7 @@ class AuditLog:
 
     @contextmanager
     def _alone(self, descriptor: int) -> Iterator[bool]:
-        """Keep other processes from writing within the context. False: one of them has the file for long."""
+        """Keep other processes from writing within the context. False: another one holds the file."""
         end_seconds = time.monotonic() + LOCK_SECONDS
         is_alone = not self._is_regular
         while not is_alone and time.monotonic() < end_seconds:

@@ -113,7 +113,7 @@ def line_of(fields: Mapping[str, Any]) -> bytes:
 
 
 def cut_by_worker(begun: Mapping[str, Any], at_ms: int) -> dict[str, Any]:
-    """Return the record of an answer whose worker ended, of the one that it had begun."""
+    """Return the final record of an answer whose worker ended, from its first record."""
     result = {"complete": False, "outcome": "worker ended"}
     response = {"statusCode": OK, "errorCode": None, "result": result}
     action = ANSWERED.get(begun["actionName"], begun["actionName"])

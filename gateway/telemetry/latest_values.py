@@ -1,4 +1,4 @@
-"""A gauge with one label whose values may end, as those of a storage that a reload removes."""
+"""A gauge with one label whose values may end, for example when a reload removes a storage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_VALUE = float("nan")
 
 
 class LatestValues:
-    """Sets a gauge to the values that there are, and removes the labels that had one before."""
+    """Sets a gauge to the current values, and removes labels without a value."""
 
     def __init__(self, gauge: Gauge) -> None:
         self._gauge = gauge
@@ -26,7 +26,7 @@ class LatestValues:
             self._gauge.labels(label).set(NO_VALUE)
             self._gauge.remove(label)
         for label, value in values.items():
-            # Setting one costs much more than a look.
+            # Setting a value costs much more than comparing it.
             if self._values.get(label) != value:
                 self._gauge.labels(label).set(value)
         self._values = dict(values)

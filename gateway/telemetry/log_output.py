@@ -1,8 +1,8 @@
-"""Log lines leave the process by a bounded queue and a thread, so that nothing waits for their reader.
+"""Log lines leave the process through a bounded queue and a thread, so that nothing waits for their reader.
 
 In: records of the standard library's logging. Out: one JSON object a line on the standard error. A reader
-that stalls fills the queue, which is bounded in bytes; further lines are lost and counted, and the log says
-how many as soon as it is read again. The end of the process waits for the last lines a bounded time only.
+that stalls fills the queue, which is bounded in bytes; further lines are lost, and the log states their
+number as soon as it is read again. The end of the process waits for the last lines a bounded time only.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class LogWriter:
         return True
 
     def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Write what waits, for at most so many seconds; the rest is lost. Lines that come later are lost."""
+        """Write the queued lines for at most so many seconds. The rest, and later lines, are lost."""
         self._closing.set()
         self._filled.set()
         self._thread.join(timeout_seconds)
@@ -147,7 +147,7 @@ class QueuedHandler(logging.Handler):
             self.writer.counts.lost += 1
 
     def close(self) -> None:
-        """Write what waits, within a bounded time."""
+        """Write the queued lines within a bounded time."""
         super().close()
         self.writer.close()
 
@@ -183,7 +183,7 @@ def _writer() -> LogWriter | None:
 
 @contextmanager
 def queued_logs(descriptor: int = STANDARD_ERROR) -> Iterator[LogWriter]:
-    """Let all logs, warnings and uncaught exceptions of threads leave by a queue within the context."""
+    """Send all logs, warnings and uncaught exceptions of threads through a queue within the context."""
     root, writer = logging.getLogger(), LogWriter(descriptor)
     handlers, level = root.handlers[:], root.level
     hooks = sys.unraisablehook, threading.excepthook
@@ -240,7 +240,7 @@ def _lost_line(count: int) -> bytes:
 
 
 def _pieces(lines: bytes, most_bytes: int) -> Iterator[bytes]:
-    """Whole lines, as many together as are written in one piece; a longer line alone."""
+    """Group whole lines into pieces that one write takes; a longer line is a piece of its own."""
     begin = 0
     while begin < len(lines):
         end = lines.rfind(b"\n", begin, begin + most_bytes) + 1 or lines.find(b"\n", begin) + 1 or len(lines)

@@ -7,7 +7,7 @@ import tempfile
 
 
 def memory_file(name: str) -> int:
-    """Return the descriptor of a new file, which no other program can fill or cut. `name` is for `/proc`.
+    """Return the descriptor of a new file that no other program can fill or truncate. `name` is for `/proc`.
 
     A system without such files has one in its temporary directory. Raises OSError.
     """

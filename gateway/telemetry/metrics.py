@@ -53,7 +53,7 @@ Counted = TypeVar("Counted", "Tally", "Timings")
 
 
 class Tally:
-    """A count that only the event loop changes, by adding to `count`."""
+    """A counter that only the event loop changes, by adding to `count`."""
 
     __slots__ = ("_reported", "_value", "count")
 

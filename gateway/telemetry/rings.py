@@ -53,7 +53,7 @@ class RequestFacts(NamedTuple):
 
 
 class _Ring:
-    """The minutes of the last hour, and what is before them in quarters of an hour."""
+    """The last hour in minutes, and the time before it in quarters of an hour."""
 
     __slots__ = ("earlier", "minutes", "numbers", "start")
 
@@ -65,7 +65,7 @@ class _Ring:
         self.numbers: list[int] = []
 
     def begin(self, start: int) -> None:
-        """Begin a minute; the oldest ones go into their quarters of an hour."""
+        """Begin a minute; add the oldest minutes to their quarters of an hour."""
         self.start, self.numbers = start, self.minutes.setdefault(start, [*EMPTY])
         while len(self.minutes) > SPANS["hour"].slots:
             oldest = min(self.minutes)
@@ -133,7 +133,7 @@ def _fold(slots: dict[int, list[int]], minute: int, numbers: Iterable[int]) -> N
 
 
 def added(several: Iterable[Slots]) -> dict[int, tuple[int, ...]]:
-    """Return the slots of several processes together. Of the streams it is the most that there can be."""
+    """Add up the slots of several processes. The number of streams is the possible maximum."""
     total: dict[int, tuple[int, ...]] = {}
     for slots in several:
         for start, numbers in slots.items():
@@ -143,7 +143,7 @@ def added(several: Iterable[Slots]) -> dict[int, tuple[int, ...]]:
 
 
 def quantile(numbers: Iterable[int], share: float) -> float | None:
-    """Return the bound below which a share of the times to the first byte of a slot are; None without any."""
+    """Return the quantile of the times to the first byte of a slot; None without requests."""
     counts = [*numbers][FIRST_BYTE:]
     wanted = share * sum(counts)
     if not wanted:

@@ -1,7 +1,7 @@
 """The values of a worker's metrics, in memory that its supervisor reads.
 
 In: descriptors of files in memory. Out: in a worker, a class of values for the library; in the supervisor,
-the sum over all workers. Counters outlive their worker, as the next one of its slot continues them. Gauges
+the sum over all workers. Counters outlive their worker: the next worker of the slot continues them. Gauges
 end with it.
 """
 
@@ -53,12 +53,12 @@ class WorkerValues:
         os.close(self._counters)
 
     def descriptors(self) -> Sequence[int]:
-        """Return the descriptors of the files that are in force."""
+        """Return the descriptors of the current files."""
         return (self._counters,) if self._gauges is None else (self._counters, self._gauges)
 
 
 def write_values_to(counters: int, gauges: int) -> None:
-    """Let metrics that are made from here on write their values into files, which this process then owns."""
+    """Make new metrics write their values into files, which this process then owns."""
     values.ValueClass = value_class(counters, gauges)
 
 
@@ -132,7 +132,7 @@ class _File(MmapedDict):
                 self._write_again()
 
     def _write_again(self) -> None:
-        """Write the values that are there, from the beginning."""
+        """Write the present values again, from the beginning of the file."""
         entries = [entry for entry in self.read_all_values() if entry[1] == entry[1]]  # type: ignore[no-untyped-call]
         self._removed = 0
         self._positions.clear()
@@ -171,7 +171,7 @@ def _entries(descriptor: int) -> Iterator[tuple[str, float, float]]:
     """Iterate over the entries of a file. It is read and not mapped: another process writes it."""
     data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
     if not data.strip(b"\0"):
-        # The process has not begun.
+        # The process has not written yet.
         return
     for key, value, timestamp, _ in _read_all_values(data):  # type: ignore[no-untyped-call]
         yield key, value, timestamp

@@ -100,7 +100,7 @@ def cut(request: web.BaseRequest) -> None:
 def end_by_reset(connection: socket.socket | None, is_on: bool) -> None:
     """Make the connection end by a reset, or make it end in order again.
 
-    Where the end of the connection is the end of the body, an orderly end would make a cut answer look whole.
+    If the end of the connection is the end of the body, an orderly end would make a cut answer look complete.
     """
     if connection is None:
         return

@@ -55,7 +55,7 @@ class ClientAuthentication:
     def _found(
         self, context: RequestContext, request: TokenRequest, address: Address | None
     ) -> AuthenticatedClient:
-        """Return the client by its decoded secret, or by the one that was sent. Raises ClientRefused."""
+        """Return the client by its decoded secret, or by the secret as it was sent. Raises ClientRefused."""
         try:
             return self._authenticate(context, request.client_id, token_hash(request.secret), address)
         except ClientRefused:

@@ -94,7 +94,7 @@ class Runner(web.ServerRunner):
         """Accept no more connections, and close those without a request."""
         for site in list(self.sites):
             await site.stop()
-        # Requests that have come by now are answered.
+        # Requests that have arrived by now are answered.
         await asyncio.sleep(0)
         self._connections.pre_shutdown()
 
@@ -390,7 +390,7 @@ class _Connection(web.RequestHandler):
 
     async def _drain_helper(self) -> None:
         # At the end of the server a task that waits here is cancelled, and writes its last line.
-        # aiohttp would wait for what was cancelled.
+        # aiohttp would wait for cancelled handlers.
         if self._drain_waiter is not None and self._drain_waiter.cancelled():
             self._drain_waiter = None
         await super()._drain_helper()
@@ -505,4 +505,4 @@ def _fault(error: BaseException | None) -> str:
         return "a request line or header field is too long; up to 8190 bytes are accepted"
     if isinstance(error, _HeadTooLong):
         return f"the head of the request is too long; up to {MAX_HEAD_BYTES} bytes are accepted"
-    return "this is no valid HTTP request"
+    return "this is not a valid HTTP request"

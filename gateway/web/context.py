@@ -83,9 +83,9 @@ class RequestContext(Struct, eq=False):
         start_seconds: when the request came, by the monotonic clock.
         not_ready: returns why this server should get no requests; None if it should.
         recipient: known once the token is checked; see `required_recipient`.
-        refused_recipient: the one whose token or secret is refused because it ended or is forbidden.
+        refused_recipient: the recipient whose token or secret is refused because it expired or is forbidden.
         oauth_client: the client of a token request, once it is authenticated; see `required_client`.
-        identity: for the audit log, what a token says about its bearer beside the recipient.
+        identity: for the audit log, claims of a token about its bearer beside the recipient.
         body: the whole body, for routes that need a token or a client.
         drain_rate: the slowest reader that the answer waits for.
         file_readers: the clients that read local files.

@@ -130,7 +130,7 @@ class ErrorAnswer:
     """The reason, for operators; clients do not get it."""
     headers: Mapping[str, str] = field(default_factory=dict)
     oauth_error: str | None = None
-    """The error code of OAuth, where the status does not say it."""
+    """The error code of OAuth, if the status does not determine it."""
 
     def put_on(self, record: RequestRecord) -> None:
         """Record the error. A failed check of a token or a client is more exact than its 401."""
@@ -144,7 +144,7 @@ class ErrorAnswer:
         return WholeResponse(body, {"Content-Type": JSON_CONTENT_TYPE, **self.headers}, status=self.status)
 
     def oauth_response(self) -> WholeResponse:
-        """The JSON response to a token request, with the fields of OAuth beside those of the protocol."""
+        """The JSON response to a token request, with the fields of OAuth and of the protocol."""
         fields = {
             "error": self.oauth_error or OAUTH_ERRORS.get(self.status, "invalid_request"),
             "error_description": self.message,

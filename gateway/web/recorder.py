@@ -84,13 +84,13 @@ class RequestRecorder:
         self._audit = audit
         self._now_ms = now_ms
         self._fresh: dict[str, RequestContext] = {}
-        """The streams that began after the last look at them."""
+        """The streams that began after the last check."""
         self._begun: dict[str, RequestContext] = {}
-        """Those that are on record as begun."""
+        """The streams whose beginning is on record."""
         self.on_begun: Callable[[str, Mapping[str, Any]], None] = lambda _id, _record: None
         """Called with the fields of the record of a stream that has run for `BEGUN_SECONDS`."""
         self.on_ended: Callable[[str], None] = lambda _id: None
-        """Called at the end of each of these."""
+        """Called at the end of each of these streams."""
         self._route = cache(lambda name: _RouteMetrics(metrics, name))
         self._files = [
             (name, metrics.tally(metrics.files.labels(outcome))) for name, outcome in OUTCOMES.items()
@@ -227,7 +227,7 @@ class RequestRecorder:
             outcome,
             record.returned or 0,
             context.sent_bytes(response),
-            # Without the one that has just ended.
+            # Without the stream that has just ended.
             streams + (route.may_stream and outcome == rings.ANSWERED),
             seconds if first is None else first - context.start_seconds,
         )

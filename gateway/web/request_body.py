@@ -39,7 +39,7 @@ async def read_body(request: web.BaseRequest, seconds: float, max_bytes: int = M
 
 
 async def _coded(request: web.BaseRequest, seconds: float, max_bytes: int) -> bytes:
-    """Return the body as it was sent."""
+    """Return the body in its sent coding."""
     if request.content.is_eof():
         # It came together with the head.
         body = request.content.read_nowait()

@@ -99,13 +99,13 @@ class RequestLimits:
 
 
 def memory_of_worker(config: Config, workers: int) -> int:
-    """Return the bytes that one of several workers may use."""
+    """Return the bytes for one of several workers."""
     machine = machine_bytes() or UNKNOWN_MACHINE_BYTES
     return (config.gateway.limits.memory_bytes or int(machine * MEMORY_SHARE)) // workers
 
 
 def check_memory(config: Config, *, workers: int = 1) -> None:
-    """Raise OSError if the memory of each worker is less than that of a worker at rest.
+    """Raise OSError if a worker's part of the memory is less than a worker at rest needs.
 
     It would refuse every query, and could free nothing.
     """

@@ -40,7 +40,7 @@ class _Node:
 
     words: dict[str, _Node] = field(default_factory=dict)
     name: tuple[str, _Node] | None = None
-    """The name of the next segment, where it is no literal."""
+    """The name of the next segment, if it is not a literal."""
     rest: tuple[str, _Node] | None = None
     """The name of all following segments."""
     routes: dict[str, Route] = field(default_factory=dict)

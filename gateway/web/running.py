@@ -1,7 +1,7 @@
-"""The requests that a process is answering, and their end before that of the process.
+"""The running requests of a process, and their end before the process ends.
 
-In: the task of each request. Out: at the end of a drain the tasks are cancelled with a reason, by which an
-answer ends as the protocol says, and not as if its client had left.
+In: the task of each request. Out: at the end of a drain the tasks are cancelled with a reason, so that an
+answer ends with the error of the protocol and not as if its client had left.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def shutting_down() -> Unavailable:
 
 
 def is_end_of_server(cancelled: asyncio.CancelledError) -> bool:
-    """Return whether a request was cancelled because the server ends. If so, its task goes on."""
+    """Return whether a request was cancelled because the server ends. If so, its task continues."""
     if cancelled.args != (_SERVER_ENDS,):
         return False
     task = asyncio.current_task()

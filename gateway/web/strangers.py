@@ -5,9 +5,9 @@ bound are aborted, the oldest first. Without these bounds a stranger holds memor
 as it likes, with handshakes and heads that it does not finish, requests that it sends ahead, and answers that
 it does not read.
 
-Many clients may come at once from one address, such as that of a proxy, and proxies open connections ahead.
+Many clients may share one address, such as a proxy's, and proxies open connections ahead.
 What waits for the server, or for its client for less than `GRACE_SECONDS`, is over no bound but that of a
-flood. An idle connection holds nothing beside itself, and lives as long as one of a recipient.
+flood. An idle connection holds nothing beside itself, and lives as long as a recipient's connection.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class Strangers:
                 self._begin_again(connection, state)
                 continue
             state.rounds += 1
-            # A loop that was busy may not yet have read what the client has sent.
+            # A busy loop may not yet have read what the client has sent.
             if state.rounds == 1:
                 continue
             is_idle = connection.is_idle()

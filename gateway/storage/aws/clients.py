@@ -60,7 +60,7 @@ _ADVICE = {
     "InvalidClientTokenId": "the access key does not exist, or is disabled",
     "PackedPolicyTooLarge": "the policies and tags of the session are too large",
     "RegionDisabledException": "the account has not enabled the token service of the region",
-    "RequestExpired": "the clock of this machine differs from that of AWS",
+    "RequestExpired": "the clock of this machine differs from the clock of AWS",
     "SignatureDoesNotMatch": "the secret of the access key is wrong, or the clock of this machine",
     "UnauthorizedException": "the sign-on has ended; run `aws sso login`",
 }

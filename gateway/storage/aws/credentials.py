@@ -37,7 +37,7 @@ class S3Credentials:
     session_token: Secret | None = None
     expires: datetime | None = None
     file: Path | None = None
-    """The shared credentials file that they come from; other programs may replace its content."""
+    """The shared credentials file with these keys; other programs may replace its content."""
     source: str = field(default="", compare=False)
 
 
@@ -137,7 +137,7 @@ def _from(
     source: str = "",
     file: Path | None = None,
 ) -> S3Credentials | None:
-    """Return the keys of three names, of which `place` makes a text for the operator."""
+    """Return the keys of three names; `place` describes a name to the operator."""
     if not (values.get(key) and values.get(secret)):
         return None
     texts = {

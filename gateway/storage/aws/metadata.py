@@ -57,7 +57,7 @@ def instance_credentials(environment: Mapping[str, str]) -> S3Credentials:
     """Return the credentials of the instance's role. Blocks. Raises CredentialsUnavailable."""
     endpoint = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
     if endpoint is not None and not (is_valid_uri(endpoint) and endpoint.startswith(("http://", "https://"))):
-        raise CredentialsUnavailable(f"the address of {INSTANCE_SERVICE} is no URL")
+        raise CredentialsUnavailable(f"the address of {INSTANCE_SERVICE} is not a URL")
     try:
         role = instance_fetcher(environment).retrieve_iam_role_credentials()
     except MetadataRetrievalError:

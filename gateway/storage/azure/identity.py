@@ -111,7 +111,7 @@ class AzureIdentity:
     ) -> tuple[_native.DelegationKey, datetime, UserDelegationKey]:
         """Return the key that signs URLs, with its end. It is renewed before half of its life is over.
 
-        The next call comes when half of the token's time is over, or earlier.
+        The next call comes after half of the token's life, or earlier.
         """
         now = datetime.now(UTC)
         next_call = now + max(timedelta(), token_end - now) / 2
@@ -254,7 +254,7 @@ class AzureIdentity:
     def _authority(self) -> dict[str, Any]:
         given = self._value("authority_host", "AZURE_AUTHORITY_HOST")
         host = (given or AUTHORITIES.get(self._location.domain) or KNOWN_AUTHORITIES[0]).rstrip("/")
-        # An unknown host is that of a private cloud, which the public one does not list.
+        # An unknown host belongs to a private cloud, which the public cloud does not list.
         return {"authority": host, "disable_instance_discovery": host not in KNOWN_AUTHORITIES, **LIMITS}
 
     def _value(self, field: str, variable: str) -> str | None:

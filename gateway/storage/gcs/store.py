@@ -98,7 +98,7 @@ class GcsStore(RemoteStore[GcsEntry, GcsCredentials]):
         return _native.Signer.gcs(location.bucket, access_id=_NONE, secret=_NONE, credentials_expire_ms=0)
 
     def issuer(self, *, now_ms: Callable[[], int]) -> Issue:  # noqa: ARG002 - Google's own time
-        """Return a function that exchanges tokens for those of a directory."""
+        """Return a function that exchanges tokens for tokens of a directory."""
         keys = self.connections.credentials(
             ("gs for exchange", self.entry.identity_values),
             lambda: GcsIdentity(self.entry, self.connections.environment, for_exchange=True).request,

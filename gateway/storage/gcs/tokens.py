@@ -72,7 +72,7 @@ class _BoundedRequest(Request):
             body=body,
             headers=headers,
             timeout=limit,
-            # The body of a request may be a token, which is of one host.
+            # The body of a request may be a token, which only one host may receive.
             **{"allow_redirects": False, **rest},
         )
 
@@ -119,7 +119,7 @@ class Tokens:
         return self._fresh(self.signer or self.credentials)[0]
 
     def for_exchange(self) -> Tokens:
-        """Return the same identity with tokens that can be exchanged for narrower ones."""
+        """Return the same identity with tokens that can be exchanged for narrower tokens."""
         if isinstance(self.credentials, service_account.Credentials):
             return replace(self, credentials=self.credentials.with_scopes([PLATFORM_SCOPE]))
         return self

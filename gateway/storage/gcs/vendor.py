@@ -18,7 +18,7 @@ LIST_PREFIX = "api.getAttribute('storage.googleapis.com/objectListPrefix', '')"
 
 
 def issued_token(entry: GcsEntry, request: CredentialRequest, keys: GcsCredentials) -> TemporaryCredential:
-    """Return a token that ends with that of `keys`. Blocks. Raises CredentialsUnavailable."""
+    """Return a token that expires with the token of `keys`. Blocks. Raises CredentialsUnavailable."""
     from gateway.storage.gcs.tokens import exchanged  # noqa: PLC0415
 
     if keys.token is None or request.networks:

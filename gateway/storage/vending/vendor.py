@@ -56,7 +56,7 @@ class CredentialKey:
 
     Attributes:
         purpose: identifies the table or another resource.
-        scheme: decides about the location in the answer, and is no part of the comparison of locations.
+        scheme: decides about the location in the answer, and is not compared with other locations.
         request: the request for it.
         entry: the entry of the storage.
 
@@ -172,7 +172,7 @@ class CredentialVendor:
             return key.request.recipient in recipients
 
         self.cache.remove_if(is_theirs)
-        # A running request is for its callers alone.
+        # A running request serves only its callers.
         for key in [key for key in self._running if is_theirs(key)]:
             del self._running[key]
 

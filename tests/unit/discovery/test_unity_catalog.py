@@ -542,7 +542,7 @@ def test_an_answer_that_is_no_http_is_in_no_message(catalog: Catalog, answer: by
         settings = replace(settings, url=f"http://127.0.0.1:{server.getsockname()[1]}")
         result = search_catalog(source, settings, KnownTables())
         thread.join()
-    assert result.problem == "the catalog cannot be reached: its answer is no valid HTTP"
+    assert result.problem == "the catalog cannot be reached: its answer is not valid HTTP"
 
 
 def test_what_a_netrc_has_for_the_catalog_is_not_sent(
@@ -580,4 +580,4 @@ def test_the_password_of_a_proxy_is_in_no_message(catalog: Catalog, monkeypatch:
     monkeypatch.setenv("no_proxy", "")
     monkeypatch.setenv("http_proxy", "someone:secret@127.0.0.1:1")
     known = searched(catalog)
-    assert known.last.problem.endswith("its URL, or that of the proxy, is not valid")
+    assert known.last.problem.endswith("its URL, or the URL of the proxy, is not valid")
