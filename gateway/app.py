@@ -67,7 +67,7 @@ def create_app(
 
 
 def all_routes(prefixes: Sequence[str]) -> list[Route]:
-    """Return the route tables of the first prefix, and those of its aliases, which have no files."""
+    """Return the route tables of the first prefix, and of its aliases, which have no files."""
     first, *aliases = prefixes
     return [*routes(first), *(route for alias in aliases for route in documented_routes(alias))]
 
@@ -83,7 +83,7 @@ def routes(prefix: str) -> list[Route]:
 
 
 def documented_routes(prefix: str) -> list[Route]:
-    """Return the routes of the protocol, and that of their description."""
+    """Return the routes of the protocol, and the route of their description."""
     described = protocol_routes(prefix)
     return [
         *described,

@@ -93,9 +93,9 @@ class DataFile:
     id: str
     url: str = field(repr=False)
     size_bytes: int
-    """`UNKNOWN_SIZE` of a removed file whose log does not say it, as old writers leave it out."""
+    """`UNKNOWN_SIZE` for a removed file without a size in the log, which old writers omit."""
     partition_values: Mapping[str, str | None] | None
-    """None if the log does not say them, as of some removed files."""
+    """None if the log lacks them, as for some removed files."""
     deletion_vector: DeletionVector | None = None
     version: int | None = None
     timestamp_ms: int | None = None
@@ -154,7 +154,7 @@ def check_protocol(protocol: Mapping[str, Any]) -> None:
 
 
 def parse_file(line: Mapping[str, Any], *, has_stats: bool = False) -> DataFile | None:
-    """Parse one line of either format; None for a line that is no file (unknown lines are skipped)."""
+    """Parse one line of either format; None for a line that is not a file (unknown lines are skipped)."""
     for name, kind in _PARQUET_WRAPPERS.items():
         wrapped = line.get(name)
         if wrapped is not None:

@@ -20,7 +20,8 @@ from gateway.client.transport import HttpError, Transport
 
 Answer = TypeVar("Answer")
 
-# Stores answer an expired or altered URL with one of these; their bodies differ too much to be parsed.
+# Stores answer an expired or altered URL with one of these statuses; their bodies differ too much to be
+# parsed.
 _REFUSED = frozenset({400, 401, 403, 410})
 _EARLY_MS = 60_000
 # A vector's bytes are framed by their length (4) and a checksum (4).
@@ -123,7 +124,7 @@ class FileFetcher:
         self._now_ms = now_ms
 
     def whole(self, file: DataFile) -> bytes:
-        """Return all bytes of a file. Raises HttpError if they are not as many as its listing says."""
+        """Return all bytes of a file. Raises HttpError if their number differs from the listing."""
         data = self._with_fresh_url(file, lambda fresh: self._transports.mine.fetch(fresh.url))
         if len(data) != file.size_bytes:
             raise HttpError(f"{len(data)} bytes received of a file of {file.size_bytes}", 0)

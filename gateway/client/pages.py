@@ -68,7 +68,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Outline:
-    """A page without its files: the token that asks for it again, and what it must have then.
+    """A page without its files: the token that requests the page again, and the expected content.
 
     `files`: number of their lines. `mark`: of their ids and deletion vectors, in order.
     """
@@ -346,4 +346,4 @@ def _version_of(response: Response) -> int:
     try:
         return int(text)
     except ValueError:
-        raise HttpError("the answer has a Delta-Table-Version that is no number", MALFORMED) from None
+        raise HttpError("the answer has a Delta-Table-Version that is not a number", MALFORMED) from None

@@ -24,7 +24,7 @@ class Profile:
 
     @classmethod
     def load(cls, path_or_json: str) -> "Profile":
-        """Read a profile file, or the JSON text of one (for clusters without a shared file system)."""
+        """Read a profile file, or its JSON text (for clusters without a shared file system)."""
         text = path_or_json if path_or_json.lstrip().startswith("{") else _file_text(path_or_json)
         try:
             document = json.loads(text)

@@ -91,6 +91,6 @@ def page_of(document: Any) -> tuple[list[Item], str]:
         raise ValueError("not a page of named items")
     token = document.get("nextPageToken") or ""
     if not isinstance(token, str):
-        # Without the next page the list would look whole.
+        # Without the next page the list would look complete.
         raise ValueError("not a page with a token")  # noqa: TRY004 - as of every other document
     return items, token

@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 Response = urllib3.BaseHTTPResponse
 
 MALFORMED = 0
-"""The status of an answer that is whole and not one of the protocol. The next one would be equal."""
+"""The status of a complete answer that does not follow the protocol. The next one would be equal."""
 RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 _REFUSALS = frozenset({400, 403, 404})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -44,7 +44,7 @@ _SECRET_HEADERS = frozenset({"authorization", "cookie"})
 class HttpError(Exception):
     """Raised when a request does not succeed.
 
-    `status` is None without an answer or with a part of one, and `MALFORMED` for one that means nothing.
+    `status` is None without an answer or with a part of one, and `MALFORMED` for an answer without a meaning.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Connections:
 
 
 class Transport:
-    """Requests with retries, over kept connections. For one thread: another one takes `another`."""
+    """Requests with retries, over kept connections. For one thread: a further request takes `another`."""
 
     def __init__(
         self, *, timeout_seconds: float = 120.0, retries: Retries | None = None, uses_proxies: bool = True
@@ -319,7 +319,7 @@ def _failure(parts: SplitResult, response: Response) -> HttpError:
 def _reason(body: str) -> str:
     """Return what a message quotes of an error's body: of a store's XML the code alone.
 
-    Stores repeat the signed request, of which neither the logs of executors nor a message may have a part.
+    Stores repeat the signed request, and no part of it may be in a message or in the logs of executors.
     """
     if not body.lstrip("\ufeff \t\r\n").startswith("<"):
         return body
@@ -338,7 +338,7 @@ def _retry_after(response: Response) -> float | None:
 
 
 def body_of(response: Response, failure: str = "the answer was cut") -> bytes:
-    """Read a body to its end, as it was sent. A cut one raises HttpError (worth a retry)."""
+    """Read a body to its end, in its sent coding. A cut one raises HttpError (worth a retry)."""
     try:
         return response.read(decode_content=False)
     except (OSError, HTTPError) as error:

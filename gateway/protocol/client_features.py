@@ -25,7 +25,7 @@ LOG_FEATURES = frozenset({"v2checkpoint", "vacuumprotocolcheck", "incommittimest
 
 
 def readers(features: AbstractSet[str]) -> list[str]:
-    """Return the clients that know all of these features."""
+    """Return the clients that know all these features."""
     return [name for name, known in CLIENTS.items() if features <= known]
 
 

@@ -84,7 +84,7 @@ class Table(Message, frozen=True):
 
 
 class Volume(Message, frozen=True):
-    """A volume of a schema, as in OpenSharing: a directory of files that are no table."""
+    """A volume of a schema, as in OpenSharing: a directory of files that are not tables."""
 
     name: Name
     schema: Name

@@ -24,7 +24,7 @@ class Operation:
 
     Attributes:
         errors: descriptions of errors by status; the body of each is an `error`.
-        status: that of an answer without an error; None if there is no such answer.
+        status: the status of an answer without an error; None without such an answer.
         answer: type of the body; None without one.
         query: type of the parameters.
         body: type of the request's body, if there is any.

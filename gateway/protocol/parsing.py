@@ -174,7 +174,7 @@ def _whole(value: Any) -> int | None:
 
 
 def _exact(text: str) -> Decimal:
-    """Return the exact value of a number's text; NaN for an exponent beyond those of decimals."""
+    """Return the exact value of a number's text; NaN for an exponent beyond the range of decimals."""
     try:
         return Decimal(text)
     except InvalidOperation:

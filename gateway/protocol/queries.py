@@ -107,7 +107,7 @@ class TableQuery(Struct, frozen=True):
     @staticmethod
     def _parse(body: bytes) -> TableQuery:
         fields = json_object(body)
-        # Of the fields that are there, which most bodies have one or two of.
+        # Only of the present fields: most bodies have one or two.
         given = {name: parse(fields, name) for name, parse in _FIELDS.items() if name in fields}.get
         query = TableQuery(
             at=TimeTravel(given("version"), given("timestamp")),
@@ -160,7 +160,7 @@ class TableQuery(Struct, frozen=True):
         _check_range(self.starting_version, self.ending_version)
 
     def _starts(self) -> list[str]:
-        """Return the names of the parameters that say which version is read first."""
+        """Return the names of the parameters that choose the first version."""
         starts = {
             "version": self.at.version,
             "timestamp": self.at.timestamp_ms,

@@ -1,4 +1,4 @@
-"""The cache of answers of one second, as a query of a latest version uses it.
+"""The cache of answers of one second, for queries of the latest version.
 
 In: a query, and the latest version of its table. Out: the answer that another request has made in the same
 second; else the new answer, kept if it is the same for all.

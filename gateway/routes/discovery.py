@@ -87,7 +87,7 @@ async def get_volume(context: RequestContext) -> WholeResponse:
 async def _granted(
     context: RequestContext, find: Callable[Concatenate[Recipient, ...], Granted], *names: str
 ) -> Granted:
-    """Return a share or a schema of the path, as far as it is granted. Raises NotFound.
+    """Return a share or a schema of the path, if it is granted. Raises NotFound.
 
     A part of it is made of all its tables, which may be many: on a thread.
     """

@@ -1,6 +1,6 @@
 """`{prefix}/files/{root}/{key}`: data files of local tables, by signed URL.
 
-The signature is checked over the path as it was sent, before the path is used. It covers the root, so a URL
+The signature is checked over the sent path, before the path is used. It covers the root, so a URL
 of one table gives access to no other. The file must lie inside of the root after symbolic links are resolved,
 and is opened beneath it without following any.
 """

@@ -15,7 +15,7 @@ async def alive(_context: RequestContext) -> WholeResponse:
 
 
 async def ready(context: RequestContext) -> WholeResponse:
-    """`GET /readyz`: the server accepts requests; 503 while it drains, or would refuse all of them."""
+    """`GET /readyz`: the server accepts requests; 503 while it drains, or would refuse all requests."""
     reason = context.not_ready()
     if reason is not None:
         raise Unavailable(reason)

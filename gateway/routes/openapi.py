@@ -82,7 +82,7 @@ VERSION = (VERSION_HEADER, "version that the answer describes; of a range, the f
 CHOSEN = (CAPABILITIES_HEADER, "chosen response format")
 HINTS = (HINT_STATUS_HEADER, "with predicates: ok, or the ignored hints")
 PRUNED = (PRUNING_HEADER, "with predicates: how many files they left out")
-STALE = (STALE_HEADER, "true while the storage is down and the answer is that of a cached version")
+STALE = (STALE_HEADER, "true while the storage is down and the answer comes from a cached version")
 SCHEME = (FILE_ID_HEADER, "scheme of the files' ids, as requested")
 NOT_STORED = ("Cache-Control", "no-store: the answer is secret")
 

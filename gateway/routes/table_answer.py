@@ -116,7 +116,7 @@ def _last_line(
 
 
 def _refresh_token(request: TableRequest, query: FilesQuery, files: Files) -> str:
-    """Return the token that renews the URLs of the version; it expires with the one that it renews."""
+    """Return the token that renews the URLs of the version; it expires with the token that it renews."""
     lifetime_ms = request.state.config.refresh_token_ttl_ms
     expires_ms = query.refresh.expires_ms if query.refresh else request.state.now_ms() + lifetime_ms
     token = Refresh(request.table.id, metadata_id_of(files.read), versions_of(files.read)[0], expires_ms)

@@ -150,7 +150,7 @@ class TableRequest(Struct, frozen=True):
         )
 
     def codings(self) -> tuple[ContentCoding, ContentCoding]:
-        """Return the codings of an answer with few files, and of one with many."""
+        """Return the codings of an answer with few files, and of an answer with many files."""
         return content_codings(self.accepted_codings, self.remote, self.state.config.gateway.compression)
 
     def _enabled_hints(self, query: TableQuery | ChangesQuery) -> Hints:
@@ -200,7 +200,7 @@ class TableRequest(Struct, frozen=True):
 
 
 def bound_parameters(scheme: ResponseFormat | None, query: TableQuery | ChangesQuery) -> list[Any]:
-    """Return what a page token is bound to beside its table."""
+    """Return the values that a page token is bound to beside its table."""
     return [scheme, *query.parameters()]
 
 

@@ -83,7 +83,7 @@ async def _issue(context: RequestContext, find: Find) -> TemporaryCredential:
     The token, the networks and the grant are those in force when the credential is there: it outlives the
     request, whose body and provider may take long. Raises AccessRevoked and Unavailable where they differ.
     """
-    # Of the state in force now, which may be newer than that of the head of the request.
+    # Of the present state, which may be newer than the state at the head of the request.
     state, recipient = access = context.current_access()
     location, purpose = find(state, recipient)
     context.record.credential = "failed"
@@ -104,7 +104,7 @@ async def _issue(context: RequestContext, find: Find) -> TemporaryCredential:
 def _require_unchanged(
     context: RequestContext, access: tuple[GatewayState, Recipient], find: Find, issued: Issued
 ) -> None:
-    """Raise AccessRevoked without access, and Unavailable where the credential would now be another one."""
+    """Raise AccessRevoked without access, and Unavailable if the credential would now differ."""
     state, recipient = context.current_access()
     if state is access[0] and recipient == access[1]:
         return
@@ -117,7 +117,7 @@ def _require_unchanged(
 
 
 def requested_root(table: SharedTable, text: str | None) -> Location:
-    """Return the root that a request names, else that of the table. Raises InvalidParameter."""
+    """Return the root that a request names, else the root of the table. Raises InvalidParameter."""
     if text is None:
         return table.location
     location = None
@@ -128,7 +128,7 @@ def requested_root(table: SharedTable, text: str | None) -> Location:
     for root in (table.location, *table.auxiliary_locations):
         if root == location:
             return root
-    raise InvalidParameter("location is that of the table, or one of its auxiliaryLocations")
+    raise InvalidParameter("location must be the location of the table, or one of its auxiliaryLocations")
 
 
 def _message(kind: type[Message], credential: TemporaryCredential, **others: str) -> Message:

@@ -33,7 +33,7 @@ def directory_problem(directory: Path) -> str | None:
     except OSError as reason:
         return reason.strerror
     if not stat.S_ISDIR(status.st_mode):
-        return "it is no directory, or a symbolic link"
+        return "it is not a directory, or it is a symbolic link"
     if status.st_uid != os.geteuid():
         return "it belongs to another user"
     if status.st_mode & OTHERS_CAN_WRITE:

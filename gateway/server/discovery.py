@@ -1,9 +1,9 @@
 """Keeps discovered tables up to date while a server runs.
 
 In: the places of the configuration where tables are discovered, and the storages. Out: a new `Discovered`
-whenever searches find other tables. One process of a server searches: that which serves, or the supervisor of
-workers, which writes what is found into a file that all workers follow. Searches run on threads, never on the
-event loop.
+whenever searches find other tables. One process of a server searches: the serving process, or the supervisor
+of workers, which writes the found tables into a file that all workers follow. Searches run on threads, never
+on the event loop.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ CONCURRENT_SEARCHES = 8
 SLOT_SECONDS = 5.0
 """A search counts as one of these for so long: slow ones delay others by no more."""
 RUNNING_SEARCHES = 16
-"""Maximum number of searches at once, also of slow ones. Each has up to nine threads."""
+"""Maximum number of searches at once, including slow searches. Each has up to nine threads."""
 PATIENCE_SECONDS = SEARCH_SECONDS + 30.0
 """A search that has no end after this time hangs, and counts as failed."""
 HANGS = f"a storage has not answered for {PATIENCE_SECONDS:g} s"
 RETRY_SECONDS = 5.0
 LOGGED_REFUSALS = 20
 _NUMBER = re.compile(r"[0-9][0-9.]*")
-"""Durations and counts, which make no other problem of one."""
+"""Durations and counts, which do not make two problems of one."""
 
 _Content = list[tuple[SourceKey, tuple[FoundTable, ...]]]
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Discoverer:
     ) -> None:
         """`sources` returns the places of the configuration and of shares in the database.
 
-        `take` is called on the event loop with what is found, whenever that changes.
+        `take` is called on the event loop with the found tables, whenever they change.
         """
         self._config = config
         self._sources = sources
@@ -144,7 +144,7 @@ class Discoverer:
             self._running.pop(key, None)
 
     async def _found(self, place: _Place) -> _Found:
-        """Search a place on a thread. A search that hangs is given up, and says nothing about any table."""
+        """Search a place on a thread. A search that hangs is given up, and changes no table."""
         result = HANGS if place.is_hanging else await self._result(place)
         return await _on_thread(lambda: _compared(place, result))
 
@@ -174,7 +174,7 @@ class Discoverer:
             self._publish_seconds = math.inf
 
     def _report(self, place: _Place, compared: _Found) -> None:
-        """Count a search, and log what is new about it."""
+        """Count a search, and log its news."""
         result, name = compared.known.last, place.source.shown
         outcome = "complete" if not result.problem else "partial" if result.tables else "failed"
         self._metrics.searches.labels(outcome).inc()
@@ -250,7 +250,7 @@ class _Found:
 
 
 def _compared(place: _Place, result: SearchResult | str) -> _Found:
-    """Return what a search has changed; a text says why it has no result. Slow for thousands of tables."""
+    """Return the changes of a search, or of a failed search its reason. Slow for thousands of tables."""
     known = place.known
     after = known.after(
         known.failed(result) if isinstance(result, str) else result,
@@ -265,7 +265,7 @@ def _compared(place: _Place, result: SearchResult | str) -> _Found:
 
 
 def _on_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """Run work on a thread of its own: one that hangs takes the thread of no other search."""
+    """Run work on a thread of its own: a hanging search takes no thread of another."""
     return asyncio.wrap_future(DaemonThreads(THREAD).submit(work))
 
 
@@ -282,7 +282,7 @@ def _forget_error(done: asyncio.Future[SearchResult]) -> None:
 
 
 class DiscoveredFile:
-    """The file by which a supervisor tells its workers what is discovered."""
+    """The file in which a supervisor passes the discovered tables to its workers."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Frees memory without requests, and says which tables hold it while the process stays above its limit."""
+"""Frees memory without requests, and names the largest tables while the process stays above its limit."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ CLOSE_SECONDS = 1.0
 HEAPS_BESIDE_THE_POOLS = 2
 """For the event loop and for the threads that read logs; each native thread has its own."""
 PROBES_OF_EXPIRIES = 10
-"""So many measurements of the process are one look at the ends of tokens."""
+"""Number of measurements of the process for each check of the ends of tokens."""
 LOGGED_ENTRIES = 20
 """Maximum number of log lines for each change of the database."""
 WORTH_RETURNING_BYTES = 2 * 1024 * 1024
@@ -256,7 +256,7 @@ class ServerProcess:
     def _replace_state(self, state: GatewayState) -> None:
         state.tables.storages.observe_by(self._observe_storage)
         changed = changed_recipients(self.pipeline.state.credentials, state.credentials)
-        # Also of the vendor that is replaced: it may have calls under way, and the cache is that of both.
+        # Also of the vendor that is replaced: it may have running calls, and both share the cache.
         for vendor in (self.pipeline.state.vendor, state.vendor):
             vendor.forget(changed)
         self.pipeline.state = state
@@ -270,12 +270,12 @@ class ServerProcess:
         return accepted(self._path, self.config, workers=self._workers)
 
     async def take_discovered(self, discovered: Discovered) -> None:
-        """Serve the tables that are discovered, in place of those that were before."""
+        """Serve the discovered tables, in place of the previous ones."""
         self._discovered = discovered
         await self._serve_latest()
 
     async def take_shares(self, shares: StoredShares) -> None:
-        """Serve the shares of the database, in place of those that were before."""
+        """Serve the shares of the database, in place of the previous ones."""
         if shares is self._shares:
             return
         before, self._shares = self._shares, shares
@@ -304,7 +304,7 @@ class ServerProcess:
         self._replace_state(self.pipeline.state.with_catalog(served.catalog, served.tables))
 
     def _report_left_out(self, left_out: tuple[LeftOut, ...]) -> None:
-        """Count and log what is stored and not shared."""
+        """Count and log stored entries that are not shared."""
         self.metrics.stored_left_out.set(len(left_out))
         known = frozenset(self._left_out)
         for entry in [entry for entry in left_out if entry not in known][:LOGGED_ENTRIES]:
@@ -346,7 +346,7 @@ class _Served:
     """What is served.
 
     Attributes:
-        whole: the shares of the file and the database, and what is stored and left out.
+        whole: the shares of the file and the database, and the stored entries that are left out.
         catalog: the catalog.
         tables: what its tables are found by.
 
@@ -360,7 +360,7 @@ class _Served:
 def _served(
     config: Config, stored: StoredShares, discovered: Discovered, previous: _Served | None = None
 ) -> _Served:
-    """Return what is served by a configuration, the database and the discovery. Slow for many tables.
+    """Return the catalog of a configuration, the database and the discovery. Slow for many tables.
 
     Shares that are as in `previous` are not made again.
     """

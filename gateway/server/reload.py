@@ -1,9 +1,9 @@
 """Reloads the configuration when its files change, on SIGHUP and on request; it is replaced as a whole.
 
 In: the files, how to read them, and how to apply the result. Out: `apply` is called with a complete new
-value or not at all. When reading fails, the current value stays in force and the log says why, once for each
-state of the files. Files are polled: edits, ConfigMaps and secrets that are replaced by symbolic links all
-look alike.
+value or not at all. When reading fails, the current value stays in force and the log has the reason, once for
+each state of the files. Files are polled: edits, ConfigMaps and secrets that are replaced by symbolic links
+all look alike.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ async def serve(start: Start) -> None:
 class _Threads(ThreadPoolExecutor):
     """The event loop's default threads, for revocations, reloads and all else that waits for no storage.
 
-    Data files are read by the threads of their storage: when all of these hang, nothing else does.
+    Data files are read by the threads of their storage: when all of these hang, nothing else hangs.
     """
 
     def submit(self, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -371,7 +371,7 @@ async def _listen(process: ServerProcess, listener: socket.socket) -> Runner:
 
 
 def _bound_unread(listener: socket.socket, rate: DrainRate) -> None:
-    """Let the kernel drop a client that does not read the rest of its answer.
+    """Make the kernel drop a client that does not read the rest of its answer.
 
     The end of an answer waits in the connection's buffers when its handler is done; nothing checks it again.
     """

@@ -87,7 +87,7 @@ class ServiceManager:
             await asyncio.sleep(pause_seconds)
 
     def _send(self, state: str) -> None:
-        """Send a change of state, on a thread if the service manager has not read the earlier ones."""
+        """Send a change of state, on a thread if the service manager has not read the earlier changes."""
         try:
             self._send_within(0, state)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The slot of a worker: its sockets, and what it and its supervisor send each other.
+"""The slot of a worker: its sockets, and the messages between the worker and its supervisor.
 
 The control socket is one of a connected pair. The supervisor first sends the length and the bytes of the
 secrets, which belong neither on a command line nor in a file. Then both sides send lines of JSON: the worker
@@ -29,7 +29,7 @@ STACKS_SIGNAL = signal.SIGUSR2
 LENGTH_BYTES = 4
 READ_BYTES = 65_536
 MAX_WAITING_BYTES = 64 * 1024 * 1024
-"""Of lines that the supervisor has not read; further ones are lost."""
+"""Of lines that the supervisor has not read; further lines are lost."""
 
 
 class OutgoingLines:

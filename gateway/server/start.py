@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NO_STATE = (
-    "The server does not start: no state is kept on disk, since what was revoked meanwhile would be accepted "
-    "again. Make the database reachable and start the server again; servers that run keep the last state for "
-    "gateway.database.maxOutageSeconds"
+    "The server does not start: no state is kept on disk, because tokens that were revoked meanwhile would "
+    "be accepted again. Make the database reachable and start the server again; running servers keep the "
+    "last state for gateway.database.maxOutageSeconds"
 )
 
 
@@ -64,7 +64,7 @@ def allow_descriptors() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return
-    # A system may have a lower bound than the limit says.
+    # A system may have a lower bound than its limit.
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

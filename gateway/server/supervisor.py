@@ -2,7 +2,7 @@
 
 In: a command that serves, the number of workers, and secrets for each. Out: each worker is a spawned process
 with its own listening socket on the common port, a control socket to the supervisor, and the file of the
-limits that all workers share. A worker that ends is restarted, and what it had admitted is given back. Its
+limits that all workers share. A worker that ends is restarted, and its admitted requests are given back. Its
 listening socket stays open, so waiting connections are answered by the next process while the streams of
 other workers continue. A worker that answers nothing for a while writes the stacks of its threads and is
 ended. When the next process cannot start, the socket is replaced by one that does not listen until a
@@ -52,7 +52,7 @@ FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 OBSTACLE_POLL_SECONDS = 1.0
 OBSTACLE_SECONDS = 5.0
-"""Maximum time of a look for what keeps a worker from starting."""
+"""Maximum time to check what keeps a worker from starting."""
 
 
 class CannotListen(OSError):
@@ -84,7 +84,7 @@ def bind(host: str, port: int, sockets: int) -> list[socket.socket]:
 
 
 def allow_restart(listener: socket.socket) -> None:
-    """Let the next server bind this port while connections of this one linger. Call it before listening.
+    """Allow the next server to bind this port while connections linger. Call it before listening.
 
     It must not be set before the socket is bound: two servers could then bind one port until one listens.
     """
@@ -95,7 +95,7 @@ def without_listening(listener: socket.socket) -> socket.socket:
     """Replace a socket by one that is bound to the same port and does not listen.
 
     Connections that wait in the old socket are reset, and new ones go to the other sockets of the port. A
-    socket that has its port alone is returned unchanged.
+    socket that is alone on its port is returned unchanged.
     """
     replacement = socket.socket(listener.family, listener.type, listener.proto)
     try:
@@ -169,7 +169,7 @@ class _Worker:
     pause_seconds: float = FIRST_PAUSE_SECONDS
 
     def sent(self, line: asyncio.Future[None]) -> None:
-        """Let the next line be sent, whether this one was sent or not."""
+        """Start the next line, whether this line was sent or not."""
         self.line = None
         self.sending.release()
         if not line.cancelled():
@@ -266,7 +266,7 @@ class Supervisor:
             raise StartFailed(first_failure.result())
 
     async def reload(self, *, seconds: float = RELOAD_SECONDS) -> list[WorkerReload]:
-        """Let every worker reload; return the results in the workers' order."""
+        """Reload every worker; return the results in the workers' order."""
         return list(await asyncio.gather(*(self._reload(worker, seconds) for worker in self._workers)))
 
     async def _reload(self, worker: _Worker, seconds: float) -> WorkerReload:
@@ -320,7 +320,7 @@ class Supervisor:
     async def _send(self, worker: _Worker, text: bytes) -> None:
         """Send a line whole: the socket takes long lines in several parts. Raises OSError.
 
-        A caller that is cancelled leaves, and the rest of a line that has begun is sent without it.
+        A cancelled caller leaves, and the rest of a partly sent line is sent without it.
         """
         await worker.sending.acquire()
         if worker.control_socket is None:
@@ -348,7 +348,7 @@ class Supervisor:
                 self._signal(worker, signal.SIGHUP)
 
     async def stop(self, *, seconds: float) -> None:
-        """Let the workers drain; kill those that are not done after `seconds`."""
+        """Drain the workers; kill those that are not done after `seconds`."""
         self._ending = True
         if not self._workers:
             return
@@ -400,7 +400,7 @@ class Supervisor:
             except TimeoutError:
                 reason = f"no answer within {OBSTACLE_SECONDS:g} s"
             except Exception:
-                # The start itself says what is wrong.
+                # The start itself reports the problem.
                 log.exception("worker %d starts again without a check of what it needs", worker.index)
                 return
             if reason is None:
@@ -412,7 +412,7 @@ class Supervisor:
             await asyncio.sleep(OBSTACLE_POLL_SECONDS)
 
     async def _shared_look(self) -> str | None:
-        """Look for an obstacle, once at a time for all workers: a look may hold a thread for long."""
+        """Look for an obstacle, once at a time for all workers: a check may hold a thread for long."""
         if self._look is None or self._look.done():
             self._look = asyncio.ensure_future(self._obstacle())
         return await asyncio.shield(self._look)
