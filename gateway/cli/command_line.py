@@ -85,7 +85,7 @@ COMMANDS: Mapping[str, Command] = {
     "doctor": Command(
         "find out why a recipient cannot read a share",
         "Read a profile, talk to its server as clients do, and open a data file.\n"
-        "Prints a line for each step, what is wrong and who mends it, without tokens and signed URLs.\n"
+        "Prints a line for each step, the problem and who can fix it, without tokens and signed URLs.\n"
         "Exits with 1 if a step fails.",
         "acme.share#sales.default.orders",
     ),

@@ -1,4 +1,4 @@
-"""`delta-gateway doctor PROFILE`: examines a profile and its server, and says who mends what is wrong."""
+"""`delta-gateway doctor PROFILE`: examines a profile and its server, and says who can fix what."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _summary(findings: Findings) -> str:
     owners = ", ".join(dict.fromkeys(str(finding.owner) for finding in problems))
     if findings.has_failed:
         failed = sum(finding.status is Status.FAIL for finding in problems)
-        return f"{failed} of {len(findings.items)} steps failed; to mend by: {owners}\n"
+        return f"{failed} of {len(findings.items)} steps failed; to fix by: {owners}\n"
     is_read = any(finding.status is Status.OK and finding.step in READING_STEPS for finding in findings.items)
     result = "The share can be read" if is_read else "No table was read"
-    return f"{result}, with {len(problems)} warnings; to mend by: {owners}\n" if problems else f"{result}.\n"
+    return f"{result}, with {len(problems)} warnings; to fix by: {owners}\n" if problems else f"{result}.\n"

@@ -32,7 +32,7 @@ from gateway.client.transport import MALFORMED, HttpError, Response, Transport, 
 _BOTH_FORMATS = f"responseformat=delta,parquet;readerfeatures={','.join(READER_FEATURES).lower()}"
 _END = ";includeendstreamaction=true"
 _HEAD_LINES = 2
-_NO_LINE = "the answer has a line that is not one of Delta Sharing"
+_NO_LINE = "the answer has a line that does not follow Delta Sharing"
 _LATER = re.compile(rb'\s*\{\s*"(?:protocol|metaData)"')
 IDENTITY = re.compile(rb'"(?:id|deletionVectorFileId|offset|sizeInBytes|cardinality)":\s*("[^"]*"|\d+)')
 _SIZE = re.compile(rb'"size":\s*(\d+)')

@@ -34,7 +34,7 @@ def open_file(file: SharedFile, transport: Transport, findings: Findings, *, ser
     if is_loopback(parts.hostname) and not is_loopback(server_host):
         raise StepFailed(
             Problem(
-                f"the URL of a file is that of {parts.hostname}, which is this machine itself",
+                f"the URL of a file points to {parts.hostname}, which is this machine",
                 Owner.PROVIDER,
                 "configure the server's public URL, or the public endpoint of the store",
             )
@@ -46,7 +46,7 @@ def open_file(file: SharedFile, transport: Transport, findings: Findings, *, ser
     if not answer.body.startswith(PARQUET_MAGIC):
         raise StepFailed(
             Problem(
-                f"{parts.hostname} answers with bytes that are not those of a Parquet file",
+                f"{parts.hostname} answers with bytes that are not a Parquet file",
                 Owner.NETWORK,
                 f"look for a proxy or a virus scanner that changes downloads from {parts.hostname}",
             )

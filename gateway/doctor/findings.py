@@ -47,7 +47,7 @@ class Status(StrEnum):
 
 
 class Owner(StrEnum):
-    """The people who mend a problem."""
+    """The people who can fix a problem."""
 
     RECIPIENT = "recipient"
     PROVIDER = "provider"

@@ -54,7 +54,7 @@ KINDS: Mapping[Kind, ClientKind] = {
         "OAuth client credentials",
         ("tokenEndpoint", "clientId", "clientSecret"),
         "the official Python client (1.4) and Spark client (1.4)",
-        "`gateway.spark` and clients that know bearer tokens alone",
+        "`gateway.spark` and clients that only know bearer tokens",
     ),
     "oauth_jwt_bearer_private_key_jwt": ClientKind(
         "an OAuth assertion that a private key signs",
@@ -213,7 +213,7 @@ def _kind(document: Mapping[str, Any], findings: Findings) -> Kind:
     if version == 1 and name in (None, "bearer_token"):
         return "bearer"
     if version == 1 and name in KINDS:
-        _mistake(findings, f"clients read `{name}` at version 2 alone", "set shareCredentialsVersion to 2")
+        _mistake(findings, f"clients read `{name}` only at version 2", "set shareCredentialsVersion to 2")
     elif name == "bearer_token":
         _mistake(
             findings,

@@ -111,7 +111,7 @@ def _page(answer: Answer, request: str) -> tuple[list[Item], str]:
 
 def _not_of_protocol(request: str) -> Problem:
     return Problem(
-        f"{SERVER.name} answers {request} with a body that is not one of Delta Sharing",
+        f"{SERVER.name} answers {request} with a body that does not follow Delta Sharing",
         Owner.RECIPIENT,
-        "compare the endpoint with that of the profile that the provider sent; a proxy can answer, too",
+        "compare the endpoint with the profile that the provider sent; a proxy may also have answered",
     )

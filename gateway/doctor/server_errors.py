@@ -52,15 +52,15 @@ OF_ANOTHER_SERVER: Mapping[int, tuple[Owner, str]] = {
     403: (
         Owner.NETWORK,
         (
-            "the answer is not one of a sharing server: a proxy or web filter between may deny it; if not, "
+            "the answer does not come from a sharing server: a proxy or web filter may deny it; if not, "
             "the provider looks at what is in front of the server"
         ),
     ),
     404: (
         Owner.RECIPIENT,
         (
-            "the path of the endpoint is not that of a sharing server; compare it with the profile that the "
-            "provider sent, including its prefix such as /delta-sharing"
+            "the path of the endpoint does not belong to a sharing server; compare it with the profile that "
+            "the provider sent, including its prefix such as /delta-sharing"
         ),
     ),
     502: (Owner.PROVIDER, _LOAD_BALANCER),

@@ -50,7 +50,7 @@ def choose_table(server: Server, wanted: TableName | None, findings: Findings) -
     problem = Problem(
         f"no table is in the first {min(SHARES_TRIED, len(shares.items))} shares",
         Owner.PROVIDER,
-        "add tables to the share; --table names one of another share",
+        "add tables to the share; --table names a table of another share",
     )
     findings.warn("tables", problem)
     return None

@@ -59,7 +59,7 @@ def examine_table(server: Server, table: ChosenTable, findings: Findings) -> lis
     modes, has_feed = _metadata(server, table, findings)
     if "url" not in modes:
         problem = Problem(
-            "the table is shared by directory access alone, which the Python and Spark clients cannot read",
+            "the table is shared only by directory access, which the Python and Spark clients cannot read",
             Owner.PROVIDER,
             "add `url` to accessModes of the table for clients that read by URLs",
         )
@@ -169,7 +169,7 @@ def _refused_format(answer: Answer, name: Format) -> Problem:
 
 def _old_server() -> Problem:
     return Problem(
-        f"{SERVER.name} answers in the parquet format alone",
+        f"{SERVER.name} answers only in the parquet format",
         Owner.PROVIDER,
         "update the server for tables with deletion vectors or column mapping",
     )

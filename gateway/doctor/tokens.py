@@ -33,7 +33,7 @@ RENEWAL_SECONDS = 600
 """Clients request a new token when less than this is left."""
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _FORM = {"accept": "application/json", "content-type": "application/x-www-form-urlencoded"}
-_OTHER_ENDPOINT = "compare tokenEndpoint with that of the profile that the provider sent"
+_OTHER_ENDPOINT = "compare tokenEndpoint with the profile that the provider sent"
 
 ERRORS: Mapping[str, str] = {
     "invalid_client": (
@@ -44,7 +44,7 @@ ERRORS: Mapping[str, str] = {
         "look at the clock, at issuer and keyId of the profile, and whether the identity provider has the "
         "public half of the private key"
     ),
-    "invalid_request": "compare tokenEndpoint, scope and audience with those of the identity provider",
+    "invalid_request": "compare tokenEndpoint, scope and audience with the identity provider's",
     "invalid_scope": "set the scope that the provider of the share names; of Entra ID it ends with /.default",
     "unauthorized_client": "allow the client this grant at the identity provider",
     "unsupported_grant_type": "the identity provider does not offer this grant: use another type of profile",
@@ -193,7 +193,7 @@ def _refusal(answer: Answer, service: Service) -> Problem:
         advice = f"try again later; if it stays so, look at the log of {place}"
         return Problem(message, service.owner, advice)
     if not error.is_of_protocol:
-        advice = "compare tokenEndpoint with that of the identity provider; the answer is not one of OAuth"
+        advice = "compare tokenEndpoint with the identity provider's; the answer does not follow OAuth"
         return Problem(message, Owner.RECIPIENT, advice if service is TOKEN_ENDPOINT else _OTHER_ENDPOINT)
     code = "invalid_client" if answer.status == HTTPStatus.UNAUTHORIZED else "invalid_request"
     if service is TOKEN_ENDPOINT:
@@ -248,5 +248,5 @@ def _incomplete(name: str, service: Service) -> Problem:
         service.owner,
         "update the server of the share"
         if is_own
-        else "compare tokenEndpoint of the profile with that of the identity provider",
+        else "compare tokenEndpoint of the profile with the identity provider's",
     )

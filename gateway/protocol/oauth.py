@@ -56,7 +56,7 @@ def _request(authorization: Sequence[str], client_id: str | None, secret: str | 
     request = _basic(authorization[0])
     sent = request.as_sent or request
     if client_id not in (None, request.client_id, sent.client_id):
-        raise MalformedRequest("client_id differs from that of the header")
+        raise MalformedRequest("client_id differs from the client of the header")
     return request
 
 

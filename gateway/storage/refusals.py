@@ -92,7 +92,7 @@ TABLE: Mapping[Kind, Mapping[str, tuple[str, str]]] = {
             "way, such as a private endpoint, and then looks at its roles",
         ),
         "AuthorizationSourceIPMismatch": (
-            "the URL is for another address than that of this machine",
+            "the URL is for another address than this machine's",
             "the account's owner allows the public address from which this machine reaches the store",
         ),
         "PublicAccessNotPermitted": (
@@ -142,19 +142,19 @@ TABLE: Mapping[Kind, Mapping[str, tuple[str, str]]] = {
     },
     Kind.CLOCK: {
         "RequestTimeTooSkewed OutOfRangeInput": (
-            "the clock of the signer differs from that of the store",
-            "the operator sets the clock, as by NTP",
+            "the clock of the signer differs from the clock of the store",
+            "the operator sets the clock, for example by NTP",
         ),
         "gs:ExpiredToken": (
             "the URL has ended, or the clock of this machine is wrong",
-            "the operator sets the clock, as by NTP",
+            "the operator sets the clock, for example by NTP",
         ),
     },
     Kind.SETTING: {
         "AuthorizationHeaderMalformed AuthorizationQueryParametersError IllegalLocationConstraintException "
         "PermanentRedirect s3:301": (_OTHER_REGION, "the operator sets `region`"),
         "AuthorizationProtocolMismatch": (
-            "the account takes HTTPS alone",
+            "the account accepts only HTTPS",
             "the operator gives an https:// endpoint",
         ),
         "UserProjectAccessDenied": (
@@ -169,10 +169,10 @@ TABLE: Mapping[Kind, Mapping[str, tuple[str, str]]] = {
         "AllAccessDisabled": ("the bucket is disabled", "its owner enables it"),
         "ContainerNotFound FilesystemNotFound ResourceNotFound "
         "ContainerBeingDeleted FilesystemBeingDeleted": (
-            "there is no such container",
+            "the container does not exist",
             "the operator looks at the location and the account",
         ),
-        "NoSuchBucket": ("there is no such bucket", "the operator looks at the location and the endpoint"),
+        "NoSuchBucket": ("the bucket does not exist", "the operator looks at the location and the endpoint"),
     },
     Kind.FILE: {
         "NoSuchKey BlobNotFound 404": (
@@ -245,7 +245,7 @@ def refusal(
     ahead = ahead_seconds or 0.0
     if status == HTTPStatus.FORBIDDEN and abs(ahead) > SKEW_SECONDS:
         side = "ahead of" if ahead > 0 else "behind"
-        meaning = f"the clock of this machine is {abs(ahead) / 60:.0f} minutes {side} that of the store"
+        meaning = f"the clock of this machine is {abs(ahead) / 60:.0f} minutes {side} the store's clock"
         return replace(meant, kind=Kind.CLOCK, meaning=meaning, advice="set it by NTP")
     region = _REGION.search(body)
     if region is not None and meant.meaning == _OTHER_REGION:

@@ -110,11 +110,11 @@ class AzureEntry(StorageEntry):
             raise Invalid("account_key", "is not Base64; copy the key of the account as a whole")
         chosen = self.chosen_identity
         if chosen != "accountKey" and (self.endpoint or "").startswith("http://"):
-            raise Invalid("endpoint", "tokens are sent by HTTPS alone; give https://, or accountKey")
+            raise Invalid("endpoint", "tokens are sent only by HTTPS; give https://, or accountKey")
         self._check_form("tenant_id", _DIRECTORY_ID, "the id or the domain of a directory")
         self._check_form("client_id", _DIRECTORY_ID, "the id of a client")
         if self.authority_host is not None and not self.authority_host.startswith("https://"):
-            raise Invalid("authority_host", "tokens are requested by HTTPS alone; accepted: https://host")
+            raise Invalid("authority_host", "tokens are requested only by HTTPS; accepted: https://host")
         self._check_identity(chosen)
 
     def _check_identity(self, chosen: str) -> None:

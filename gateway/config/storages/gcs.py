@@ -87,9 +87,9 @@ class GcsEntry(StorageEntry):
                 if getattr(self, name) is not None:
                     raise Invalid(name, "is not used with an HMAC key; remove it, or accessKeyId")
         elif is_insecure(self.endpoint):
-            raise Invalid("endpoint", "tokens are sent by HTTPS alone; give https://, or accessKeyId")
+            raise Invalid("endpoint", "tokens are sent only by HTTPS; give https://, or accessKeyId")
         if is_insecure(self.sts_endpoint):
-            raise Invalid("sts_endpoint", "tokens are sent by HTTPS alone; give https://")
+            raise Invalid("sts_endpoint", "tokens are sent only by HTTPS; give https://")
         self._check_form("impersonate", _EMAIL, "name@project.iam.gserviceaccount.com")
         self._check_form("user_project", _PROJECT, "the id of a project")
         if self.credentials_file is not None:

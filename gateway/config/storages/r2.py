@@ -55,4 +55,4 @@ class R2Entry(S3Entry):
                 "is for R2: give accessKeyId and `endpoint`, https://ACCOUNT.r2.cloudflarestorage.com",
             )
         if is_insecure(self.sts_endpoint):
-            raise Invalid("sts_endpoint", "tokens are sent by HTTPS alone; give https://")
+            raise Invalid("sts_endpoint", "tokens are sent only by HTTPS; give https://")

@@ -28,9 +28,9 @@ def body(code: str, rest: str = "") -> str:
         ("azure", 403, "AuthorizationFailure", "a network rule of the account excludes this machine"),
         ("azure", 403, "AuthorizationPermissionMismatch", "grants Storage Blob Data Reader"),
         ("azure", 403, "KeyBasedAuthenticationNotPermitted", "removes accountKey and gives an identity"),
-        ("azure", 404, "FilesystemNotFound", "there is no such container"),
-        ("azure", 404, "ResourceNotFound", "there is no such container"),
-        ("azure", 409, "ContainerBeingDeleted", "there is no such container"),
+        ("azure", 404, "FilesystemNotFound", "the container does not exist"),
+        ("azure", 404, "ResourceNotFound", "the container does not exist"),
+        ("azure", 409, "ContainerBeingDeleted", "the container does not exist"),
         ("azure", 409, "BlobBeingRehydrated", "the file is in an archive tier"),
         ("gs", 400, "UserProjectMissing", "the operator sets `userProject`"),
         ("gs", 403, "AccessDenied", "roles/storage.objectViewer"),
@@ -45,7 +45,7 @@ def test_a_code_says_what_it_means_and_who_mends_it(kind: str, status: int, code
 
 def test_the_code_of_azure_is_in_a_header_where_there_is_no_body() -> None:
     named = explain("azure", 404, "", code="ContainerNotFound")
-    assert "ContainerNotFound: there is no such container" in str(named)
+    assert "ContainerNotFound: the container does not exist" in str(named)
     assert str(explain("azure", 404, "", code="<script>")).startswith("404: a data file is missing; ")
 
 
@@ -53,7 +53,7 @@ def test_the_code_of_azure_is_in_a_header_where_there_is_no_body() -> None:
 def test_a_clock_that_differs_is_the_first_suspect_of_a_refusal(minutes: int, side: str) -> None:
     date = format_datetime(datetime.now(UTC) + timedelta(minutes=minutes))
     explained = str(explain("azure", 403, body("AuthenticationFailed"), date))
-    said = f"the clock of this machine is 20 minutes {side} that of the store; set it by NTP"
+    said = f"the clock of this machine is 20 minutes {side} the store's clock; set it by NTP"
     assert explained == f"403 AuthenticationFailed: {said}"
     assert "clock of this machine is" not in str(explain("azure", 404, body("BlobNotFound"), date))
 

@@ -28,7 +28,7 @@ def test_each_step_is_a_line_and_each_problem_has_its_owner(
     printed = capsys.readouterr().out.splitlines()
     assert "fail  server         the server answers the list of shares with 401 X: no" in printed
     assert printed[-2].strip().startswith("-> provider: the token was replaced")
-    assert printed[-1].endswith("steps failed; to mend by: recipient, provider")
+    assert printed[-1].endswith("steps failed; to fix by: recipient, provider")
 
 
 def test_warnings_alone_are_a_success(
@@ -37,7 +37,7 @@ def test_warnings_alone_are_a_success(
     profile = sharing_server.profile(tmp_path / "acme.share")
     profile.chmod(0o640)
     assert main(["doctor", f"{profile}#sales.public.orders", "--timeout", "5"]) == 0
-    assert capsys.readouterr().out.endswith("with 1 warnings; to mend by: recipient\n")
+    assert capsys.readouterr().out.endswith("with 1 warnings; to fix by: recipient\n")
 
 
 def test_the_findings_as_json(
@@ -63,7 +63,7 @@ def test_a_share_without_tables_is_not_called_readable(
     profile = sharing_server.profile(tmp_path / "acme.share")
     sharing_server.answers["/delta-sharing/shares/sales/all-tables"] = json_response({})
     assert main(["doctor", str(profile)]) == 0
-    assert capsys.readouterr().out.endswith("\nNo table was read, with 1 warnings; to mend by: provider\n")
+    assert capsys.readouterr().out.endswith("\nNo table was read, with 1 warnings; to fix by: provider\n")
 
 
 def test_a_table_that_was_not_queried_is_not_called_readable(

@@ -278,7 +278,7 @@ def test_a_server_of_the_parquet_format_alone_is_a_warning(
     lines = sharing_server.parquet()
     for route, kept in (("metadata", lines[:2]), ("query", lines)):
         sharing_server.say(f"{TABLE}/{route}", *kept, Delta_Table_Version="7")
-    assert "in the parquet format alone" in warned(examine(profile)).message
+    assert "only in the parquet format" in warned(examine(profile)).message
 
 
 def test_a_format_that_is_refused_in_both_forms_fails(
@@ -355,7 +355,7 @@ def test_a_table_of_directory_access_alone_is_a_warning_for_clients_of_urls(
     sharing_server.say(f"{TABLE}/metadata", protocol, metadata)
     found = warned(examine(profile))
     assert found.step == "query"
-    assert "directory access alone" in found.message
+    assert "only by directory access" in found.message
 
 
 XML = "<?xml version='1.0'?><Error><Code>{}</Code><Message>{}</Message></Error>"
@@ -384,7 +384,7 @@ XML = "<?xml version='1.0'?><Error><Code>{}</Code><Message>{}</Message></Error>"
         (418, json.dumps({"message": "a teapot"}), {}, "provider", "a teapot"),
         (403, "<html>blocked</html>", {}, "network", "an HTML page"),
         (200, "<html>blocked</html>", {}, "network", "an HTML page"),
-        (206, "abcd", {}, "network", "not those of a Parquet file"),
+        (206, "abcd", {}, "network", "are not a Parquet file"),
         (302, "", {"Location": "https://portal.example"}, "network", "redirected to portal.example"),
     ],
 )

@@ -148,7 +148,7 @@ def test_a_profile_that_cannot_be_used_names_the_mistake(tmp_path: Path, content
         (BEARER | {"expirationTime": "tomorrow"}, "warn", "expirationTime is not a time"),
         (BEARER | {"expirationTime": "2026-11-21T10:00:00.000Z"}, "fail", "expired on 2026-11-21 10:00 UTC"),
         (BEARER | {"expirationTime": "2026-11-25T10:00:00"}, "warn", "expires on 2026-11-25 10:00 UTC"),
-        (BASIC | {"shareCredentialsVersion": 1}, "fail", "clients read `basic` at version 2 alone"),
+        (BASIC | {"shareCredentialsVersion": 1}, "fail", "clients read `basic` only at version 2"),
     ],
     ids=range(14),
 )

@@ -116,7 +116,7 @@ def test_a_list_of_an_absent_bucket_is_about_no_file(
 ) -> None:
     sharing_server.answers[VEND] = json_response({"credentials": credentials()})
     sharing_server.answers[BUCKET] = json_response({"error": {"code": 404, "message": "no"}}, 404)
-    assert "there is no such bucket" in failed(examine(profile)).message
+    assert "the bucket does not exist" in failed(examine(profile)).message
 
 
 def test_the_region_of_a_bucket_comes_from_the_bucket(

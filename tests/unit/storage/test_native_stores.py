@@ -73,7 +73,7 @@ def test_the_detail_of_a_refused_listing_is_explained_and_has_no_token() -> None
             (400, "ExpiredToken", "or the URL that they signed, have ended"),
             (400, "AuthorizationHeaderMalformed", "the bucket is in the region eu-west-9"),
             (403, "RequestTimeTooSkewed", "the operator sets the clock"),
-            (404, "NoSuchBucket", "there is no such bucket; the operator looks at the location"),
+            (404, "NoSuchBucket", "the bucket does not exist; the operator looks at the location"),
         ):
             body = (
                 f"<Error><Code>{code}</Code><Message>Refused.</Message><Region>eu-west-9</Region>"
