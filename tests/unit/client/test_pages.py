@@ -51,7 +51,7 @@ class TestClient:
     )
     def test_a_line_that_is_not_of_the_protocol_is_an_error(self, answers: Answers, line: object) -> None:
         answers.say(*HEAD, line)
-        with pytest.raises(HttpError, match="not one of Delta Sharing"):
+        with pytest.raises(HttpError, match="not follow Delta Sharing"):
             list(answers.client().pages(Query()))
 
     def test_an_answer_that_is_no_listing_is_requested_once_and_a_cut_one_again(
@@ -72,9 +72,9 @@ class TestClient:
         with pytest.raises(HttpError, match="lost"):
             list(answers.client().pages(Query()))
 
-    def test_a_version_that_is_no_number_is_an_error(self, answers: Answers) -> None:
+    def test_a_version_that_is_not_a_number_is_an_error(self, answers: Answers) -> None:
         answers.say(**{"Delta-Table-Version": "x"})
-        with pytest.raises(HttpError, match="no number"):
+        with pytest.raises(HttpError, match="not a number"):
             answers.client().version()
 
     def test_an_error_in_the_last_line_is_an_error(self, answers: Answers) -> None:
