@@ -68,8 +68,8 @@ def client_error_text(error: Exception) -> str:
         return f"the proxy answers {error.status}"
     if isinstance(error, aiohttp.InvalidURL):
         # That of a proxy may have a password.
-        return "its URL, or that of the proxy, is not valid"
+        return "its URL, or the URL of the proxy, is not valid"
     if isinstance(error, aiohttp.ClientResponseError | aiohttp.ClientPayloadError):
         # The texts of these quote the answer, also over several lines.
-        return "its answer is no valid HTTP"
+        return "its answer is not valid HTTP"
     return " ".join(str(error).split())[:MAX_TEXT_LENGTH] or type(error).__name__
