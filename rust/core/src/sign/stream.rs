@@ -58,9 +58,13 @@ impl UrlStream {
     /// contain part of a URL: see [`Self::truncate`].
     pub fn append(&mut self, path: &str, out: &mut Vec<u8>) -> Result<i64> {
         match DataPath::parse(path) {
-            // Clients resolve these segments of a URL, as of a relative reference (RFC 3986, section 5.2.4).
-            DataPath::Relative(path) => {
-                self.append_below_root(path.trim_start_matches("./"), PathForm::Uri, out)
+            DataPath::Relative(mut path) => {
+                // Clients resolve these segments of a URL, as of a relative reference (RFC 3986, section 5.2.4).
+                // `trim_start_matches` would make a searcher for each path, a twentieth of a line's cost.
+                while let Some(rest) = path.strip_prefix("./") {
+                    path = rest;
+                }
+                self.append_below_root(path, PathForm::Uri, out)
             }
             location => self.append_absolute(location, out),
         }
