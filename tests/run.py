@@ -114,7 +114,17 @@ RANGED_EXTRAS = ("azure", "completion", "demo", "gcp", "postgresql", "server", "
 # What `oldest` runs: of a server, and of the doctor and the client.
 OLDEST_SERVER_TESTS = [
     f"tests/unit/{name}"
-    for name in ("web", "routes/test_query.py", "storage", "database", "access", "config/test_loader.py")
+    for name in (
+        "web",
+        "oidc",
+        "routes/test_query.py",
+        "storage",
+        "database",
+        "governance",
+        "authentication",
+        "catalog",
+        "config/test_loader.py",
+    )
 ]
 # Of the doctor's tests one file runs a server.
 OLDEST_CLIENT_TESTS = ["tests/unit/client", "tests/unit/doctor", "--ignore=tests/unit/doctor/test_gateway.py"]

@@ -389,3 +389,8 @@ def test_tests_that_measure_time_run_after_all_others_though_those_failed(
     alone, beside = (set(marks.split(" and ")) for marks in selections)
     assert alone - beside == {"alone"}
     assert beside - alone == {"not alone"}
+
+
+def test_the_tests_of_the_oldest_packages_are_there() -> None:
+    named = [*run.OLDEST_SERVER_TESTS, *run.OLDEST_CLIENT_TESTS]
+    assert [name for name in named if not (ROOT / name.removeprefix("--ignore=")).exists()] == []
