@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, select
 
 from gateway.authentication.policies import stored_policy
 from gateway.catalog.grants import Grant
@@ -54,6 +54,9 @@ class UnreadableRecipient:
 
     key: str
     reason: str
+
+
+_Read = RecipientRecord | UnreadableRecipient
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +107,23 @@ def _read(connection: Connection, keys: Collection[str] | None) -> ReadRecipient
     if not found:
         # As for each new recipient, whose name must be free.
         return ReadRecipients(())
-    others = _Others(
-        tokens=grouped(
+    others = {
+        TOKENS: grouped(
             select(TOKENS.c.recipient, TOKENS.c.sha256, TOKENS.c.created_ms, TOKENS.c.expires_ms).order_by(
                 TOKENS.c.created_ms, TOKENS.c.sha256
             )
         ),
-        networks=grouped(select(NETWORKS.c.recipient, NETWORKS.c.network).order_by(NETWORKS.c.network)),
-        grants=grouped(
+        NETWORKS: grouped(select(NETWORKS.c.recipient, NETWORKS.c.network).order_by(NETWORKS.c.network)),
+        GRANTS: grouped(
             select(GRANTS.c.recipient, GRANTS.c.share, GRANTS.c.schema, GRANTS.c.table, GRANTS.c.condition)
         ),
-        policies=grouped(select(POLICIES).order_by(POLICIES.c.name)),
-        clients=grouped(
+        POLICIES: grouped(select(POLICIES).order_by(POLICIES.c.name)),
+        CLIENTS: grouped(
             select(CLIENTS.c.recipient, CLIENTS.c.id, CLIENTS.c.created_ms).order_by(
                 CLIENTS.c.created_ms, CLIENTS.c.id
             )
         ),
-        secrets=grouped(
+        CLIENT_SECRETS: grouped(
             select(
                 CLIENT_SECRETS.c.recipient,
                 CLIENT_SECRETS.c.client,
@@ -129,7 +132,7 @@ def _read(connection: Connection, keys: Collection[str] | None) -> ReadRecipient
                 CLIENT_SECRETS.c.expires_ms,
             ).order_by(CLIENT_SECRETS.c.created_ms, CLIENT_SECRETS.c.sha256)
         ),
-    )
+    }
     read = [_recipient(row, others) for row in found]
     return ReadRecipients(
         tuple(one for one in read if isinstance(one, RecipientRecord)),
@@ -137,20 +140,14 @@ def _read(connection: Connection, keys: Collection[str] | None) -> ReadRecipient
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Others:
-    """The rows of the other tables, by recipient."""
-
-    tokens: Mapping[str, _Rows]
-    networks: Mapping[str, _Rows]
-    grants: Mapping[str, _Rows]
-    policies: Mapping[str, _Rows]
-    clients: Mapping[str, _Rows]
-    secrets: Mapping[str, _Rows]
-
-
-def _recipient(row: Any, others: _Others) -> RecipientRecord | UnreadableRecipient:
+def _recipient(
+    row: Any, others: Mapping[Table, Mapping[str, _Rows]]
+) -> RecipientRecord | UnreadableRecipient:
     """Return the record of a recipient, or which part of its rows is invalid."""
+
+    def own(table: Table) -> _Rows:
+        return others[table].get(key, ())
+
     key, part = row.key, "its name, or its key, which is not that of the name, is"
     try:
         # Changes are recorded by the key: a recipient with another one would outlive its deletion.
@@ -160,17 +157,17 @@ def _recipient(row: Any, others: _Others) -> RecipientRecord | UnreadableRecipie
         part = "its time of creation is"
         created_ms = _number(row.created_ms)
         part = "a grant is"
-        grants = _grants(others.grants.get(key, ()))
+        grants = _grants(own(GRANTS))
         part = "a token is"
-        tokens = _tokens(others.tokens.get(key, ()))
+        tokens = _tokens(own(TOKENS))
         part = "a network is"
-        networks = _networks(others.networks.get(key, ()))
+        networks = _networks(own(NETWORKS))
         part = "a federation policy is"
-        policies = _policies(others.policies.get(key, ()))
+        policies = _policies(own(POLICIES))
         part = "its properties are"
         properties = _properties(row.properties)
         part = "an OAuth client is"
-        clients = _clients(others.clients.get(key, ()), others.secrets.get(key, ()))
+        clients = _clients(own(CLIENTS), own(CLIENT_SECRETS))
         return RecipientRecord(
             name=name,
             created_ms=created_ms,
