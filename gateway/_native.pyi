@@ -570,8 +570,28 @@ class Completions:
 class Table:
     """One Delta table: finds versions and caches snapshots. Thread-safe; one per shared table."""
 
-    def __new__(cls, storage: Storage, root: str) -> Table:
-        """`root`: a directory of local storage, or a key prefix in the bucket. Reads nothing."""
+    def __new__(cls, storage: Storage, root: str, *, has_catalog: bool = False) -> Table:
+        """`root`: a directory of local storage, or a key prefix in the bucket. Reads nothing.
+
+        A table with a catalog is read after the catalog's answer, which `ratify` takes.
+        """
+    def ratify(
+        self,
+        latest: int | None,
+        staged: list[tuple[int, str, int, int]],
+        inline: list[tuple[int, bytes, int]],
+        *,
+        age_ms: int,
+    ) -> None:
+        """Takes an answer of the table's catalog that was requested `age_ms` ago. Later calls use it.
+
+        `latest` is the latest ratified version; None if the catalog does not manage the table. `staged` are its
+        unpublished commits: version, file name, size and modification time in milliseconds. `inline` are those whose
+        content the catalog has: version, content and modification time. Raises InvalidArgument for other commits than
+        a table can have.
+        """
+    def is_ratified(self, *, max_age_ms: int) -> bool:
+        """Returns whether the last answer of the catalog was requested at most `max_age_ms` ago."""
     @property
     def number(self) -> int:
         """The number of the table in this process."""

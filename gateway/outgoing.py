@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -11,7 +10,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from gateway.config.fetched_urls import is_public
+from gateway.config.fetched_urls import is_public_text
 
 
 class PublicResolver(AbstractResolver):
@@ -30,7 +29,7 @@ class PublicResolver(AbstractResolver):
         results = await self._resolver.resolve(host, port, family)
         if host.casefold() in self._proxy_hosts:
             return results
-        public = [result for result in results if is_public(ip_address(result["host"].partition("%")[0]))]
+        public = [result for result in results if is_public_text(result["host"])]
         if not public:
             # aiohttp shows the text of an error with a number alone.
             raise OSError(

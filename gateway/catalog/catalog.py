@@ -16,6 +16,7 @@ from gateway.catalog.grants import NO_GRANTS, Grant, GrantIndex, Rule
 from gateway.config.locations import Location
 from gateway.config.recipients import EVERY_SHARE
 from gateway.config.shares import stable_id
+from gateway.config.table_catalog import TableCatalog
 from gateway.errors import NotShared
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     from gateway.config import SchemaEntry, ShareEntry, TableEntry, VolumeEntry
     from gateway.config.networks import Network
+
+
+Place = tuple[Location, TableCatalog | None]
 
 
 class HasName(Protocol):
@@ -137,6 +141,8 @@ class SharedTable:
     auxiliary_locations: tuple[Location, ...] = ()
     access_members: str = ""
     """What metadata shows of directory access: members in JSON, without braces; empty without it."""
+    managed_by: TableCatalog | None = None
+    """The catalog that ratifies its commits."""
     rule: Rule | None = None
     """Of the recipient's grants. It is part of the table, so that no answer, cache or token is without it."""
 
@@ -162,6 +168,11 @@ class SharedTable:
     def __hash__(self) -> int:
         # A hash of all values would be computed for each request.
         return hash(self.id)
+
+    @property
+    def place(self) -> Place:
+        """What its log is read from: the location, and the catalog that ratifies its commits."""
+        return self.location, self.managed_by
 
     @property
     def full_name(self) -> str:
@@ -435,6 +446,7 @@ def _table(share: ShareEntry, share_id: str, schema: SchemaEntry, table: TableEn
         access_modes=table.access_modes,
         auxiliary_locations=table.auxiliary_locations,
         access_members=_access_members(table),
+        managed_by=table.catalog,
     )
 
 

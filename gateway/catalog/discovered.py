@@ -27,6 +27,7 @@ class FoundTable:
         name: name of the table in the share.
         location: root of the table.
         listed_in: schema of the catalog that lists the table; empty for tables of directories.
+        managed_as: name of the table in the catalog, if that manages it.
 
     """
 
@@ -34,6 +35,7 @@ class FoundTable:
     name: str
     location: Location
     listed_in: str = ""
+    managed_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,13 @@ def _entries(share: ShareEntry, source: Source, found: FoundTable, conflicts: Co
     """Return the entries of a found table and its schema, or why it is not shared."""
     try:
         schema = SchemaEntry(source.schema or found.schema)
-        table = TableEntry(found.name, found.location, history_shared=source.discovery.history_shared)
+        catalog = source.discovery.unity_catalog if found.managed_as else None
+        table = TableEntry(
+            found.name,
+            found.location,
+            history_shared=source.discovery.history_shared,
+            catalog=catalog.manages(found.managed_as) if catalog is not None else None,
+        )
     except Invalid as invalid:
         return f"its name {invalid}"
     return conflicts.problem(share, schema, table) or (schema, table)

@@ -153,7 +153,7 @@ class Connections:
 
     def _manager(self, proxy: str | None, context: ssl.SSLContext | None) -> urllib3.PoolManager:
         if (proxy, context) not in self._managers:
-            manager = _proxy_manager(proxy, context) if proxy else urllib3.PoolManager(ssl_context=context)
+            manager = proxy_manager(proxy, context) if proxy else urllib3.PoolManager(ssl_context=context)
             self._managers[proxy, context] = manager
         return self._managers[proxy, context]
 
@@ -264,7 +264,8 @@ def proxy_of_environment(parts: SplitResult) -> str | None:
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _proxy_manager(proxy: str, context: ssl.SSLContext | None) -> urllib3.PoolManager:
+def proxy_manager(proxy: str, context: ssl.SSLContext | None = None) -> urllib3.PoolManager:
+    """Return a client of a proxy, with the user and the password of its URL."""
     parts = urlsplit(proxy)
     headers = None
     if parts.username is not None:

@@ -42,6 +42,11 @@ def is_accepted_url(url: str, *, allow_private_addresses: bool) -> bool:
     return parts.scheme == "https" or (is_local and allow_private_addresses)
 
 
+def is_public_text(address: str) -> bool:
+    """Return whether the address of a peer is of the internet."""
+    return is_public(ip_address(address.partition("%")[0]))
+
+
 def is_public(address: IPv4Address | IPv6Address) -> bool:
     """Return whether an address is of the internet, also the IPv4 address that an IPv6 address stands for."""
     if isinstance(address, IPv6Address):

@@ -21,6 +21,7 @@ from gateway.config.errors import Invalid
 from gateway.config.locations import Location
 from gateway.config.operation import setting
 from gateway.config.projections import Projection
+from gateway.config.table_catalog import TableCatalog
 
 ID_NAMESPACE = uuid.UUID("6d3f2f5e-0c2b-5a5b-9a53-0f6f1d1f7c11")
 
@@ -49,6 +50,7 @@ class TableEntry:
             shallow clones. Recipients get temporary credentials for each. `gateway.allowedRoots` contains
             them.
         projection: makes the table a projection of another one. `location` is the directory that contains it.
+        catalog: the catalog that manages the table, if one does (`catalogManaged`).
 
     """
 
@@ -60,9 +62,19 @@ class TableEntry:
     access_modes: tuple[Literal["url", "dir"], ...] = ("url",)
     auxiliary_locations: tuple[Location, ...] = ()
     projection: Projection | None = setting(None, protects=True)
+    catalog: TableCatalog | None = setting(None, protects=True)
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        if self.catalog is not None:
+            if "dir" in self.access_modes:
+                raise Invalid(
+                    "access_modes",
+                    "dir is not for a table that a catalog manages: its directory does not say which commits "
+                    "count",
+                )
+            if self.projection is not None:
+                raise Invalid("catalog", "is not for a projection, which no catalog manages")
         if self.projection is not None:
             if "dir" in self.access_modes:
                 raise Invalid(

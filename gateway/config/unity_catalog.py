@@ -6,14 +6,12 @@ import json
 import re
 from dataclasses import dataclass
 
-from gateway.config.checks import check_url
 from gateway.config.errors import Invalid
-from gateway.config.fetched_urls import is_accepted_url
 from gateway.config.locations import Location
 from gateway.config.operation import setting
 from gateway.config.secret import Secret
+from gateway.config.table_catalog import CatalogClient, TableCatalog, api_url, check_access
 
-API_PATH = "/api/2.1/unity-catalog"
 ACCEPTED_NAMES = "{schema}.{table} in a share, {table} in a schema, with {catalog} and other text beside them"
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -33,6 +31,7 @@ class UnityCatalog:
         names: names of the schema and the table in the share, by `{catalog}`, `{schema}` and `{table}`.
             Without it `{schema}.{table}` in a share, and `{table}` in a schema.
         token: bearer token for the catalog.
+        oauth: client that requests such tokens, in the place of `token`.
         allow_private_addresses: lets the URL have a private address, and `http` on this machine. A proxy of
             the environment resolves names itself: addresses of names are then not checked.
 
@@ -44,27 +43,20 @@ class UnityCatalog:
     schemas: tuple[str, ...] = setting((), protects=True)
     names: str | None = None
     token: Secret | None = None
+    oauth: CatalogClient | None = setting(None, protects=True)
     allow_private_addresses: bool = False
 
     def __post_init__(self) -> None:
-        check_url("url", self.url)
-        if not is_accepted_url(self.url, allow_private_addresses=self.allow_private_addresses):
-            raise Invalid(
-                "url",
-                "a catalog is called by https only, and not at private addresses without "
-                "allowPrivateAddresses",
-            )
+        check_access(self.url, self.token, self.oauth, private=self.allow_private_addresses)
         if not self.within:
             raise Invalid("within", "is empty; give the locations that contain the tables to share")
-        if self.token is not None and not _is_token(self.token.reveal()):
-            raise Invalid("token", "no client can send it in a header: expected ASCII text without blanks")
         if self.names is not None:
             _check_placeholders(self.names)
 
     @property
     def api_url(self) -> str:
         """Return the URL of the API, without a trailing slash."""
-        return f"{self.url.rstrip('/').removesuffix(API_PATH)}{API_PATH}"
+        return api_url(self.url)
 
     @property
     def identity(self) -> str:
@@ -83,6 +75,10 @@ class UnityCatalog:
         if self.names is not None and len(self.names.split(".")) != 1 + names_schemas:
             expected = "a schema and a table" if names_schemas else "a table alone"
             raise Invalid(field, f"does not name {expected}; accepted: {ACCEPTED_NAMES}")
+
+    def manages(self, name: str) -> TableCatalog:
+        """Return the catalog of one of its tables, by the name `catalog.schema.table`. Raises Invalid."""
+        return TableCatalog(self.url, name, self.token, self.oauth, self.allow_private_addresses)
 
     def contains(self, location: Location) -> bool:
         """Return whether a table at a location may be shared."""
@@ -104,7 +100,3 @@ def _check_placeholders(names: str) -> None:
     is_odd = "{" in rest or "}" in rest or "/" in rest or not rest.isprintable()
     if is_odd or not {*known} <= {*_PLACEHOLDERS} or "{table}" not in table or not all([*outer, table]):
         raise Invalid("names", f"is not a form of names; accepted: {ACCEPTED_NAMES}")
-
-
-def _is_token(text: str) -> bool:
-    return text.isascii() and text.isprintable() and " " not in text

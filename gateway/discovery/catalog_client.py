@@ -6,6 +6,7 @@ and answers in bytes; no redirect is followed. Errors have nothing of an answer 
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +17,8 @@ import msgspec
 
 from gateway.config.unity_catalog import UnityCatalog
 from gateway.outgoing import PublicResolver, client_error_text, proxy_hosts, proxy_of
+from gateway.storage.unity_catalog import access_token
+from gateway.tables.native import LogError
 
 REQUEST_SECONDS = 60.0
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
@@ -155,10 +158,13 @@ class CatalogClient:
         if self.calls >= self._max_calls:
             raise CallsSpent
         self.calls += 1
+        headers = await self._authorization()
         url = f"{self._settings.api_url}/{path}"
         try:
             proxy = proxy_of(url)
-            async with self._session.get(url, params=query, allow_redirects=False, **proxy) as response:
+            async with self._session.get(
+                url, params=query, headers=headers, allow_redirects=False, **proxy
+            ) as response:
                 if response.status != 200:  # noqa: PLR2004 - OK
                     raise await _error_of(response)
                 page = _page_of(await _body(response, MAX_ANSWER_BYTES), path)
@@ -171,6 +177,18 @@ class CatalogClient:
             raise CatalogError(
                 "the catalog's answer has not the documented form", is_of_schema=True
             ) from None
+
+    async def _authorization(self) -> dict[str, str]:
+        """Return the header with the token. Raises CatalogError where the client of OAuth gets none."""
+        settings = self._settings
+        token = settings.token
+        if settings.oauth is not None:
+            private = settings.allow_private_addresses
+            try:
+                token = await asyncio.to_thread(access_token, settings.oauth, private=private)
+            except LogError as error:
+                raise CatalogError(f"there is no token for the catalog: {error.detail}") from None
+        return {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
 
 
 def _page_of(body: bytes, path: str) -> _Page:
@@ -193,8 +211,6 @@ async def catalog_client(settings: UnityCatalog, max_calls: int) -> AsyncIterato
     resolver = None if settings.allow_private_addresses else PublicResolver(proxy_hosts())
     # Compressed answers could be far larger than they are sent.
     headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-    if settings.token is not None:
-        headers["Authorization"] = f"Bearer {settings.token.reveal()}"
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(resolver=resolver),
         timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS),

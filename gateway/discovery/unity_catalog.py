@@ -177,7 +177,11 @@ class _CatalogSearch:
         reason = kind_problem(table) or protection
         if reason is not None:
             return reason
-        return location if isinstance(location, str) else FoundTable(*names, location, schema)
+        if isinstance(location, str):
+            return location
+        is_managed = any(name in (table.properties or {}) for name in CATALOG_MANAGED)
+        managed_as = f"{self._catalog.catalog}.{schema}.{table.name}" if is_managed else ""
+        return FoundTable(*names, location, schema, managed_as)
 
     def _shared_names(self, schema: str, table: str) -> tuple[str, str] | str:
         """Return the names of a table and its schema in the share, or why it can have none."""
@@ -281,6 +285,4 @@ def protection_of(table: CatalogTable) -> str | None:
     manifest = table.securable_kind_manifest
     if manifest is not None and EXTERNAL_READ not in (manifest.capabilities or ()):
         return "the catalog lets no other engine read its files"
-    if any(name in (table.properties or {}) for name in CATALOG_MANAGED):
-        return "its last commits are in the catalog, not in its log"
     return None

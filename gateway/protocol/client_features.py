@@ -20,7 +20,9 @@ SPARK_FEATURES = PYTHON_FEATURES | {
 }
 CLIENTS: Mapping[str, frozenset[str]] = {"Python 1.4": PYTHON_FEATURES, "Spark 4": SPARK_FEATURES}
 KNOWN_FEATURES = frozenset().union(*CLIENTS.values())
-LOG_FEATURES = frozenset({"v2checkpoint", "vacuumprotocolcheck", "incommittimestamp", "catalogowned-preview"})
+LOG_FEATURES = frozenset(
+    {"v2checkpoint", "vacuumprotocolcheck", "incommittimestamp", "catalogmanaged", "catalogowned-preview"}
+)
 """Features of the log, which a recipient does not read."""
 
 

@@ -31,8 +31,11 @@ from gateway.storage.stores import Connections, Store
 
 if TYPE_CHECKING:
     from gateway.config import Config, Location, StorageEntry
+    from gateway.config.table_catalog import TableCatalog
 
 Observe = Callable[[str, str, float], None]
+_CATALOG = "catalog "
+"""Begins the names of catalogs."""
 _MOUNT = "file://"
 """Begins the names of mounts."""
 _STORES: Mapping[type, Callable[[Location, Any, Connections], Store]] = {
@@ -80,7 +83,13 @@ class Storages:
 
     def calls(self, location: Location) -> StorageCalls:
         """Return the bounded calls of a location's bucket, or of the mount that holds its directory."""
-        name = self.name(location)
+        return self._calls_of(self.name(location))
+
+    def calls_to(self, catalog: TableCatalog) -> StorageCalls:
+        """Return the bounded calls of a catalog that manages tables."""
+        return self._calls_of(f"{_CATALOG}{catalog.url}")
+
+    def _calls_of(self, name: str) -> StorageCalls:
         if name not in self._calls:
             self._calls[name] = StorageCalls(
                 name,
@@ -132,12 +141,13 @@ class Storages:
         for calls in self._calls.values():
             calls.close()
 
-    def forget_calls(self, locations: Iterable[Location]) -> None:
-        """Forget the calls of storages that have none of the locations.
+    def forget_calls(self, locations: Iterable[Location], catalogs: Iterable[TableCatalog] = ()) -> None:
+        """Forget the calls of storages that have none of the locations, and of other catalogs.
 
         Their circuit breakers would stay open, as no call closes them.
         """
         unused, mounts = set(self._calls), mount_points()
+        unused.difference_update(f"{_CATALOG}{catalog.url}" for catalog in catalogs)
         for location in locations:
             if not unused:
                 break

@@ -19,6 +19,7 @@ from gateway._native import (
 from gateway.catalog.catalog import SharedTable
 from gateway.errors import InvalidParameter
 from gateway.protocol.queries import TimeTravel
+from gateway.tables.ratified import ManagedTable
 from gateway.tables.rules import rule_of
 from gateway.tables.signers import TableSigners
 from gateway.tables.visible_errors import naming, too_early
@@ -38,6 +39,8 @@ class OpenTable:
     max_staleness_ms: int
     stale: bool = False
     """The storage is down, and a cached snapshot is read."""
+    managed: ManagedTable | None = None
+    """The table with its catalog, if one manages it."""
     warned: set[str] = field(default_factory=set, compare=False)
     """Warnings that were logged for this table; each is logged once."""
 
@@ -50,6 +53,8 @@ class OpenTable:
     def native(self) -> _native.Table:
         """The native table, without limits of history, with valid credentials."""
         self.url_signers.renew()
+        if self.managed is not None:
+            self.managed.ask_once()
         return self.table
 
     @property
@@ -89,6 +94,7 @@ class OpenTable:
             self.table,
             self.url_signers,
             self.max_staleness_ms,
+            managed=self.managed,
             warned=self.warned,
             latest=latest,
         )

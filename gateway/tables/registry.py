@@ -16,18 +16,20 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gateway import _native
-from gateway.catalog.catalog import Catalog, SharedTable
+from gateway.catalog.catalog import Catalog, Place, SharedTable
 from gateway.config import Config, Location
 from gateway.errors import Unavailable
 from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS
 from gateway.storage.breaker import StorageDown
 from gateway.storage.registry import Storages
+from gateway.storage.unity_catalog import UnityCatalogTable
 from gateway.tables.completions import Completions
 from gateway.tables.local_files import local_roots, root_id
 from gateway.tables.open_table import CachedTable, LatestTable, NotCached, OpenTable
+from gateway.tables.ratified import ManagedTable
 from gateway.tables.runtime import cache_bytes_by_table
 from gateway.tables.shared_refresh import STORAGE_IS_DOWN, Ended, SharedRefresh
 from gateway.tables.signers import TableSigners
@@ -46,13 +48,13 @@ class ServedTables:
 
     Attributes:
         tables: the tables.
-        locations: their locations.
+        places: what their logs are read from.
         local_roots: their local roots, and those of the configuration, by the ids in signed URLs.
 
     """
 
     tables: frozenset[SharedTable]
-    locations: frozenset[Location]
+    places: frozenset[Place]
     local_roots: Mapping[str, Location]
 
     @staticmethod
@@ -60,7 +62,7 @@ class ServedTables:
         """Return the sets of a catalog. Slow for thousands of tables."""
         return ServedTables(
             frozenset(catalog.tables()),
-            frozenset(table.location for table in catalog.tables()),
+            frozenset(table.place for table in catalog.tables()),
             local_roots(config, catalog),
         )
 
@@ -88,9 +90,10 @@ class Tables:
         self.storages: Storages = Storages(
             config, url_key=url_keys[0], environment=environment, previous=earlier
         )
-        self._natives: dict[Location, tuple[_native.Storage, _native.Table]] = {}
+        self._natives: dict[Place, tuple[_native.Storage, _native.Table]] = {}
         self._open: dict[SharedTable, OpenTable] = {}
-        self._refreshes: dict[Location, SharedRefresh] = {}
+        self._refreshes: dict[Place, SharedRefresh[_native.Snapshot]] = {}
+        self._asking: dict[Place, SharedRefresh[None]] = {}
         self._completions = Completions()
         self._executor = ThreadPoolExecutor(MAX_BLOCKING_CALLS, thread_name_prefix="tables")
         if previous is not None:
@@ -110,8 +113,8 @@ class Tables:
     def largest(self, count: int) -> list[tuple[SharedTable, int]]:
         """Return the tables that hold most of the cache, and the bytes of each."""
         held = cache_bytes_by_table()
-        numbers = {location: native.number for location, (_, native) in self._natives.items()}
-        sizes = [(table, held.get(numbers.get(table.location, -1), 0)) for table in self._open]
+        numbers = {place: native.number for place, (_, native) in self._natives.items()}
+        sizes = [(table, held.get(numbers.get(table.place, -1), 0)) for table in self._open]
         largest = sorted(sizes, key=lambda entry: entry[1], reverse=True)[:count]
         return [(table, size) for table, size in largest if size]
 
@@ -120,11 +123,12 @@ class Tables:
         self._local_roots = served.local_roots
         for table in [table for table in self._open if table not in served.tables]:
             del self._open[table]
-        for location in [location for location in self._natives if location not in served.locations]:
-            del self._natives[location]
-            self._refreshes.pop(location, None)
-            self.storages.forget_location(location)
-        self._forget_calls(served.locations)
+        for place in [place for place in self._natives if place not in served.places]:
+            del self._natives[place]
+            self._refreshes.pop(place, None)
+            self._asking.pop(place, None)
+            self.storages.forget_location(place[0])
+        self._forget_calls(served.places)
 
     async def blocking(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a blocking call on a thread that belongs to no storage."""
@@ -147,6 +151,8 @@ class Tables:
         opened = self.open(table)
         try:
             try:
+                if opened.managed is not None and not self._is_recent(opened):
+                    await self._ask(opened, opened.managed)
                 return await self._on_storage(table.location, call, opened, *args, **kwargs)
             except STORAGE_IS_DOWN as error:
                 return await self._from_cache(opened, error, lambda cached: call(cached, *args, **kwargs))
@@ -225,27 +231,50 @@ class Tables:
             fresh = opened.table.latest_if_fresh(max_staleness_ms=opened.max_staleness_ms)
             if fresh is not None:
                 return fresh
-        location = opened.shared.location
-        refresh = self._refreshes.get(location)
+        place = opened.shared.place
+        refresh = self._refreshes.get(place)
         if refresh is None:
             # Weak: in a cycle, the tables of a replaced configuration would stay until a whole collection.
             tables = weakref.proxy(self)
-            refresh = self._refreshes[location] = SharedRefresh(
+            refresh = self._refreshes[place] = SharedRefresh(
                 partial(Tables._refresh, tables, opened), partial(Tables._probe, tables, opened)
             )
         return await refresh.latest()
 
     async def _refresh(self, opened: OpenTable) -> _native.Snapshot:
         """Find the latest version of a table on a thread of its storage."""
-        location = opened.shared.location
+        if opened.managed is not None:
+            await self._ask(opened, opened.managed)
+        calls = self.storages.calls(opened.shared.location)
         try:
-            return await self.storages.calls(location).run_for(self._requests(location), opened.snapshot)
+            return await calls.run_for(_requests(self._refreshes, opened), opened.snapshot)
         except StorageDown as down:
             raise _unavailable(down) from None
 
+    async def _ask(self, opened: OpenTable, managed: ManagedTable) -> None:
+        """Ask the catalog of a table by a request that begins now, and that waiting requests share."""
+        asking = self._asking.get(opened.shared.place)
+        if asking is None:
+            call = partial(Tables._asked, weakref.proxy(self), opened, managed)
+            asking = self._asking[opened.shared.place] = SharedRefresh(call)
+        await asking.latest()
+
+    async def _asked(self, opened: OpenTable, managed: ManagedTable) -> None:
+        if (catalog := opened.shared.managed_by) is None:
+            return
+        try:
+            await self.storages.calls_to(catalog).run_for(_requests(self._asking, opened), managed.ask)
+        except StorageDown as down:
+            raise _unavailable(down, "the table's catalog does not answer") from None
+
+    def _is_recent(self, opened: OpenTable) -> bool:
+        """Return whether the last answer of a table's catalog may be used."""
+        staleness_ms = opened.max_staleness_ms
+        return staleness_ms > 0 and opened.table.is_ratified(max_age_ms=staleness_ms)
+
     def _probe(self, opened: OpenTable, ended: Ended) -> bool:
         """Start a refresh that needs no thread. False if the log has to be listed or the storage is busy."""
-        if not opened.url_signers.renew_at_once():
+        if opened.managed is not None or not opened.url_signers.renew_at_once():
             return False
         location = opened.shared.location
 
@@ -253,14 +282,8 @@ class Tables:
             ended(_unavailable(outcome) if isinstance(outcome, StorageDown) else outcome)
 
         return self.storages.calls(location).start_at_once(
-            partial(self._completions.probe, opened.table), probed, self._requests(location)
+            partial(self._completions.probe, opened.table), probed, _requests(self._refreshes, opened)
         )
-
-    def _requests(self, location: Location) -> Callable[[], int]:
-        """Return a context that counts the requests waiting for a refresh."""
-        refresh = self._refreshes.get(location)
-        # A table can be withdrawn while its refresh waits.
-        return refresh.requests if refresh is not None else lambda: 1
 
     async def _from_cache(self, opened: OpenTable, error: Exception, call: Callable[[OpenTable], R]) -> R:
         """Repeat a call with the cached snapshot if that is recent enough, or raise its error."""
@@ -284,6 +307,7 @@ class Tables:
             opened.url_signers,
             opened.max_staleness_ms,
             stale=True,
+            managed=opened.managed,
             warned=opened.warned,
             cached=cached,
         )
@@ -295,35 +319,49 @@ class Tables:
         allowed = self._config.gateway.allowed_roots
         roots = [(table.location, table.id), *((root, root_id(root)) for root in allowed)]
         signers = TableSigners([(root, identity, self.storages.store(root)) for root, identity in roots])
-        return OpenTable(
-            table, self._native_table(table.location), signers, int(staleness_seconds * MILLISECONDS)
-        )
+        native, catalog = self._native_table(table), table.managed_by
+        managed = None
+        if catalog is not None:
+            managed = ManagedTable(native, UnityCatalogTable(catalog), table.location)
+        return OpenTable(table, native, signers, int(staleness_seconds * MILLISECONDS), managed=managed)
 
-    def _native_table(self, location: Location) -> _native.Table:
+    def _native_table(self, table: SharedTable) -> _native.Table:
         # A table in several shares has one native table.
-        if location not in self._natives:
-            storage = self.storages.store(location).native
-            self._natives[location] = (storage, _native.Table(storage, location.key))
-        return self._natives[location][1]
+        if table.place not in self._natives:
+            storage = self.storages.store(table.location).native
+            has_catalog = table.managed_by is not None
+            made = _native.Table(storage, table.location.key, has_catalog=has_catalog)
+            self._natives[table.place] = (storage, made)
+        return self._natives[table.place][1]
 
     def _take_over(self, previous: Tables, catalog: Catalog) -> None:
         # One queue for the life of the process, because it is registered with the event loop.
         self._completions = previous._completions
-        self._forget_calls(table.location for table in catalog.tables())
+        self._forget_calls(table.place for table in catalog.tables())
         for table in catalog.tables():
-            known = previous._natives.get(table.location)
+            known = previous._natives.get(table.place)
             # A storage with an invalid configuration fails the requests of its tables, not the reload.
             with suppress(_native.LogError):
                 if known is not None and known[0] is self.storages.store(table.location).native:
-                    self._natives[table.location] = known
+                    self._natives[table.place] = known
 
-    def _forget_calls(self, locations: Iterable[Location]) -> None:
-        """Forget the calls of storages that no location and no root of the configuration needs."""
+    def _forget_calls(self, places: Iterable[Place]) -> None:
+        """Forget the calls of storages and catalogs that have no place or root of the configuration."""
+        places = tuple(places)
         searched = chain.from_iterable(source.discovery.roots for source in self._config.sources)
-        # The few roots come first, to avoid searching thousands of tables for a storage with a root.
-        self.storages.forget_calls(chain(self._config.gateway.allowed_roots, searched, locations))
+        # The few roots come first: to avoid searching thousands of tables for a storage with a root.
+        locations = (location for location, _ in places)
+        catalogs = (catalog for _, catalog in places if catalog is not None)
+        self.storages.forget_calls(chain(self._config.gateway.allowed_roots, searched, locations), catalogs)
 
 
-def _unavailable(down: StorageDown) -> Unavailable:
+def _requests(refreshes: Mapping[Place, SharedRefresh[Any]], opened: OpenTable) -> Callable[[], int]:
+    """Return what counts the requests that wait for a refresh."""
+    refresh = refreshes.get(opened.shared.place)
+    # A table can be withdrawn while its refresh waits for its turn.
+    return refresh.requests if refresh is not None else lambda: 1
+
+
+def _unavailable(down: StorageDown, text: str | None = None) -> Unavailable:
     seconds = min(RETRY_AFTER_CEILING_SECONDS, max(1, math.ceil(down.retry_after_seconds)))
-    return Unavailable(str(down), retry_after_seconds=seconds)
+    return Unavailable(text or str(down), retry_after_seconds=seconds)

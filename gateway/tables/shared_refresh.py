@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
 
 from gateway import _native
 from gateway.errors import Unavailable
@@ -15,17 +16,20 @@ from gateway.errors import Unavailable
 STORAGE_IS_DOWN = (Unavailable, _native.StorageUnavailable)
 """The errors of a storage that does not answer."""
 
+Found = TypeVar("Found")
 Ended = Callable[[_native.Snapshot | Exception | None], None]
-Waiting = list[asyncio.Future[_native.Snapshot]]
 
 
-class SharedRefresh:
-    """The refreshes of one table. Not thread-safe: for the event loop only."""
+class SharedRefresh(Generic[Found]):
+    """The refreshes of one table: of its latest version, or of its catalog's answer.
+
+    Not thread-safe: for the event loop only.
+    """
 
     def __init__(
         self,
-        refresh: Callable[[], Awaitable[_native.Snapshot]],
-        probe: Callable[[Ended], bool] = lambda _ended: False,
+        refresh: Callable[[], Awaitable[Found]],
+        probe: Callable[[Callable[[Any], None]], bool] = lambda _ended: False,
     ) -> None:
         """`probe` may start a refresh that needs no task: it returns True, and later calls its argument.
 
@@ -35,18 +39,18 @@ class SharedRefresh:
         self._probe = probe
         self._runs = False
         self._task: asyncio.Task[None] | None = None
-        self._waiting: Waiting = []
+        self._waiting: list[asyncio.Future[Found]] = []
         """Requests that came after the running refresh began."""
-        self._served: Waiting = []
+        self._served: list[asyncio.Future[Found]] = []
 
     def requests(self) -> int:
         """Return the number of requests that wait, at least 1."""
         return max(1, len(self._served) + len(self._waiting))
 
-    def latest(self) -> asyncio.Future[_native.Snapshot]:
+    def latest(self) -> asyncio.Future[Found]:
         """Return the latest version as of a refresh that begins after this call, or its error."""
         loop = asyncio.get_running_loop()
-        latest: asyncio.Future[_native.Snapshot] = loop.create_future()
+        latest: asyncio.Future[Found] = loop.create_future()
         self._waiting.append(latest)
         if not self._runs:
             self._runs = True
@@ -68,7 +72,7 @@ class SharedRefresh:
         if not is_started:
             self._start_task()
 
-    def _probed(self, outcome: _native.Snapshot | Exception | None) -> None:
+    def _probed(self, outcome: Found | Exception | None) -> None:
         if outcome is None:
             self._start_task()
         else:
@@ -79,7 +83,7 @@ class SharedRefresh:
 
     async def _serve(self) -> None:
         try:
-            outcome: _native.Snapshot | Exception = await self._refresh()
+            outcome: Found | Exception = await self._refresh()
         except Exception as error:  # noqa: BLE001 - it is raised by the requests
             outcome = error
         except BaseException:
@@ -87,7 +91,7 @@ class SharedRefresh:
             raise
         self._end(outcome)
 
-    def _end(self, outcome: _native.Snapshot | Exception) -> None:
+    def _end(self, outcome: Found | Exception) -> None:
         """Answer the requests of a refresh, and start the next one if others wait."""
         served, self._served = self._served, []
         if isinstance(outcome, STORAGE_IS_DOWN):

@@ -1,13 +1,16 @@
 """A catalog server of the tests that answers as the published API of Unity Catalog says (`api/all.yaml`).
 
 It has the operations that discovery uses: lists of schemas and tables, in pages by name, with errors as JSON.
+Of `api/delta.yaml` it has `loadTable`, and beside them an endpoint of OAuth for its tokens.
 DELTA_GATEWAY_UNITY_CATALOG=URL names a real server, without a sign-in, for the tests that take `any_catalog`.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 import threading
 import time
 import urllib.request
@@ -16,12 +19,15 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from support.http_service import HttpService, Request, Response, json_response, serving
+from support.ratified_log import RatifiedLog
 
 API = "/api/2.1/unity-catalog"
 SERVER_PAGE = 100
 LARGEST_PAGE = 50
+_LOAD = re.compile(r"delta/v1/catalogs/([^/]+)/schemas/([^/]+)/tables/([^/]+)")
 
 
 @dataclass
@@ -35,6 +41,9 @@ class Catalog:
         failing: prepared answers by the path below the API and the schema of a request.
         pages: prepared answers for the tables of a schema, by the schema and the page token.
         page: maximum number of entries of a page.
+        managed: tables whose commits the catalog ratifies, by `catalog/schema/table`.
+        loading: prepared answers of `loadTable`, by the same.
+        clients: secrets of OAuth clients by their ids; a token is accepted once it is issued.
 
     """
 
@@ -44,6 +53,10 @@ class Catalog:
     failing: dict[tuple[str, str], Response] = field(default_factory=dict)
     pages: dict[tuple[str, str], Response] = field(default_factory=dict)
     page: int = SERVER_PAGE
+    managed: dict[str, RatifiedLog] = field(default_factory=dict)
+    loading: dict[str, Response] = field(default_factory=dict)
+    clients: dict[str, str] = field(default_factory=dict)
+    token_seconds: int = 3600
     service: HttpService = field(init=False)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -87,9 +100,13 @@ class Catalog:
 
     def answer(self, request: Request) -> Response:
         """Answer a request as the server does."""
+        if request.path == "/token":
+            return self._issue(request)
         if self.token is not None and request.bearer != self.token:
             return _error(401, "UNAUTHENTICATED")
         operation = request.path.removeprefix(f"{API}/")
+        if loaded := _LOAD.fullmatch(operation):
+            return self._load("/".join(map(unquote, loaded.groups())))
         catalog, schema = request.query.get("catalog_name", ""), request.query.get("schema_name", "")
         with self.lock:
             if (operation, schema) in self.failing:
@@ -110,6 +127,27 @@ class Catalog:
                 entries = [schemas[schema][name] for name in sorted(schemas[schema])]
             return self._page(request, operation, entries)
 
+    def _load(self, name: str) -> Response:
+        """Answer `loadTable`."""
+        if name in self.loading:
+            return self.loading[name]
+        if name not in self.managed:
+            message = {"message": "secret detail", "type": "NoSuchTableException", "code": 404}
+            return json_response({"error": message}, 404)
+        log = self.managed[name]
+        return json_response(loaded_table(log))
+
+    def _issue(self, request: Request) -> Response:
+        """Answer a request for a token by client credentials."""
+        scheme, _, basic = request.headers.get("authorization", "").partition(" ")
+        client, _, secret = base64.b64decode(basic).decode().partition(":")
+        if scheme != "Basic" or self.clients.get(unquote(client)) != unquote(secret):
+            return json_response({"error": "invalid_client"}, 401)
+        assert request.form["grant_type"] == "client_credentials"
+        self.token = f"token-{time.time_ns()}"
+        body = {"access_token": self.token, "token_type": "Bearer", "expires_in": self.token_seconds}
+        return json_response(body)
+
     def _page(self, request: Request, operation: str, entries: list[dict[str, Any]]) -> Response:
         size = int(request.query.get("max_results", "0"))
         if not 0 <= size <= (LARGEST_PAGE if operation == "tables" else SERVER_PAGE):
@@ -120,6 +158,37 @@ class Catalog:
         # A page that ends with the last entry has a token, too, and an empty page follows.
         token = rest[size - 1]["name"] if len(rest) >= size else None
         return json_response({operation: rest[:size], "next_page_token": token})
+
+
+def loaded_table(log: RatifiedLog) -> dict[str, Any]:
+    """What `loadTable` answers for a table (`DeltaLoadTableResponse`)."""
+    ratified = log.answer()
+    return {
+        "metadata": {
+            "etag": "etag-1",
+            "table-type": "MANAGED",
+            "table-uuid": "123e4567-e89b-12d3-a456-426614174000",
+            "location": f"file://{log.root}",
+            "created-time": 1,
+            "updated-time": 2,
+            "columns": {"type": "struct", "fields": []},
+            "partition-columns": [],
+            "properties": {"delta.feature.catalogManaged": "supported"},
+            "last-commit-version": 0,
+            "last-commit-timestamp-ms": 1,
+        },
+        "commits": [
+            {
+                "version": version,
+                "timestamp": modified_ms,
+                "file-name": name,
+                "file-size": size,
+                "file-modification-timestamp": modified_ms,
+            }
+            for version, name, size, modified_ms in reversed(ratified.staged)
+        ],
+        "latest-table-version": ratified.latest,
+    }
 
 
 @contextmanager

@@ -57,6 +57,9 @@ pub enum Error {
     /// An unknown reader version or reader feature.
     #[error("the table needs the reader feature '{0}', which this server does not support")]
     UnsupportedFeature(String),
+    /// The catalog that manages the table is not configured.
+    #[error("the table's latest commits are in a catalog, which the provider must configure")]
+    CatalogNotConfigured,
     /// The change data feed is not enabled at a version of the range.
     #[error("the change data feed is not enabled at version {0}")]
     ChangeDataFeedDisabled(i64),
@@ -148,6 +151,19 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns whether the files of a log are at fault, as they were listed.
+    pub(crate) fn is_of_log(&self) -> bool {
+        use Error::{CorruptLog, FileNotFound, FileReplaced, TableNotFound, VersionNotFound};
+        matches!(
+            self,
+            CorruptLog { .. }
+                | FileNotFound { .. }
+                | FileReplaced { .. }
+                | TableNotFound { .. }
+                | VersionNotFound { .. }
+        )
+    }
+
     /// Returns details for the operator's log only: they may name hosts and keys.
     #[must_use]
     pub fn detail(&self) -> Option<&str> {

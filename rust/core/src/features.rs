@@ -20,7 +20,7 @@ enum Concern {
 }
 
 /// Every reader feature that this crate can read.
-const KNOWN: [(&str, Concern); 15] = [
+const KNOWN: [(&str, Concern); 17] = [
     (COLUMN_MAPPING, Concern::Client),
     ("deletionVectors", Concern::Client),
     ("timestampNtz", Concern::Client),
@@ -30,6 +30,8 @@ const KNOWN: [(&str, Concern); 15] = [
     ("variantType-preview", Concern::Client),
     ("variantShredding", Concern::Client),
     ("variantShredding-preview", Concern::Client),
+    (CATALOG_MANAGED[0], Concern::Log),
+    (CATALOG_MANAGED[1], Concern::Log),
     ("v2Checkpoint", Concern::Log),
     ("vacuumProtocolCheck", Concern::Log),
     ("clustering", Concern::Writer),
@@ -38,6 +40,8 @@ const KNOWN: [(&str, Concern); 15] = [
     ("rowTracking", Concern::Writer),
 ];
 
+/// The names of the feature of tables whose commits a catalog ratifies.
+const CATALOG_MANAGED: [&str; 2] = ["catalogManaged", "catalogOwned-preview"];
 const COLUMN_MAPPING: &str = "columnMapping";
 const IN_COMMIT_TIMESTAMP: &str = "inCommitTimestamp";
 /// The first writer version with `writerFeatures`.
@@ -53,7 +57,9 @@ impl Protocol {
     ///
     /// Some writers write an empty list for an absent one. In a version without lists it is removed, because clients
     /// reject the empty list.
-    pub(crate) fn checked(mut self, file: &str) -> Result<Self> {
+    ///
+    /// Without a catalog the log does not tell the latest version of a table that one manages.
+    pub(crate) fn checked(mut self, file: &str, has_catalog: bool) -> Result<Self> {
         let has_no_list = |features: &Option<Vec<String>>| features.as_ref().is_some_and(Vec::is_empty);
         if self.min_reader_version < 3 && has_no_list(&self.reader_features) {
             self.reader_features = None;
@@ -61,7 +67,8 @@ impl Protocol {
         if self.min_writer_version < 7 && has_no_list(&self.writer_features) {
             self.writer_features = None;
         }
-        self.check(file).map(|()| self)
+        self.check(file)?;
+        if self.is_catalog_managed() && !has_catalog { Err(Error::CatalogNotConfigured) } else { Ok(self) }
     }
 
     fn check(&self, file: &str) -> Result<()> {
@@ -99,6 +106,12 @@ impl Protocol {
     pub(crate) fn answered_writer_features(&self) -> Option<Vec<&String>> {
         let is_answered = |feature: &&String| concern(feature) != Some(Concern::Log);
         Some(self.writer_features.as_ref()?.iter().filter(is_answered).collect())
+    }
+
+    /// Returns whether the table's catalog decides which commits count.
+    #[must_use]
+    pub fn is_catalog_managed(&self) -> bool {
+        self.reader_features.iter().flatten().any(|name| CATALOG_MANAGED.contains(&name.as_str()))
     }
 
     /// Returns whether commits may have in-commit timestamps.
@@ -153,15 +166,23 @@ mod tests {
         for good in [protocol(1, None), protocol(2, None), protocol(3, Some(&[])), protocol(3, Some(&all))] {
             assert!(good.check("f").is_ok(), "{good:?}");
         }
-        for unknown in
-            ["catalogManaged", "catalogOwned-preview", "geospatial", "collations-preview", "blahabl"]
-        {
+        for unknown in ["geospatial", "collations-preview", "blahabl"] {
             for version in [1, 3] {
                 let error = protocol(version, Some(&["deletionVectors", unknown])).check("f").unwrap_err();
                 assert!(matches!(&error, Error::UnsupportedFeature(name) if name == unknown), "{error:?}");
             }
         }
         assert!(matches!(protocol(4, Some(&[])).check("f"), Err(Error::UnsupportedFeature(_))));
+    }
+
+    #[test]
+    fn a_table_that_a_catalog_manages_needs_the_catalog_and_clients_do_not_see_the_feature() {
+        for feature in CATALOG_MANAGED {
+            let table = protocol(3, Some(&[feature, "deletionVectors"]));
+            assert!(matches!(table.clone().checked("f", false), Err(Error::CatalogNotConfigured)));
+            let read = table.checked("f", true).unwrap();
+            assert_eq!(read.client_reader_features(&Metadata::default()), ["deletionVectors"]);
+        }
     }
 
     #[test]
@@ -175,9 +196,9 @@ mod tests {
     fn an_empty_list_where_there_may_be_none_is_none() {
         let spelled =
             Protocol { min_writer_version: 2, writer_features: Some(vec![]), ..protocol(1, Some(&[])) };
-        let read = spelled.checked("f").unwrap();
+        let read = spelled.checked("f", false).unwrap();
         assert_eq!((read.reader_features, read.writer_features), (None, None));
-        assert_eq!(protocol(3, Some(&[])).checked("f").unwrap().reader_features, Some(vec![]));
+        assert_eq!(protocol(3, Some(&[])).checked("f", false).unwrap().reader_features, Some(vec![]));
     }
 
     #[test]

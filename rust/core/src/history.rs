@@ -172,6 +172,11 @@ pub(crate) fn in_commit_timestamp_ms(
     root: &str,
     file: &LogFileEntry,
 ) -> Result<Option<i64>> {
+    let whole =
+        || Ok(CommitFile::parse(&file.name, &storage.read_log_file(root, file)?)?.in_commit_timestamp_ms);
+    if file.is_staged() {
+        return whole();
+    }
     let stored = storage.open_listed(&log_file_path(root, &file.name), file)?;
     let start = stored.read_range(0, FIRST_LINE_BYTES.min(stored.size() as usize))?;
     let first_line = memchr::memchr(b'\n', &start).map(|end| start.slice(..end));
@@ -180,9 +185,7 @@ pub(crate) fn in_commit_timestamp_ms(
         .and_then(|commit| commit.in_commit_timestamp_ms);
     match from_first_line {
         Some(timestamp_ms) => Ok(Some(timestamp_ms)),
-        None => {
-            Ok(CommitFile::parse(&file.name, &storage.read_log_file(root, file)?)?.in_commit_timestamp_ms)
-        }
+        None => whole(),
     }
 }
 

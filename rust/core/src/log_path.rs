@@ -13,6 +13,8 @@ pub const LOG_DIRECTORY: &str = "_delta_log";
 pub const SIDECARS: &str = "_sidecars";
 /// The directory of sidecars, relative to the table's root.
 pub const SIDECAR_DIRECTORY: &str = "_delta_log/_sidecars";
+/// The directory of staged commits, relative to the log's directory.
+pub const STAGED_COMMITS: &str = "_staged_commits";
 /// The hint to a recent checkpoint, in the log's directory.
 pub const LAST_CHECKPOINT: &str = "_last_checkpoint";
 
@@ -22,7 +24,7 @@ const PART_DIGITS: usize = 10;
 /// The parsed name of a file in `_delta_log/` (PROTOCOL, section File Types).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogFileName {
-    /// `<version>.json`
+    /// `<version>.json`, or `_staged_commits/<version>.<uuid>.json` that a catalog has ratified
     Commit(i64),
     /// `<version>.crc`
     Checksum(i64),
@@ -49,9 +51,15 @@ pub enum LogFileName {
 }
 
 impl LogFileName {
-    /// Reads a file's name, without its directory.
+    /// Reads a file's name, without its directory. Listings have no staged commit but by the answer of a catalog.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
+        if let Some(staged) = name.strip_prefix(STAGED_COMMITS).and_then(|name| name.strip_prefix('/')) {
+            let (version, rest) = split_number(staged, VERSION_DIGITS)?;
+            let unique = rest.strip_suffix(".json")?;
+            let is_one_word = unique.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+            return (is_one_word && !unique.is_empty()).then_some(Self::Commit(version));
+        }
         let (version, rest) = split_number(name, VERSION_DIGITS)?;
         match rest {
             "json" => return Some(Self::Commit(version)),
@@ -64,14 +72,24 @@ impl LogFileName {
 }
 
 impl LogFileName {
+    /// Returns the version.
+    #[must_use]
+    pub fn version(&self) -> i64 {
+        match self {
+            Self::Commit(version)
+            | Self::Checksum(version)
+            | Self::ClassicCheckpoint(version)
+            | Self::MultiPartCheckpoint { version, .. }
+            | Self::UuidCheckpoint { version, .. } => *version,
+        }
+    }
+
     /// Returns the version of a checkpoint or of its part.
     #[must_use]
     pub fn checkpoint_version(&self) -> Option<i64> {
         match self {
-            Self::ClassicCheckpoint(version)
-            | Self::MultiPartCheckpoint { version, .. }
-            | Self::UuidCheckpoint { version, .. } => Some(*version),
             Self::Commit(_) | Self::Checksum(_) => None,
+            checkpoint => Some(checkpoint.version()),
         }
     }
 }
@@ -265,6 +283,11 @@ mod tests {
             ("0000000000000000001.json".to_owned(), None),
             ("99999999999999999999.json".to_owned(), None),
             (LAST_CHECKPOINT.to_owned(), None),
+            (format!("_staged_commits/{version}.{uuid}.json"), Some(LogFileName::Commit(10))),
+            (format!("_staged_commits/{version}.json"), None),
+            (format!("_staged_commits/{version}..json"), None),
+            (format!("_staged_commits/{version}.../{uuid}.json"), None),
+            (format!("_staged_commits/{version}.checkpoint.parquet"), None),
             (String::new(), None),
         ];
         for (name, expected) in cases {

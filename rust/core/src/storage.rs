@@ -13,6 +13,7 @@ mod lines;
 mod local;
 mod pending;
 mod properties;
+mod ratified;
 mod remote;
 mod runtime;
 mod s3;
@@ -27,7 +28,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::log_memory;
-use crate::log_path::{self, LOG_DIRECTORY};
+use crate::log_path::{self, LOG_DIRECTORY, LogFileName, STAGED_COMMITS};
 
 pub use azure::AzureOptions;
 use credentials::Credentials;
@@ -38,6 +39,7 @@ pub use iam::IamSigner;
 pub(crate) use lines::MAX_LINE_BYTES;
 pub use pending::PendingReads;
 pub use properties::FileProperties;
+pub use ratified::{Ratified, RatifiedCommit, TableCatalog};
 pub use s3::S3Options;
 pub use stored_file::{StoredFile, StoredFileReader};
 
@@ -50,7 +52,7 @@ const MAX_WHOLE_FILE_BYTES: u64 = 2 << 30;
 /// A file in a listing of `_delta_log/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFileEntry {
-    /// The name without the directory.
+    /// The name without the directory of the log.
     pub name: String,
     /// The size in bytes.
     pub size: u64,
@@ -64,6 +66,14 @@ pub struct LogFileEntry {
     pub identity: u64,
 }
 
+impl LogFileEntry {
+    /// Returns whether it is a staged commit. Its name has a UUID, so the size alone is compared: the time is that of
+    /// the catalog.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.name.starts_with(STAGED_COMMITS)
+    }
+}
+
 /// The directories directly below a root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directories {
@@ -75,7 +85,11 @@ pub struct Directories {
 
 /// The storage of tables. Cheap to clone; `Debug` shows no secret.
 #[derive(Clone)]
-pub struct Storage(Inner);
+pub struct Storage {
+    inner: Inner,
+    /// The catalog of the one table that is read.
+    catalog: Option<Arc<TableCatalog>>,
+}
 
 #[derive(Clone)]
 enum Inner {
@@ -87,27 +101,43 @@ impl Storage {
     /// The local file system. Roots are directories.
     #[must_use]
     pub fn local() -> Self {
-        Self(Inner::Local)
+        Self::of(Inner::Local)
     }
 
     /// A bucket of S3. Roots are key prefixes. Sends no request; invalid options are an [`Error::InvalidArgument`].
     pub fn s3(options: &S3Options) -> Result<Self> {
-        Ok(Self(Inner::Remote(Arc::new(s3::open(options)?))))
+        Ok(Self::of(Inner::Remote(Arc::new(s3::open(options)?))))
     }
 
     /// As [`Self::s3`], for a container of Azure. Requests are denied until credentials are set.
     pub fn azure(options: &AzureOptions) -> Result<Self> {
-        Ok(Self(Inner::Remote(Arc::new(azure::open(options)?))))
+        Ok(Self::of(Inner::Remote(Arc::new(azure::open(options)?))))
     }
 
     /// As [`Self::s3`], for a bucket of Google. Requests are denied until a token is set.
     pub fn gcs(options: &GcsOptions) -> Result<Self> {
-        Ok(Self(Inner::Remote(Arc::new(gcs::open(options)?))))
+        Ok(Self::of(Inner::Remote(Arc::new(gcs::open(options)?))))
+    }
+
+    fn of(inner: Inner) -> Self {
+        Self { inner, catalog: None }
+    }
+
+    /// Returns the storage of a table whose commits a catalog ratifies; `None` for one that has no catalog.
+    #[must_use]
+    pub fn of_table(&self, catalog: Option<Arc<TableCatalog>>) -> Self {
+        Self { inner: self.inner.clone(), catalog }
+    }
+
+    /// The catalog of the table.
+    #[must_use]
+    pub fn catalog(&self) -> Option<&Arc<TableCatalog>> {
+        self.catalog.as_ref()
     }
 
     /// The kind, the endpoint and the bucket: what distinguishes equal roots of different storages.
     pub(crate) fn location(&self) -> [&str; 3] {
-        match &self.0 {
+        match &self.inner {
             Inner::Local => ["file", "", ""],
             Inner::Remote(remote) => [remote.kind(), remote.endpoint(), remote.bucket()],
         }
@@ -115,7 +145,7 @@ impl Storage {
 
     /// Returns whether each read is a network request.
     pub(crate) fn is_remote(&self) -> bool {
-        matches!(self.0, Inner::Remote(_))
+        matches!(self.inner, Inner::Remote(_))
     }
 
     /// Replaces the credentials of a bucket of S3. Has no effect on local storage.
@@ -134,7 +164,7 @@ impl Storage {
     }
 
     fn replace(&self, credentials: &Credentials<'_>) -> Result<()> {
-        match &self.0 {
+        match &self.inner {
             Inner::Local => Ok(()),
             Inner::Remote(remote) => remote.replace_credentials(credentials),
         }
@@ -142,9 +172,18 @@ impl Storage {
 
     /// Lists the files in `root/_delta_log/` from `from_name` on, by name. A missing directory is empty, as in a
     /// bucket. An absent bucket is [`Error::TableNotFound`] with the store's code.
+    ///
+    /// A table with a catalog has the commits that the catalog has ratified, in any place of the list.
     pub fn list_log(&self, root: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
+        match &self.catalog {
+            Some(catalog) => catalog.joined(from_name, || self.list_published(root, from_name)),
+            None => self.list_published(root, from_name),
+        }
+    }
+
+    fn list_published(&self, root: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
         let directory = log_path::join(root, LOG_DIRECTORY);
-        let mut entries = match &self.0 {
+        let mut entries = match &self.inner {
             Inner::Local => local::list(&directory, from_name)?,
             Inner::Remote(remote) => remote.list(&directory, from_name)?,
         };
@@ -158,7 +197,7 @@ impl Storage {
     /// Lists the directories directly below a root, with a bounded number of entries read. A missing root is empty, as
     /// in a bucket. An absent bucket is an error, as in [`Self::list_log`].
     pub fn list_directories(&self, root: &str) -> Result<Directories> {
-        let mut directories = match &self.0 {
+        let mut directories = match &self.inner {
             Inner::Local => local::list_directories(root)?,
             Inner::Remote(remote) => remote.list_directories(root)?,
         };
@@ -170,7 +209,7 @@ impl Storage {
 
     /// Reads a whole file that is not listed.
     pub fn read(&self, path: &str) -> Result<Bytes> {
-        match &self.0 {
+        match &self.inner {
             Inner::Local => local::read(path, None),
             Inner::Remote(remote) => remote.read(path),
         }
@@ -186,7 +225,7 @@ impl Storage {
     /// Requests the properties of two files in parallel; `None` for an absent one. An absent object of a bucket is
     /// [`Error::StorageDenied`] where the credentials may not list the bucket.
     pub fn properties(&self, paths: &[String; 2]) -> Result<[Option<FileProperties>; 2]> {
-        match &self.0 {
+        match &self.inner {
             Inner::Local => Ok([local::properties(&paths[0])?, local::properties(&paths[1])?]),
             Inner::Remote(remote) => runtime::block_on(remote.both_properties(paths))?,
         }
@@ -199,7 +238,7 @@ impl Storage {
         paths: [String; 2],
         then: impl FnOnce(Result<[Option<FileProperties>; 2]>) + Send + 'static,
     ) -> Result<()> {
-        match &self.0 {
+        match &self.inner {
             Inner::Local => {
                 let storage = self.clone();
                 runtime::spawn_blocking(move || then(storage.properties(&paths)))
@@ -213,7 +252,7 @@ impl Storage {
 
     /// As [`Self::properties`], sent and received by the calling thread. `None` if that cannot be done without blocking.
     pub(crate) fn send_properties(&self, paths: &[String; 2]) -> Option<Exchange> {
-        match &self.0 {
+        match &self.inner {
             Inner::Local => None,
             Inner::Remote(remote) => remote.send_properties(paths),
         }
@@ -227,16 +266,35 @@ impl Storage {
             Err(error) => return files.iter().map(|_| Err(error.clone())).collect(),
         };
         let read = |file: &&LogFileEntry| local::read(&log_file_path(root, &file.name), Some(file));
-        admitted.hold(match &self.0 {
+        let mut contents = match &self.inner {
             Inner::Local => files.iter().map(read).collect(),
             Inner::Remote(remote) => remote.read_log_files(root, files),
+        };
+        if let Some(catalog) = &self.catalog {
+            for (file, content) in files.iter().zip(&mut contents) {
+                if file.is_staged() && matches!(content, Err(Error::FileNotFound { .. })) {
+                    *content = catalog.inline(file).map_or_else(|| self.read_published(root, file), Ok);
+                }
+            }
+        }
+        admitted.hold(contents)
+    }
+
+    /// Reads the published copy of a commit that the catalog no longer has, or whose staged file was deleted.
+    fn read_published(&self, root: &str, file: &LogFileEntry) -> Result<Bytes> {
+        let version = LogFileName::parse(&file.name).map_or(-1, |name| name.version());
+        let path = log_file_path(root, &log_path::commit_name(version));
+        self.read(&path).and_then(|content| match content.len() as u64 == file.size {
+            true => Ok(content),
+            false => Err(replaced(&path)),
         })
     }
 
     /// As [`Self::read_log_files`], in the background.
     #[must_use]
     pub fn start_log_reads(&self, root: &str, files: Vec<LogFileEntry>) -> PendingReads {
-        if let Inner::Remote(remote) = &self.0
+        if let Inner::Remote(remote) = &self.inner
+            && !files.iter().any(LogFileEntry::is_staged)
             && let Some(admitted) = log_memory::try_admit(files.iter().map(|file| file.size).sum())
         {
             return remote.start_log_reads(root, files, admitted);
@@ -250,7 +308,7 @@ impl Storage {
     /// Some remote stores list another entity tag than they send with the object. A file with the listed size and
     /// modification time (in whole seconds) counts as the listed one.
     pub fn open_listed(&self, path: &str, file: &LogFileEntry) -> Result<StoredFile> {
-        match &self.0 {
+        match &self.inner {
             Inner::Local => StoredFile::local(path, Some(file)),
             Inner::Remote(remote) => Ok(StoredFile::listed(remote, path, file)),
         }
@@ -259,7 +317,7 @@ impl Storage {
     /// Opens a file for reads of ranges, of which a log states the size. A file of another size is
     /// [`Error::CorruptLog`], since a repeated read gets the same.
     pub fn open_stated(&self, path: &str, size: u64) -> Result<StoredFile> {
-        match &self.0 {
+        match &self.inner {
             Inner::Local => match StoredFile::local(path, None)? {
                 file if file.size() == size => Ok(file),
                 _ => Err(other_size_than_stated(path)),
@@ -271,7 +329,7 @@ impl Storage {
 
 impl fmt::Debug for Storage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.inner {
             Inner::Local => formatter.write_str("Storage::local()"),
             Inner::Remote(remote) => fmt::Debug::fmt(remote, formatter),
         }

@@ -236,6 +236,9 @@ impl Table {
     /// Returns the snapshot with the order of files that `identity` names.
     pub fn snapshot_with_identity(&self, identity: &str) -> Result<Arc<Snapshot>> {
         let identity: LogIdentity = identity.parse()?;
+        if self.storage.catalog().is_some() {
+            self.refresh_if_stale()?;
+        }
         if let Some(known) = self.known(|snapshot| snapshot.has_identity(&identity)) {
             return Ok(known);
         }

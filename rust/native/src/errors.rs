@@ -97,6 +97,9 @@ pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         Error::UnsupportedFeature(feature) => {
             with_text(py, UnsupportedFeature::new_err(message), "feature", feature)
         }
+        Error::CatalogNotConfigured => {
+            with_text(py, UnsupportedFeature::new_err(message), "feature", "catalogManaged")
+        }
         Error::ChangeDataFeedDisabled(version) => {
             with_values(py, ChangeDataFeedDisabled::new_err(message), &[("version", version)])
         }

@@ -1,10 +1,11 @@
 //! `Table`: one Delta table over time.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deltalog::changes::ChangeKind;
 use deltalog::snapshot::TimeTravel;
+use deltalog::storage::{Ratified, RatifiedCommit};
 use deltalog::table::{ChangesRequest, Heading};
 use pyo3::prelude::*;
 
@@ -23,8 +24,40 @@ pub(crate) struct Table(Arc<deltalog::table::Table>);
 #[pymethods]
 impl Table {
     #[new]
-    fn new(storage: &Storage, root: String) -> Self {
-        Self(Arc::new(deltalog::table::Table::new(storage.0.clone(), root, column_cache())))
+    #[pyo3(signature = (storage, root, *, has_catalog=false))]
+    fn new(storage: &Storage, root: String, has_catalog: bool) -> Self {
+        let storage = storage.0.of_table(has_catalog.then(Arc::default));
+        Self(Arc::new(deltalog::table::Table::new(storage, root, column_cache())))
+    }
+
+    #[pyo3(signature = (latest, staged, inline, *, age_ms))]
+    fn ratify(
+        &self,
+        py: Python<'_>,
+        latest: Option<i64>,
+        staged: Vec<(i64, String, u64, i64)>,
+        inline: Vec<(i64, Vec<u8>, i64)>,
+        age_ms: u64,
+    ) -> PyResult<()> {
+        let staged = staged.into_iter().map(|(version, name, size, modified_ms)| {
+            RatifiedCommit::staged(version, &name, size, modified_ms)
+        });
+        let inline = inline.into_iter().map(|(version, content, modified_ms)| {
+            RatifiedCommit::inline(version, content.into(), modified_ms)
+        });
+        let answer = Ratified::new(latest, staged.chain(inline).collect());
+        let answer = answer.map_err(|error| to_python(py, &error))?;
+        let asked_at = Instant::now().checked_sub(Duration::from_millis(age_ms));
+        if let Some((catalog, asked_at)) = self.0.storage().catalog().zip(asked_at) {
+            catalog.ratify(answer, asked_at);
+        }
+        Ok(())
+    }
+
+    #[pyo3(signature = (*, max_age_ms))]
+    fn is_ratified(&self, max_age_ms: u64) -> bool {
+        let asked_at = self.0.storage().catalog().and_then(|catalog| catalog.asked_at());
+        asked_at.is_some_and(|asked_at| asked_at.elapsed() <= Duration::from_millis(max_age_ms))
     }
 
     #[getter]

@@ -117,6 +117,8 @@ def test_a_template_of_a_schema_allows_grants_in_that_schema_alone() -> None:
 
 CATALOG = {"url": "https://uc.example.com", "catalog": "main", "within": ["az://lake/w"]}
 
+CLIENT = {"tokenEndpoint": "https://uc.example.com/token", "clientId": "c", "clientSecret": "pw"}
+
 
 def of_catalog(**keys: Any) -> dict[str, Any]:
     return {"unityCatalog": {name: value for name, value in (CATALOG | keys).items() if value is not None}}
@@ -168,6 +170,10 @@ def test_what_was_found_under_other_settings_is_not_kept(changes: dict[str, Any]
         (of_catalog(url="https://uc.example.com/?token=x"), "is not a URL"),
         (of_catalog(token="two words"), "no client can send"),
         (of_catalog(token="line\n"), "no client can send"),
+        (of_catalog(oauth={"clientId": "c"}), "must be given"),
+        (of_catalog(token="t", oauth=CLIENT), "beside a token"),
+        (of_catalog(oauth=CLIENT | {"tokenEndpoint": "http://uc.example.com/token"}), "https only"),
+        (of_catalog(oauth=CLIENT | {"tokenEndpoint": "https://10.0.0.1/token"}), "private addresses"),
         (of_catalog(names="{schema}"), "not a form of names"),
         (of_catalog(names="{database}.{table}"), "not a form of names"),
         (of_catalog(names="{schema}.{table"), "not a form of names"),
@@ -195,4 +201,4 @@ def test_the_samples_of_the_page_load(tmp_path: Path) -> None:
     ]
     found = [loads(f"version: 1\ngateway: {{anonymous: true}}\n{text}").sources for text in samples]
     kinds = [[source.discovery.unity_catalog is not None for source in sources] for sources in found]
-    assert kinds == [[False, False], [True, True]]
+    assert kinds == [[False, False], [True, True], []]

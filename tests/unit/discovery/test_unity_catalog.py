@@ -174,7 +174,6 @@ def test_a_local_directory_that_is_a_link_out_of_the_allowed_ones_is_left_out(
         ({"columns": [{"name": "a"}, {"name": "b", "mask": {"function_name": "f"}}]}, "column mask"),
         ({"securable_kind_manifest": {"capabilities": ["HAS_SELECT"]}}, "no other engine"),
         ({"securable_kind_manifest": {}}, "no other engine"),
-        ({"properties": {"delta.feature.catalogManaged": "supported"}}, "in the catalog, not in its log"),
     ],
 )
 def test_what_files_alone_do_not_protect_is_left_out_with_the_reason(

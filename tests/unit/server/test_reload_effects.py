@@ -292,8 +292,22 @@ def catalog(name: str) -> Seen:
 
     async def seen(live: Live) -> Any:
         (source,) = live.state.config.sources
-        value = getattr(source.discovery.unity_catalog, name)
+        value: Any = source.discovery.unity_catalog
+        for word in name.split("."):
+            value = getattr(value, word)
         return [one.url for one in value] if name == "within" else value
+
+    return seen
+
+
+def managing(key: str) -> Seen:
+    """What the catalog of a table is called with; `test_managed_tables` has the calls."""
+
+    async def seen(live: Live) -> Any:
+        value: Any = next(iter(live.state.catalog.tables())).managed_by
+        for word in key.split("."):
+            value = getattr(value, word)
+        return value
 
     return seen
 
@@ -341,6 +355,9 @@ CATALOGUED = {
     f"{CATALOG}.catalog": "one",
     f"{CATALOG}.within": ["s3://one/"],
 }
+MANAGING = "shares[].schemas[].tables[].catalog"
+MANAGED = {f"{MANAGING}.url": "https://one.example.com", f"{MANAGING}.name": "a.b.c"}
+CLIENT = {"tokenEndpoint": "https://one.example.com", "clientId": "one", "clientSecret": "one"}
 AT_ONCE: Mapping[str, Row] = {
     "shares[].name": Row("s", "renamed", names_of("/shares"), ("s", "renamed")),
     "shares[].id": Row("share-id", "another", share_id, ("share-id", "another")),
@@ -382,6 +399,34 @@ AT_ONCE: Mapping[str, Row] = {
             ("columns[].step", 2, 3, {f"{PROJECTION}.columns": [{"name": "c", "function": "floor"}]}),
             ("minimumGroup.rows", 2, 3, {f"{PROJECTION}.minimumGroup.columns": ["a"]}),
             ("minimumGroup.columns", ["a"], ["b"], {f"{PROJECTION}.minimumGroup.rows": 2}),
+        )
+    },
+    f"{MANAGING}.url": Row(
+        "https://one.example.com",
+        "https://two.example.com",
+        managing("url"),
+        ("https://one.example.com", "https://two.example.com"),
+        MANAGED,
+    ),
+    f"{MANAGING}.name": Row("a.b.c", "a.b.d", managing("name"), ("a.b.c", "a.b.d"), MANAGED),
+    f"{MANAGING}.token": Row("one", "two", managing("token"), (Secret("one"), Secret("two")), MANAGED),
+    f"{MANAGING}.allowPrivateAddresses": Row(
+        False, True, managing("allow_private_addresses"), (False, True), MANAGED
+    ),
+    **{
+        f"{place}.oauth.{key}": Row(
+            before,
+            after,
+            seen(f"oauth.{name}"),
+            (Secret(before), Secret(after)) if key == "clientSecret" else (before, after),
+            beside | {f"{place}.oauth": CLIENT},
+        )
+        for place, seen, beside in ((MANAGING, managing, MANAGED), (CATALOG, catalog, CATALOGUED))
+        for key, name, before, after in (
+            ("tokenEndpoint", "token_endpoint", "https://one.example.com", "https://two.example.com"),
+            ("clientId", "client_id", "one", "two"),
+            ("clientSecret", "client_secret", "one", "two"),
+            ("scope", "scope", "one", "two"),
         )
     },
     # For `project`, which reads the configuration at each run.

@@ -183,7 +183,9 @@ impl ChangeBatches {
     fn read(&mut self, commit: &RangeCommit, bytes: &Bytes) -> Result<ChangeBatch> {
         let mut file = CommitFile::parse(&commit.file.name, bytes)?;
         let is_head = commit.version == self.starting_version;
-        let protocol = file.protocol.take().filter(|_| !is_head).map(|protocol| protocol.checked(&file.name));
+        let has_catalog = self.groups.storage.catalog().is_some();
+        let protocol = file.protocol.take().filter(|_| !is_head);
+        let protocol = protocol.map(|protocol| protocol.checked(&file.name, has_catalog));
         let protocol = protocol.transpose()?.map(Arc::new);
         let metadata = file.metadata.take().filter(|_| !is_head).map(Arc::new);
         if protocol.is_some() || metadata.is_some() {

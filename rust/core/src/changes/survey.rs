@@ -89,6 +89,7 @@ impl Changes {
         self.check_feed(self.starting_version(), self.head.metadata())?;
         let mut in_force = InForce::at(&self.head);
         let mut collected = Collected::new(self.starting_version(), in_force.clone());
+        let has_catalog = self.storage.catalog().is_some();
         let mut kept_bytes = 0;
         let commits = Arc::clone(&self.commits);
         let mut reads = self.groups(0);
@@ -104,7 +105,8 @@ impl Changes {
                 if commit.version == self.starting_version() {
                     continue;
                 }
-                let protocol = heads.protocol.map(|found| found.checked(&commit.file.name)).transpose()?;
+                let protocol =
+                    heads.protocol.map(|found| found.checked(&commit.file.name, has_catalog)).transpose()?;
                 let protocol = protocol.filter(|found| *found != *in_force.protocol);
                 let metadata = heads.metadata.filter(|found| *found != *in_force.metadata);
                 if protocol.is_none() && metadata.is_none() {

@@ -33,6 +33,13 @@ impl LogIdentity {
         }
     }
 
+    /// Returns whether both name the same order of files. The newest commit may be staged or published where a catalog
+    /// ratifies commits, and is never another one of its version.
+    pub(super) fn is_same_order(&self, other: &Self, has_catalog: bool) -> bool {
+        let is_same_commit = has_catalog || self.commit == other.commit;
+        is_same_commit && (self.version, &self.checkpoint) == (other.version, &other.checkpoint)
+    }
+
     /// The version.
     #[must_use]
     pub fn version(&self) -> i64 {

@@ -17,6 +17,7 @@ const MAX_LEFT_OUT: usize = 8;
 pub(crate) struct Listing {
     /// The version that the listing began at.
     pub(super) from: i64,
+    has_catalog: bool,
     pub(crate) commits: BTreeMap<i64, LogFileEntry>,
     checksums: BTreeMap<i64, LogFileEntry>,
     /// Complete ones only, the preferred first.
@@ -33,6 +34,7 @@ impl Listing {
         let from = from.saturating_sub(LOOK_BACK).max(0);
         let from_name = if from > 0 { log_path::first_name_of(from) } else { String::new() };
         let mut listing = Self::of(storage.list_log(root, &from_name)?, from);
+        listing.has_catalog = storage.catalog().is_some();
         listing.leave_out(storage, root);
         Ok(listing)
     }
@@ -185,7 +187,7 @@ impl Listing {
         let base = checkpoint.as_ref().map_or(-1, |checkpoint| checkpoint.version);
         let commits = self.commits_between(base, identity.version()).ok()?;
         let segment = self.assemble(identity.version(), checkpoint, commits);
-        (segment.identity() == *identity).then_some(segment)
+        segment.identity().is_same_order(identity, self.has_catalog).then_some(segment)
     }
 
     /// Returns `known` with the commits since then; `None` if the listing does not clearly continue it.

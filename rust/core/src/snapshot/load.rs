@@ -300,7 +300,10 @@ impl Loader<'_> {
             (Some(stated), Some(commit)) => transaction_id(commit).is_some_and(|own| own == *stated),
             _ => true,
         };
-        is_newer && is_same
+        // The checksum file may be older than the published copy of a commit.
+        let has_own =
+            self.storage.catalog().is_some() && checksum.transaction_id.is_some() && newest.is_some();
+        (is_newer || has_own) && is_same
     }
 
     /// The protocol and the metadata of the version, from the newest file that has them.
@@ -334,9 +337,10 @@ impl Loader<'_> {
         }
         let name = commit_name(self.segment.version);
         let protocol = protocol.ok_or_else(|| self.missing("protocol"))?;
+        let has_catalog = self.storage.catalog().is_some();
         let protocol = match previous.filter(|previous| Arc::ptr_eq(&previous.protocol, &protocol)) {
             Some(_) => protocol,
-            None => Arc::new(Protocol::clone(&protocol).checked(&name)?),
+            None => Arc::new(Protocol::clone(&protocol).checked(&name, has_catalog)?),
         };
         Ok((protocol, metadata.ok_or_else(|| self.missing("metaData"))?))
     }

@@ -355,6 +355,9 @@ impl Piece {
     /// they list, so a different tag alone does not mean that the object was replaced.
     pub(super) fn is_of(&self, listed: &LogFileEntry) -> bool {
         let listed_s = listed.modified_ms.div_euclid(1000);
+        if listed.is_staged() {
+            return true;
+        }
         match (&listed.entity_tag, self.entity_tag.as_deref().and_then(plain_tag)) {
             (Some(tag), Some(found)) => **tag == *found || listed_s == self.modified_s,
             // Without a time in the answer, nothing but the size is known. A store may round the time.

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use super::Table;
 use super::probe::Probe;
 use crate::lock::lock;
+use crate::log_path;
 use crate::pool::{self, Pool, Task};
-use crate::snapshot::{Snapshot, TimeTravel};
-use crate::storage::{FileProperties, LogFileEntry};
+use crate::snapshot::{Base, Snapshot, TimeTravel};
+use crate::storage::{FileProperties, LogFileEntry, Ratified};
 use crate::{Error, Result};
 
 /// Maximum age of the last refresh when a cached version is requested by number. The table may have been replaced by
@@ -29,19 +30,27 @@ pub(super) struct Latest {
     version: i64,
     commit: Option<LogFileEntry>,
     table_id: String,
-    /// When the refresh that found it began.
+    /// When the refresh that found it began, or the catalog's answer that it used was requested.
     refreshed_at: Instant,
+    /// The catalog's answer that it was listed with.
+    ratified: Option<Arc<Ratified>>,
 }
 
 impl Latest {
-    fn of(snapshot: &Arc<Snapshot>, refreshed_at: Instant) -> Self {
+    fn of(snapshot: &Arc<Snapshot>, refreshed_at: Instant, ratified: Option<Arc<Ratified>>) -> Self {
         Self {
             snapshot: Arc::downgrade(snapshot),
             version: snapshot.version(),
             commit: snapshot.segment().version_commit.clone(),
             table_id: snapshot.metadata().id.clone(),
             refreshed_at,
+            ratified,
         }
+    }
+
+    /// Returns whether the catalog has not answered otherwise since.
+    fn is_of(&self, ratified: Option<&Arc<Ratified>>) -> bool {
+        self.ratified.as_ref().map(Arc::as_ptr) == ratified.map(Arc::as_ptr)
     }
 
     /// The snapshot, unless it was evicted or lost a file.
@@ -74,7 +83,9 @@ impl Table {
         }
         let snapshot = latest.usable()?;
         self.remember(&snapshot);
-        if age > max_staleness / 2 && !self.refreshing.swap(true, Ordering::AcqRel) {
+        // A refresh in the background would use the last answer of a catalog.
+        let is_due = age > max_staleness / 2 && self.storage.catalog().is_none();
+        if is_due && !self.refreshing.swap(true, Ordering::AcqRel) {
             pool.submit(Arc::new(BackgroundRefresh(Arc::clone(self))));
         }
         Some(snapshot)
@@ -106,11 +117,14 @@ impl Table {
     /// failures are ignored, and cached snapshots are used.
     pub(super) fn refresh_if_stale(&self) -> Result<()> {
         let requested_at = Instant::now();
-        let refreshed_at = lock(&self.latest).as_ref().map(|latest| latest.refreshed_at);
-        let is_seen = refreshed_at.is_some_and(|refreshed_at| {
-            requested_at.saturating_duration_since(refreshed_at) < MAX_UNREFRESHED
+        let latest = lock(&self.latest).clone();
+        let is_seen = latest.as_ref().is_some_and(|latest| {
+            requested_at.saturating_duration_since(latest.refreshed_at) < MAX_UNREFRESHED
+                && latest.is_of(self.ratified().as_ref())
         });
-        if is_seen || (refreshed_at.is_none() && lock(&self.snapshots).all().is_empty()) {
+        // A table with a catalog is listed once, which shows whether the catalog still manages it.
+        let is_needless = latest.is_none() && self.storage.catalog().is_none();
+        if is_seen || (is_needless && lock(&self.snapshots).all().is_empty()) {
             return Ok(());
         }
         match self.refresh(requested_at) {
@@ -136,7 +150,8 @@ impl Table {
             // down.
             return Err(refresh.error.clone());
         }
-        let refreshed_at = Instant::now();
+        let asked_at = self.storage.catalog().and_then(|catalog| catalog.asked_at());
+        let refreshed_at = asked_at.unwrap_or_else(Instant::now);
         let refreshed = self.refresh_now(refreshed_at, known.as_ref());
         *failed =
             refreshed.as_ref().err().map(|error| FailedRefresh { began: refreshed_at, error: error.clone() });
@@ -151,8 +166,9 @@ impl Table {
                 return Ok(unchanged);
             }
         }
-        let snapshot = self.load(TimeTravel::Latest, self.base(base.as_ref()), &self.known_snapshots())?;
-        let latest = Latest::of(&snapshot, refreshed_at);
+        let ratified = self.ratified();
+        let snapshot = self.load_latest(self.base(base.as_ref()))?;
+        let latest = Latest::of(&snapshot, refreshed_at, ratified);
         let is_unchanged =
             known.is_some_and(|known| (known.version, &known.commit) == (latest.version, &latest.commit));
         lock(&self.probes).listed(refreshed_at, is_unchanged);
@@ -160,6 +176,38 @@ impl Table {
         *lock(&self.latest) = Some(latest);
         self.remember(&snapshot);
         Ok(snapshot)
+    }
+
+    fn ratified(&self) -> Option<Arc<Ratified>> {
+        self.storage.catalog().and_then(|catalog| catalog.answer())
+    }
+
+    /// Loads the latest version: the latest that the catalog has ratified, if its protocol says that a catalog manages
+    /// the table, or the latest of the log otherwise. A table that leaves its catalog or comes back is read both ways.
+    fn load_latest(&self, base: Option<Base<'_>>) -> Result<Arc<Snapshot>> {
+        let known = self.known_snapshots();
+        let found = self.load(TimeTravel::Latest, base, &known);
+        let Some(catalog) = self.storage.catalog() else { return found };
+        let is_released = catalog.is_released();
+        let is_right = |found: &Result<Arc<Snapshot>>, is_released: bool| {
+            found.as_ref().is_ok_and(|found| found.protocol().is_catalog_managed() != is_released)
+        };
+        if is_right(&found, is_released) || matches!(&found, Err(error) if !error.is_of_log()) {
+            return found;
+        }
+        if let Some(other) = catalog.with_release(!is_released) {
+            let storage = self.storage.of_table(Some(Arc::new(other)));
+            let other = Snapshot::load_among(&storage, &self.root, TimeTravel::Latest, None, &known);
+            if is_right(&other, !is_released) {
+                catalog.release(!is_released);
+                return other;
+            }
+        }
+        // Both are out of date, or the catalog has another table.
+        found.and_then(|found| {
+            let reason = "the catalog and the log differ on whether a catalog manages the table";
+            Err(Error::corrupt(log_path::commit_name(found.version()), reason))
+        })
     }
 
     /// Returns the probe that replaces the next listing. `None` if no version is known or a listing is due.
@@ -182,7 +230,12 @@ impl Table {
 
     /// Returns the probe of a known version; `None` if a listing is due or the version has no commit.
     fn probe(&self, known: &Arc<Snapshot>, began: Instant) -> Option<Probe> {
-        if lock(&self.probes).is_listing_due(began) { None } else { Probe::of(known, &self.root, began) }
+        let is_of_answer =
+            lock(&self.latest).as_ref().is_some_and(|latest| latest.is_of(self.ratified().as_ref()));
+        if !is_of_answer || lock(&self.probes).is_listing_due(began) {
+            return None;
+        }
+        Probe::of(known, &self.root, began)
     }
 
     /// Returns the version of a probe if the probe shows that it is still the latest one.
@@ -191,6 +244,11 @@ impl Table {
         probe: &Probe,
         found: Result<[Option<FileProperties>; 2]>,
     ) -> Result<Option<Arc<Snapshot>>> {
+        let found = match (found, self.storage.catalog()) {
+            // A next commit that the catalog has not ratified does not count.
+            (Ok([_, commit]), Some(catalog)) if !catalog.is_released() => Ok([None, commit]),
+            (found, _) => found,
+        };
         if !lock(&self.probes).is_unchanged(&probe.commit, found)? {
             return Ok(None);
         }

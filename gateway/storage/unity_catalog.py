@@ -1,0 +1,277 @@
+"""The ratified commits of a table, by the Unity Catalog that manages it (`loadTable` of its `delta.yaml`).
+
+In: the section of the table's catalog. Out: the latest ratified version and the unpublished commits.
+A request is bounded in time and bytes, follows no redirect, and goes to public addresses unless the section
+allows others. Errors have nothing of an answer but its status.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from gateway import _native
+from gateway.client.transport import proxy_manager, proxy_of_environment
+from gateway.config.fetched_urls import is_public_text
+from gateway.config.locations import Location
+from gateway.config.secret import Secret
+from gateway.storage.credentials import CredentialsUnavailable, check_header
+from gateway.storage.refreshing_credentials import RefreshingCredentials
+
+if TYPE_CHECKING:
+    from gateway.config.table_catalog import CatalogClient, TableCatalog
+
+REQUEST_SECONDS = 10.0
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+TOKEN_SECONDS = 300.0
+"""The life of an access token that names none."""
+CATALOG_TOKENS = "the catalog's OAuth client"
+_OK = 200
+_DENIED = (401, 403)
+_MISSING = 404
+_BUSY = (408, 425, 429)
+_SERVER_FAULT = 500
+
+Staged = tuple[int, str, int, int]
+"""Version, file name, size and modification time in milliseconds."""
+Inline = tuple[int, bytes, int]
+"""Version, content and modification time in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RatifiedCommits:
+    """An answer of a catalog.
+
+    Attributes:
+        latest: latest ratified version; None if the catalog does not manage the table.
+        staged: commits that may not be published, in files of `_staged_commits`.
+        inline: those whose content the catalog has.
+
+    """
+
+    latest: int | None
+    staged: tuple[Staged, ...] = ()
+    inline: tuple[Inline, ...] = ()
+
+
+class CommitCatalog(Protocol):
+    """A catalog that ratifies the commits of tables."""
+
+    def ratified(self, location: Location) -> RatifiedCommits:
+        """Return what is ratified of the table at a location. Blocks. Raises LogError."""
+
+
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class _Commit(msgspec.Struct, rename="kebab"):
+    version: _Number
+    file_name: str
+    file_size: _Number
+    file_modification_timestamp: _Number
+
+
+class _Metadata(msgspec.Struct):
+    location: str
+
+
+class _LoadedTable(msgspec.Struct, rename="kebab"):
+    metadata: _Metadata
+    commits: list[_Commit] | None = None
+    latest_table_version: _Number | None = None
+
+
+class _TokenAnswer(msgspec.Struct):
+    access_token: str
+    expires_in: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """An access token as its renewal sees it."""
+
+    text: Secret
+    expires: datetime | None
+    file: Path | None = None
+    source: str = CATALOG_TOKENS
+
+
+class UnityCatalogTable:
+    """A table of a Unity Catalog. Thread-safe."""
+
+    def __init__(self, settings: TableCatalog) -> None:
+        self._settings = settings
+        catalog, schema, table = (quote(name, safe="") for name in settings.name.split("."))
+        path = f"delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"
+        self._url = f"{settings.api_url}/{path}"
+
+    def ratified(self, location: Location) -> RatifiedCommits:
+        """Return what is ratified of the table, which must be at a location. Blocks. Raises LogError."""
+        settings = self._settings
+        private = settings.allow_private_addresses
+        token = settings.token if settings.oauth is None else access_token(settings.oauth, private=private)
+        headers = {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
+        try:
+            status, body = _send("GET", self._url, headers, private=private)
+        except (HTTPError, OSError, ValueError) as error:
+            _fail(_native.StorageUnavailable, f"it cannot be reached ({type(error).__name__})")
+        if status != _OK:
+            _fail_by(status)
+        try:
+            return _commits_of(msgspec.json.decode(body, type=_LoadedTable), location)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            _fail(_native.StorageUnavailable, "its answer has not the documented form")
+
+
+def _commits_of(loaded: _LoadedTable, location: Location) -> RatifiedCommits:
+    try:
+        is_here = Location.parse(loaded.metadata.location) == location
+    except ValueError:
+        is_here = False
+    if not is_here:
+        _fail(_native.StorageRefused, "its table of this name has another location")
+    staged = tuple(
+        (one.version, one.file_name, one.file_size, one.file_modification_timestamp)
+        for one in loaded.commits or ()
+    )
+    return RatifiedCommits(loaded.latest_table_version, staged)
+
+
+_MESSAGES: dict[type[_native.LogError], str] = {
+    _native.StorageUnavailable: "the table's catalog is unavailable for now",
+    _native.StorageDenied: "the table's catalog denies access, which the provider must change",
+    _native.StorageRefused: "the table's catalog refuses the table, which the provider must change",
+    _native.TableNotFound: "the table's catalog does not have the table",
+}
+
+
+def _fail(kind: type[_native.LogError], detail: str) -> NoReturn:
+    error = kind(_MESSAGES[kind])
+    error.detail = f"the catalog: {detail}"
+    raise error from None
+
+
+def _fail_by(status: int) -> NoReturn:
+    if status in _DENIED:
+        kind: type[_native.LogError] = _native.StorageDenied
+    elif status == _MISSING:
+        kind = _native.TableNotFound
+    elif status in _BUSY or status >= _SERVER_FAULT:
+        kind = _native.StorageUnavailable
+    else:
+        kind = _native.StorageRefused
+    _fail(kind, f"it answers {status}")
+
+
+def unusable(error: _native.InvalidArgument) -> _native.LogError:
+    """Return the error for an answer with commits that no table has."""
+    failed = _native.StorageUnavailable(_MESSAGES[_native.StorageUnavailable])
+    failed.detail = str(error)
+    return failed
+
+
+def access_token(client: CatalogClient, *, private: bool) -> Secret:
+    """Return a valid access token of a client. Blocks while one is requested. Raises LogError."""
+    return _tokens_of(client, private).get().text
+
+
+@lru_cache(maxsize=64)
+def _tokens_of(client: CatalogClient, private: bool) -> RefreshingCredentials[_Token]:
+    def request() -> _Token:
+        form = {"grant_type": "client_credentials", **({"scope": client.scope} if client.scope else {})}
+        # RFC 6749, section 2.3.1.
+        user = f"{quote(client.client_id, safe='')}:{quote(client.client_secret.reveal(), safe='')}"
+        headers = {
+            "Content-Type": "application/x-www-form-urlencoded",
+            **urllib3.make_headers(basic_auth=user),
+        }
+        requested = time.time()
+        try:
+            content = urlencode(form).encode()
+            status, body = _send("POST", client.token_endpoint, headers, content, private=private)
+            if status != _OK:
+                raise CredentialsUnavailable(
+                    f"the token endpoint of the catalog answers {status}",
+                    lasting=status not in _BUSY and status < _SERVER_FAULT,
+                )
+            answer = msgspec.json.decode(body, type=_TokenAnswer)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise CredentialsUnavailable(
+                "the token endpoint of the catalog answers without a token"
+            ) from None
+        except (HTTPError, OSError, ValueError) as error:
+            reason = type(error).__name__
+            raise CredentialsUnavailable(
+                f"the token endpoint of the catalog cannot be reached ({reason})"
+            ) from None
+        token = Secret(check_header(answer.access_token, "the access token of the catalog"))
+        seconds = min(answer.expires_in or TOKEN_SECONDS, 365 * 86_400.0)
+        return _Token(token, datetime.fromtimestamp(requested + seconds, UTC))
+
+    return RefreshingCredentials(request)
+
+
+class _PublicConnection(urllib3.connection.HTTPSConnection):
+    """A connection to a public address, which is checked before anything is sent."""
+
+    def _new_conn(self) -> Any:
+        connected = super()._new_conn()
+        if not is_public_text(str(connected.getpeername()[0])):
+            connected.close()
+            raise OSError("its host has a private address; allowPrivateAddresses accepts it")
+        return connected
+
+
+class _PublicPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _PublicConnection
+
+
+_ANY = urllib3.PoolManager(maxsize=8)
+_PUBLIC = urllib3.PoolManager(maxsize=8)
+_PUBLIC.pool_classes_by_scheme = {"https": _PublicPool}
+_proxied = cache(proxy_manager)
+
+
+def _send(
+    method: str, url: str, headers: dict[str, str], body: bytes | None = None, *, private: bool
+) -> tuple[int, bytes]:
+    """Return the status and the body of an answer. Raises HTTPError, OSError, ValueError."""
+    proxy = proxy_of_environment(urlsplit(url))
+    # A proxy resolves the names of its requests itself.
+    manager = _proxied(proxy) if proxy else _ANY if private else _PUBLIC
+    ends = time.monotonic() + REQUEST_SECONDS
+    sent = {"Accept": "application/json", "Accept-Encoding": "identity", **headers}
+    response = manager.request(
+        method,
+        url,
+        headers=sent,
+        body=body,
+        redirect=False,
+        # A kept connection may be closed by the other side at this moment.
+        retries=urllib3.Retry(total=1, redirect=False, status=False, other=False, read=1, connect=0),
+        timeout=urllib3.Timeout(connect=REQUEST_SECONDS / 2, read=REQUEST_SECONDS / 2),
+        preload_content=False,
+    )
+    read = bytearray()
+    try:
+        while (piece := response.read1(64 * 1024)) and len(read) <= MAX_ANSWER_BYTES:
+            read += piece
+            if time.monotonic() > ends:
+                break
+        else:
+            if len(read) <= MAX_ANSWER_BYTES:
+                response.release_conn()
+                return response.status, bytes(read)
+    finally:
+        # Only a connection whose answer was read to its end is kept.
+        response.close()
+    raise OSError("the answer is too long")

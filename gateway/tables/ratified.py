@@ -1,0 +1,41 @@
+"""What the catalog of a table says of its commits, for the native table.
+
+In: a catalog and a native table. Out: nothing; the native table reads by the last answer.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from gateway import _native
+from gateway.config import Location
+from gateway.storage.unity_catalog import CommitCatalog, unusable
+from gateway.times import MILLISECONDS
+
+_EVER_MS = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedTable:
+    """A native table and the catalog that ratifies its commits."""
+
+    table: _native.Table
+    catalog: CommitCatalog
+    location: Location
+
+    def ask(self) -> None:
+        """Ask the catalog, before the log is listed. Blocks. Raises LogError."""
+        began = time.monotonic()
+        found = self.catalog.ratified(self.location)
+        # Rounded up: an answer is never taken for a later one.
+        age_ms = int((time.monotonic() - began) * MILLISECONDS) + 1
+        try:
+            self.table.ratify(found.latest, list(found.staged), list(found.inline), age_ms=age_ms)
+        except _native.InvalidArgument as error:
+            raise unusable(error) from None
+
+    def ask_once(self) -> None:
+        """Ask the catalog if it was never asked. Blocks. Raises LogError."""
+        if not self.table.is_ratified(max_age_ms=_EVER_MS):
+            self.ask()

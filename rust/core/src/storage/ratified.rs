@@ -1,0 +1,175 @@
+//! The commits that the catalog of a table has ratified, joined with listings of its log (PROTOCOL, section
+//! Catalog-managed tables).
+//!
+//! Takes the catalog's answers. A listing then has the ratified commits that are not published yet, and no version after
+//! the latest ratified one. Each listing uses an answer from before it began: what is published since the answer is
+//! listed. The commit of the catalog counts, not a published file of its version.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::LogFileEntry;
+use crate::error::{Error, Result};
+use crate::lock::lock;
+use crate::log_path::{LogFileName, STAGED_COMMITS, commit_name};
+
+/// A commit of the catalog's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RatifiedCommit {
+    /// The version.
+    pub version: i64,
+    /// The staged file. An inline commit has a name of the same form, which no file has.
+    pub file: LogFileEntry,
+    /// The content of an inline commit.
+    pub content: Option<Bytes>,
+}
+
+impl RatifiedCommit {
+    /// A commit in a file of `_staged_commits/`, with the properties that the catalog states.
+    #[must_use]
+    pub fn staged(version: i64, file_name: &str, size: u64, modified_ms: i64) -> Self {
+        Self { version, file: entry(file_name, size, modified_ms), content: None }
+    }
+
+    /// A commit whose content the catalog has.
+    #[must_use]
+    pub fn inline(version: i64, content: Bytes, modified_ms: i64) -> Self {
+        let file_name = format!("{version:020}.inline.json");
+        let digest =
+            Sha256::digest(&content).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        // The name is not unique, as after a restore of the catalog.
+        let entity_tag = Some(digest.into_boxed_str());
+        let file = LogFileEntry { entity_tag, ..entry(&file_name, content.len() as u64, modified_ms) };
+        Self { version, file, content: Some(content) }
+    }
+}
+
+fn entry(file_name: &str, size: u64, modified_ms: i64) -> LogFileEntry {
+    let name = format!("{STAGED_COMMITS}/{file_name}");
+    LogFileEntry { name, size, modified_ms, entity_tag: None, identity: 0 }
+}
+
+/// An answer of the catalog.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ratified {
+    latest: Option<i64>,
+    commits: Vec<RatifiedCommit>,
+}
+
+impl Ratified {
+    /// `latest` is the latest ratified version; `None` if the catalog does not manage the table. Returns
+    /// [`Error::InvalidArgument`] for commits that no table has.
+    pub fn new(latest: Option<i64>, mut commits: Vec<RatifiedCommit>) -> Result<Self> {
+        commits.sort_by_key(|commit| commit.version);
+        let is_of_table = |commit: &RatifiedCommit| {
+            (0..=latest.unwrap_or(-1)).contains(&commit.version)
+                && LogFileName::parse(&commit.file.name) == Some(LogFileName::Commit(commit.version))
+        };
+        let is_unique = commits.windows(2).all(|pair| pair[0].version < pair[1].version);
+        if latest.is_some_and(|latest| latest < 0) || !is_unique || !commits.iter().all(is_of_table) {
+            return Err(Error::InvalidArgument("the catalog names commits that no table has".into()));
+        }
+        Ok(Self { latest, commits })
+    }
+
+    /// Returns the files of a listing that began at a name, with those of the catalog. A missing latest version is
+    /// [`Error::CorruptLog`].
+    fn join(&self, mut entries: Vec<LogFileEntry>, from_name: &str) -> Result<Vec<LogFileEntry>> {
+        let Some(latest) = self.latest else { return Ok(entries) };
+        let version_of = |name: &str| LogFileName::parse(name).map(|name| name.version());
+        entries.retain(|entry| version_of(&entry.name).is_none_or(|version| version <= latest));
+        for commit in &self.commits {
+            let published = commit_name(commit.version);
+            let place = entries.iter().position(|entry| entry.name == published);
+            match place {
+                Some(place) => entries[place] = commit.file.clone(),
+                None if *published >= *from_name => entries.push(commit.file.clone()),
+                None => {}
+            }
+        }
+        let has_latest = |entry: &LogFileEntry| match LogFileName::parse(&entry.name) {
+            Some(LogFileName::Checksum(_)) | None => false,
+            Some(name) => name.version() == latest,
+        };
+        if *commit_name(latest) >= *from_name && !entries.iter().any(has_latest) {
+            return Err(Error::corrupt(commit_name(latest), "the commit is ratified and missing"));
+        }
+        Ok(entries)
+    }
+}
+
+/// What the catalog of a table has answered. Every listing of the table uses the last answer.
+#[derive(Debug, Default)]
+pub struct TableCatalog(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last answer, and when it was requested.
+    answer: Option<(Arc<Ratified>, Instant)>,
+    /// Whether the table has left the catalog since: its log alone has its versions.
+    is_released: bool,
+}
+
+impl TableCatalog {
+    /// Takes an answer that was requested at `asked_at`.
+    pub fn ratify(&self, answer: Ratified, asked_at: Instant) {
+        let mut state = lock(&self.0);
+        if let Some((known, at)) = &mut state.answer
+            && **known == answer
+        {
+            *at = asked_at;
+            return;
+        }
+        *state = State { is_released: answer.latest.is_none(), answer: Some((Arc::new(answer), asked_at)) };
+    }
+
+    /// The last answer. An equal one is the same value.
+    pub(crate) fn answer(&self) -> Option<Arc<Ratified>> {
+        lock(&self.0).answer.as_ref().map(|(answer, _)| Arc::clone(answer))
+    }
+
+    /// When the last answer was requested.
+    #[must_use]
+    pub fn asked_at(&self) -> Option<Instant> {
+        lock(&self.0).answer.as_ref().map(|(_, asked_at)| *asked_at)
+    }
+
+    pub(crate) fn is_released(&self) -> bool {
+        lock(&self.0).is_released
+    }
+
+    /// Changes whether the versions of the log count without the catalog, until its next other answer.
+    pub(crate) fn release(&self, is_released: bool) {
+        lock(&self.0).is_released = is_released;
+    }
+
+    /// Returns the same answer with or without the release; `None` if the answer says that the catalog does not manage
+    /// the table.
+    pub(crate) fn with_release(&self, is_released: bool) -> Option<Self> {
+        let state = lock(&self.0);
+        let answer = state.answer.clone().filter(|(answer, _)| is_released || answer.latest.is_some());
+        answer.map(|answer| Self(Mutex::new(State { answer: Some(answer), is_released })))
+    }
+
+    /// Lists by `list`, which begins after the answer of the catalog, and joins both.
+    pub(super) fn joined(
+        &self,
+        from_name: &str,
+        list: impl FnOnce() -> Result<Vec<LogFileEntry>>,
+    ) -> Result<Vec<LogFileEntry>> {
+        let detail = || "the catalog of the table has not answered".into();
+        let answer = self.answer().ok_or_else(|| Error::StorageUnavailable { detail: detail() })?;
+        let is_released = self.is_released();
+        let entries = list()?;
+        if is_released { Ok(entries) } else { answer.join(entries, from_name) }
+    }
+
+    /// The content of an inline commit, as long as the catalog has it.
+    pub(super) fn inline(&self, file: &LogFileEntry) -> Option<Bytes> {
+        let answer = self.answer()?;
+        answer.commits.iter().find(|commit| commit.file == *file)?.content.clone()
+    }
+}
