@@ -214,9 +214,9 @@ pub struct FileBatch {
 /// The fields of a `remove` beside its path and `dataChange`; old writers omit them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RemoveFields {
-    /// Whether the batch's partition values are those of the file.
+    /// Whether the batch's partition values equal the file's.
     pub partition_values: bool,
-    /// Whether the batch's size is that of the file.
+    /// Whether the batch's size equals the file's.
     pub size: bool,
     /// Whether it has a `deletionTimestamp`.
     pub deletion_timestamp: bool,

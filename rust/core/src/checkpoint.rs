@@ -87,7 +87,7 @@ pub struct ReadOptions {
     pub by_row_group: bool,
     /// Counts the rows of the row groups that are read.
     pub rows_read: Option<Arc<AtomicU64>>,
-    /// Counts the adds that the opened parts have at most, those of skipped row groups too.
+    /// Counts the adds of the opened parts at most, including skipped row groups.
     pub most_adds: Option<Arc<AtomicU64>>,
 }
 
@@ -156,7 +156,7 @@ struct Part {
     /// The path for [`Storage::open`].
     path: String,
     size: u64,
-    /// From the log's listing. Sidecars are not listed: their size is that of the action, and their names are never
+    /// From the log's listing. Sidecars are not listed: their size comes from the action, and their names are never
     /// reused.
     listed: Option<LogFileEntry>,
     is_json: bool,

@@ -39,8 +39,8 @@ pub(crate) fn parse(text: &str) -> Option<CivilTime> {
     Some(CivilTime { day, micros, rounded, zoned: offset.is_some(), timed: true })
 }
 
-/// A timestamp as `yyyy-MM-dd HH:mm:ss[.SSSSSS]`, in UTC where it names a zone. `None` for what is no timestamp, and for
-/// one that this form cannot hold.
+/// A timestamp as `yyyy-MM-dd HH:mm:ss[.SSSSSS]`, in UTC where it names a zone. `None` for a text that is not a
+/// timestamp, and for one that this form cannot hold.
 pub(crate) fn normalized(text: &str) -> Option<String> {
     const SECOND: i128 = 1_000_000;
     let moment = parse(text).filter(|moment| !moment.rounded)?;

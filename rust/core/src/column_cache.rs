@@ -37,7 +37,7 @@ use crate::predicate::StatsBudget;
 /// Default budget of a process.
 pub const DEFAULT_CACHE_BYTES: usize = 512 << 20;
 
-/// The bytes that snapshots and ranges may have with any budget: those of some hundred small tables.
+/// The bytes that snapshots and ranges may have with any budget, enough for some hundred small tables.
 const LEAST_BYTES: usize = 1 << 20;
 
 /// Number of misses before a partial scan triggers a build: the first partial scan of a table may be its last.

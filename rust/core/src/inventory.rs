@@ -26,7 +26,7 @@ pub struct Inventory {
 /// Reads every live file of a version. `bounds` are sizes in bytes, ascending. Ends with an error at `stop`.
 pub fn inventory(snapshot: &Arc<Snapshot>, bounds: &[u64], stop: &Stop) -> Result<Inventory> {
     let mut found = Inventory { files_by_size: vec![0; bounds.len() + 1], ..Inventory::default() };
-    // Without the column cache: the columns of a table that nobody queries would evict those of others.
+    // Without the column cache: the columns of a table that nobody queries would evict columns of other tables.
     let mut scan = Scan::new(Arc::clone(snapshot), None, ScanOptions::everything())?;
     while let Some(Selected { batch, rows }) = scan.next_files()? {
         stop.check()?;

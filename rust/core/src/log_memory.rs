@@ -28,7 +28,7 @@ static SHARED: LogMemory = LogMemory::new(u64::MAX);
 
 type Relieve = Box<dyn Fn(u64) + Send + Sync>;
 
-/// Limits what all log files of the process take in memory. `relieve` frees cached snapshots of about so many bytes; that
+/// Limits the memory of all log files of the process. `relieve` frees cached snapshots of about so many bytes; that
 /// of the first call is kept.
 pub fn bound(limit_bytes: u64, relieve: impl Fn(u64) + Send + Sync + 'static) {
     lock(&SHARED.ledger).limit_bytes = limit_bytes;

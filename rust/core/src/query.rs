@@ -89,7 +89,7 @@ pub struct HeaderOptions<'text> {
     pub history_shared: bool,
     /// As [`MetadataFacts::access`].
     pub access: &'text str,
-    /// The rule of the grant: the totals are those of its files.
+    /// The rule of the grant: the totals count its files.
     pub rule: Option<&'text Arc<Rule>>,
 }
 
@@ -126,8 +126,8 @@ fn append_metadata_of(
 
 /// Prepares the whole answer to a query for changes except its last line. `from` is the end of the previous page.
 ///
-/// The metadata before the files is that of [`Changes::heading_version`]. A client of historical protocols replays
-/// them, so the first protocol is that of the first version.
+/// The metadata before the files belongs to [`Changes::heading_version`]. A client of historical protocols replays
+/// them, so the first protocol belongs to the first version.
 pub fn changes(
     table: &Table,
     changes: &Changes,

@@ -113,7 +113,7 @@ impl ReplaySet {
         self.insert_action(path, vector, Facts { size: UNKNOWN_SIZE, is_remove: false })
     }
 
-    /// Inserts the key of an action that is older than those of the set; returns true if it is new.
+    /// Inserts the key of an action older than all in the set; returns true if the key is new.
     fn insert_action(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>, facts: Facts) -> bool {
         let vector = vector.map(DeletionVectorDescriptor::unique_id).unwrap_or_default();
         match self.insert_key(normal_path(path), vector.as_bytes(), facts) {

@@ -421,7 +421,7 @@ impl Snapshot {
         Ok(*self.totals.get_or_init(|| totals))
     }
 
-    /// Compares the totals with those of the checksum file. Returns [`Error::Contradiction`] if they differ, for which the
+    /// Compares the totals with the checksum file. Returns [`Error::Contradiction`] if they differ, for which the
     /// log is read again by the next request.
     pub(crate) fn check_totals(&self) -> Result<()> {
         match self.known_totals().zip(self.checksum_totals) {

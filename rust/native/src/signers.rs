@@ -167,7 +167,7 @@ impl DelegationKey {
     }
 }
 
-/// The signer of a table's own root, and those of other roots that absolute paths may point to.
+/// The signer of a table's own root, and the signers of other roots that absolute paths may point to.
 #[pyclass(frozen, module = "gateway._native")]
 pub(crate) struct Signers(pub(crate) Arc<SignerSet>);
 

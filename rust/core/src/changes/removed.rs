@@ -21,7 +21,7 @@ use crate::snapshot::{Snapshot, TimeTravel};
 use crate::stop::Stop;
 use crate::storage::Storage;
 
-/// Maximum bytes of collected paths per scan, without those of the last commit.
+/// Maximum bytes of collected paths per scan, without the paths of the last commit.
 const SCAN_BYTES: usize = 8 << 20;
 
 /// The known fields of removed files.

@@ -243,7 +243,7 @@ impl<'a> Adds<'a> {
         Ok(partitions.finish())
     }
 
-    /// Returns the text statistics of each file, or those of the typed columns if it has no text.
+    /// Returns the text statistics of each file, or the typed columns' if it has no text.
     fn stats(&self) -> Result<Option<StringViewArray>> {
         let text = self.strings("stats")?;
         let Some(typed) = self.column("stats_parsed")?.filter(has_values) else { return Ok(text) };

@@ -16,7 +16,7 @@ use crate::actions::{PartitionColumn, PartitionTuple};
 /// as much as reading.
 const BLOCK_ROWS: u32 = 1024;
 
-/// Up to one kept row of so many, single rows are read. The reader skips such distances faster than it decodes them.
+/// Up to one kept row in this many, single rows are read. The reader skips such distances faster than it decodes them.
 const SPARSE_ROWS: usize = 64;
 
 /// The rows of a row group to read, numbered in the part.

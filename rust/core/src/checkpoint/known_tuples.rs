@@ -14,8 +14,8 @@ pub(super) struct KnownTuples {
     idle: Arc<Mutex<Vec<Tuples>>>,
 }
 
-/// A dictionary of partition values and the filter's verdicts on them. It is separate from that of the answer, which
-/// has no values of dropped files.
+/// A dictionary of partition values and the filter's verdicts on them. It is separate from the dictionary of the
+/// answer, which has no values of dropped files.
 pub(super) struct Tuples {
     pub(super) interner: PartitionInterner,
     pub(super) verdicts: Verdicts,

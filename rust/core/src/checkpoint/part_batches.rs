@@ -368,7 +368,7 @@ impl Columns {
         typed.map(|(_, leaf)| *leaf).collect()
     }
 
-    /// Returns the leaf of the text, and those of the typed columns if some file has no text.
+    /// Returns the leaf of the text, and the leaves of the typed columns if some file has no text.
     fn stats_leaves(&self, row_group: &RowGroupMetaData) -> Vec<usize> {
         let mut leaves: Vec<_> = with_values(row_group, &self.stats).collect();
         let nulls = |leaf: Option<&usize>| null_count(row_group, *leaf?);

@@ -36,14 +36,14 @@ pub(super) struct Sidecar {
 }
 
 impl TopFile {
-    /// Adds the actions of `file` to those of the parts before it.
+    /// Adds the actions of `file` to the actions of earlier parts.
     ///
     /// Only the columns of these actions are read, and only from row groups that hold one of them.
     pub(super) fn read<R: ChunkReader + 'static>(&mut self, file: &ParquetFile<R>) -> Result<()> {
         let actions = ["protocol", "metaData", "sidecar", "checkpointMetadata"]
             .map(|action| file.leaves(|path| path.first().is_some_and(|first| first == action)));
         for (index, row_group) in file.row_groups().iter().enumerate() {
-            // Each action has a required field that is no list.
+            // Each action has a required field that is not a list.
             let has_action = |leaves: &&Vec<usize>| leaves.iter().any(|leaf| has_values(row_group, *leaf));
             let leaves = actions.iter().filter(has_action).flatten().copied();
             let leaves: Vec<_> = leaves.filter(|leaf| may_have_rows(row_group, *leaf)).collect();

@@ -20,7 +20,7 @@ use crate::stop::Stop;
 use crate::storage::StoredFile;
 use crate::{Error, Result};
 
-/// The reason for an error on a file whose sizes exceed those of any table.
+/// The reason for an error on a file whose sizes exceed any possible table.
 pub(crate) fn sizes_overflow(name: &str) -> Error {
     Error::corrupt(name, "the sum of the files' sizes overflows")
 }

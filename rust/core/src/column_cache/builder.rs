@@ -9,7 +9,8 @@ use super::key::ColumnsKey;
 use super::state::{Entry, Slot, TooLarge, keep_within_budget};
 use crate::actions::{FileBatch, PartitionTuple};
 
-/// Number of files whose size is taken for that of the others. Columns that far exceed the budget by it are not built.
+/// Number of files whose size estimates the size of the others. Columns far above the budget by this estimate are not
+/// built.
 const SAMPLED_FILES: u64 = 16_384;
 
 /// Columns of this size are kept in memory until their file is written. Larger ones are used once the file is there.

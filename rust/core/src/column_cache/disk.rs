@@ -1,4 +1,4 @@
-//! Columns of checkpoints in files that are mapped into memory as they are.
+//! Columns of checkpoints in files that are mapped into memory without decoding.
 //!
 //! One native thread writes the files, batch by batch from a queue that is bounded in bytes, so an answer never waits
 //! for the disk. All processes of a user share a directory: they map the same files, and the page cache has one copy. A

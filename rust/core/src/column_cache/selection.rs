@@ -24,7 +24,8 @@ pub struct SelectionBuilder {
     tuples: Tuples,
 }
 
-/// The partition values of the selected files, in a dictionary of their own: that of the scan has the values of all files.
+/// The partition values of the selected files, in a separate dictionary: the dictionary of the scan has the values of
+/// all files.
 #[derive(Debug, Default)]
 struct Tuples {
     dictionary: Vec<Arc<PartitionTuple>>,

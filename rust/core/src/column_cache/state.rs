@@ -42,7 +42,7 @@ pub(super) struct State {
     pub(super) too_large: HashMap<u64, TooLarge>,
     /// Bytes of selections, also of those that are collected: a part of `used_bytes`.
     pub(super) selected_bytes: usize,
-    /// Selections in the order of their use: those of `uses`, which has many other entries.
+    /// Selections in the order of their use: the selections among `uses`, which has many other entries.
     pub(super) selection_uses: BTreeMap<u64, ColumnsKey>,
     /// Selections that exceed what all of them may have.
     pub(super) wide: HashSet<ColumnsKey>,
@@ -159,8 +159,8 @@ impl State {
         self.budget_bytes.max(self.least_bytes)
     }
 
-    /// Counts bytes of a selection that is collected, and evicts selections for them. Returns false if there is no room
-    /// beside others that are collected.
+    /// Counts bytes of a selection while it is collected, and evicts selections for them. Returns false if there is no
+    /// room beside others that are collected.
     #[must_use]
     pub(super) fn reserve_selected(&mut self, bytes: usize) -> (bool, Evicted) {
         let most = self.most_selected_bytes();

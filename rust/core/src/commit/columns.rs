@@ -121,7 +121,7 @@ impl FileColumns {
         self.row[index]
     }
 
-    /// Returns the action's `path` as it is in the log.
+    /// Returns the action's `path` as the log spells it.
     #[must_use]
     pub fn path(&self, index: usize) -> &str {
         self.text.get(self.path[index])

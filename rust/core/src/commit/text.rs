@@ -54,7 +54,7 @@ impl Text {
         })
     }
 
-    /// Returns the span of a JSON object that is written anew from its entries.
+    /// Returns the span of a JSON object that is rewritten from its entries.
     pub(super) fn map_span(&mut self, entries: &[StringEntry<'_>]) -> Span {
         self.keep(|buffer| {
             buffer.push(b'{');

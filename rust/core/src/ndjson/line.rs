@@ -38,7 +38,7 @@ impl ResponseFormat {
 /// The version and the timestamp of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// The table's version, or that of the commit.
+    /// The version of the table or of the commit.
     pub version: i64,
     /// The timestamp of the version, in milliseconds since the epoch; omitted if unknown.
     pub timestamp_ms: Option<i64>,

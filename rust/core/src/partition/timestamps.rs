@@ -26,7 +26,7 @@ impl PartitionTimestamps {
         if columns.is_empty() {
             return None;
         }
-        // Without a schema there is no answer at all.
+        // Without a schema there is no answer.
         let schema = StructType::of(metadata).ok()?;
         let is_timestamp = |name: &String| {
             let column = schema.resolve(std::slice::from_ref(name)).ok();
@@ -42,7 +42,7 @@ impl PartitionTimestamps {
         is_timestamp.contains(&true).then(|| Arc::new(Self { names, is_timestamp }))
     }
 
-    /// Appends the `partitionValues` object of a file. A value that is no timestamp stays as it is.
+    /// Appends the `partitionValues` object of a file. A value that is not a timestamp stays unchanged.
     pub(crate) fn append(&self, tuple: &PartitionTuple, out: &mut Vec<u8>) {
         let spelled = |column: usize, value: &str| {
             if self.is_timestamp.get(column) == Some(&true) { civil_time::normalized(value) } else { None }

@@ -272,7 +272,7 @@ impl<'a> Binder<'a> {
         Ok(Operand::Column { index: self.intern(column, key_type), coercion })
     }
 
-    /// Returns the column of a path. Leading names that are no columns are taken as the name of the table.
+    /// Returns the column of a path. Leading names that are not columns are taken as the name of the table.
     fn resolve_path(&mut self, parts: &[String]) -> Result<Column, Unresolved> {
         let direct = self.names.resolve(parts);
         if parts.len() == 1 || direct.is_ok() || self.names.resolve(&parts[..1]).is_ok() {

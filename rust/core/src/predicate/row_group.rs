@@ -79,7 +79,7 @@ fn leaf_may_match(leaf: &Leaf, columns: &[BoundColumn], bounds: &RowGroupBounds)
         }
         Set::Keys(ranges) => ranges,
     };
-    // A text that is no value of the type is null as a typed value. Readers may take it for another one.
+    // A text that is not a value of the type is null as a typed value. Readers may read another value.
     if *has_nulls {
         return true;
     }

@@ -9,8 +9,8 @@
 //! - A partition value that Spark may read differently, such as `1e2` for an integer, or a timestamp without a zone near
 //!   a constant, is undecided. An undecided live file is an error of the whole answer: see [`Error::RuleRefused`].
 //! - A file belongs to the rule if the condition is true. Null is not true, below NOT neither.
-//! - The names of a condition are those of the latest version, and mean the same columns in every version: a column is
-//!   known by its physical name. A version in which it is no partition column, or has another type, is refused.
+//! - The names of a condition are names of the latest version, and mean the same columns in every version: a column is
+//!   known by its physical name. A version in which it is not a partition column, or has another type, is refused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -36,7 +36,7 @@ use crate::{Error, Result};
 const RECIPIENT: &str = "recipient";
 /// The name of the directory of null partition values, which some writers log as a value.
 const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
-/// Metadata whose bound rules are kept, for each rule. A rule may be that of many tables.
+/// Number of metadata whose bound rules are kept, for each rule. Many tables may share a rule.
 const MAX_BOUND: usize = 64;
 /// Maximum bytes of all conditions of a rule.
 const MAX_BYTES: usize = 64 << 10;

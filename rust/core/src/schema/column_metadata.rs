@@ -29,7 +29,7 @@ impl ColumnMetadata {
     }
 
     /// Returns a schema without the other metadata of its columns. A text that is not JSON, which no client reads, is
-    /// returned as it is.
+    /// returned unchanged.
     pub(crate) fn of(self, schema_string: &str) -> Cow<'_, str> {
         let finder = memmem::find_iter(schema_string.as_bytes(), METADATA.as_bytes());
         let is_empty = |at: usize| schema_string[at..].starts_with("metadata\":{}");

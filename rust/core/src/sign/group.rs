@@ -70,7 +70,7 @@ impl Group {
         }
     }
 
-    /// Writes all pending signatures into `out`, except those of a service.
+    /// Writes all pending signatures into `out`, except the signatures of a service.
     pub(super) fn sign(&mut self, template: &UrlTemplate, out: &mut [u8]) {
         let mut left = self.of_one_length.iter().chain([&self.others]).flat_map(Waiting::urls).peekable();
         while left.peek().is_some() {

@@ -30,8 +30,8 @@ impl SigningRoot {
     /// Creates a root from `s3://bucket/prefix`, `gs://bucket/prefix`, a location of Azure, `file:///directory` or
     /// `/directory`, not percent-encoded.
     ///
-    /// A signer of a bucket must belong to that of the location; keys are `prefix/...`. A location of Azure without an
-    /// account has that of the signer in the public cloud. Keys of a local signer are relative to the location.
+    /// A signer of a bucket must belong to the location's bucket; keys are `prefix/...`. A location of Azure without an
+    /// account means the signer's account in the public cloud. Keys of a local signer are relative to the location.
     pub fn new(location: &str, signer: Signer) -> Result<Self> {
         let mut canonical = Vec::with_capacity(location.len() + 1);
         let account = signer.account().map(|account| format!("{account}.{PUBLIC_CLOUD}"));

@@ -75,7 +75,7 @@ impl UrlStream {
         self.append_below_root(path, PathForm::Key, out)
     }
 
-    /// Writes all pending signatures into `out`, except those of a service.
+    /// Writes all pending signatures into `out`, except the signatures of a service.
     pub fn finish(&mut self, out: &mut [u8]) {
         for (root, group) in self.roots.iter().zip(&mut self.groups) {
             if let Ok(template) = &root.template {

@@ -14,7 +14,7 @@ use crate::{Error, Result};
 /// Maximum lifetime that stores accept.
 const LONGEST_LIFETIME_SECONDS: i64 = 7 * 24 * 3600;
 
-/// Time between the expiration of a URL and that of its credentials: clocks differ, and a read takes time.
+/// Time between the expiration of a URL and the expiration of its credentials: clocks differ, and a read takes time.
 const CREDENTIALS_SKEW_MS: i64 = 60_000;
 
 /// The names of a provider.
@@ -117,7 +117,8 @@ impl Request<'_> {
     }
 }
 
-/// Derives the signing key of a day from a secret, and keeps that of the last day: deriving it costs more than a URL.
+/// Derives the signing key of a day from a secret, and keeps the key of the last day: deriving a key costs more than a
+/// URL.
 pub(super) struct SigningKeys {
     dialect: &'static Dialect,
     secret: String,

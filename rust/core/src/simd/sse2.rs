@@ -21,7 +21,7 @@ pub(super) fn has_two_dots(text: &[u8]) -> bool {
     else {
         return text.windows(2).any(|pair| pair == b"..");
     };
-    // The last pairs overlap those of the previous whole blocks.
+    // The last pairs overlap pairs of the previous whole blocks.
     let mut found = two_dots(*first, *second);
     for (first, second) in text.as_chunks().0.iter().zip(text[1..].as_chunks().0) {
         found = _mm_or_si128(found, two_dots(*first, *second));

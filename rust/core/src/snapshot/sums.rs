@@ -1,4 +1,4 @@
-//! The totals of a version are those of its live files, whatever the commits state of the sizes of files.
+//! The totals of a version count its live files, whatever sizes the commits state.
 
 use ::parquet::file::properties::WriterProperties;
 use proptest::prelude::*;

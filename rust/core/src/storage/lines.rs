@@ -5,7 +5,7 @@ use memchr::{memchr, memchr_iter, memrchr};
 use crate::error::{Error, Result};
 use crate::log_path;
 
-/// A line that is longer is no action: the schema of 10,000 columns has 2 MB.
+/// A longer line cannot be an action: the schema of 10,000 columns has 2 MB.
 pub(crate) const MAX_LINE_BYTES: usize = 32 << 20;
 
 /// The lines of a file that is read in pieces.

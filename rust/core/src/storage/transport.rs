@@ -66,7 +66,7 @@ impl HttpConnector for Connector {
     }
 }
 
-/// The variable of AWS's own tools with the name of a file of authorities, beside those of the system.
+/// The variable of AWS's own tools that names a file of authorities, in addition to the system's.
 const CA_BUNDLE: &str = "AWS_CA_BUNDLE";
 
 /// Reads the authorities of [`CA_BUNDLE`] in PEM, none if it is not set.
@@ -185,7 +185,7 @@ async fn page_of(body: HttpResponseBody) -> Result<Bytes, HttpError> {
     Ok(page.freeze())
 }
 
-/// Why an answer is no listing.
+/// Why an answer is not a listing.
 #[derive(Debug, PartialEq, thiserror::Error)]
 enum NoListing {
     #[error("the answer to a listing is longer than {MAX_PAGE_BYTES} bytes")]

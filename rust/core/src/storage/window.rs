@@ -28,7 +28,7 @@ struct Shared {
     remote: Arc<Remote>,
     path: String,
     size: u64,
-    /// `None` if the size is that of a log action.
+    /// `None` if the size comes from a log action.
     listed: Option<LogFileEntry>,
     state: Mutex<State>,
     arrived: Condvar,

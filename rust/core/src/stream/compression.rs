@@ -2,8 +2,8 @@
 //!
 //! A body is one gzip member or one zstd frame, flushed after each chunk: many decoders stop after the first one. With
 //! gzip every chunk is compressed separately, so several threads can work on one answer: the chunks are fully flushed
-//! parts of a single deflate stream, with a checksum combined from those of the parts. A zstd frame is written in order,
-//! because its blocks depend on earlier ones.
+//! parts of a single deflate stream, with a checksum combined from the checksums of the parts. A zstd frame is written
+//! in order, because its blocks depend on earlier ones.
 
 use std::io::Write;
 

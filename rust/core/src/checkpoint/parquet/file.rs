@@ -1,7 +1,7 @@
 //! One Parquet file of a checkpoint: its footer, and its row groups as Arrow batches of selected leaf columns.
 //!
 //! Strings are views into the decompressed pages. A malformed file is an [`Error::CorruptLog`]; an error of the store
-//! is returned as it is.
+//! is returned unchanged.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

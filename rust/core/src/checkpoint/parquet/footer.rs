@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Returns a footer with groups of one child each, behind `begin`, whose fields are those of `group`.
+    /// Returns a footer with groups of one child each, behind `begin`, with the fields of `group`.
     fn disguised(begin: &[u8], group: &[u8]) -> Bytes {
         // More than fit on the stack of a thread, in a list with a length of three bytes.
         let groups = 200_000_u32;

@@ -1,4 +1,4 @@
-//! The sizes of a page: those that its header states, for the meter, and that of a body with another codec.
+//! The sizes of a page: the stated sizes of its header, for the meter, and the size of a body with another codec.
 //!
 //! Most codecs write no more than the header states. Bodies of the other codecs are decompressed once to a sink, if they
 //! are long enough to exceed the limit.
@@ -96,7 +96,7 @@ fn levels_of_v2(header: &[u8]) -> Option<i64> {
 
 /// Returns whether a page decompresses to less than the maximum. Invalid compressed bytes do.
 pub(crate) fn inflates_to_a_page(codec: Compression, body: &[u8]) -> bool {
-    /// Maximum decompressed bytes per byte of deflate; the next one is that of LZ4.
+    /// Maximum decompressed bytes per byte of deflate; the next constant is for LZ4.
     const MAX_DEFLATE_RATIO: usize = 1032;
     const MAX_LZ4_RATIO: usize = 255;
     match codec {

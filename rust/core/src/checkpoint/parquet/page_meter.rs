@@ -44,7 +44,7 @@ impl PageMeter {
         self.has_exceeded.load(Ordering::Relaxed)
     }
 
-    /// Replaces the bytes of a page by those of the next one, before memory is taken for it.
+    /// Replaces the bytes of a page by the bytes of the next page, before taking memory for it.
     fn replace(&self, bytes: &AtomicUsize, next: usize) -> std::result::Result<(), &'static str> {
         let before = bytes.swap(next, Ordering::Relaxed);
         self.held_bytes.fetch_sub(before, Ordering::Relaxed);

@@ -201,7 +201,7 @@ fn push_local(out: &mut String, micros: i64) {
     }
 }
 
-/// `"yyyy-mm-ddThh:mm:ss.fff[Z]"`, with six digits where the value needs them: a bound that is cut is no bound.
+/// `"yyyy-mm-ddThh:mm:ss.fff[Z]"`, with six digits where the value needs them: a truncated bound would be wrong.
 fn push_json_timestamp(out: &mut String, micros: i64, is_utc: bool) {
     out.push('"');
     push_date_time(out, micros, 'T');

@@ -14,7 +14,7 @@ use crate::escape::push_string;
 
 /// The statistics of every row: their text if there is one, else the values of their typed columns.
 ///
-/// `None` where the typed columns are no struct.
+/// `None` if the typed columns are not a struct.
 pub(crate) fn stats(
     text: Option<&StringViewArray>,
     typed: &ArrayRef,

@@ -1,4 +1,4 @@
-//! The layout of a columns file, which is mapped into memory as it is.
+//! The layout of a columns file, which is mapped into memory without decoding.
 //!
 //! ```text
 //! header      128 bytes: magic, format version, key, lengths, totals, place of the footer, checksum
@@ -6,7 +6,7 @@
 //! footer      the place and the checksum of every block, with its own checksum in the header
 //! ```
 //!
-//! Numbers are little-endian. A block is one column of one batch, as it is in memory: an array of numbers, the views
+//! Numbers are little-endian. A block is one column of one batch, in its form in memory: an array of numbers, the views
 //! of strings, their text. Every byte but the padding is covered by a CRC-32: of the header and the footer when the
 //! file is opened, of a batch's blocks when the batch is used for the first time in a process.
 

@@ -166,7 +166,7 @@ impl<'a> Scanner<'a> {
         self.json.as_bytes().get(self.position..).unwrap_or_default()
     }
 
-    /// The next byte that is no blank.
+    /// The next byte that is not a blank.
     fn peek(&mut self) -> Option<u8> {
         loop {
             let byte = *self.json.as_bytes().get(self.position)?;
@@ -218,7 +218,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A value that is no container; `Some(None)` for null and for containers, which are passed over.
+    /// A value that is not a container; `Some(None)` for null and for containers, which are skipped.
     #[allow(clippy::option_option)]
     fn scalar(&mut self) -> Option<Option<Scalar<'a>>> {
         match self.peek()? {

@@ -25,7 +25,7 @@
 //! - The footers of Parquet files ignore NaN. Those of Spark's LEGACY calendar have other days and times:
 //!   `checkpoint::parquet::calendar` corrects them or leaves them out.
 //!
-//! The values of `add.partitionValues` are no bounds. They decide as they are read.
+//! The values of `add.partitionValues` are not bounds. They decide exactly as readers read them.
 
 use super::keys::KeyType;
 use super::number::{HUGE, Spread};
@@ -35,7 +35,7 @@ use crate::schema::Column;
 /// Where a bound was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The statistics of one file: `add.stats`, `add.stats_parsed`, or those of a data file's footer.
+    /// The statistics of one file: `add.stats`, `add.stats_parsed`, or the statistics of a data file's footer.
     File,
     /// The statistics of a checkpoint's row group on `stats_parsed` of many files.
     RowGroup,

@@ -27,7 +27,7 @@ impl Head {
             Ok(httparse::Status::Partial) if bytes.len() < MAX_HEAD_BYTES => return Ok(None),
             Ok(httparse::Status::Partial) | Err(_) => return Err(Unexpected),
         };
-        // Bytes after the head would be those of another answer.
+        // Bytes after the head would belong to another answer.
         if length != bytes.len() || answer.version != Some(1) {
             return Err(Unexpected);
         }

@@ -14,7 +14,7 @@ use crate::error::Result;
 
 /// The maximum number of keys that a listing passes over: each costs some twenty requests.
 const MAX_ODD_KEYS: usize = 16;
-/// The number of keys in the first page that is smaller than that of the store, half of the usual one.
+/// The number of keys in the first page that is smaller than the store's pages: half of the usual number.
 const SMALLER_PAGE: usize = 500;
 
 /// Lists the directories directly below a prefix, with a bounded number of entries read.

@@ -114,7 +114,7 @@ impl<'a> Pages<'a> {
         self.last_name = None;
     }
 
-    /// Returns whether later pages have only names after those of the earlier ones.
+    /// Returns whether the names of later pages all follow the names of earlier pages.
     pub(super) fn is_in_order(&self) -> bool {
         self.is_ordered && self.is_ascending
     }
