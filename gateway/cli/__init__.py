@@ -1,1 +1,1 @@
-"""The commands of `delta-gateway`: each module has `add_arguments` and `run`, which returns the exit code."""
+"""The commands of `delta-gateway`: modules with `add_arguments` and `run`, which returns the exit code."""

@@ -37,17 +37,17 @@ class ConsoleOidc:
             its discovery document is.
         client_id: id of the console at the provider.
         client_secret: secret of the console at the provider. A public client has none.
-        redirect_url: URL to which the provider leads browsers back: that of the admin listener as browsers
-            see it, with the path `/console/sign-in/callback`. Plain `http` is for this machine alone.
+        redirect_url: URL to which the provider sends browsers back: the admin listener as browsers see it,
+            with the path `/console/sign-in/callback`. Plain `http` is only for this machine.
         scopes: requested scopes; `openid` is always one of them.
-        roles_claim: claim of the ID token that decides on the role, such as `groups`, `roles` or `email`. A
-            name with dots that is no claim leads into objects, as `realm_access.roles`. The values of `email`
-            count only with `email_verified`.
+        roles_claim: claim of the ID token that decides about the role, such as `groups`, `roles` or `email`.
+            A name with dots that is not a claim leads into objects, such as `realm_access.roles`. The values
+            of `email` count only with `email_verified`.
         operator_values: values of that claim which make an operator.
         viewer_values: values which make a viewer, who sees every page and changes nothing.
         name_claim: claim of the ID token that names the user in the history and in the audit log.
         algorithms: accepted signature algorithms.
-        allow_private_addresses: lets the provider's URLs have private addresses, and `http` on this machine.
+        allow_private_addresses: allows private addresses in the provider's URLs, and `http` on this machine.
 
     """
 
@@ -102,8 +102,8 @@ class Admin:
     """The admin API and metrics, on a separate listener.
 
     Attributes:
-        token_sha256: SHA-256 of the bearer token that opens the admin API and the metrics, in
-            hexadecimal digits, as `delta-gateway token --admin` prints it.
+        token_sha256: SHA-256 of the bearer token that opens the admin API and the metrics, in hexadecimal
+            digits, as `delta-gateway token --admin` prints it.
         metrics_token_sha256: SHA-256 of a bearer token that opens the metrics only.
         viewer_token_sha256: SHA-256 of a token that signs in to the console to look, not to change anything.
         host: address or host name of the listener.

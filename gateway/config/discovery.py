@@ -27,10 +27,10 @@ class Discovery:
             `unityCatalog` must be given.
         unity_catalog: tables that a Unity Catalog lists, in the place of `discover`.
         every_seconds: time from one search to the next.
-        keep_seconds: time for which a table is kept that searches can neither find nor miss, because the
-            storage or the catalog fails or a limit ends the search.
-        max_depth: number of directories below that of the template in which tables are searched, too. The
-            name of such a table has all of these directories, joined by `_`.
+        keep_seconds: time for which a known table stays while searches cannot tell whether it exists, because
+            the storage or the catalog fails or a limit ends the search.
+        max_depth: number of levels below the template's directory in which tables are also searched. The name
+            of such a table is its directories, joined by `_`.
         max_tables: maximum number of found tables.
         max_calls: maximum number of listed directories of one search, or of requests to a catalog. A listed
             directory costs one request or more.

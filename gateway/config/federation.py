@@ -25,14 +25,14 @@ class Issuer:
 
     Attributes:
         issuer: the `iss` claim of its tokens, byte for byte, and the URL of its discovery document.
-        jwks_uri: URL of its public keys. Without it that of the discovery document.
+        jwks_uri: URL of its public keys. Without it the URL of the discovery document's `jwks_uri`.
         jwks_file: file with its public keys, instead of a URL. It is read again every minute.
         algorithms: accepted signature algorithms.
         max_lifetime_seconds: maximum lifetime of a token, from `iat` to `exp`.
-        emails_are_verified: counts its claim `email` also without `email_verified`, which some providers
+        emails_are_verified: accepts its claim `email` also without `email_verified`, which some providers
             never send. Only for a provider whose users cannot choose their address.
-        allow_private_addresses: lets its URLs have private addresses, and `http` on this machine. A proxy of
-            the environment resolves names itself: addresses of names are then not checked.
+        allow_private_addresses: allows private addresses in its URLs, and `http` on this machine. Behind a
+            proxy of the environment, which resolves names itself, addresses of names are not checked.
 
     """
 
@@ -88,7 +88,7 @@ class PolicyEntry:
 
     Attributes:
         issuer: an issuer of `gateway.oidc.issuers`.
-        subject_claim: claim that identifies the recipient: `sub`, `oid`, `azp`, `groups` or another one.
+        subject_claim: claim that identifies the recipient: `sub`, `oid`, `azp`, `groups` or another claim.
         subject: value of that claim. A claim that is a list must contain it.
         audiences: accepted values of the `aud` claim; one of them must be in the token.
         claims: further claims with the values that they must have. `scope` and `scp` must contain theirs.

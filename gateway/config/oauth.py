@@ -13,8 +13,9 @@ class OAuth:
     """Access tokens that clients of recipients get at `{endpoint}/oauth/token`.
 
     Attributes:
-        token_lifetime_seconds: lifetime of an access token, at most that of the client's secret. The known
-            clients of Delta Sharing request a new token when less than 600 seconds are left.
+        token_lifetime_seconds: lifetime of an access token, at most the remaining life of the client's
+            secret. The known clients of Delta Sharing request a new token when less than 600 seconds are
+            left.
 
     """
 

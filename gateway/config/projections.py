@@ -38,11 +38,11 @@ class ProjectedColumn:
 
     Attributes:
         name: name in the projection.
-        column: name in the source, if it is another one.
-        function: what is shown in place of the value: `sha256`, the SHA-256 of its text with the
-            projection's salt, in hexadecimal digits; `prefix`, the first characters of a text; `floor`, a
-            whole or decimal number rounded down to a multiple of `step`; `month` and `year`, the first day of
-            the month or year of a date or a time in UTC. Null stays null.
+        column: name in the source, if it differs.
+        function: what is shown in place of the value: `sha256`, the SHA-256 of its text with the projection's
+            salt, in hexadecimal digits; `prefix`, the first characters of a text; `floor`, a whole or decimal
+            number rounded down to a multiple of `step`; `month` and `year`, the first day of the month or
+            year of a date or a time in UTC. Null stays null.
         length: number of characters of `prefix`.
         step: number whose multiples `floor` shows.
 
