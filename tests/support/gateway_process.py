@@ -120,6 +120,8 @@ def configuration(
     keyed = {
         "recipients": recipients,
         "tokenKeys": [{"id": "k1", "secret": "0123456789abcdef0123456789abcdef"}],
+        # No load balancer asks: each server of a test would wait for it.
+        "drainDelaySeconds": 0,
     }
     top = {"version": 1, "host": "127.0.0.1", "port": port, "endpoint": PREFIX, "shares": shares}
     return {**top, **keys, "gateway": {**keyed, **section}}
