@@ -42,12 +42,16 @@ def test_the_answer_rebuilt_as_a_log_has_the_same_rows(
     assert rows(rebuilt) == rows(expected)
 
 
+@pytest.mark.parametrize(
+    "every", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["one", "every"]
+)
 @pytest.mark.parametrize("name", [name for name in WRITINGS if name != "vacuumed"])
-def test_every_version_has_the_same_rows(
-    spark: Any, written_tables: WrittenTables, written_gateway: RunningGateway, tmp_path: Path, name: str
+def test_an_earlier_version_has_the_same_rows(
+    written_tables: WrittenTables, written_gateway: RunningGateway, tmp_path: Path, name: str, every: bool
 ) -> None:
-    history = spark.sql(f"DESCRIBE HISTORY delta.`{written_tables(name)}`").select("version").collect()
-    for (version,) in sorted(history)[:-1]:
+    """One of each table, as Spark takes seconds; that each has its files is held without Spark below."""
+    spark, earlier = written_tables.spark, commits(written_tables(name))[:-1]
+    for version in earlier if every else earlier[len(earlier) // 2 :][:1]:
         answer = written_gateway.query(f"written.default.{name}", {"version": version}, EVERY_FEATURE)
         assert answer.status == 200, answer.body
         assert int(answer.headers["Delta-Table-Version"]) == version
@@ -61,8 +65,12 @@ IN_PLACE = [name for name in WRITINGS if name != "shallow_clone"]
 KERNEL_LOSES_STATISTICS = {"multi_part_checkpoints", "v2_checkpoints_in_json"}
 
 
+def commits(root: Path) -> list[int]:
+    return sorted(int(path.stem) for path in (root / "_delta_log").glob("[0-9]*.json") if path.stem.isdigit())
+
+
 def last_version(root: Path) -> int:
-    return max(int(path.stem) for path in (root / "_delta_log").glob("[0-9]*.json") if path.stem.isdigit())
+    return commits(root)[-1]
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
