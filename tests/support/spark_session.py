@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import run
+from py4j.java_gateway import JavaPackage, JVMView
 
 import gateway
 
@@ -24,10 +25,14 @@ SETTINGS = {
     # With that compiler off Java reserves 48 MB for code, which the plans of all tests fill: links to
     # further methods then fail with `NoSuchMethodException: MethodHandle.linkTo..`.
     # Spark's classes outgrow the first size of the metaspace several times, each time with a collection of
-    # the whole heap.
+    # the whole heap. The young generation is large, as what plans leave behind soon fills it.
     "spark.driver.extraJavaOptions": (
         "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=256m"
+        " -Xmn640m"
     ),
+    # The description of each plan, which no test reads.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "1000",
     # Plans of a few hundred rows are not worth looking at again.
     "spark.sql.adaptive.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -94,6 +99,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
+    remember_packages()
+    remember_packages()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session = builder.getOrCreate()
@@ -107,3 +114,18 @@ def few_rows(spark: Any) -> Iterator[None]:
     """FEW_ROWS for all tests of a module, and for its fixtures."""
     with settings(spark, FEW_ROWS):
         yield
+
+
+def remember_packages() -> None:
+    """Lets py4j ask once whether a name is a package: Java looks for such a class in 300 jars."""
+    known: dict[tuple[int, str], JavaPackage] = {}
+    for kind in (JVMView, JavaPackage):
+
+        def look_up(self: Any, name: str, ask: Any = kind.__getattr__) -> Any:
+            key = (id(self._gateway_client), f"{vars(self).get('_fqn', '')}.{name}")
+            found = known.get(key) or ask(self, name)
+            if isinstance(found, JavaPackage):
+                known[key] = found
+            return found
+
+        kind.__getattr__ = look_up
