@@ -54,7 +54,7 @@ class CachedQuery:
         self._now_ms = request.state.now_ms()
         return request.state.answer_cache.find(self._key, now_ms=self._now_ms)
 
-    def keep(self, answer: Answer, response: web.StreamResponse) -> None:
+    def put(self, answer: Answer, response: web.StreamResponse) -> None:
         """Keep an answer that was sent whole, if it was made in memory and is the same for all."""
         cache = self._request.state.answer_cache
         if (
@@ -64,7 +64,7 @@ class CachedQuery:
             and self._is_same_for_all(answer)
         ):
             cached = CachedAnswer(response.body, response.field_lines, answer.record.copy())
-            cache.keep(self._key, cached, now_ms=self._now_ms)
+            cache.put(self._key, cached, now_ms=self._now_ms)
 
     def _is_same_for_all(self, answer: Answer) -> bool:
         """Return whether all recipients and codings get this answer: it has no token of a recipient."""

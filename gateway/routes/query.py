@@ -81,5 +81,5 @@ async def answer_latest(
     files_query, files = started
     answer = table_answer(request, files_query, files, reads_storage=not cached.is_in_memory)
     response = await send(context, request, files_query, files, answer)
-    cached.keep(answer, response)
+    cached.put(answer, response)
     return response

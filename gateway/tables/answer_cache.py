@@ -43,7 +43,7 @@ class AnswerCache:
         is_full = len(self._answers) >= MAX_ANSWERS and now_ms // 1000 == self._second
         return size <= MAX_ANSWER_BYTES and not is_full
 
-    def keep(self, key: Hashable, answer: CachedAnswer, *, now_ms: int) -> None:
+    def put(self, key: Hashable, answer: CachedAnswer, *, now_ms: int) -> None:
         """Cache an answer that was made at that time, if there is room."""
         if not self.has_room(len(answer.body), now_ms=now_ms):
             return

@@ -50,7 +50,7 @@ class CredentialCache(Generic[K]):
         self._entries.move_to_end(key)
         return entry.credential
 
-    def keep(self, key: K, credential: TemporaryCredential, *, now_ms: int) -> None:
+    def put(self, key: K, credential: TemporaryCredential, *, now_ms: int) -> None:
         """Keep a credential until half of its life is over."""
         entry = _Entry(credential, now_ms, now_ms + (credential.expires_ms - now_ms) // 2)
         self.remove(key)

@@ -198,7 +198,7 @@ class CredentialVendor:
         if issued.expires_ms <= now_ms:
             raise _failure(CredentialsUnavailable("the provider issues a credential that has ended"))
         if self._running.get(key) is task:
-            self.cache.keep(key, issued, now_ms=now_ms)
+            self.cache.put(key, issued, now_ms=now_ms)
         return issued
 
     @asynccontextmanager

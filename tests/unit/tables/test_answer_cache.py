@@ -30,20 +30,20 @@ def answer(body: bytes = b"{}") -> CachedAnswer:
 
 def test_an_answer_lasts_as_long_as_its_second() -> None:
     answer_cache, kept = AnswerCache(), answer()
-    answer_cache.keep("q", kept, now_ms=1000)
+    answer_cache.put("q", kept, now_ms=1000)
     assert answer_cache.find("q", now_ms=1999) is kept
     assert answer_cache.find("other", now_ms=1999) is None
     assert answer_cache.find("q", now_ms=2000) is None
     assert answer_cache.find("q", now_ms=999) is None
-    answer_cache.keep("other", answer(), now_ms=2000)
+    answer_cache.put("other", answer(), now_ms=2000)
     assert answer_cache.find("q", now_ms=1000) is None
 
 
 def test_the_cache_is_bounded_in_number_and_size() -> None:
     answer_cache = AnswerCache()
-    answer_cache.keep("large", answer(b"x" * (MAX_ANSWER_BYTES + 1)), now_ms=0)
+    answer_cache.put("large", answer(b"x" * (MAX_ANSWER_BYTES + 1)), now_ms=0)
     for number in range(MAX_ANSWERS + 1):
-        answer_cache.keep(number, answer(), now_ms=0)
+        answer_cache.put(number, answer(), now_ms=0)
     found = [answer_cache.find(question, now_ms=0) for question in ["large", *range(MAX_ANSWERS + 1)]]
     assert [kept is not None for kept in found] == [False, *[True] * MAX_ANSWERS, False]
 

@@ -217,14 +217,14 @@ def test_the_cache_is_bounded_in_bytes_and_keeps_what_was_used_last() -> None:
     size = ENTRY_BYTES + credential.size_bytes
     cache: CredentialCache[str] = CredentialCache(3 * size)
     for key in "abc":
-        cache.keep(key, credential, now_ms=NOW_MS)
+        cache.put(key, credential, now_ms=NOW_MS)
     assert cache.size_bytes == 3 * size
     assert cache.find("a", now_ms=NOW_MS) is credential
-    cache.keep("d", credential, now_ms=NOW_MS)
+    cache.put("d", credential, now_ms=NOW_MS)
     assert [cache.find(key, now_ms=NOW_MS) for key in "abcd"] == [credential, None, credential, credential]
     assert [cache.find(key, now_ms=NOW_MS + 5) for key in "acd"] == [None] * 3
     assert (len(cache), cache.size_bytes) == (0, 0)
-    CredentialCache(size - 1).keep("a", credential, now_ms=NOW_MS)
+    CredentialCache(size - 1).put("a", credential, now_ms=NOW_MS)
 
 
 async def test_a_storage_whose_service_hangs_leaves_the_others_alone_and_is_paused(
