@@ -1,12 +1,15 @@
-"""Keeps one projection: writes it, proves it and publishes it.
+"""Keeps one projection up to date: writes it, proves it and publishes it.
 
-In: the rule, the source and the projection's directory. Out: a version that equals rule(source), or an error
-and the version that was published before.
+For example, the source has version 8, and the last published version was made from version 7. The job appends
+and removes rows in the work table until it equals rule(source at 8), compares digests, and adds one commit to
+the published log. If anything fails, recipients still read what was made from version 7.
 
-The directory is a Delta table with a second one inside: the work table `data`, which Spark writes. A version
-of the work table is published by one commit in the outer log, put there as a whole after the proof. So no
-reader of the directory, whatever it asks for, finds a version without a proof. What a job that was killed has
-left in the work table is undone by the next one.
+A projection is two Delta tables, one inside the other. Spark writes the work table, in the directory `data`.
+The outer log lists the same files, and only its versions are served. A commit of the outer log is put there
+whole, after the proof, so no request can reach rows without a proof. The next job undoes what a killed one
+left in the work table.
+
+In: the rule, the source and the projection's directory. Out: a version that equals rule(source), or an error.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from gateway.spark.project.changes import (
     net_changes,
     signed_digest,
 )
+from gateway.spark.project.compaction import compact
 from gateway.spark.project.errors import NotKept, NotProved, kind_of
 from gateway.spark.project.few import Changed, apply_few, apply_net, few_changes
 from gateway.spark.project.lock import locked
@@ -75,9 +79,9 @@ _UNREADABLE = (PySparkException, Py4JJavaError, FileNotFoundError)
 
 @dataclass(frozen=True)
 class _Proved:
-    """A version of the work table and the digest that it was proved to have.
+    """A proved version of the work table, its digest, and the commits that lead to it.
 
-    `commits` lead to it. They were read before the rows of the proof.
+    The commits were read before the rows: a commit of another writer in between makes the proof fail.
     """
 
     digest: Digest
@@ -86,9 +90,9 @@ class _Proved:
 
 
 def _as_read(node: Any) -> Any:
-    """Return a field of a schema, in JSON, without what says nothing about the values of its files.
+    """Return a field of a schema, in JSON, without what does not change how its files are read.
 
-    Each insert changes what Delta keeps of an identity column.
+    These are comments, and the state of an identity column, which each insert changes.
     """
     if isinstance(node, dict):
         return {
@@ -105,7 +109,7 @@ def _no_step(_name: str) -> None:
 
 @dataclass
 class Job:
-    """The work on one projection, in a session of its own. `step` is called between any two writes."""
+    """The work on one projection, in a session of its own. Tests kill it in `step`, between two writes."""
 
     spark: SparkSession
     target: Target
@@ -132,9 +136,9 @@ class Job:
         source = self._source.latest()
         if not source.exists:
             raise NotKept("the source is not a Delta table")
-        # Before its rows: the next run finds out if they are of a past that is replaced meanwhile.
+        # Read before its rows. If the source is replaced meanwhile, the next run sees another stamp.
         self._source_stamp = self._source.stamp(source.number)
-        # Of a version without its files: a condition is checked by the columns alone.
+        # Without files: the rule is checked against the columns alone.
         self._evaluation = check_rule(self._source.rows(source.number, ()), self.target.projection)
         if self.options.check:
             return Outcome(self.target.names, how="checked", source_version=source.number)
@@ -143,11 +147,11 @@ class Job:
             return self._run(source)
 
     def unchanged(self) -> Outcome | None:
-        """Return the outcome of a run without anything to do; None if there may be something.
+        """Return the outcome of a run that has nothing to do; None if there may be something.
 
-        The names of the commits of three logs and one commit say so: what the last proof was about, that the
-        source has no later version, that its commit of that version is the one of the proof, and that the
-        work table is there. Nothing is written, so no lock is needed.
+        Nothing is to do if the source has no later version than the proved one, its commit of that version is
+        still the same, and the work table is there. That takes the file names of three logs and one commit.
+        Nothing is written, so no lock is needed.
         """
         if self.options.check or self.options.whole:
             return None
@@ -156,7 +160,7 @@ class Job:
         if record is None or not record.source_stamp or self._is_time_to_maintain(record):
             return None
         version = record.source_version
-        # Some stores list times to a millisecond that they state to a second for one object.
+        # The stamp comes from one object: some stores list times in milliseconds and state them in seconds.
         if self._source.listed(version) != [version] or self._source.stamp(version) != record.source_stamp:
             return None
         if self._source.has_staged(version + 1) or not self._work.listed(record.work_version):
@@ -170,7 +174,7 @@ class Job:
         )
 
     def _step(self, name: str) -> None:
-        """Go on to the next write. Raises Locked if another job may have begun."""
+        """Begin the next write. Raises Locked if another job may have taken the lock."""
         self.step(name)
         self._check_lock()
 
@@ -202,18 +206,15 @@ class Job:
         return outcome
 
     def _recovered(self, record: Record | None) -> int:
-        """Undo what was not published; return the version of the work table that equals the published one."""
+        """Undo unpublished writes; return the version of the work table that equals the published one."""
         work = self._work.latest()
         if record is None:
             return -1
         if work.number < record.work_version:
             raise NotKept("the directory lacks versions of the work table; move it away to begin again")
-        if record.work_stamp and not self._is_local:
-            published = self._work.commits(record.work_base + 1, record.work_version)
-            if stamp(published) != record.work_stamp:
-                raise NotKept(
-                    "another writer has changed its work table; move the directory away to begin again"
-                )
+        published = record.work_base + 1, record.work_version
+        if record.work_stamp and not self._is_local and self._work.stamp_of(*published) != record.work_stamp:
+            raise NotKept("another writer has changed its work table; move the directory away to begin again")
         return self._restore(record.work_version)
 
     @property
@@ -225,7 +226,7 @@ class Job:
         return self.target.root.startswith("/")
 
     def _restore(self, version: int) -> int:
-        """Undo all versions after one; return the version that equals it."""
+        """Undo all versions after one, by a new version; return the number of the version that equals it."""
         if self._work.latest().number == version:
             return version
         DeltaTable.forPath(self.spark, self._work.root).restoreToVersion(version)
@@ -265,7 +266,7 @@ class Job:
         return 0 <= self.now_ms() - record.changed_ms < seconds * 1000
 
     def _has_its_past(self, record: Record) -> bool:
-        """Return whether the source's commit is the proved one, and not of a past put back from a copy."""
+        """Return whether the commit of the source is the proved one: a restored copy has another one."""
         stamp = self._source.stamp(record.source_version)
         return not stamp or not record.source_stamp or stamp == record.source_stamp
 
@@ -294,7 +295,7 @@ class Job:
         if CHANGE_TYPE in source.schema.names:
             return f"the source has a column '{CHANGE_TYPE}'"
         if before.partitions != source.partitions:
-            # Files of before would be read without the values that their paths have.
+            # Old files lack the old partition columns: their values are in the log.
             return "the source is partitioned by other columns"
         return None
 
@@ -395,7 +396,7 @@ class Job:
         self, outcome: Outcome, base: int, source: Version, proved: _Proved, before: Record | None
     ) -> Record:
         """Publish the version of the work table that is proved, which may not be the latest."""
-        if not self._is_local and self._work.commits(base + 1, proved.version) != proved.commits:
+        if not self._is_local and self._work.stamp_of(base + 1, proved.version) != stamp(proved.commits):
             raise NotProved("another writer has changed its work table meanwhile")
         self._check_groups(proved.version)
         now = self.now_ms()
@@ -430,7 +431,7 @@ class Job:
             )
 
     def _commit(self, outcome: Outcome, base: int, commits: list[list[Action]], record: Record) -> Record:
-        """Publish what commits of the work table after its version `base` have changed."""
+        """Publish the changes that commits of the work table made to its version `base`."""
         number, now = outcome.version + 1, self.now_ms()
         changes = fold(commits)
         files = mark_of(changes.keys, record.files) if record.files else ""
@@ -456,7 +457,7 @@ class Job:
         return record
 
     def _maintain(self, outcome: Outcome, record: Record) -> None:
-        """Put small files together and remove unneeded ones, where it is time for that."""
+        """Compact and clean, if due."""
         now = self.now_ms()
         if max(record.optimized_ms, record.vacuumed_ms) > now:
             ahead = "its last compaction or cleaning is dated ahead of this clock, and counts as never"
@@ -469,24 +470,22 @@ class Job:
             commits = self._work.commits(base + 1, work)
             if not fold(commits).are_empty:
                 raise NotKept("another writer has changed its work table meanwhile; the next run undoes that")
-            # The commits of VACUUM have no files. The published one only says when it was.
+            # VACUUM changes no files of a version: the published commit only says when it ran.
             self._commit(outcome, base, commits, replace(record, vacuumed_ms=now, work_version=work))
 
     @staticmethod
     def _is_due(last_ms: int, hours: int, now: int) -> bool:
-        # A clock that was ahead wrote a later time than now: that is as good as none.
+        # A time in the future was written by a clock that was ahead: it counts as never.
         return hours > 0 and not 0 <= now - last_ms < hours * _HOUR_MS
 
     def _optimize(self, outcome: Outcome, record: Record, now: int) -> Record:
-        """Put small files together, and write those with removed rows anew.
+        """Compact small files and files with removed rows, and publish that if no row changed.
 
-        They are published once they have the rows of those they replace. A table without such files gets no
-        version: the next run looks again.
+        Without such files there is no new version, and the next run looks again.
         """
         base = record.work_version
-        DeltaTable.forPath(self.spark, self._work.root).optimize().executeCompaction()
-        # Recipients get whole files: a row that a deletion vector removes is still in its file.
-        self.spark.sql(f"REORG TABLE delta.{quoted(self._work.root)} APPLY (PURGE)")
+        # Also files with a deletion vector: recipients get them whole, with the removed rows.
+        compact(self._work)
         self._step("optimized")
         work = self._work.latest().number
         commits = self._work.commits(base + 1, work)
@@ -497,7 +496,7 @@ class Job:
         after = digest(self._work.rows(work, changes.added.values()))
         if before != after:
             self._restore(base)
-            raise NotProved("OPTIMIZE has changed rows")
+            raise NotProved("compaction has changed rows")
         return self._commit(outcome, base, commits, replace(record, work_version=work, optimized_ms=now))
 
     def _vacuum(self, now: int) -> None:
@@ -508,9 +507,9 @@ class Job:
             oldest = min(oldest, self._published.number())
             begun_ms = self._published.begun_ms(oldest)
             if begun_ms > now:
-                # Its age is unknown, and with it which files its recipients need.
+                # Its age is unknown, so which files recipients need is unknown, too.
                 return
-            # The clock of VACUUM is a later one: two hours leave one.
+            # VACUUM looks at the clock later: of the two hours at least one remains.
             hours = max(hours, (now - begun_ms) // _HOUR_MS + 2)
         if hours > _KEPT_DAYS * 24:
             return

@@ -22,17 +22,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _SEED = 0x5EED0003
-_FILE_BYTES = 128 << 20
+FILE_BYTES = 128 << 20
 """Of rows in Spark's memory, by its estimate of the columns' sizes."""
 
 _ORDER = "row order"
 """No column of a projection has a space in its name."""
 
 
-def in_own_order(rows: DataFrame, number: int, partitions: Sequence[str]) -> DataFrame:
-    """Return rows, `number` of them, in the order and the files of a table that has `partitions`. Lazy."""
-    files = math.ceil(number * java.row_bytes(rows) / _FILE_BYTES) or 1
-    order = f.col(quoted(_ORDER))
-    cut = rows.withColumn(_ORDER, row_hash(rows.schema, _SEED)).repartition(files, order)
+def in_own_order(rows: DataFrame, number: int, partitions: Sequence[str], pieces: int = 0) -> DataFrame:
+    """Return rows, `number` of them, in the order and the files of a table that has `partitions`. Lazy.
+
+    With `pieces` a partition has at most so many files: its rows come together by their order.
+    """
+    files = math.ceil(number * java.row_bytes(rows) / FILE_BYTES) or 1
+    order, names = f.col(quoted(_ORDER)), list(map(quoted, partitions))
+    together = [*names, f.pmod(order, f.lit(pieces))] if pieces and names else [order]
+    cut = rows.withColumn(_ORDER, row_hash(rows.schema, _SEED)).repartition(files, *together)
     # Sorted as Delta's writer needs it: it would sort by the partitions in an order of its own.
-    return cut.sortWithinPartitions(*map(quoted, partitions), order).drop(_ORDER)
+    return cut.sortWithinPartitions(*names, order).drop(_ORDER)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.spark.project.evaluation import Evaluation
 from gateway.spark.verify.digest import Digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 RECORD_FIELD = "projection"
 _WORD = 1 << 64
@@ -70,9 +73,17 @@ class Record:
         return None
 
 
-def stamp(commits: list[list[dict[str, Any]]]) -> str:
-    """Return what tells commits from others of the same versions."""
-    return hashlib.sha256(json.dumps(commits, sort_keys=True).encode()).hexdigest()
+def stamp(commits: Iterable[Iterable[dict[str, Any]]]) -> str:
+    """Return what tells commits from others of the same versions: a hash of their JSON, made in parts."""
+    found, end = hashlib.sha256(b"["), ""
+    for commit in commits:
+        found.update(f"{end}[".encode())
+        for place, action in enumerate(commit):
+            found.update((", " * bool(place) + json.dumps(action, sort_keys=True)).encode())
+        found.update(b"]")
+        end = ", "
+    found.update(b"]")
+    return found.hexdigest()
 
 
 def difference(plus: Digest, minus: Digest) -> Digest:

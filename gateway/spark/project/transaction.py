@@ -8,6 +8,7 @@ transaction finds the files, writes rows and deletion vectors, and commits.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,17 @@ class Transaction:
         with java.active(self._spark):
             written = self._transaction.writeFiles(java.dataset(rows))
         self._actions += java.as_list(self._spark, written)
+
+    def replace(self, files: Iterable[Action], rows: DataFrame) -> None:
+        """Write the rows of files into others, which change no data."""
+        self.add(rows)
+        now = int(time.time() * 1000)
+        added = [json.loads(action.json()) for action in self._actions]
+        from_text = self._delta.actions.Action.fromJson
+        self._actions = [from_text(as_added(file)).removeWithTimestamp(now, False) for file in files]
+        for action in added:
+            action["add"]["dataChange"] = False
+            self._actions.append(from_text(json.dumps(action)))
 
     def commit(self) -> None:
         """Commit what was removed and added. Without any there is no version."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from gateway.spark.project.job import Job
 from gateway.spark.project.order import in_own_order
 from gateway.spark.project.results import Options
 from gateway.spark.project.run import projections
+from gateway.spark.project.table_log import TableLog
 
 pytestmark = pytest.mark.usefixtures("few_rows")
 
@@ -44,6 +46,10 @@ def assert_tells_nothing(positions: list[int], hidden: list[int]) -> None:
         chance.shuffle(copy)
         shuffled.append(information(positions, copy))
     assert found < 1.5 * max(shuffled), (found, max(shuffled))
+
+
+def in_two_hours() -> int:
+    return int(time.time() * 1000) + 7_200_000
 
 
 def published(spark: Any, root: str, version: int, partition: str) -> list[tuple[str, int]]:
@@ -93,16 +99,28 @@ def test_positions_tell_nothing_of_hidden_values(spark: Any, tmp_path: Path, par
     with pytest.MonkeyPatch.context() as many:
         many.setattr(few, "MAX_ROWS", 10)
         assert job.run().how == "changes"
-    for version, first, count in ((0, 0, 3000), (1, 3000, 1000), (2, 4000, 1000)):
+    session.sql(f"DELETE FROM delta.`{source}` WHERE income % 700 = 0")
+    later = Job(session, target, Options(optimize_hours=1, vacuum_hours=0), now_ms=in_two_hours)
+    assert later.run().how == "changes"
+    # Compaction is a version of its own, which has all rows.
+    for version, first, count in ((0, 0, 3000), (1, 3000, 1000), (2, 4000, 1000), (4, 0, 5000)):
         rows = published(session, target.root, version, partition)
         numbers = [int(name.removeprefix("id")) for _, name in rows]
-        assert len(numbers) == count
-        assert_tells_nothing(list(range(count)), [(number - first) * 5 // count for number in numbers])
+        assert len(numbers) == (count if version < 4 else len([one for one in range(count) if one % 7]))
+        places = list(range(len(numbers)))
+        assert_tells_nothing(places, [(number - first) * 5 // count for number in numbers])
+    # Nor is there an order of arrival.
+    assert_tells_nothing(places, [(number >= 3000) + (number >= 4000) for number in numbers])
+    assert len({name for name, _ in rows}) == (4 if partition == "area" else 1)
+    changed = [one for version in range(5) for one in TableLog(session, target.root).commit(version)]
+    assert not any("cdc" in one for one in changed), "recipients derive changes from files in this order"
+    again = Job(session, target, later.options, now_ms=lambda: in_two_hours() + 7_200_000)
+    assert again.run().version == 4, "what is compact stays"
 
 
 def test_files_are_cut_by_the_rows_alone(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """However the rows are divided before, each file has the same rows in the same order."""
-    monkeypatch.setattr("gateway.spark.project.order._FILE_BYTES", 2000)
+    monkeypatch.setattr("gateway.spark.project.order.FILE_BYTES", 2000)
     rows = spark.range(500).selectExpr("CAST(id AS STRING) AS name", "id % 3 AS part")
 
     def files(given: Any) -> list[list[Any]]:

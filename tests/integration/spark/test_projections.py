@@ -607,7 +607,6 @@ def test_a_source_that_is_put_back_during_a_run_is_written_anew_by_the_next_one(
 
 
 def test_maintenance_drops_removed_rows_and_keeps_the_shared_history(kept: Kept) -> None:
-    kept.spark.conf.set("spark.databricks.delta.optimize.minFileSize", "1")
     kept.run()
     (gone, *_) = [row["id"] for row in kept.served().select("id").collect()]
     kept.sql(f"DELETE FROM {{t}} WHERE id = {gone}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.spark.project.actions import file_key, fold, moved
 from gateway.spark.project.evaluation import Evaluation
-from gateway.spark.project.record import Record, difference
+from gateway.spark.project.record import Record, difference, stamp
 from gateway.spark.verify.digest import Digest
 
 Files = dict[Any, dict[str, Any]]
@@ -110,3 +112,13 @@ def test_a_record_is_read_as_it_was_written(digest: Digest) -> None:
     record = Record("id", 3, 4, digest, 5, 6, evaluation)
     assert Record.of([{"commitInfo": {"projection": record.as_json()}}, {"add": {}}]) == record
     assert Record.of([{"commitInfo": {}}, {"add": {}}]) is None
+
+
+COMMITS = [[{"b": 1, "a": "\u00fc"}, {"c": [None, {}]}], [], [{"d": {"f": 1.5, "e": True}}]]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_stamp_is_that_of_the_commits_as_one_text(number: int) -> None:
+    """Published records have such stamps."""
+    text = json.dumps(COMMITS[:number], sort_keys=True)
+    assert stamp(map(iter, COMMITS[:number])) == hashlib.sha256(text.encode()).hexdigest()

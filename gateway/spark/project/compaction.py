@@ -1,0 +1,68 @@
+"""Puts small files of a work table together, and writes files with removed rows anew.
+
+In: a version of the work table. Out: a commit that replaces files by others with the same rows, in the order
+of the published rows alone: OPTIMIZE keeps rows that came by one version beside each other.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from gateway.spark import java
+from gateway.spark.project.order import FILE_BYTES, in_own_order
+from gateway.spark.project.transaction import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame
+
+    from gateway.spark.project.actions import Action
+    from gateway.spark.project.table_log import TableLog
+
+
+def compact(work: TableLog) -> None:
+    """Replace files of the latest version. Without any to replace there is no other version."""
+    version = work.latest()
+    row_bytes = java.row_bytes(work.rows(version.number, ()))
+    groups = _groups(_small(work, version.number, FILE_BYTES // 2 // row_bytes), row_bytes)
+    files = list(chain.from_iterable(groups.values()))
+    if not files:
+        return
+    number = sum(one["rows"] for one in files)
+    rows = in_own_order(work.rows(version.number, files), number, version.partitions, max(groups))
+    transaction = Transaction(work.spark, work)
+    transaction.replace(files, rows)
+    transaction.commit()
+
+
+def _small(work: TableLog, number: int, most_rows: int) -> DataFrame:
+    """Return the files of a version that have few rows, or removed ones."""
+    files = java.frame(work.snapshot(number).allFiles().toDF(), work.spark)
+    rows = f.coalesce(f.get_json_object("stats", "$.numRecords").cast("long"), f.lit(0)).alias("rows")
+    found = files.select("path", "size", "partitionValues", "deletionVector", "modificationTime", rows)
+    return found.where((f.col("rows") < most_rows) | f.col("deletionVector").isNotNull())
+
+
+def _groups(small: DataFrame, row_bytes: int) -> dict[int, list[Action]]:
+    """Return the files to replace by the number of files that those of their partition become."""
+    by_partition: defaultdict[str, list[Action]] = defaultdict(list)
+    for row in small.collect():
+        action = row.asDict(recursive=True)
+        by_partition[json.dumps(action["partitionValues"], sort_keys=True)].append(action)
+    groups: defaultdict[int, list[Action]] = defaultdict(list)
+    for actions in by_partition.values():
+        pieces = _pieces(actions, row_bytes)
+        if pieces < len(actions) or any(one["deletionVector"] for one in actions):
+            groups[pieces] += actions
+    return groups
+
+
+def _pieces(actions: Iterable[Action], row_bytes: int) -> int:
+    return math.ceil(sum(one["rows"] for one in actions) * row_bytes / FILE_BYTES) or 1
