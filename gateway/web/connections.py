@@ -338,6 +338,13 @@ class _Connection(web.RequestHandler):
         if self._wire is not None:
             self._wire.abort()
 
+    def close(self) -> None:
+        """Close the connection when the request that it has is answered, or at once if it has none."""
+        super().close()
+        # aiohttp would leave it open, and ignore all that comes.
+        if not self._is_busy and self.transport is not None:
+            self.transport.close()
+
     def is_waiting(self) -> bool:
         """Return whether the connection waits for its client, and not for the server."""
         wire = self._wire
@@ -357,7 +364,10 @@ class _Connection(web.RequestHandler):
             if self._body.is_eof():
                 self._ahead_bytes += len(data)
                 self._pause_reading_for_buffer()
+            # aiohttp would ignore the rest of a body behind `close`.
+            is_closing, self._close = self._close, False
             super().data_received(data)
+            self._close = is_closing
             if self._body.is_eof():
                 self._has_more = True
             self._end_if_done()

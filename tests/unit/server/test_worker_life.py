@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 from support.gateway_directory import TOKEN, Gateway
@@ -101,6 +101,26 @@ def test_a_drain_that_is_longer_than_its_delay_counts_from_the_signal(gateway):
         gateway.process.terminate()
         assert gateway.process.wait(60) == 0
         assert time.monotonic() - began < 20
+
+
+def test_kept_connections_end_at_the_begin_of_a_drain_and_requests_that_come_are_answered(gateway):
+    gateway.settings["gateway"] |= {"drainSeconds": 60}
+    gateway.write()
+    listing = f"GET /delta-sharing/shares HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    query = f"POST {QUERY} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 16\r\n\r\n"
+    with gateway.running(), ExitStack() as stack:
+        stack.enter_context(begun(gateway))
+        idle, coming = (
+            stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), 20)) for _ in range(2)
+        )
+        coming.sendall(query.encode() + b'{"maxFiles"')
+        idle.sendall(listing.encode())
+        assert idle.recv(4096).startswith(b"HTTP/1.1 200")
+        gateway.process.terminate()
+        # The drain waits for the answer that nobody reads.
+        assert idle.recv(1) == b""
+        coming.sendall(b": 1} ")
+        assert coming.recv(4096).startswith(b"HTTP/1.1 200")
 
 
 def test_answers_of_a_killed_worker_are_on_record_and_counted(gateway):
