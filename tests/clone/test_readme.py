@@ -58,6 +58,10 @@ ELSEWHERE = {
         "test_a_mix_of_users_gets_no_wrong_answer",
     ),
     "python loadtests/run.py --short": (DEVELOPMENT, "test_a_mix_of_users_gets_no_wrong_answer"),
+    "python loadtests/disks.py": (
+        DEVELOPMENT + "takes minutes, and mounts file systems",
+        "test_replicas_that_restart_in_turn_fail_no_request",
+    ),
     "python bench/run.py --large 10000000 --report bench.html --markdown bench.md --json bench.json": (
         DEVELOPMENT + "takes ten minutes",
         "test_answers_with_a_hundred_thousand_files_are_complete_and_correct",
