@@ -94,7 +94,7 @@ def read(file: Path) -> tuple[list[StoredShare], list[Any]]:
     shares = [of_document(_map(file, one)) for one in document.get("shares", [])]
     names = [share.key for share in shares]
     if len({*names}) < len(names):
-        raise ShareError(f"{file}: a share is there twice (names are case-insensitive)")
+        raise ShareError(f"{file}: a share is listed twice (names are case-insensitive)")
     return shares, document.get("recipients", [])
 
 

@@ -63,7 +63,7 @@ def plan_recipients(
     recipients = [_Wanted.of(document) for document in wanted]
     keys = [recipient_key(recipient.name) for recipient in recipients]
     if len({*keys}) < len(keys):
-        raise ShareError("a recipient is there twice (names are case-insensitive)")
+        raise ShareError("a recipient is listed twice (names are case-insensitive)")
     for recipient, key in zip(recipients, keys, strict=True):
         record = known.get(key)
         if record is None:

@@ -49,7 +49,7 @@ def policy_of(arguments: argparse.Namespace) -> TokenPolicy:
     if missing:
         raise RecipientError(f"a policy needs {', '.join(missing)}")
     if len(dict(arguments.claims)) < len(arguments.claims):
-        raise RecipientError("--claim: a claim is there twice, and a policy has one text for each")
+        raise RecipientError("--claim: a claim is given twice, and a policy has one text for each")
     return TokenPolicy(
         arguments.issuer,
         arguments.subject_claim,

@@ -67,7 +67,7 @@ def check_unique(field: str, names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name.casefold() in seen:
-            raise Invalid(field, f"'{name}' is there twice (names are case-insensitive)")
+            raise Invalid(field, f"'{name}' is listed twice (names are case-insensitive)")
         seen.add(name.casefold())
 
 

@@ -79,7 +79,7 @@ class Oidc:
     def __post_init__(self) -> None:
         names = [issuer.issuer for issuer in self.issuers]
         if len({*names}) < len(names):
-            raise Invalid("issuers", "an issuer is there twice")
+            raise Invalid("issuers", "an issuer is listed twice")
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,9 @@ class Location:
         if separator and scheme == "gs":
             bucket, _, key = rest.partition("/")
             if not _GS_BUCKET.fullmatch(bucket):
-                raise ValueError(f"{shown(bucket)} is no bucket of Google; accepted: gs://bucket/path")
+                raise ValueError(
+                    f"{shown(bucket)} is not a valid Google bucket name; accepted: gs://bucket/path"
+                )
             return Location("gs", bucket, _segments(key))
         if separator and (scheme == "az" or scheme in _HADOOP):
             return replace(_azure(rest), scheme=scheme)
@@ -172,7 +174,7 @@ def _s3(rest: str) -> Location:
     if "@" in bucket:
         raise ValueError("a location has no keys before the bucket; accepted: s3://bucket/path")
     if not _S3_BUCKET.fullmatch(bucket):
-        raise ValueError(f"{shown(bucket)} is no bucket; accepted: s3://bucket/path")
+        raise ValueError(f"{shown(bucket)} is not a valid bucket name; accepted: s3://bucket/path")
     if bucket.endswith("--x-s3"):
         raise ValueError(
             f"'{bucket}' is a directory bucket of S3 Express, whose sessions and URLs end after 5 minutes; "

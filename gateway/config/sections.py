@@ -176,7 +176,7 @@ class Gateway:
         self._check_tokens()
         ids = [client.id for recipient in self.recipients for client in recipient.clients]
         if len({*ids}) < len(ids):
-            raise Invalid("recipients", "a client id is there twice")
+            raise Invalid("recipients", "a client id is listed twice")
 
     def storage(self, location: Location) -> StorageEntry:
         """Return the entry with the longest prefix that contains a location, or one without keys."""

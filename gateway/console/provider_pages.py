@@ -126,11 +126,11 @@ def _code(request: web.Request) -> str:
 
 
 def _parameter(request: web.Request, name: str) -> str | None:
-    """Return a parameter of an answer. Raises SignInFailed for one that is there twice or too long."""
+    """Return a parameter of an answer. Raises SignInFailed for one that is given twice or is too long."""
     values = request.query.getall(name, [])
     if len(values) > 1 or any(len(value) > MAX_ANSWER_LENGTH for value in values):
         raise SignInFailed(
-            400, FAILED_THERE, f"the parameter {name} of the answer is there twice or too long"
+            400, FAILED_THERE, f"the parameter {name} of the answer is given twice or is too long"
         )
     return values[0] if values else None
 

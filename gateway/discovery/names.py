@@ -11,7 +11,7 @@ TOO_LONG = f"its name is longer than {MAX_NAME_LENGTH} characters"
 def name_problem(name: str) -> str | None:
     """Return why a name cannot be that of a schema or a table; None if it can."""
     if name in ("", ".", ".."):
-        return "its name is no name"
+        return "its name is not valid"
     if len(name) > MAX_NAME_LENGTH:
         return TOO_LONG
     if "/" in name or has_hidden(name):

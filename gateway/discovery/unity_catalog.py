@@ -263,7 +263,7 @@ def _names_of(table: FoundTable) -> tuple[str, str, str]:
 
 
 def kind_problem(table: CatalogTable) -> str | None:
-    """Return why an entry is no Delta table of plain files; None for one that is."""
+    """Return why an entry is not a Delta table of plain files; None if it is one."""
     kind = table.table_type or ""
     if kind not in _TYPES:
         is_word = kind.isascii() and kind.isidentifier() and len(kind) <= MAX_NAME_LENGTH

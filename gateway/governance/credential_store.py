@@ -278,7 +278,7 @@ class CredentialStore:
                 credentials += own.credentials
                 policies += ((policy, own.recipient) for policy in own.policies)
                 clients += own.clients
-        # It is about everything: earlier ones are out of date, and would wait for a database that hangs.
+        # A full report replaces queued partial reports, which could otherwise wait behind a hung read.
         self._thread.work.clear()
         self._thread.work.append(lambda: self.expiries.report_all(credentials, clients))
         return CredentialTable(

@@ -113,7 +113,7 @@ class RecipientChanges(RecordedDatabase):
         """Insert recipients without credentials, with statements for all together, and describe each."""
         names = {recipient_key(name): name for name in new}
         if len(names) < len(new):
-            raise RecipientExists("a recipient is there twice (names are case-insensitive)")
+            raise RecipientExists("a recipient is listed twice (names are case-insensitive)")
         found = recipient_rows.read(connection, names)
         taken = [recipient_key(record.name) for record in found.records] + [
             one.key for one in found.unreadable

@@ -268,5 +268,5 @@ def _check_unique(what: str, names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name.casefold() in seen:
-            raise ShareError(f"{what} {name!r} is there twice (names are case-insensitive)")
+            raise ShareError(f"{what} {name!r} is listed twice (names are case-insensitive)")
         seen.add(name.casefold())

@@ -73,7 +73,7 @@ def _fields(content_type: str | None, body: bytes) -> Mapping[str, str]:
     # RFC 8707 allows several of these, which are ignored.
     pairs = [(name, text) for name, text in pairs if name not in REPEATABLE]
     if len({name for name, _ in pairs}) < len(pairs):
-        raise MalformedRequest("a field is there twice")
+        raise MalformedRequest("a field is given twice")
     return dict(pairs)
 
 

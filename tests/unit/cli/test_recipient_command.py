@@ -754,7 +754,7 @@ def test_a_claim_that_is_given_twice_is_refused(run):
     assert run("add", "acme")[0] == 0
     policy = ("--issuer", "i", "--subject", "s", "--audience", "a", "--allow-absent")
     code, _, err = run("policy", "add", "acme", *policy, "--claim", "scp=a", "--claim", "scp=b")
-    assert (code, "a claim is there twice" in err) == (1, True)
+    assert (code, "a claim is given twice" in err) == (1, True)
     assert run("policy", "list", "acme")[1] == "acme has no policy\n"
     # A recipient with a bearer token would not be restricted by it.
     code, _, err = run("add", "beta", "--claim", "scp=a")

@@ -425,7 +425,7 @@ def test_recipients_of_a_file_are_those_of_their_names(
     exported = yaml.safe_load(printed(config, capsys, "export"))["recipients"]
     assert exported == [{"name": "\u00e4"}]
     twice = write(tmp_path / "3.yaml", recipients=[{"name": "b"}, {"name": "B", "shares": ["file"]}])
-    assert "is there twice" in refused(config, capsys, "apply", twice)
+    assert "is listed twice" in refused(config, capsys, "apply", twice)
     assert yaml.safe_load(printed(config, capsys, "export"))["recipients"] == exported
 
 

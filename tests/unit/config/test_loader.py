@@ -137,7 +137,7 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
             "gateway.recipients: one token is given twice, to a and to b",
         ),
         (MINIMAL + "shares: [{schemas: []}]", "configuration:3: shares[0].name: must be given"),
-        (MINIMAL + "shares: [{name: a}, {name: A}]", "configuration:3: shares: 'A' is there twice"),
+        (MINIMAL + "shares: [{name: a}, {name: A}]", "configuration:3: shares: 'A' is listed twice"),
         (MINIMAL + "shares: [{name: a/b}]", "shares[0].name: may not contain '/'"),
         (MINIMAL + "stalenessAcceptable: perhaps", "'perhaps' is neither true nor false"),
         (MINIMAL + "ssl: {certificateFile: c}", "ssl.certificateKeyFile: must be given, or selfSigned: true"),

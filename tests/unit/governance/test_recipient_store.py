@@ -78,7 +78,7 @@ def test_the_statements_that_add_recipients_do_not_grow_with_them(database):
     assert [change.action for change in database.history("r12")] == ["createRecipient"]
     with pytest.raises(RecipientExists, match="'R12' exists already"):
         database.add_all({"new": (Policies({}), {}), "R12": (Policies({}), {})})
-    with pytest.raises(RecipientExists, match="is there twice"):
+    with pytest.raises(RecipientExists, match="is listed twice"):
         database.add_all({"new": (Policies({}), {}), "NEW": (Policies({}), {})})
     assert len(database.list()) == 31
 

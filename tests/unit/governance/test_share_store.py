@@ -168,7 +168,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"name": "s", "schemas": [{"name": "d", "tables": {"discover": "/x/{schema}/{table}"}}]},
         "{table} alone",
     ),
-    ({"name": "s", "schemas": [{"name": "d"}, {"name": "D"}]}, "is there twice"),
+    ({"name": "s", "schemas": [{"name": "d"}, {"name": "D"}]}, "is listed twice"),
     (
         {"name": "s", "schemas": [{"name": "d", "tables": [{"name": "t", "location": "x"}]}]},
         "not a location",
