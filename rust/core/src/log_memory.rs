@@ -1,4 +1,4 @@
-//! The memory of log files that are read whole: commits and checksums.
+//! The memory of log files that are read whole, commits and checksums, and of the footers and large pages of checkpoints.
 //!
 //! Texts of a commit are views into its file, beside columns of its actions. Both stay in memory while a snapshot or a
 //! stream uses one of them, so a file is counted with its columns for as long as its bytes live. What the files of one
@@ -39,6 +39,11 @@ pub fn bound(limit_bytes: u64, relieve: impl Fn(u64) + Send + Sync + 'static) {
 /// Admits files of so many bytes. Waits for others if that is necessary.
 pub(crate) fn admit(file_bytes: u64) -> Result<Admitted> {
     SHARED.admit(expected_bytes(file_bytes), MAX_WAIT)
+}
+
+/// Admits what decoding a part of a checkpoint takes.
+pub(crate) fn admit_decoded(bytes: u64) -> Result<Admitted> {
+    SHARED.admit(bytes, MAX_WAIT)
 }
 
 /// As [`admit`], without a wait.
@@ -128,12 +133,28 @@ impl Admitted {
     fn hold_one(&mut self, content: Bytes) -> Result<Bytes> {
         let actions = memchr_iter(b'\n', &content).count() as u64 + 1;
         let bytes = content.len() as u64 + actions * ACTION_BYTES;
-        // To wait here, with the memory of other files, could be for ever.
-        let missing = bytes.saturating_sub(self.bytes);
-        let mut own = self.memory.take(missing)?;
-        own.bytes += bytes - missing;
-        self.bytes -= bytes - missing;
+        self.grow(bytes.saturating_sub(self.bytes))?;
+        self.bytes -= bytes;
+        let own = Self { memory: self.memory, bytes };
         Ok(Bytes::from_owner(Held { content, _own: own }))
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes more bytes, if they fit: to wait for others with what they wait for could be for ever.
+    pub(crate) fn grow(&mut self, bytes: u64) -> Result<()> {
+        let mut more = self.memory.admit(bytes, Duration::ZERO)?;
+        self.bytes += std::mem::take(&mut more.bytes);
+        Ok(())
+    }
+
+    /// Returns what is more than so many bytes.
+    pub(crate) fn keep(&mut self, bytes: u64) {
+        let rest = self.bytes.saturating_sub(bytes);
+        self.bytes -= rest;
+        drop(Self { memory: self.memory, bytes: rest });
     }
 }
 
@@ -215,6 +236,21 @@ mod tests {
         let second = memory.admit(2000, LONG).unwrap();
         assert_eq!(used(memory), 2000);
         drop(second);
+    }
+
+    #[test]
+    fn a_footer_takes_more_while_it_is_decoded_than_it_keeps() {
+        let memory = memory(8000);
+        let mut footer = memory.admit(3000, LONG).unwrap();
+        footer.grow(1000).unwrap();
+        assert!(matches!(footer.grow(4000), Err(Error::Busy { .. })));
+        assert_eq!(used(memory), 4000);
+        for (kept, expected) in [(5000, 4000), (500, 500)] {
+            footer.keep(kept);
+            assert_eq!(used(memory), expected);
+        }
+        drop(footer);
+        assert_eq!(used(memory), 0);
     }
 
     #[test]

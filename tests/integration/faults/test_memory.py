@@ -181,6 +181,67 @@ def test_one_commit_that_is_larger_than_the_limit_allows_is_answered_and_the_ser
         wait_until(lambda: gateway.request("GET", "/readyz").status == 200)
 
 
+def varint(number: int) -> bytes:
+    """A number in the compact protocol of Thrift."""
+    head = b""
+    while number > 0x7F:
+        head, number = head + bytes([number & 0x7F | 0x80]), number >> 7
+    return head + bytes([number])
+
+
+def structs(elements: list[bytes]) -> bytes:
+    """A list of structs as the next field."""
+    return b"\x19\xfc" + varint(len(elements)) + b"".join(elements)
+
+
+def group(name: bytes, children: int) -> bytes:
+    """A group of a schema."""
+    return b"\x35\x02\x18" + varint(len(name)) + name + b"\x15" + varint(2 * children) + b"\x00"
+
+
+def footer(schema: list[bytes], row_groups: int, columns: int) -> bytes:
+    """The footer of a file whose columns say as little as they may."""
+    column = bytes.fromhex("2600 1c 1502 1905 2500 1600 1600 1600 2600 00 00")
+    row_group = structs([column] * columns) + bytes.fromhex("1600 1600 00")
+    return b"\x15\x02" + structs(schema) + b"\x16\x00" + structs([row_group] * row_groups) + b"\x00"
+
+
+LEAF = bytes.fromhex("1502 2502 18016c 00")
+HOSTILE_FOOTERS = {
+    "many columns of many row groups": footer([group(b"r", 1000), *[LEAF] * 1000], 200, 1000),
+    "a long name around many columns": footer(
+        [group(b"r", 1), group(b"g" * (MIB // 8), 1000), *[LEAF] * 1000], 0, 1000
+    ),
+    "a wide schema": footer([group(b"r", 100_000), *[LEAF] * 100_000], 0, 0),
+}
+"""Of 0.2 to 4 MB, from which 85 to 250 MB are decoded."""
+
+
+@pytest.mark.parametrize("content", HOSTILE_FOOTERS.values(), ids=HOSTILE_FOOTERS.keys())
+def test_footers_that_are_decoded_at_once_stay_within_the_limit_together(
+    tmp_path: Path, content: bytes
+) -> None:
+    limit_bytes = 192 * MIB
+    tables = {f"t{number}": str(tmp_path / f"t{number}") for number in range(LARGE_COMMITS)}
+    for location in tables.values():
+        log = Path(location, "_delta_log")
+        log.mkdir(parents=True)
+        checkpoint = b"PAR1" + content + len(content).to_bytes(4, "little") + b"PAR1"
+        (log / "00000000000000000000.checkpoint.parquet").write_bytes(checkpoint)
+        (log / "_last_checkpoint").write_text(json.dumps({"version": 0, "size": 2}))
+    section = {"limits": {"memoryBytes": limit_bytes, "queueSeconds": 5}, "drainDelaySeconds": 0}
+    with (
+        running_gateway(tmp_path, [share("s", tables)], section) as gateway,
+        ThreadPoolExecutor(LARGE_COMMITS) as clients,
+    ):
+        assert gateway.request("GET", "/shares").status == 200
+        before = peak_bytes(gateway)
+        found = [*clients.map(lambda table: gateway.query(f"s.default.{table}").status, tables)]
+        assert {*found} <= {500, 503}
+        assert peak_bytes(gateway) < before + limit_bytes + 64 * MIB
+        wait_until(lambda: gateway.request("GET", "/readyz").status == 200)
+
+
 def one_long_line(log: Path) -> None:
     """A commit with an action of 300 MiB."""
     with (log / f"{0:020}.json").open("w") as commit:
@@ -215,7 +276,10 @@ def test_a_hostile_log_of_commits_makes_no_large_process(
 
 
 HOSTILE_TEXTS = {
-    "one text": ({"stats": 200 * MIB}, "the texts of an add are too long|the pages of a row are too large"),
+    "one text": (
+        {"stats": 200 * MIB},
+        "the texts of an action are too long|the pages of a row are too large",
+    ),
     "many columns": (
         {f"c{number}": 60 * MIB for number in range(8)},
         "the pages of a row are too large",
@@ -223,7 +287,7 @@ HOSTILE_TEXTS = {
 }
 
 
-def hostile_checkpoint(root: Path, lengths: dict[str, int]) -> int:
+def hostile_checkpoint(root: Path, lengths: dict[str, int], description: str = "") -> int:
     """Write a table whose checkpoint is small and has texts of these lengths; return the file's size."""
     log = root / "_delta_log"
     log.mkdir(parents=True)
@@ -237,6 +301,7 @@ def hostile_checkpoint(root: Path, lengths: dict[str, int]) -> int:
     add |= {"stats_parsed": parsed} if texts else {"stats": stats}
     metadata = {
         "id": "hostile",
+        "description": description,
         "format": {"provider": "parquet"},
         "schemaString": json.dumps({"type": "struct", "fields": fields}),
         "partitionColumns": [],
@@ -281,6 +346,30 @@ def test_a_small_checkpoint_makes_no_large_process(
         assert answer.status == 500, answer
         wait_until(lambda: re.search(reason, gateway.log.read_text()) is not None)
         assert peak_bytes(gateway) < before + 64 * MIB
+
+
+def test_metadata_that_many_small_checkpoints_unpack_at_once_stays_within_the_limit(tmp_path: Path) -> None:
+    limit_bytes = 128 * MIB
+    tables = {f"t{number}": str(tmp_path / f"t{number}") for number in range(3 * LARGE_COMMITS)}
+    for location in tables.values():
+        assert hostile_checkpoint(Path(location), {}, description="x" * 50 * MIB) < MIB / 16
+    with (
+        running_gateway(
+            tmp_path,
+            [share("s", tables)],
+            {"limits": {"memoryBytes": limit_bytes}, "drainDelaySeconds": 0},
+        ) as gateway,
+        ThreadPoolExecutor(len(tables)) as clients,
+    ):
+        assert gateway.request("GET", "/shares").status == 200
+        before = peak_bytes(gateway)
+
+        def status(table: str) -> int:
+            return gateway.request("GET", f"/shares/s/schemas/default/tables/{table}/metadata").status
+
+        assert {*clients.map(status, tables)} <= {500, 503}
+        assert peak_bytes(gateway) < before + limit_bytes + 64 * MIB
+        assert "the texts of an action are too long" in gateway.log.read_text()
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["ascending", "descending"])

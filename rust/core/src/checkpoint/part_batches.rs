@@ -190,7 +190,7 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         match current.reader.next() {
             Some(Ok(batch)) => {
                 let Some(decoded) = decoded_bytes::cut(batch, BATCH_BYTES) else {
-                    return Err(self.corrupt("the texts of an add are too long"));
+                    return Err(self.corrupt("the texts of an action are too long"));
                 };
                 current.decoded = decoded.into();
                 Ok(true)

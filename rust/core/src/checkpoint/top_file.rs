@@ -5,7 +5,9 @@ use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
 use parquet::file::reader::ChunkReader;
 
+use super::BATCH_BYTES;
 use super::adds::string_entries;
+use super::parquet::decoded_bytes;
 use super::parquet::file::{ParquetFile, has_values, may_have_rows};
 use crate::actions::{Metadata, Protocol};
 use crate::{Error, Result};
@@ -53,8 +55,12 @@ impl TopFile {
             let projection = file.project(&leaves)?;
             for batch in file.read(index, &projection, file.batch_rows(index, &leaves), None)? {
                 let batch = batch?;
-                self.collect(file.name(), &batch)?;
                 let has_sidecars = batch.column_by_name("sidecar").is_some();
+                for batch in decoded_bytes::cut(batch, BATCH_BYTES)
+                    .ok_or_else(|| Error::corrupt(&**file.name(), "the texts of an action are too long"))?
+                {
+                    self.collect(file.name(), &batch)?;
+                }
                 if self.protocol.is_some() && self.metadata.is_some() && !has_sidecars {
                     break;
                 }

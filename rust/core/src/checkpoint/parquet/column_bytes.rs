@@ -35,8 +35,12 @@ impl FirstError {
     }
 
     fn record_error(&self, error: &ParquetError) {
-        if let Some(error) = store_error(error) {
-            *lock(&self.0) = Some(error);
+        self.record(store_error(error));
+    }
+
+    fn record(&self, error: Option<Error>) {
+        if error.is_some() {
+            *lock(&self.0) = error;
         }
     }
 }
@@ -46,18 +50,19 @@ pub(crate) fn store_error(error: &ParquetError) -> Option<Error> {
     match error {
         ParquetError::External(source) => match source.downcast_ref::<Error>() {
             Some(error) => Some(error.clone()),
-            None => source
-                .downcast_ref::<std::io::Error>()
-                .and_then(|error| error.get_ref()?.downcast_ref::<Error>().cloned()),
+            None => source.downcast_ref().and_then(inner_error),
         },
         _ => None,
     }
 }
 
+fn inner_error(error: &std::io::Error) -> Option<Error> {
+    error.get_ref()?.downcast_ref().cloned()
+}
+
 /// One column chunk of `R`.
 pub(crate) struct ColumnBytes<R> {
     source: Arc<R>,
-    first_error: FirstError,
     chunk: Range<u64>,
     window: Mutex<Window>,
     window_bytes: usize,
@@ -68,6 +73,7 @@ pub(crate) struct ColumnBytes<R> {
 /// What the page header says that was read last.
 struct LastPage {
     meter: ColumnMeter,
+    first_error: FirstError,
     /// The number of bytes before the compressed ones.
     levels: AtomicUsize,
 }
@@ -92,8 +98,8 @@ impl<R: ChunkReader> ColumnBytes<R> {
         let end = chunk.end.min(source.len());
         let chunk = chunk.start..end;
         let window = Mutex::default();
-        let last_page = Arc::new(LastPage { meter, levels: AtomicUsize::default() });
-        Self { source, first_error, chunk, window, window_bytes, codec, last_page }
+        let last_page = Arc::new(LastPage { meter, first_error, levels: AtomicUsize::default() });
+        Self { source, chunk, window, window_bytes, codec, last_page }
     }
 
     /// At least `least` bytes from `start` on, more if the window has them.
@@ -108,8 +114,8 @@ impl<R: ChunkReader> ColumnBytes<R> {
             return Ok(window.bytes.slice(offset..));
         }
         let length = (self.window_bytes as u64).min(left).max(least as u64) as usize;
-        let bytes =
-            self.source.get_bytes(start, length).inspect_err(|error| self.first_error.record_error(error))?;
+        let read = self.source.get_bytes(start, length);
+        let bytes = read.inspect_err(|error| self.last_page.first_error.record_error(error))?;
         *window = Window { start, bytes: bytes.clone() };
         Ok(bytes)
     }
@@ -152,8 +158,8 @@ impl Read for HeaderRead {
         // Not on creation: the Parquet reader also makes one where a page's body begins, and drops it unread.
         if !self.checked {
             let header = check_page_header(&self.bytes).map_err(std::io::Error::other)?;
-            let is_counted = self.last_page.meter.begin(header.bytes, header.is_dictionary);
-            is_counted.map_err(std::io::Error::other)?;
+            let counted = self.last_page.meter.begin(header.bytes, header.is_dictionary);
+            counted.inspect_err(|error| self.last_page.first_error.record(inner_error(error)))?;
             self.last_page.levels.store(header.level_bytes, Ordering::Relaxed);
             self.checked = true;
         }

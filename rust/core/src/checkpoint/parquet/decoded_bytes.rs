@@ -6,20 +6,21 @@
 //! Without it: an add with a text of 60 MB, which fits into a page, is held in several forms at once.
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
+use arrow_schema::FieldRef;
 
 /// Assumed bytes of a number, its key and quotes in statistics that are written from typed columns.
 const TYPED_VALUE_BYTES: usize = 48;
 
-/// The most text of one add. Its later forms hold it several times.
-const MAX_ADD_BYTES: usize = 8 << 20;
+/// The most text of one action. Its later forms hold it several times.
+const MAX_ACTION_BYTES: usize = 8 << 20;
 
-/// The rows of a batch in pieces whose adds come to at most `limit` bytes of text each, or have one row. Returns `None` if
-/// the text of one add is too long.
+/// The rows of a batch in pieces whose actions come to at most `limit` bytes of text each, or have one row. Returns `None`
+/// if the text of one action is too long.
 pub(crate) fn cut(batch: RecordBatch, limit: usize) -> Option<Vec<RecordBatch>> {
-    let bytes = add_bytes(&batch);
+    let bytes = action_bytes(&batch);
     if bytes <= limit || batch.num_rows() <= 1 {
-        return (bytes <= limit.max(MAX_ADD_BYTES)).then(|| vec![batch]);
+        return (bytes <= limit.max(MAX_ACTION_BYTES)).then(|| vec![batch]);
     }
     let pieces = bytes.div_ceil(limit).clamp(2, batch.num_rows());
     let rows = batch.num_rows().div_ceil(pieces);
@@ -32,10 +33,19 @@ pub(crate) fn cut(batch: RecordBatch, limit: usize) -> Option<Vec<RecordBatch>> 
     Some(cut_rows)
 }
 
+fn action_bytes(batch: &RecordBatch) -> usize {
+    let schema = batch.schema_ref();
+    let actions = schema.fields().iter().zip(batch.columns());
+    let bytes = |(action, column): (&FieldRef, &ArrayRef)| match column.as_struct_opt() {
+        Some(adds) if action.name() == "add" => add_bytes(adds),
+        _ => text_bytes(column),
+    };
+    actions.map(bytes).sum()
+}
+
 /// Partition values are not counted: each of them is kept once.
-fn add_bytes(batch: &RecordBatch) -> usize {
-    let Some(add) = batch.column_by_name("add").and_then(|column| column.as_struct_opt()) else { return 0 };
-    let columns = add.fields().iter().zip(add.columns());
+fn add_bytes(adds: &StructArray) -> usize {
+    let columns = adds.fields().iter().zip(adds.columns());
     columns
         .map(|(field, column)| match field.name().as_str() {
             "partitionValues" | "partitionValues_parsed" => 0,
@@ -58,6 +68,15 @@ fn text_bytes(column: &ArrayRef) -> usize {
     }
     if let Some(texts) = column.as_string_view_opt() {
         return texts.lengths().map(|length| length as usize).sum();
+    }
+    let inner = |offsets: &[i32]| (offsets[0] as usize, (offsets[offsets.len() - 1] - offsets[0]) as usize);
+    if let Some(list) = column.as_list_opt::<i32>() {
+        let (start, length) = inner(list.value_offsets());
+        return text_bytes(&list.values().slice(start, length));
+    }
+    if let Some(maps) = column.as_map_opt() {
+        let (start, length) = inner(maps.value_offsets());
+        return maps.entries().slice(start, length).columns().iter().map(text_bytes).sum();
     }
     column.as_binary_view_opt().map_or(0, |texts| texts.lengths().map(|length| length as usize).sum())
 }

@@ -24,25 +24,37 @@ use super::footer;
 use super::page_meter::{BatchLimit, ColumnMeter, MeteredPages, PageMeter};
 use super::prefix_coded::Levels;
 use crate::checkpoint::{BATCH_BYTES, BATCH_ROWS};
+use crate::log_memory::Admitted;
 use crate::{Error, Result};
 
 /// A Parquet file with its decoded footer.
 pub(crate) struct ParquetFile<R> {
     name: Arc<str>,
     source: Arc<R>,
-    metadata: Arc<ParquetMetaData>,
-    /// The file's Arrow schema with strings as views.
-    fields: Fields,
+    footer: Footer,
 }
 
 /// A decoded footer, to open the same file again without reading it.
 #[derive(Debug, Clone)]
 pub(crate) struct Footer {
     metadata: Arc<ParquetMetaData>,
+    /// The file's Arrow schema with strings as views.
     fields: Fields,
+    _memory: Arc<Admitted>,
 }
 
 impl Footer {
+    fn read<R: ChunkReader>(source: &R) -> Result<Self, ParquetError> {
+        let (metadata, mut memory) = footer::read(source)?;
+        let schema = metadata.file_metadata().schema_descr();
+        let inferred = parquet_to_arrow_schema(schema, None)?;
+        let mut types = WantedTypes { leaves: schema.columns().iter() };
+        let fields = types.fields(&inferred.fields, false);
+        // Readers with a filter have the paths of the columns again.
+        memory.keep(2 * (metadata.memory_size() + fields.size()) as u64);
+        Ok(Self { metadata: Arc::new(metadata), fields, _memory: Arc::new(memory) })
+    }
+
     pub(crate) fn memory_bytes(&self) -> usize {
         self.metadata.memory_size() + self.fields.size()
     }
@@ -50,12 +62,7 @@ impl Footer {
 
 impl<R> Clone for ParquetFile<R> {
     fn clone(&self) -> Self {
-        Self {
-            name: Arc::clone(&self.name),
-            source: Arc::clone(&self.source),
-            metadata: Arc::clone(&self.metadata),
-            fields: self.fields.clone(),
-        }
+        Self { name: Arc::clone(&self.name), source: Arc::clone(&self.source), footer: self.footer.clone() }
     }
 }
 
@@ -71,27 +78,18 @@ const WINDOWS_BYTES: usize = 16 << 20;
 impl<R: ChunkReader + 'static> ParquetFile<R> {
     /// `name`: the file's name for errors.
     pub(crate) fn open(source: R, name: &str) -> Result<Self> {
-        let opened = without_panic(|| {
-            let metadata = footer::read(&source)?;
-            let schema = metadata.file_metadata().schema_descr();
-            let inferred = parquet_to_arrow_schema(schema, None)?;
-            let mut types = WantedTypes { leaves: schema.columns().iter() };
-            let fields = types.fields(&inferred.fields, false);
-            Ok((metadata, fields))
-        });
-        let (metadata, fields) = opened.map_err(|error| from_parquet(name, &error))?;
-        check_rows(name, &metadata)?;
-        Ok(Self { name: name.into(), source: Arc::new(source), metadata: Arc::new(metadata), fields })
+        let footer = without_panic(|| Footer::read(&source)).map_err(|error| from_parquet(name, &error))?;
+        check_rows(name, &footer.metadata)?;
+        Ok(Self { name: name.into(), source: Arc::new(source), footer })
     }
 
     /// Opens a file whose footer is known. `source` must be the file of the footer.
     pub(crate) fn open_again(source: R, name: &Arc<str>, footer: &Footer) -> Self {
-        let Footer { metadata, fields } = footer.clone();
-        Self { name: Arc::clone(name), source: Arc::new(source), metadata, fields }
+        Self { name: Arc::clone(name), source: Arc::new(source), footer: footer.clone() }
     }
 
     pub(crate) fn footer(&self) -> Footer {
-        Footer { metadata: Arc::clone(&self.metadata), fields: self.fields.clone() }
+        self.footer.clone()
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {
@@ -99,7 +97,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     }
 
     pub(crate) fn row_groups(&self) -> &[RowGroupMetaData] {
-        self.metadata.row_groups()
+        self.footer.metadata.row_groups()
     }
 
     /// Returns the indices of the leaf columns whose paths `wanted` accepts.
@@ -121,7 +119,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     /// Returns the Arrow field of a leaf whose parents are all structs.
     pub(crate) fn struct_leaf(&self, leaf: usize) -> Option<&Field> {
         let (last, parents) = self.leaf_path(leaf).split_last()?;
-        let mut fields = &self.fields;
+        let mut fields = &self.footer.fields;
         for parent in parents {
             let DataType::Struct(children) = fields.find(parent)?.1.data_type() else { return None };
             fields = children;
@@ -131,29 +129,29 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
 
     /// The name of the writer's library.
     pub(crate) fn created_by(&self) -> Option<&str> {
-        self.metadata.file_metadata().created_by()
+        self.footer.metadata.file_metadata().created_by()
     }
 
     pub(crate) fn schema(&self) -> &SchemaDescriptor {
-        self.metadata.file_metadata().schema_descr()
+        self.footer.metadata.file_metadata().schema_descr()
     }
 
     /// Returns the calendar of the file's dates and times.
     pub(crate) fn calendar(&self) -> Calendar {
-        Calendar::of(self.metadata.file_metadata().key_value_metadata())
+        Calendar::of(self.footer.metadata.file_metadata().key_value_metadata())
     }
 
     pub(crate) fn project(&self, leaves: &[usize]) -> Result<Projection> {
         let schema = self.schema();
         let mask = ProjectionMask::leaves(schema, leaves.iter().copied());
-        let levels = without_panic(|| parquet_to_arrow_field_levels(schema, mask, Some(&self.fields)));
+        let levels = without_panic(|| parquet_to_arrow_field_levels(schema, mask, Some(&self.footer.fields)));
         let levels = levels.map_err(|error| from_parquet(&self.name, &error))?;
         Ok(Projection { levels, leaves: leaves.len() })
     }
 
     /// Returns the rows of a batch of these columns with about [`BATCH_BYTES`] of pages, by the footer.
     pub(crate) fn batch_rows(&self, row_group: usize, leaves: &[usize]) -> usize {
-        let row_group = self.metadata.row_group(row_group);
+        let row_group = self.footer.metadata.row_group(row_group);
         let columns = leaves.iter().map(|leaf| row_group.column(*leaf).uncompressed_size().max(0) as u64);
         let bytes = columns.fold(1, u64::saturating_add);
         let rows = (row_group.num_rows().max(0) as u64).saturating_mul(BATCH_BYTES as u64) / bytes;
@@ -196,7 +194,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         let meter = Arc::new(PageMeter::default());
         let pages = RowGroupPages {
             source: &self.source,
-            metadata: &self.metadata,
+            metadata: &self.footer.metadata,
             row_group,
             first_error: &first_error,
             meter: &meter,

@@ -4,30 +4,48 @@
 //! catches. A valid checkpoint nests as deep as the statistics of the table's schema. They reserve memory for as many
 //! children as an element states.
 //!
-//! Without it: 1.6 MB of groups with one child each end the process, and 30 bytes reserve 16 GiB.
+//! A footer is far smaller than what is decoded from it, so its memory is admitted by its length and by its schema: the
+//! path of a column repeats the names of all groups around it.
+//!
+//! Without it: 1.6 MB of groups with one child each end the process, 30 bytes reserve 16 GiB, and a group with a name of
+//! 1 MB takes that for each of its columns.
 
-use bytes::Bytes;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::reader::ChunkReader;
 
 use super::thrift::{Shape, Thrift};
+use crate::log_memory::{self, Admitted};
 
 /// The maximum nesting. Spark supports far fewer levels.
 const MAX_SCHEMA_DEPTH: usize = 200;
 
-/// Reads and decodes the footer.
-pub(crate) fn read<R: ChunkReader>(source: &R) -> Result<ParquetMetaData, ParquetError> {
-    let footer = bytes(source)?;
-    match schema_depth(&footer) {
-        Some(depth) if depth <= MAX_SCHEMA_DEPTH => ParquetMetaDataReader::decode_metadata(&footer),
+/// The most memory of a decoded byte of the footer, with the byte: a column of a row group has 17 bytes at least, and
+/// takes 430.
+const DECODED_FACTOR: u64 = 32;
+/// The memory of an element of the schema beside its names, as several types and fields.
+const ELEMENT_BYTES: u64 = 1024;
+/// The memory of a name in the path of a column, beside its text.
+const NAME_BYTES: u64 = 64;
+
+/// Reads and decodes the footer. The memory is more than it takes.
+pub(crate) fn read<R: ChunkReader>(source: &R) -> Result<(ParquetMetaData, Admitted), ParquetError> {
+    let busy = |error| ParquetError::External(Box::new(error));
+    let (start, length) = place(source)?;
+    let mut memory = log_memory::admit_decoded(length as u64 * DECODED_FACTOR).map_err(busy)?;
+    let footer = source.get_bytes(start, length)?;
+    match Schema::of(&footer) {
+        Some(schema) if schema.depth <= MAX_SCHEMA_DEPTH => {
+            memory.grow(schema.decoded_bytes).map_err(busy)?;
+            Ok((ParquetMetaDataReader::decode_metadata(&footer)?, memory))
+        }
         Some(_) => Err(ParquetError::General("its schema is nested too deeply".to_owned())),
         None => Err(ParquetError::General("its footer is malformed".to_owned())),
     }
 }
 
-/// Returns the footer's bytes. Its length and a magic number follow it.
-fn bytes<R: ChunkReader>(source: &R) -> Result<Bytes, ParquetError> {
+/// Returns the start and the length of the footer. The length and a magic number follow it.
+fn place<R: ChunkReader>(source: &R) -> Result<(u64, usize), ParquetError> {
     const TAIL_BYTES: u64 = 8;
     let cut = || ParquetError::General("it does not end as a Parquet file does".to_owned());
     let end = source.len().checked_sub(TAIL_BYTES).ok_or_else(cut)?;
@@ -35,7 +53,7 @@ fn bytes<R: ChunkReader>(source: &R) -> Result<Bytes, ParquetError> {
     let (length, magic) = tail.split_first_chunk().ok_or_else(cut)?;
     let length = u32::from_le_bytes(*length);
     let start = end.checked_sub(u64::from(length)).filter(|_| magic == b"PAR1").ok_or_else(cut)?;
-    source.get_bytes(start, length as usize)
+    Ok((start, length as usize))
 }
 
 /// The fields of `SchemaElement` (parquet.thrift).
@@ -43,7 +61,7 @@ const ELEMENT: &[(i64, Shape)] = &[
     (1, Shape::I32),
     (2, Shape::I32),
     (3, Shape::I32),
-    (4, Shape::Binary),
+    (NAME, Shape::Binary),
     (NUM_CHILDREN, Shape::I32),
     (6, Shape::I32),
     (7, Shape::I32),
@@ -51,6 +69,7 @@ const ELEMENT: &[(i64, Shape)] = &[
     (9, Shape::I32),
     (10, Shape::Struct(LOGICAL_TYPE)),
 ];
+const NAME: i64 = 4;
 const NUM_CHILDREN: i64 = 5;
 /// The fields of `LogicalType`, of which one is there.
 const LOGICAL_TYPE: &[(i64, Shape)] = &[
@@ -77,47 +96,65 @@ const EMPTY: Shape = Shape::Struct(&[]);
 const TIME: &[(i64, Shape)] =
     &[(1, Shape::Boolean), (2, Shape::Struct(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)]))];
 
-/// Returns the depth of `FileMetaData.schema` (parquet.thrift): a list of elements in depth-first order, each with the
-/// number of its children. All writers write it behind the version.
-fn schema_depth(footer: &[u8]) -> Option<usize> {
-    const SCHEMA: (i64, u8) = (2, Thrift::LIST);
-    let mut thrift = Thrift::new(footer);
-    let mut id = 0;
-    let _version = thrift.next_i32(&mut id)?;
-    let kind = thrift.field(&mut id)??;
-    if (id, kind) != SCHEMA {
-        return None;
-    }
-    let elements = thrift.structs()?;
-    let mut open: Vec<i32> = Vec::new();
-    let (mut depth, mut all_children) = (0, 0_u64);
-    for _ in 0..elements {
-        let mut children = 0;
-        thrift.known(ELEMENT, &mut |id, number| {
-            if id == NUM_CHILDREN {
-                children = number;
-            }
-        })?;
-        all_children = all_children.saturating_add(u64::try_from(children).ok()?);
-        if all_children >= elements {
+/// `FileMetaData.schema` (parquet.thrift): a list of elements in depth-first order, each with the number of its children.
+/// All writers write it behind the version.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Schema {
+    depth: usize,
+    /// The memory of its types and paths.
+    decoded_bytes: u64,
+}
+
+impl Schema {
+    fn of(footer: &[u8]) -> Option<Self> {
+        const SCHEMA: (i64, u8) = (2, Thrift::LIST);
+        let mut thrift = Thrift::new(footer);
+        let mut id = 0;
+        let _version = thrift.next_i32(&mut id)?;
+        let kind = thrift.field(&mut id)??;
+        if (id, kind) != SCHEMA {
             return None;
         }
-        while open.last() == Some(&0) {
-            open.pop();
+        let elements = thrift.structs()?;
+        let mut schema = Self::default();
+        // The children that are left of each open group, and the memory of the names up to it.
+        let mut open: Vec<(i32, u64)> = Vec::new();
+        let mut all_children = 0_u64;
+        for _ in 0..elements {
+            let (mut children, mut name) = (0, NAME_BYTES);
+            thrift.known(ELEMENT, &mut |id, number| match id {
+                NUM_CHILDREN => children = number,
+                NAME => name += u64::from(number.unsigned_abs()),
+                _ => {}
+            })?;
+            all_children = all_children.saturating_add(u64::try_from(children).ok()?);
+            if all_children >= elements {
+                return None;
+            }
+            while open.last().is_some_and(|(left, _)| *left == 0) {
+                open.pop();
+            }
+            let mut path = name;
+            if let Some((left, names)) = open.last_mut() {
+                *left -= 1;
+                path += *names;
+            }
+            if children > 0 {
+                open.push((children, path));
+                schema.depth = schema.depth.max(open.len());
+                path = name;
+            }
+            // Also the name in each of its types and fields.
+            schema.decoded_bytes = schema.decoded_bytes.saturating_add(ELEMENT_BYTES + 2 * path + 4 * name);
         }
-        if let Some(left) = open.last_mut() {
-            *left -= 1;
-        }
-        if children > 0 {
-            open.push(children);
-            depth = depth.max(open.len());
-        }
+        Some(schema)
     }
-    Some(depth)
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     /// Returns a footer with nested groups: `version`, then `schema` with a name and one child each.
@@ -143,7 +180,7 @@ mod tests {
     #[test]
     fn a_schema_that_nests_without_end_is_refused_before_the_stack_overflows() {
         for depth in [1, 2, 100, MAX_SCHEMA_DEPTH] {
-            let metadata = read(&nested(depth)).unwrap();
+            let (metadata, _memory) = read(&nested(depth)).unwrap();
             assert_eq!(metadata.file_metadata().schema_descr().column(0).path().parts().len(), depth);
         }
         for depth in [MAX_SCHEMA_DEPTH + 1, 1_000_000] {
@@ -189,17 +226,18 @@ mod tests {
             let leaf: &[u8] = &[0x15, 0x02, 0x25, 0x02, 0x18, 1, b'l', 0x00];
             let end: &[u8] = &[0x00];
             let footer = [&[0x15, 0x02, 0x19, 0x2c, 0x48, 1, b'r', 0x15], children, end, leaf].concat();
-            assert_eq!(schema_depth(&footer), None, "{children:x?}");
+            assert_eq!(Schema::of(&footer), None, "{children:x?}");
         }
     }
 
     #[test]
     fn a_footer_that_is_cut_is_malformed() {
         let whole = nested(3);
-        let footer = bytes(&whole).unwrap();
-        assert_eq!(schema_depth(&footer), Some(3));
+        let (start, length) = place(&whole).unwrap();
+        let footer = whole.slice(start as usize..).slice(..length);
+        assert_eq!(Schema::of(&footer).map(|schema| schema.depth), Some(3));
         for length in 0..24 {
-            assert_eq!(schema_depth(&footer[..length]), None, "{length}");
+            assert_eq!(Schema::of(&footer[..length]), None, "{length}");
         }
         for length in 0..whole.len() {
             assert!(read(&whole.slice(..length)).is_err());

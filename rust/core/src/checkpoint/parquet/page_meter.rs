@@ -4,21 +4,28 @@
 //! only after reading: the footer has the mean, and a few files with huge statistics may be among many with small
 //! ones. A batch that exceeds its share fails, and is read again with fewer rows.
 //!
+//! What is held beyond `USUAL_BYTES` is admitted to the memory of all logs, as many readers may have such pages at once.
+//!
 //! Without it: one row with three texts of 60 MB, in a file of 17 kB, takes 180 MB, and a batch takes all pages of its
-//! rows.
+//! rows. And 20 tables with a checkpoint of 5 kB, in which a text of 50 MB is packed, take 3 GB.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use parquet::basic::Encoding;
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 
 use super::prefix_coded::{self, Levels};
+use crate::lock::lock;
+use crate::log_memory::{self, Admitted};
 
 /// The most that the current pages of all columns of a row group may have together. Writers close a page at 1 MiB or 20,000
 /// rows, but check only every 100 rows: a table of 5,000 columns has statistics of 400 kB a file, and pages of 40 MB.
 pub(crate) const MAX_HELD_BYTES: usize = 56 << 20;
+
+/// Pages of a row group that are part of the memory of a stream.
+const USUAL_BYTES: usize = 4 << 20;
 
 /// The byte counts that all columns of an open row group share.
 #[derive(Debug, Default)]
@@ -30,6 +37,8 @@ pub(crate) struct PageMeter {
     /// The current page of each column, and the dictionaries.
     held_bytes: AtomicUsize,
     has_exceeded: AtomicBool,
+    /// Memory for the most that was held, until the reader ends.
+    admitted: Mutex<Option<Admitted>>,
 }
 
 impl PageMeter {
@@ -45,11 +54,24 @@ impl PageMeter {
     }
 
     /// Replaces the bytes of a page by the bytes of the next page, before taking memory for it.
-    fn replace(&self, bytes: &AtomicUsize, next: usize) -> std::result::Result<(), &'static str> {
+    fn replace(&self, bytes: &AtomicUsize, next: usize) -> std::io::Result<()> {
         let before = bytes.swap(next, Ordering::Relaxed);
         self.held_bytes.fetch_sub(before, Ordering::Relaxed);
         let held = self.held_bytes.fetch_add(next, Ordering::Relaxed).saturating_add(next);
-        if held <= MAX_HELD_BYTES { Ok(()) } else { Err("the pages of a row are too large") }
+        if held > MAX_HELD_BYTES {
+            return Err(std::io::Error::other("the pages of a row are too large"));
+        }
+        if held <= USUAL_BYTES { Ok(()) } else { self.admit(held as u64).map_err(std::io::Error::other) }
+    }
+
+    /// With the bytes of a page before it is decompressed, which are as many at most.
+    fn admit(&self, held: u64) -> crate::Result<()> {
+        let mut admitted = lock(&self.admitted);
+        match &mut *admitted {
+            Some(admitted) => admitted.grow((2 * held).saturating_sub(admitted.bytes()))?,
+            none => *none = Some(log_memory::admit_decoded(2 * held)?),
+        }
+        Ok(())
     }
 
     /// Returns the bytes that the reader of the row group holds between two batches.
@@ -71,8 +93,8 @@ impl ColumnMeter {
         Self { meter, page_bytes: AtomicUsize::default(), dictionary_bytes: AtomicUsize::default() }
     }
 
-    /// Counts the next page. Returns the reason for an error if all pages together are too large.
-    pub(crate) fn begin(&self, bytes: usize, is_dictionary: bool) -> std::result::Result<(), &'static str> {
+    /// Counts the next page. Fails if all pages together are too large, or memory is short.
+    pub(crate) fn begin(&self, bytes: usize, is_dictionary: bool) -> std::io::Result<()> {
         let counted = if is_dictionary { &self.dictionary_bytes } else { &self.page_bytes };
         self.meter.replace(counted, bytes)
     }

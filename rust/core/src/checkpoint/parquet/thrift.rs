@@ -57,8 +57,8 @@ impl<'a> Thrift<'a> {
         if (*id, kind) == (expected, Self::I32) { self.zigzag() } else { None }
     }
 
-    /// Reads a struct to its end and shows `number` the id and the value of each i32. Returns `None` unless the ids
-    /// ascend and the known `fields` have their types.
+    /// Reads a struct to its end and shows `number` the id and the value of each i32, and the length of each text. Returns
+    /// `None` unless the ids ascend and the known `fields` have their types.
     pub(super) fn known(
         &mut self,
         fields: &'static [(i64, Shape)],
@@ -75,10 +75,10 @@ impl<'a> Thrift<'a> {
             let shape = fields.iter().find(|(known, _)| *known == id).map(|(_, shape)| shape);
             match (shape, kind) {
                 (Some(Shape::I32), Self::I32) => number(id, i32::try_from(self.zigzag()?).ok()?),
+                (Some(Shape::Binary), Self::BINARY) => number(id, self.skip_text()?),
                 (Some(Shape::Struct(inner)), Self::STRUCT) => self.known(inner, &mut |_, _| {})?,
                 (Some(Shape::Boolean), 1 | 2)
                 | (Some(Shape::Byte), 3)
-                | (Some(Shape::Binary), Self::BINARY)
                 | (Some(Shape::Skipped), Self::STRUCT)
                 | (None, _) => self.skip_plain(kind, MAX_SKIPPED_DEPTH)?,
                 _ => return None,
@@ -107,10 +107,7 @@ impl<'a> Thrift<'a> {
             3 => _ = self.byte()?,
             4..=6 => _ = self.varint()?,
             7 => self.rest = self.rest.get(8..)?,
-            8 => {
-                let length = usize::try_from(self.varint()?).ok()?;
-                self.rest = self.rest.get(length..)?;
-            }
+            8 => _ = self.skip_text()?,
             12 => {
                 let mut id = 0;
                 while let Some(kind) = self.field(&mut id)? {
@@ -120,6 +117,13 @@ impl<'a> Thrift<'a> {
             _ => return None,
         }
         Some(())
+    }
+
+    /// Skips a text and returns its length.
+    fn skip_text(&mut self) -> Option<i32> {
+        let length = i32::try_from(self.varint()?).ok()?;
+        self.rest = self.rest.get(length as usize..)?;
+        Some(length)
     }
 
     fn byte(&mut self) -> Option<u8> {

@@ -201,7 +201,7 @@ fn pages_that_are_large_together_and_texts_of_an_add_that_are_too_long_are_a_cor
         outcome(&parquet(&schema(), &rows, properties())).map_err(|error| error.to_string())
     };
     assert_eq!(refused(&[("stats", 7)]).unwrap(), 40);
-    assert!(refused(&[("stats", 9)]).unwrap_err().contains("the texts of an add are too long"));
+    assert!(refused(&[("stats", 9)]).unwrap_err().contains("the texts of an action are too long"));
     let together = refused(&[("stats", 30), ("clusteringProvider", 30), ("path", 30)]);
     assert!(together.unwrap_err().contains("the pages of a row are too large"));
 }
