@@ -27,6 +27,7 @@ from gateway.cli.storage_errors import explain_error
 from gateway.config import Location, loads
 from gateway.governance.recipient_records import DEFAULT_LIFE_SECONDS, RecipientError
 from gateway.protocol.snippets import file_word, short_text
+from gateway.server.extras import check_server_extra
 from gateway.state import GatewayState
 from gateway.storage.aws.credentials import default_region
 from gateway.storage.credentials import CredentialsUnavailable
@@ -142,6 +143,8 @@ def run(arguments: argparse.Namespace) -> int:
     server = Server(arguments.port, arguments.public_url, address)
     with quiet_logs():
         answers = ask(arguments, files, server)
+        if answers.serve:
+            check_server_extra()
         key = {"secretFile": files.token_key.name}
         text = server.configuration(answers.share, answers.tables, key, history_shared=answers.history_shared)
         config = files.write(text, answers.share, answers.recipient)

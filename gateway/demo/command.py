@@ -24,7 +24,7 @@ from gateway.demo.tables import SCHEMA, SHARE, TABLES, lay_out
 from gateway.protocol.profile import profile, profile_text
 from gateway.protocol.snippets import short_text
 from gateway.server.cache_directory import directory_problem
-from gateway.server.extras import has_demo_extra
+from gateway.server.extras import check_server_extra, has_demo_extra
 
 PREFIX = "/delta-sharing"
 
@@ -63,6 +63,7 @@ def run(
     `store_endpoint` is the URL of one that runs already.
     """
     check_port(port)
+    check_server_extra()
     with ExitStack() as stack:
         stack.enter_context(exit_on_sigterm())
         if directory is None:

@@ -21,24 +21,30 @@ IDENTITY_MODULES = {
 POSTGRESQL_MODULES = ("psycopg",)
 SERVER_AIOHTTP = (3, 14, 4)
 """Parses one request of a connection at a time. The doctor and the client run with older versions, too."""
+OWN_ENVIRONMENT = " (in an environment without the client delta-sharing, which allows no newer aiohttp)"
 TRACING_MODULES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
 
 
 class ExtraMissing(OSError):
     """Raised when an extra is not installed."""
 
-    def __init__(self, user: str, extra: str) -> None:
+    def __init__(self, user: str, extra: str, where: str = "") -> None:
         super().__init__(
             f"{user} needs the extra `{extra}`, which is not installed: "
-            f"pip install 'delta-sharing-gateway[{extra}]'"
+            f"pip install 'delta-sharing-gateway[{extra}]'{where}"
         )
+
+
+def check_server_extra() -> None:
+    """Check what any server needs. Raises ExtraMissing."""
+    installed = version("aiohttp")
+    if release(installed) < SERVER_AIOHTTP:
+        raise ExtraMissing(f"a server beside aiohttp {installed}", "server", OWN_ENVIRONMENT)
 
 
 def check_extras(config: Config) -> None:
     """Check the packages of a server and of the configured sections. Raises ExtraMissing."""
-    installed = version("aiohttp")
-    if release(installed) < SERVER_AIOHTTP:
-        raise ExtraMissing(f"a server beside aiohttp {installed}", "server")
+    check_server_extra()
     if config.gateway.tracing is not None and not all(map(_is_installed, TRACING_MODULES)):
         raise ExtraMissing("gateway.tracing", "tracing")
     database = config.gateway.database

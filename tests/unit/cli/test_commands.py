@@ -15,6 +15,7 @@ from tables.demo import ROWS
 
 from gateway.__main__ import main
 from gateway.config import ConfigError, load, loads
+from gateway.demo import command as demo_command
 from gateway.server.accepted_config import accepted
 from gateway.server.extras import TRACING_MODULES, ExtraMissing, check_extras
 
@@ -215,6 +216,10 @@ def test_a_server_beside_an_older_aiohttp_names_its_extra(
     message = rf"beside aiohttp {installed} needs the extra `server`.*'delta-sharing-gateway\[server\]'"
     with pytest.raises(ExtraMissing, match=message):
         check_extras(config)
+    # Before it prints how to read what it will not serve.
+    monkeypatch.setattr("gateway.demo.command.prepare", lambda *_: pytest.fail("the demo has begun"))
+    with pytest.raises(ExtraMissing, match=message):
+        demo_command.run(lambda _: 0, directory=tmp_path / "demo", port=0, once=False)
 
 
 @pytest.mark.parametrize(
