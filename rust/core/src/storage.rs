@@ -284,10 +284,8 @@ impl Storage {
     fn read_published(&self, root: &str, file: &LogFileEntry) -> Result<Bytes> {
         let version = LogFileName::parse(&file.name).map_or(-1, |name| name.version());
         let path = log_file_path(root, &log_path::commit_name(version));
-        self.read(&path).and_then(|content| match content.len() as u64 == file.size {
-            true => Ok(content),
-            false => Err(replaced(&path)),
-        })
+        let content = self.read(&path)?;
+        if content.len() as u64 == file.size { Ok(content) } else { Err(replaced(&path)) }
     }
 
     /// As [`Self::read_log_files`], in the background.
