@@ -15,9 +15,9 @@ Name = tuple[str, ...]
 # From the lowest layer to the highest. Modules of one layer do not use each other. A test module that checks
 # its parent through higher modules has an entry of its own; every other test module is part of its parent.
 CORE_LAYERS = [
-    ["error", "civil_time", "hash_block", "known_tables", "lock"],
+    ["error", "civil_time", "hashing::block", "known_tables", "lock"],
     ["stop", "poller", "pool", "simd", "deletion_vector", "variant", "wakeup"],
-    ["cpu", "escape", "hash", "percent"],
+    ["cpu", "escape", "hashing", "percent"],
     ["actions", "file_id", "log_faults", "log_memory", "log_path"],
     ["features", "schema", "sign"],
     ["partition", "storage"],

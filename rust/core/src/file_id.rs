@@ -3,7 +3,7 @@
 use arrow_array::{Array, StringViewArray};
 use arrow_buffer::Buffer;
 
-use crate::hash::{BLOCK_BYTES, Engine, GROUP, SHA256_INITIAL, blocks, hex, pad_md5, pad_sha256};
+use crate::hashing::{BLOCK_BYTES, Engine, GROUP, SHA256_INITIAL, blocks, hex, pad_md5, pad_sha256};
 
 /// The scheme of ids. These are the schemes of the reference server, so caches of clients remain valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -62,8 +62,7 @@ mod escape;
 pub mod explain;
 mod features;
 mod file_id;
-mod hash;
-mod hash_block;
+mod hashing;
 pub mod history;
 pub mod inventory;
 #[cfg(test)]

@@ -15,7 +15,7 @@ mod sha_ni;
 mod sse2;
 mod ssse3;
 
-use crate::hash_block::{Block, Schedule, Sha256State};
+use crate::hashing::block::{Block, Schedule, Sha256State};
 
 /// The number of lanes. A value exists only if this CPU supports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,7 +142,7 @@ mod tests {
     use sha2::Digest;
 
     use super::*;
-    use crate::hash_block::{SHA256_INITIAL, blocks, pad_md5, pad_sha256};
+    use crate::hashing::block::{SHA256_INITIAL, blocks, pad_md5, pad_sha256};
 
     fn padded(messages: &[Vec<u8>], pad: impl Fn(&mut Vec<u8>)) -> Vec<Vec<u8>> {
         let mut messages = messages.to_vec();

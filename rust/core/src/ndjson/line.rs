@@ -10,7 +10,7 @@ use super::{delta, parquet};
 use crate::Result;
 use crate::actions::FileBatch;
 use crate::file_id::{Digest, FileId, FileIds, IdHasher, IdScheme};
-use crate::hash::GROUP;
+use crate::hashing::GROUP;
 use crate::partition::PartitionTimestamps;
 use crate::sign::UrlStream;
 use crate::stop::Stop;

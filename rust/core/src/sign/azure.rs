@@ -11,7 +11,7 @@ use super::base64::decode_key;
 use super::template::{Form, PathText, UrlTemplate};
 use super::v4::lifetime_seconds;
 use crate::civil_time;
-use crate::hash::{BLOCK_BYTES, Engine, HmacKey};
+use crate::hashing::{BLOCK_BYTES, Engine, HmacKey};
 use crate::percent;
 use crate::{Error, Result};
 

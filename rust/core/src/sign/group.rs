@@ -10,7 +10,7 @@ use super::base64;
 use super::remote::{Pending, Requests};
 use super::template::{DIGEST_DIGITS, DIGEST_TEXT_BLOCKS, Form, PathMessage, UrlTemplate};
 use crate::Result;
-use crate::hash::{Block, GROUP, SharedSuffix, hex, outer_block};
+use crate::hashing::{Block, GROUP, SharedSuffix, hex, outer_block};
 
 /// Number of path lengths with a group of their own. A table with more lengths has few files of each.
 const LENGTHS: usize = 8;

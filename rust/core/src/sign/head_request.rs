@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::sigv4::{S3Options, S3Signer};
 use super::v4::utc_basic;
-use crate::hash::hex;
+use crate::hashing::hex;
 use crate::percent;
 use crate::{Error, Result};
 

@@ -8,7 +8,7 @@
 use hmac::{Hmac, KeyInit, Mac};
 
 use super::template::{Form, PathText, UrlTemplate};
-use crate::hash::{BLOCK_BYTES, Engine, HmacKey};
+use crate::hashing::{BLOCK_BYTES, Engine, HmacKey};
 use crate::percent;
 use crate::{Error, Result};
 

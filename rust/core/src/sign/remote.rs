@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::hash::hex;
+use crate::hashing::hex;
 use crate::stop::Stop;
 use crate::{Error, Result};
 

@@ -7,7 +7,7 @@ use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer};
 
-use crate::hash::hex;
+use crate::hashing::hex;
 use crate::{Error, Result};
 
 /// A private key.

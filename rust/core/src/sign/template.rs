@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::remote::RemoteSignature;
 use super::rsa::RsaSignature;
-use crate::hash::{
+use crate::hashing::{
     BLOCK_BYTES, Block, Engine, HmacKey, Sha256State, absorb_whole_blocks, blocks, hex, pad_sha256,
 };
 

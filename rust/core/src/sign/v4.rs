@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use super::template::{DigestText, Form, PathText, UrlTemplate};
 use crate::civil_time;
-use crate::hash::{Engine, HmacKey, SHA256_INITIAL};
+use crate::hashing::{Engine, HmacKey, SHA256_INITIAL};
 use crate::lock::lock;
 use crate::percent;
 use crate::{Error, Result};

@@ -7,7 +7,7 @@ use std::arch::x86_64::{
 };
 
 use super::hash::{MD5_K, NO_BLOCK, ended_after, ends_after, longest};
-use crate::hash_block::{Block, MD5_INITIAL, SHA256_K, Schedule, Sha256State};
+use crate::hashing::block::{Block, MD5_INITIAL, SHA256_K, Schedule, Sha256State};
 
 type V = __m512i;
 const LANES: usize = 16;

@@ -4,7 +4,7 @@
 //! the vector `V`, the number of `LANES`, `transposed` (converts a block of each message to vectors of words) and the
 //! operations `splat`, `add`, `xor3`, `choose`, `majority`, `md5_i`, `rotate_right` and `shift_right`.
 
-use crate::hash_block::{BLOCK_BYTES, Block};
+use crate::hashing::block::{BLOCK_BYTES, Block};
 
 /// The input of a lane without a message.
 pub(super) static NO_BLOCK: Block = [0; BLOCK_BYTES];

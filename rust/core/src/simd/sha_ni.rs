@@ -6,7 +6,7 @@ use std::arch::x86_64::{
     _mm_sha256msg2_epu32, _mm_sha256rnds2_epu32, _mm_shuffle_epi8, _mm_shuffle_epi32,
 };
 
-use crate::hash_block::{Block, SHA256_K, Schedule, Sha256State};
+use crate::hashing::block::{Block, SHA256_K, Schedule, Sha256State};
 
 /// Words a, b, e, f of a state and words c, d, g, h, in the order of the instructions.
 type State = [__m128i; 2];

@@ -8,7 +8,7 @@ use sha2::Digest as _;
 use super::*;
 use crate::Error;
 use crate::actions::{DeletionVectorDescriptor, PartitionColumn, PartitionTuple, RemoveFields, SourceId};
-use crate::hash::slow_hex as hex;
+use crate::hashing::slow_hex as hex;
 use crate::log_path::percent_decode;
 use crate::sign::{S3Options, Signer, SignerSet, SigningRoot};
 

@@ -4,7 +4,7 @@ use sha2::Digest;
 use super::super::v4::utc_basic;
 use super::*;
 use crate::Error;
-use crate::hash::slow_hex as hex;
+use crate::hashing::slow_hex as hex;
 use crate::log_path::percent_decode;
 use crate::sign::{Signer, SignerSet, SigningRoot};
 

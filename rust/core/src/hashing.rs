@@ -5,6 +5,7 @@
 //! crates. Every engine returns the same digests for messages of any lengths. Lanes are fast if the messages of a group
 //! have about the same number of blocks.
 
+pub(crate) mod block;
 mod hmac_key;
 mod shared_suffix;
 
@@ -14,7 +15,7 @@ use sha2::block_api::compress256;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::Lanes;
 
-pub(crate) use crate::hash_block::{
+pub(crate) use block::{
     BLOCK_BYTES, Block, MD5_INITIAL, SHA256_INITIAL, Sha256State, blocks, pad_md5, pad_sha256,
 };
 pub(crate) use hmac_key::{HmacKey, outer_block};

@@ -1,7 +1,7 @@
 //! The last blocks of many messages with the same suffix. Their message schedule does not depend on the hash state, so
 //! it is computed once for all messages.
 
-use crate::hash_block::{Block, SHA256_K, Schedule};
+use crate::hashing::block::{Block, SHA256_K, Schedule};
 
 /// The whole blocks of the suffix, which follow the blocks of each message.
 #[derive(Clone, Default)]
