@@ -99,7 +99,7 @@ class RecordedDatabase:
         self._before_changes = before_changes
         self._on_changes = on_changes
         self.seen: dict[tuple[str, str], int] = {}
-        """By kind and key of a subject the last change on which its next one is based, see `last_change`."""
+        """By kind and key of a subject the last change on which the next change of anything is based."""
         self._open: list[Whole] = [] if beside is None else beside._open  # noqa: SLF001 - of this class
         self.database: Database = (
             opened(place, create=create, read_only=read_only, source=source)
@@ -131,9 +131,9 @@ class RecordedDatabase:
         details: list[dict[str, str]] = [{} for _ in subjects]
         at_ms = self.now_ms()
         with self.together() as whole:
-            for subject in subjects:
-                seen = self.seen.pop((subject.kind, subject.key), None)
-                if seen is not None and seen != _last_change(whole.connection, subject.kind, subject.key):
+            while self.seen:
+                seen_subject, number = self.seen.popitem()
+                if number != _last_change(whole.connection, *seen_subject):
                     raise ChangedMeanwhile
             yield whole.connection, details
             for subject, detail in zip(subjects, details, strict=True):

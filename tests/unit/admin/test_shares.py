@@ -303,6 +303,12 @@ async def test_a_change_of_a_share_that_is_based_on_an_earlier_state_is_refused(
         refused = await client.request(method, "/shares/sales", json=body, headers=seen)
         assert refused.status == 412
     assert (await call(client, "GET", "/shares/sales"))["comment"] == "first"
+    # The changed records are those of recipients.
+    grants = {"changes": [{"principal": "ana", "add": ["SELECT"]}]}
+    await call(client, "POST", "/recipients", {"name": "ana"}, 201)
+    refused = await client.patch("/shares/sales/permissions", json=grants, headers=seen)
+    assert refused.status == 412
+    assert (await call(client, "GET", "/recipients/ana"))["shares"] == []
 
 
 async def test_an_update_of_a_table_keeps_what_it_does_not_give(client: TestClient[Any, Any]) -> None:
