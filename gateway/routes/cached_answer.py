@@ -22,23 +22,19 @@ if TYPE_CHECKING:
 
 
 class CachedQuery:
-    """One query and its place in the cache. `is_in_memory`: a version was in memory when it was looked up."""
+    """One query and its place in the cache. `is_in_memory`: it is answered from a version in memory."""
 
-    __slots__ = ("_body", "_key", "_now_ms", "_query", "_request")
+    __slots__ = ("_body", "_key", "_now_ms", "_query", "_request", "is_in_memory")
 
     def __init__(self, request: TableRequest, body: bytes, query: TableQuery) -> None:
         self._request, self._body, self._query = request, body, query
         self._key: Hashable = None
         self._now_ms = 0
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether the version that was looked up is in memory."""
-        return self._key is not None
+        self.is_in_memory = False
 
     def find(self, opened: LatestTable) -> CachedAnswer | None:
         """Return the answer from a version in memory, if it was made in this second."""
-        request = self._request
+        request, self.is_in_memory = self._request, True
         # Everything that the answer depends on, beside the configuration and the second.
         self._key = (
             request.table,
@@ -58,7 +54,7 @@ class CachedQuery:
         """Keep an answer that was sent whole, if it was made in memory and is the same for all."""
         cache = self._request.state.answer_cache
         if (
-            self._key is not None
+            self.is_in_memory
             and isinstance(response, WholeResponse)
             and cache.has_room(response.body_length, now_ms=self._now_ms)
             and self._is_same_for_all(answer)

@@ -73,7 +73,12 @@ async def answer_latest(
             return None
         return cached.find(opened) or start(opened)
 
-    started = await request.read_latest(start, at_once)
+    def from_log(opened: OpenTable) -> CachedAnswer | tuple[FilesQuery, Files]:
+        # Also after `at_once` has failed.
+        cached.is_in_memory = False
+        return start(opened)
+
+    started = await request.read_latest(from_log, at_once)
     if isinstance(started, CachedAnswer):
         # Shared, not copied: nothing changes the record of a whole answer.
         context.record = started.record
@@ -81,5 +86,7 @@ async def answer_latest(
     files_query, files = started
     answer = table_answer(request, files_query, files, reads_storage=not cached.is_in_memory)
     response = await send(context, request, files_query, files, answer)
-    cached.put(answer, response)
+    # A second attempt has sent another answer.
+    if context.record is answer.record:
+        cached.put(answer, response)
     return response

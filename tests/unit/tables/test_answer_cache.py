@@ -14,9 +14,13 @@ from aiohttp.test_utils import TestClient
 from support.gateway_app import PREFIX, Clock, bearer, recipients, serve
 from tables.large_logs import make_log
 
+from gateway.errors import Unavailable
 from gateway.routes import query
 from gateway.tables.answer_cache import MAX_ANSWER_BYTES, MAX_ANSWERS, AnswerCache, CachedAnswer
+from gateway.tables.native import CorruptLog
 from gateway.telemetry.request_record import RequestRecord
+from gateway.web.answer import Answer
+from gateway.web.context import RequestContext
 
 Client = TestClient[Any, Any]
 NOW_MS = 1_750_000_000_250
@@ -183,6 +187,47 @@ async def test_a_client_that_excludes_identity_coding_gets_no_cached_answer(clie
         ) as response:
             assert response.headers.get("Content-Encoding") == coding
             assert (await response.read() == plain) == (coding is None)
+
+
+async def test_an_answer_of_a_second_attempt_is_not_cached(
+    client: Client, made: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, faults = query.stream.send, [CorruptLog("damaged")]
+
+    async def send_after_faults(context: RequestContext, answer: Answer) -> Any:
+        if faults:
+            raise faults.pop()
+        return await send(context, answer)
+
+    monkeypatch.setattr(query, "is_worth_another_try", lambda *_of_attempt: True)
+    monkeypatch.setattr(query.stream, "send", send_after_faults)
+    body = {"limitHint": 3}
+    assert await ask(client, body)
+    assert len(made) == 1
+    await ask(client, body)
+    assert len(made) == 2
+
+
+async def test_a_stale_answer_is_not_cached_for_the_version_in_memory(
+    client: Client, made: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, faults = query.start_snapshot, [Unavailable("no credentials")]
+
+    def make_after_faults(*arguments: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        return make(*arguments)
+
+    monkeypatch.setattr(query, "start_snapshot", make_after_faults)
+    tables = client.server.pipeline.state.tables  # type: ignore[attr-defined]
+    gateway = tables._config.gateway
+    gateway = replace(gateway, storage_faults=replace(gateway.storage_faults, stale_seconds=60.0))
+    monkeypatch.setattr(tables, "_config", replace(tables._config, gateway=gateway))
+    body = {"limitHint": 3}
+    assert await ask(client, body)
+    assert len(made) == 1
+    await ask(client, body)
+    assert len(made) == 2
 
 
 async def test_log_and_metrics_count_a_repeated_answer_as_any_other(
