@@ -7,22 +7,15 @@ handed down, with its tokens opened.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
 
 from gateway.authentication.sealed_tokens import InvalidToken, Page, Refresh, token_owner
 from gateway.catalog.catalog import SharedTable
 from gateway.errors import PermissionDenied, UnsupportedOperation
-from gateway.protocol.capabilities import (
-    Capabilities,
-    ResponseFormat,
-    file_id_scheme,
-)
-from gateway.protocol.headers import (
-    CAPABILITIES_HEADER,
-    FILE_ID_HEADER,
-)
+from gateway.protocol.capabilities import Capabilities, ResponseFormat, file_id_scheme
+from gateway.protocol.headers import CAPABILITIES_HEADER, FILE_ID_HEADER
 from gateway.protocol.queries import ChangesQuery, Hints, Paging, TableQuery
 from gateway.protocol.response import ContentCoding
 from gateway.state import GatewayState
@@ -32,12 +25,8 @@ from gateway.tables.open_table import LatestTable, OpenTable
 from gateway.web.content_coding import content_codings
 from gateway.web.context import RequestContext
 
-if TYPE_CHECKING:
-    pass
-
 NO_HINTS = Hints()
 NO_ACCESS = "the table offers directory access only, and your grant for a part of it gives none"
-MAX_HINT_STATUS_LENGTH = 1024
 
 P = ParamSpec("P")
 R = TypeVar("R")

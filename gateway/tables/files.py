@@ -198,8 +198,8 @@ def start_change_feed(opened: OpenTable, query: FilesQuery, parameters: ChangesQ
     """Start the answer of the change data feed of a range. Blocks.
 
     The metadata of the latest version comes first; with historical metadata, the metadata of the first
-    version. A
-    latest version that cannot be read fails the request, because its metadata is part of the answer.
+    version. A latest version that cannot be read fails the request, because its metadata is part of the
+    answer.
     """
     page = query.page
     latest: Literal["latest"] | int = "latest" if page is None else page.versions[-1]
