@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from gateway.config import Config
 
+    Tell = Callable[[bool], None]
+    """Called when the line is in the file, or a write failed."""
+
 log = logging.getLogger("gateway.serving")
 
 RETRY_SECONDS = 1.0
@@ -71,7 +74,7 @@ class AuditLog:
         self._on_trouble = on_trouble
         self._on_recovery = on_recovery
         self._queue_bytes = queue_records * RECORD_BYTES
-        self._queue: deque[tuple[bytes, Callable[[], None] | None]] = deque()
+        self._queue: deque[tuple[bytes, Tell | None]] = deque()
         self._held_bytes = 0
         self._wake = threading.Condition()
         self._closing = False
@@ -98,31 +101,32 @@ class AuditLog:
         return self._enqueue(line, None)
 
     async def written(self, line: bytes, *, timeout_seconds: float) -> bool:
-        """Queue a line and wait until it is in the file. False if it is not in time.
+        """Queue a line and wait until it is in the file. False if it is not in time, or once a write fails.
 
         While the file cannot be written it is False at once, and the line is not queued.
         """
         if not self.healthy:
             return False
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
+        done: asyncio.Future[bool] = loop.create_future()
 
-        def finished() -> None:
+        def finished(is_written: bool) -> None:
             if not done.done():
-                done.set_result(None)
+                done.set_result(is_written)
 
-        def tell() -> None:
+        def tell(is_written: bool) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(finished)
+                loop.call_soon_threadsafe(finished, is_written)
 
         if not self._enqueue(line, tell):
             return False
         try:
             async with asyncio.timeout(timeout_seconds):
-                await done
+                return await done
         except TimeoutError:
+            # The next record would wait as long. The write that hangs tells of its end.
+            self._failed(f"a record takes longer than {timeout_seconds:g} s")
             return False
-        return True
 
     def write(self, *lines: bytes, timeout_seconds: float) -> bool:
         """As `written`, for a thread that may block. The timeout applies to each part that fits the queue."""
@@ -135,7 +139,7 @@ class AuditLog:
         """
         turns = [*self._turns(lines)]
         for turn in turns[:-1]:
-            if not self._write(turn, timeout_seconds):
+            if not self._write(turn, timeout_seconds, ends_by_failure=False):
                 timeout_seconds = 0.0
         for line in turns[-1] if turns else ():
             self._enqueue(line, None)
@@ -145,10 +149,16 @@ class AuditLog:
         length = max(1, min(BATCH_RECORDS, self._queue_records // 8))
         return (lines[begin : begin + length] for begin in range(0, len(lines), length))
 
-    def _write(self, lines: Sequence[bytes], timeout_seconds: float) -> bool:
-        done = threading.Event()
+    def _write(self, lines: Sequence[bytes], timeout_seconds: float, *, ends_by_failure: bool = True) -> bool:
+        done, told = threading.Event(), [False]
+
+        def tell(is_written: bool) -> None:
+            if is_written or ends_by_failure:
+                told[:] = [is_written]
+                done.set()
+
         queued = [self._enqueue(line, None) for line in lines[:-1]]
-        return all([*queued, self._enqueue(lines[-1], done.set)]) and done.wait(timeout_seconds)
+        return all([*queued, self._enqueue(lines[-1], tell)]) and done.wait(timeout_seconds) and told[0]
 
     def close(self, *, timeout_seconds: float = 5.0) -> None:
         """Write queued records, then stop; records that are not written in time count as dropped."""
@@ -157,7 +167,7 @@ class AuditLog:
             self._wake.notify()
         self._thread.join(timeout_seconds)
 
-    def _enqueue(self, line: bytes, tell: Callable[[], None] | None) -> bool:
+    def _enqueue(self, line: bytes, tell: Tell | None) -> bool:
         with self._wake:
             if self._closing or self._is_full(len(line)):
                 self.counts.dropped += 1
@@ -178,6 +188,10 @@ class AuditLog:
             written = self._append([line for line, _ in batch])
             self._finish(batch[:written])
             if written < len(batch):
+                with self._wake:
+                    waiting = [tell for _, tell in self._queue if tell is not None]
+                for tell in waiting:
+                    tell(False)
                 if self._closing:
                     break
                 time.sleep(RETRY_SECONDS)
@@ -187,13 +201,13 @@ class AuditLog:
         if self._descriptor is not None:
             os.close(self._descriptor)
 
-    def _next_batch(self) -> list[tuple[bytes, Callable[[], None] | None]]:
+    def _next_batch(self) -> list[tuple[bytes, Tell | None]]:
         with self._wake:
             while not self._queue and not self._closing:
                 self._wake.wait()
             return [self._queue[index] for index in range(min(len(self._queue), BATCH_RECORDS))]
 
-    def _finish(self, batch: list[tuple[bytes, Callable[[], None] | None]]) -> None:
+    def _finish(self, batch: list[tuple[bytes, Tell | None]]) -> None:
         with self._wake:
             for _ in batch:
                 line, _ = self._queue.popleft()
@@ -201,7 +215,7 @@ class AuditLog:
             self.counts.written += len(batch)
         for _, tell in batch:
             if tell is not None:
-                tell()
+                tell(True)
 
     def _append(self, lines: list[bytes]) -> int:
         """Append lines, and return how many of them are completely in the file."""
