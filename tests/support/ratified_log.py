@@ -45,6 +45,7 @@ class RatifiedLog:
         published: number of versions that are published.
         is_managed: the latest protocol says that the catalog manages the table.
         ratified: number of versions that the catalog knows.
+        url: where the catalog says that the table is, if a store has a copy of the directory.
 
     """
 
@@ -56,6 +57,7 @@ class RatifiedLog:
     ratified: int = 0
     added: int = 0
     is_cleaned: bool = False
+    url: str | None = None
 
     def __post_init__(self) -> None:
         self.staged.mkdir(parents=True)

@@ -168,7 +168,7 @@ def loaded_table(log: RatifiedLog) -> dict[str, Any]:
             "etag": "etag-1",
             "table-type": "MANAGED",
             "table-uuid": "123e4567-e89b-12d3-a456-426614174000",
-            "location": f"file://{log.root}",
+            "location": log.url or f"file://{log.root}",
             "created-time": 1,
             "updated-time": 2,
             "columns": {"type": "struct", "fields": []},
