@@ -24,10 +24,11 @@ from gateway.config.shares import SchemaEntry, ShareEntry, TableEntry, VolumeEnt
 FILE = "the database"
 SHARE_KEYS = frozenset(known_keys(ShareEntry)) - {"name", "schemas"}
 SCHEMA_KEYS = frozenset(known_keys(SchemaEntry)) - {"name"}
-# A catalog has a token, and a manager of shares would choose where the server sends it.
-DISCOVERY_KEYS = frozenset(known_keys(Discovery)) - {"unityCatalog"}
-# A projection has a secret, and the job that keeps it reads the file alone.
-TABLE_KEYS = frozenset(known_keys(TableEntry)) - {"name", "location", "projection"}
+# A catalog has a token and a URL: a manager of shares would choose which files the server reads, and where it
+# sends them. A projection has a secret, and the job that keeps it reads the file alone.
+KEYS_OF_FILE = frozenset({"unityCatalog", "catalog", "projection"})
+DISCOVERY_KEYS = frozenset(known_keys(Discovery)) - KEYS_OF_FILE
+TABLE_KEYS = frozenset(known_keys(TableEntry)) - {"name", "location"} - KEYS_OF_FILE
 VOLUME_KEYS = frozenset(known_keys(VolumeEntry)) - {"name"}
 
 _PLAIN_KEYS = frozenset({"id", "historyShared"})
@@ -110,13 +111,13 @@ def _check_discovery(options: Mapping[str, Any]) -> None:
         discovery = options["tables"]
         if not isinstance(discovery, Mapping):
             raise ConfigError(FILE, "tables", "expected a map of keys")
-        if "unityCatalog" in discovery:
-            raise ConfigError(FILE, "tables.unityCatalog", "is a key of the configuration file alone")
         _check_keys(discovery, DISCOVERY_KEYS)
 
 
 def _check_keys(values: Mapping[str, Any], keys: frozenset[str]) -> None:
     unknown = sorted(values.keys() - keys)
+    if unknown and unknown[0] in KEYS_OF_FILE:
+        raise ConfigError(FILE, unknown[0], "is a key of the configuration file alone")
     if unknown:
         raise ConfigError(FILE, shown_key(unknown[0]), f"unknown key; accepted: {', '.join(sorted(keys))}")
 

@@ -164,6 +164,19 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         },
         "a key of the configuration file alone",
     ),
+    *(
+        (
+            {
+                "name": "s",
+                "schemas": [{"name": "d", "tables": [{"name": "t", "location": "/x", key: value}]}],
+            },
+            f"{key}: is a key of the configuration file alone",
+        )
+        for key, value in (
+            ("catalog", {"url": "https://uc.example.com", "name": "a.b.t", "tokenFile": "/etc/hostname"}),
+            ("projection", {"source": "/y"}),
+        )
+    ),
     (
         {"name": "s", "schemas": [{"name": "d", "tables": {"discover": "/x/{schema}/{table}"}}]},
         "{table} alone",
