@@ -13,8 +13,15 @@ VERSIONS: Mapping[str, str] = {"delta-sharing": "1.4.2", "polars": "2.1.0", "duc
 """The Python packages of the tests that run the commands."""
 SPARK_PACKAGE = "io.delta:delta-sharing-spark_4.1_2.13:4.4.0"
 """The connector for Spark 4.1: since Delta 4.1 the version of Spark is in the name."""
+SPARK_NOTE = (
+    "# needs PySpark 4.1, Java 17 and a Maven registry with that artefact: --repositories URL names one"
+)
 SHORT = ("pandas", "Spark", "curl")
 """The clients that commands of the gateway print."""
+OWN_ENVIRONMENT = (
+    f"Install delta-sharing {VERSIONS['delta-sharing']} in another environment than this one: "
+    "beside it a server does not start.\n\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,7 @@ print(duckdb.sql("FROM data LIMIT 10"))""",
         Snippet(
             "Spark",
             f"pyspark --packages {SPARK_PACKAGE}",
-            f'spark.read.format("deltaSharing").load({url}).show()',
+            f'{SPARK_NOTE}\nspark.read.format("deltaSharing").load({url}).show()',
         ),
     ]
     if has_token:
@@ -104,7 +111,7 @@ Bearer token: bearerToken of the profile"""
 
 def short_text(profile: Path, endpoint: str, share: str, table: str) -> str:
     """Return the snippets of some clients as text for a terminal, without an indent that copies keep."""
-    return "\n".join(
+    return OWN_ENVIRONMENT + "\n".join(
         f"{snippet.client}:\n{snippet.whole}\n"
         for snippet in snippets(str(profile), endpoint, share, table)
         if snippet.client in SHORT

@@ -21,7 +21,7 @@ IDENTITY_MODULES = {
 POSTGRESQL_MODULES = ("psycopg",)
 SERVER_AIOHTTP = (3, 14, 4)
 """Parses one request of a connection at a time. The doctor and the client run with older versions, too."""
-OWN_ENVIRONMENT = " (in an environment without the client delta-sharing, which allows no newer aiohttp)"
+BESIDE_CLIENT = " (beside the client delta-sharing up to 1.4.1; 1.4.2 allows no newer aiohttp)"
 TRACING_MODULES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
 
 
@@ -39,7 +39,7 @@ def check_server_extra() -> None:
     """Check what any server needs. Raises ExtraMissing."""
     installed = version("aiohttp")
     if release(installed) < SERVER_AIOHTTP:
-        raise ExtraMissing(f"a server beside aiohttp {installed}", "server", OWN_ENVIRONMENT)
+        raise ExtraMissing(f"a server beside aiohttp {installed}", "server", BESIDE_CLIENT)
 
 
 def check_extras(config: Config) -> None:

@@ -73,8 +73,9 @@ def test_the_lock_holds_versions_that_the_project_allows() -> None:
 
 
 def test_a_server_checks_the_aiohttp_that_its_extra_names() -> None:
-    (line,) = PROJECT["project"]["optional-dependencies"]["server"]
-    assert line.startswith(f"aiohttp>={'.'.join(map(str, SERVER_AIOHTTP))},")
+    for extra in ("server", "demo"):
+        line = PROJECT["project"]["optional-dependencies"][extra][0]
+        assert line.startswith(f"aiohttp>={'.'.join(map(str, SERVER_AIOHTTP))},")
 
 
 def test_the_oldest_versions_are_the_lower_ends_of_the_ranges() -> None:
