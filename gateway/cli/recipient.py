@@ -300,6 +300,7 @@ def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namesp
     if arguments.activation:
         link = NewLink(arguments.link_expires, life, "client" if arguments.oauth else "token")
         print_link(config, database.add(arguments.name, link, **described_by(arguments)))
+        _warn_of_host(config, "link")
         return
     credential = NewClient(life) if arguments.oauth else NewToken(life)
     added = partial(database.add, arguments.name, credential, **described_by(arguments))
@@ -315,7 +316,8 @@ def _issue(
     """Issue a token or secret, whose profile is written before it takes effect."""
     with _profile_target(arguments) as file, database.issued(issue, file.keep) as issued:
         file.write(profile_of(config.endpoint_url, issued))
-    _warn_of_host(config, arguments)
+    if arguments.profile is not None:
+        _warn_of_host(config, "profile")
     if isinstance(issued, IssuedSecret):
         warn_of_keys(config)
     _report_file(arguments, issued.expires_ms)
@@ -324,6 +326,7 @@ def _issue(
 def _link(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
     link = NewLink(arguments.link_expires, lifetime(arguments.expires))
     print_link(config, database.issue(arguments.name, link))
+    _warn_of_host(config, "link")
 
 
 def _refuse_provider_options(arguments: argparse.Namespace) -> None:
@@ -352,8 +355,8 @@ def _add_federated(database: RecipientDatabase, config: Config, arguments: argpa
         added = partial(database.add, arguments.name, policies, **described_by(arguments))
         with database.issued(added, file.keep):
             file.write(profile)
-    _warn_of_host(config, arguments)
     if arguments.profile is not None:
+        _warn_of_host(config, "profile")
         place = printable(str(arguments.profile))
         sys.stdout.write(f"{place} holds the profile of {arguments.name}, who completes it\n")
 
@@ -465,7 +468,7 @@ def _history(database: RecipientDatabase, _config: Config, arguments: argparse.N
 
 
 def _described(change: ChangeRecord) -> str:
-    detail = " ".join(f"{key}={value}" for key, value in change.detail.items())
+    detail = " ".join(f"{key}={value}" for key, value in change.shown_detail.items())
     return printable(f"{change.action} by {change.actor} {detail}".rstrip())
 
 
@@ -499,12 +502,12 @@ def _profile_target(arguments: argparse.Namespace) -> ProfileFile | PrintedProfi
     return ProfileFile(arguments.profile, overwrite=arguments.overwrite)
 
 
-def _warn_of_host(config: Config, arguments: argparse.Namespace) -> None:
-    """Warn that a profile names a host that other machines resolve to themselves."""
+def _warn_of_host(config: Config, what: str) -> None:
+    """Warn that a profile or link names a host that other machines resolve to themselves."""
     host = urlsplit(config.public_url).hostname or ""
-    if arguments.profile is not None and host in NO_PUBLIC_HOSTS:
+    if host in NO_PUBLIC_HOSTS:
         sys.stderr.write(
-            f"delta-gateway recipient: warning: the profile names the host '{host}', by which no other "
+            f"delta-gateway recipient: warning: the {what} names the host '{host}', by which no other "
             "machine reaches this server; gateway.publicUrl sets the address for recipients\n"
         )
 

@@ -187,7 +187,7 @@ def _remove(database: ShareDatabase, _config: Config, arguments: argparse.Namesp
 
 def _history(database: ShareDatabase, _config: Config, arguments: argparse.Namespace) -> None:
     for change in database.history(arguments.name):
-        detail = ", ".join(f"{name} {text}" for name, text in change.detail.items())
+        detail = ", ".join(f"{name} {text}" for name, text in change.shown_detail.items())
         sys.stdout.write(
             f"{utc_text(change.at_ms)} {printable(change.actor)} {change.action} "
             f"{printable(change.recipient)}{f': {printable(detail)}' if detail else ''}\n"

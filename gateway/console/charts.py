@@ -90,7 +90,7 @@ def charts_of(slots: Slots, span: str, now_ms: int, *, has_streams: bool) -> lis
 
 def _chart(title: str, unit: Unit, starts: range, values: dict[str, list[float | None]]) -> Chart:
     largest = max((value for one in values.values() for value in one if value is not None), default=0.0)
-    steps = ticks(0.0, largest or 1.0, most=5, whole=unit is COUNT)
+    steps = ticks(0.0, largest or 1.0, most=5, whole=unit is not SECONDS)
     top, is_line = max(steps), unit is not SECONDS
 
     def x(place: int) -> float:

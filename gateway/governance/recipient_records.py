@@ -199,6 +199,14 @@ class ChangeRecord:
     recipient: str
     detail: Mapping[str, str]
 
+    @property
+    def shown_detail(self) -> Mapping[str, str]:
+        """The detail for people: ends are times."""
+        return {
+            name.removesuffix("Ms"): utc_text(int(text)) if name.endswith("Ms") and text.isdecimal() else text
+            for name, text in self.detail.items()
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class PurgedRows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import shlex
 import signal
 import sqlite3
@@ -251,6 +252,8 @@ def test_a_profile_of_an_address_for_this_machine_alone_is_warned_of(run, config
         assert ("gateway.publicUrl" in err) == (host is not None)
         assert host is None or f"names the host '{host}'" in err
     assert "publicUrl" not in run("rotate", "acme")[2]
+    for link in (("link", "acme"), ("add", "beta", "--activation")):
+        assert ("the link names the host" in run(*link)[2]) == (host is not None)
 
 
 def test_the_documented_lines_run_with_the_documented_configuration(tmp_path, monkeypatch, capsys):
@@ -361,6 +364,16 @@ def test_the_comment_and_the_history_of_a_deleted_recipient_are_shown(run):
         ["purgeRecipients", "by"],
     ]
     assert run("history", "nobody")[0] == 1
+
+
+def test_the_history_shows_ends_as_times(run):
+    run("add", "acme", "--expires", "1d")
+    ends = re.findall(r"expires (\S+)", run("list")[1])
+    assert (
+        re.findall(r"tokenExpires=(\S+)", run("history", "acme")[1])
+        == [end.rstrip(";") for end in ends]
+        != []
+    )
 
 
 def test_a_locked_database_is_one_line(run, tmp_path, monkeypatch):

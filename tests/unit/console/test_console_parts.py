@@ -379,4 +379,6 @@ def test_a_chart_has_a_point_for_each_slot_and_a_row_for_each_with_requests():
     assert [len(series.points) for series in times.series] == [2, 2], "no point without requests"
     assert times.rows[0][1] == ["25 ms", "25 ms"]
     assert len(streams.rows) == 2
-    assert len(charts_of({}, "day", now_ms, has_streams=False)) == 4
+    empty = charts_of({}, "day", now_ms, has_streams=False)
+    assert len(empty) == 4
+    assert [text for _, text in empty[2].y_ticks] == ["0", "1 B"]
