@@ -5,7 +5,13 @@ from __future__ import annotations
 import time
 
 from gateway.storage.refusals import Refusal, explained, refusal, seconds_ahead
-from gateway.tables.native import LogError, StorageDenied, StorageUnavailable, TableNotFound
+from gateway.tables.native import (
+    LogError,
+    StorageDenied,
+    StorageUnavailable,
+    TableNotFound,
+    UnsupportedFeature,
+)
 
 
 def explain(
@@ -17,6 +23,8 @@ def explain(
 
 def explain_error(kind: str, error: LogError) -> str:
     """Return what an error of a table means, for the operator."""
+    if isinstance(error, UnsupportedFeature) and error.feature == "catalogManaged":
+        return f"{error}: the configuration file names it by `catalog` of the table"
     detail = error.detail or ""
     is_answer = kind != "file" and isinstance(error, (StorageDenied, StorageUnavailable, TableNotFound))
     if is_answer and (said := explained(kind, detail)):

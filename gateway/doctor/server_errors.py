@@ -24,8 +24,8 @@ ADVICE: Mapping[int, tuple[Owner, str]] = {
     400: (
         Owner.PROVIDER,
         (
-            "look at the message; a reader feature that it names has to be removed from the table, or the "
-            "server updated"
+            "look at the message; a catalog that it names has to be configured, a reader feature removed from "
+            "the table, or the server updated"
         ),
     ),
     401: (
@@ -39,14 +39,17 @@ ADVICE: Mapping[int, tuple[Owner, str]] = {
         Owner.PROVIDER,
         (
             "look at the networks of the recipient, which may exclude the public address of this machine, at "
-            "the grants, and at the server's rights in the store"
+            "the grants, and at the server's rights in the store and in the table's catalog"
         ),
     ),
     404: (
         Owner.PROVIDER,
         "grant it to the recipient, or say how it is named now; names are in the lists above",
     ),
-    503: (Owner.PROVIDER, "try again later; if it stays so, look at the server and at its store"),
+    503: (
+        Owner.PROVIDER,
+        "try again later; if it stays so, look at the server, its store and the table's catalog",
+    ),
 }
 OF_ANOTHER_SERVER: Mapping[int, tuple[Owner, str]] = {
     403: (

@@ -138,7 +138,8 @@ def _commits_of(loaded: _LoadedTable, location: Location) -> RatifiedCommits:
     except ValueError:
         is_here = False
     if not is_here:
-        _fail(_native.StorageRefused, "its table of this name has another location")
+        reason = "its table of this name has another location; correct `location`, or the name in `catalog`"
+        _fail(_native.StorageRefused, reason)
     staged = tuple(
         (one.version, one.file_name, one.file_size, one.file_modification_timestamp)
         for one in loaded.commits or ()
@@ -161,15 +162,19 @@ def _fail(kind: type[_native.LogError], detail: str) -> NoReturn:
 
 
 def _fail_by(status: int) -> NoReturn:
+    advice = ""
     if status in _DENIED:
         kind: type[_native.LogError] = _native.StorageDenied
+        advice = "; its provider grants the right to read the table"
     elif status == _MISSING:
         kind = _native.TableNotFound
+        advice = "; correct the name in `catalog`, or grant the right"
     elif status in _BUSY or status >= _SERVER_FAULT:
         kind = _native.StorageUnavailable
     else:
         kind = _native.StorageRefused
-    _fail(kind, f"it answers {status}")
+        advice = "; correct `url` of `catalog`"
+    _fail(kind, f"it answers {status}{advice}")
 
 
 def unusable(error: _native.InvalidArgument) -> _native.LogError:

@@ -20,6 +20,7 @@ from gateway._native import (
     StorageUnavailable,
     StreamSummary,
     TableNotFound,
+    UnsupportedFeature,
     build,
     is_debug_build,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "StorageUnavailable",
     "StreamSummary",
     "TableNotFound",
+    "UnsupportedFeature",
     "version_text",
 ]
 

@@ -12,6 +12,9 @@ import pytest
 from aiohttp.test_utils import TestClient, unused_port
 from support.findings import Examine, failed, steps
 from support.gateway_app import PREFIX, TOKENS, recipients, serve
+from support.http_service import Response
+from support.ratified_log import RatifiedLog
+from support.unity_catalog import running_catalog
 from tables.demo import ROWS
 from tables.small_tables import SECRET_PLACE, configuration, lay_out
 
@@ -57,7 +60,47 @@ async def test_a_table_that_the_gateway_cannot_answer_is_the_providers(
     found = failed(await asyncio.to_thread(examine, f"{profile_of(client, tmp_path)}#s.d.{table}"))
     assert (found.step, str(found.owner)) == (step, owner)
     assert message in found.message
-    assert ("a reader feature that it names" in found.advice) is (table == "fancy")
+    assert ("a reader feature removed from the table" in found.advice) is (table == "fancy")
+    assert SECRET_PLACE not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("is_named", "status", "message", "advice"),
+    [
+        (
+            False,
+            200,
+            "the table's latest commits are in a catalog",
+            "a catalog that it names has to be configured",
+        ),
+        (
+            True,
+            403,
+            "the table's catalog denies access",
+            "the server's rights in the store and in the table's",
+        ),
+        (
+            True,
+            503,
+            "the table's catalog is unavailable",
+            "look at the server, its store and the table's catalog",
+        ),
+    ],
+)
+async def test_the_catalog_of_a_table_is_the_providers(
+    *, tmp_path: Path, examine: Examine, is_named: bool, status: int, message: str, advice: str
+) -> None:
+    log = RatifiedLog(tmp_path / SECRET_PLACE)
+    with running_catalog(managed={"a/b/c": log}, loading={"a/b/c": Response(status)}) as catalog:
+        named = f", catalog: {{url: '{catalog.url}', name: a.b.c, allowPrivateAddresses: true}}"
+        table = f"{{name: t, location: '{log.root}'{named if is_named else ''}}}"
+        shares = f"shares: [{{name: s, schemas: [{{name: d, tables: [{table}]}}]}}]\n"
+        client, _ = await serve(f"{shares}{recipients(alice='s')}")
+        found = failed(await asyncio.to_thread(examine, f"{profile_of(client, tmp_path)}#s.d.t"))
+        await client.close()
+    assert (found.step, str(found.owner)) == ("table", "provider")
+    assert message in found.message
+    assert advice in found.advice
     assert SECRET_PLACE not in repr(found)
 
 
