@@ -107,7 +107,7 @@ def protocol_routes(prefix: str) -> list[Route]:
         Route("GET", of_table, discovery.get_table),
         Route("HEAD", of_table, table.version),
         Route("GET", f"{of_table}/version", table.version),
-        Route("GET", f"{of_table}/metadata", table.metadata),
+        Route("GET", f"{of_table}/metadata", table.metadata, may_be_large=True),
         Route("POST", f"{of_table}/query", query.query, may_stream=True),
         Route("POST", f"{of_table}/queries/{{id}}", table.async_query),
         Route("GET", f"{of_table}/changes", changes.changes, may_stream=True),

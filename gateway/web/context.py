@@ -41,6 +41,7 @@ class Route:
         is_public: answered without a token.
         is_for_clients: answered to OAuth clients, which send their secret.
         may_stream: its answers may be streams.
+        may_be_large: its answers are whole, and have texts of a log.
         issues_credentials: its answers are temporary credentials, which have a limit of their own.
         name: of the handler; the label of the route in logs and metrics, a bounded set unlike paths.
 
@@ -52,6 +53,7 @@ class Route:
     is_public: bool = False
     is_for_clients: bool = False
     may_stream: bool = False
+    may_be_large: bool = False
     issues_credentials: bool = False
     name: str = ""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -25,7 +26,6 @@ from gateway.errors import (
     NotShared,
 )
 from gateway.limits.admission import LimitExceeded
-from gateway.limits.memory import MemoryGate
 from gateway.web.access_log import AccessLog
 from gateway.web.client_authentication import ClientAuthentication
 from gateway.web.connections import authenticated
@@ -203,10 +203,12 @@ class RequestPipeline:
             gate.charge_credential()
             return await self._issue(context, check)
         if not context.route.may_stream:
+            if context.route.may_be_large:
+                await self._admit(context)
             return await self._answer(context, check)
         await gate.enter_stream()
         try:
-            return await self._stream(context, check, limits.memory)
+            return await self._stream(context, check)
         finally:
             gate.leave_stream()
             gate.charge_files(context.record.returned or 0)
@@ -234,12 +236,15 @@ class RequestPipeline:
             check()
         return response
 
-    async def _stream(
-        self, context: RequestContext, check: AccessCheck, memory: MemoryGate
-    ) -> web.StreamResponse:
-        """Answer by a route that may stream, within the memory limit of all streams."""
-        name = context.required_recipient.name
+    async def _admit(self, context: RequestContext) -> None:
+        """Take memory for the answer until it is sent, which is when the request's task ends."""
+        memory, name = self.limits.memory, context.required_recipient.name
         admitted_bytes = await memory.enter_stream(name)
+        self.running.at_end(partial(memory.leave_stream, name, admitted_bytes))
+
+    async def _stream(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:
+        """Answer by a route that may stream, within the memory limit of all streams."""
+        await self._admit(context)
         self.recorder.stream_started(context)
         context.require_access = check
         try:
@@ -248,7 +253,6 @@ class RequestPipeline:
             # The check refers to the context: without the cycle both are freed at once, with the request.
             context.require_access = nothing_revoked
             self.recorder.stream_ended(context)
-            memory.leave_stream(name, admitted_bytes)
 
     async def _issue(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:
         """Answer by a route that issues credentials, which outlive the request."""

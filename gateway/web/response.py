@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from aiohttp.http import HttpVersion
 
 WRITE_SECONDS = 30.0
+LARGE_BYTES = 256 * 1024
+"""A longer body is not copied to be sent with its head."""
 SERVER = "delta-sharing-gateway"
 """The `Server` header, without a version."""
 
@@ -54,9 +56,12 @@ class WholeResponse(web.StreamResponse):
             # The failed handler has started an answer: a second one would be read as the rest of the first.
             transport.abort()
             raise ConnectionResetError("the answer has started, so its connection is cut")
-        sent = self._head(request.version) + (b"" if request.method == "HEAD" else self.body)
-        transport.write(sent)
-        writer.output_size += len(sent)
+        head, body = self._head(request.version), b"" if request.method == "HEAD" else self.body
+        if len(body) < LARGE_BYTES:
+            transport.write(head + body)
+        else:
+            transport.writelines((head, body))
+        writer.output_size += len(head) + len(body)
         # A response that the kernel took at once needs no timeout.
         if transport.get_write_buffer_size():
             await self._drained(transport, writer)

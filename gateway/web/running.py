@@ -7,9 +7,12 @@ answer ends with the error of the protocol and not as if its client had left.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _SERVER_ENDS: Final = "the server is shutting down"
 
@@ -27,6 +30,14 @@ class RunningRequests:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return task
+
+    @staticmethod
+    def at_end(call: Callable[[], None]) -> None:
+        """Call at the end of the current task, which is when the answer is sent or its client has left."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a request has a task")
+        task.add_done_callback(lambda _task: call())
 
     async def none(self, seconds: float) -> bool:
         """Wait at most that long until there are none. False: not in time."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.gateway_process import RunningGateway, running_gateway, share
+from support.gateway_process import PREFIX, TOKEN, RunningGateway, running_gateway, share
 from support.waiting import wait_until
 from tables.large_logs import make_log
 
@@ -370,6 +373,47 @@ def test_metadata_that_many_small_checkpoints_unpack_at_once_stays_within_the_li
         assert {*clients.map(status, tables)} <= {500, 503}
         assert peak_bytes(gateway) < before + limit_bytes + 64 * MIB
         assert "the texts of an action are too long" in gateway.log.read_text()
+
+
+@pytest.mark.alone
+def test_whole_answers_at_once_stay_within_the_limit_while_they_are_sent(tmp_path: Path) -> None:
+    limit_bytes, protocol_and_metadata = 128 * MIB, head_of_log()
+    protocol_and_metadata[1]["metaData"]["description"] = "x" * 7 * MIB
+    tables = {f"t{number}": str(tmp_path / f"t{number}") for number in range(20)}
+    for location in tables.values():
+        log = Path(location, "_delta_log")
+        log.mkdir(parents=True)
+        text = "".join(json.dumps(action) + "\n" for action in protocol_and_metadata)
+        (log / f"{0:020}.json").write_text(text)
+    section = {"limits": {"memoryBytes": limit_bytes}, "drainDelaySeconds": 0}
+    with (
+        running_gateway(tmp_path, [share("s", tables)], section) as gateway,
+        ThreadPoolExecutor(len(tables)) as clients,
+    ):
+        assert gateway.request("GET", "/shares").status == 200
+        before = peak_bytes(gateway)
+
+        def path(table: str) -> str:
+            return f"/shares/s/schemas/default/tables/{table}/metadata"
+
+        def status(table: str) -> int:
+            return gateway.request("GET", path(table)).status
+
+        assert {*clients.map(status, tables)} <= {200, 503}
+        with ExitStack() as unread:
+            connections = [
+                unread.enter_context(socket.create_connection(("127.0.0.1", gateway.port))) for _ in range(40)
+            ]
+            for connection, table in zip(connections, cycle(tables)):
+                head = (
+                    f"GET {PREFIX}{path(table)} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+                )
+                connection.sendall(head.encode())
+            # Each gets a part of an answer, or a refusal.
+            assert all(connection.recv(1) for connection in connections)
+        assert peak_bytes(gateway) < before + limit_bytes + 64 * MIB
+        wait_until(lambda: {status(table) for table in tables} == {200})
+        wait_until(lambda: gateway.request("GET", "/readyz").status == 200)
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["ascending", "descending"])
