@@ -24,8 +24,8 @@ ADVICE: Mapping[int, tuple[Owner, str]] = {
     400: (
         Owner.PROVIDER,
         (
-            "look at the message; a catalog that it names has to be configured, a reader feature removed from "
-            "the table, or the server updated"
+            "look at the message; a catalog that it names has to be configured, a reader feature removed "
+            "from the table, or the server updated"
         ),
     ),
     401: (
