@@ -19,6 +19,7 @@ from gateway.discovery.catalog_client import CallsSpent, CatalogError, CatalogTa
 from gateway.discovery.directories import SEARCH_SECONDS
 from gateway.discovery.known_tables import SearchResult, within_limit
 from gateway.discovery.names import TOO_LONG, name_problem
+from gateway.storage.unity_catalog import CATALOG_MANAGED
 
 if TYPE_CHECKING:
     from gateway.config import Source
@@ -37,7 +38,6 @@ MAX_SHOWN_LENGTH = 300
 INFORMATION_SCHEMA = "information_schema"
 """The schema that describes the catalog by views."""
 EXTERNAL_READ = "HAS_DIRECT_EXTERNAL_ENGINE_READ_SUPPORT"
-CATALOG_MANAGED = ("delta.feature.catalogManaged", "delta.feature.catalogOwned-preview")
 
 ALIAS = "a table at its location cannot be shared"
 
@@ -179,7 +179,7 @@ class _CatalogSearch:
             return reason
         if isinstance(location, str):
             return location
-        is_managed = any(name in (table.properties or {}) for name in CATALOG_MANAGED)
+        is_managed = not CATALOG_MANAGED.isdisjoint(table.properties or ())
         managed_as = f"{self._catalog.catalog}.{schema}.{table.name}" if is_managed else ""
         return FoundTable(*names, location, schema, managed_as)
 

@@ -28,6 +28,7 @@ from gateway.storage.local.mounts import mount_of, mount_points
 from gateway.storage.local.store import LocalStore
 from gateway.storage.r2.store import R2Store
 from gateway.storage.stores import Connections, Store
+from gateway.storage.unity_catalog import OddAnswer
 
 if TYPE_CHECKING:
     from gateway.config import Config, Location, StorageEntry
@@ -95,7 +96,9 @@ class Storages:
                 name,
                 self._config.gateway.storage_faults,
                 now_seconds=time.monotonic,
-                is_fault=lambda error: isinstance(error, _native.StorageUnavailable),
+                is_fault=lambda error: (
+                    isinstance(error, _native.StorageUnavailable) and not isinstance(error, OddAnswer)
+                ),
                 is_unsent=lambda error: isinstance(error, CredentialsFailed),
                 call_seconds=self._config.request_timeout_seconds or None,
                 observe=self._observe,

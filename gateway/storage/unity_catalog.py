@@ -30,6 +30,8 @@ from gateway.storage.refreshing_credentials import RefreshingCredentials
 if TYPE_CHECKING:
     from gateway.config.table_catalog import CatalogClient, TableCatalog
 
+CATALOG_MANAGED = frozenset({"delta.feature.catalogManaged", "delta.feature.catalogOwned-preview"})
+"""Properties of tables whose commits the catalog ratifies."""
 REQUEST_SECONDS = 10.0
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 TOKEN_SECONDS = 300.0
@@ -82,6 +84,7 @@ class _Commit(msgspec.Struct, rename="kebab"):
 
 class _Metadata(msgspec.Struct):
     location: str
+    properties: dict[str, Any] | None = None
 
 
 class _LoadedTable(msgspec.Struct, rename="kebab"):
@@ -129,7 +132,7 @@ class UnityCatalogTable:
         try:
             return _commits_of(msgspec.json.decode(body, type=_LoadedTable), location)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            _fail(_native.StorageUnavailable, "its answer has not the documented form")
+            raise OddAnswer("the catalog: its answer has not the documented form") from None
 
 
 def _commits_of(loaded: _LoadedTable, location: Location) -> RatifiedCommits:
@@ -144,6 +147,9 @@ def _commits_of(loaded: _LoadedTable, location: Location) -> RatifiedCommits:
         (one.version, one.file_name, one.file_size, one.file_modification_timestamp)
         for one in loaded.commits or ()
     )
+    is_managed = not CATALOG_MANAGED.isdisjoint(loaded.metadata.properties or ())
+    if is_managed and loaded.latest_table_version is None:
+        raise OddAnswer("the catalog: its answer lacks the latest version of a table that it manages")
     return RatifiedCommits(loaded.latest_table_version, staged)
 
 
@@ -177,11 +183,12 @@ def _fail_by(status: int) -> NoReturn:
     _fail(kind, f"it answers {status}{advice}")
 
 
-def unusable(error: _native.InvalidArgument) -> _native.LogError:
-    """Return the error for an answer with commits that no table has."""
-    failed = _native.StorageUnavailable(_MESSAGES[_native.StorageUnavailable])
-    failed.detail = str(error)
-    return failed
+class OddAnswer(_native.StorageUnavailable):
+    """Raised for an answer that cannot be read. The catalog is there: its other tables may be read."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(_MESSAGES[_native.StorageUnavailable])
+        self.detail = detail
 
 
 def access_token(client: CatalogClient, *, private: bool) -> Secret:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gateway import _native
 from gateway.config import Location
-from gateway.storage.unity_catalog import CommitCatalog, unusable
+from gateway.storage.unity_catalog import CommitCatalog, OddAnswer
 from gateway.times import MILLISECONDS
 
 _EVER_MS = 2**62
@@ -33,7 +33,7 @@ class ManagedTable:
         try:
             self.table.ratify(found.latest, list(found.staged), list(found.inline), age_ms=age_ms)
         except _native.InvalidArgument as error:
-            raise unusable(error) from None
+            raise OddAnswer(str(error)) from None
 
     def ask_once(self) -> None:
         """Ask the catalog if it was never asked. Blocks. Raises LogError."""

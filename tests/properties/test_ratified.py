@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from support.native import lines, native
 from support.ratified_log import Answering, RatifiedLog
 
 from gateway.config import Location
+from gateway.storage.unity_catalog import RatifiedCommits
 from gateway.tables.ratified import ManagedTable
 
 QUICK, LONG = 200, 2000
@@ -34,11 +37,32 @@ STEPS: dict[str, Step] = {
     "write beside": lambda log: log.write_beside(),
     "checkpoint": lambda log: log.checkpoint(),
     "clean up": lambda log: log.clean_up(),
-    "move": lambda log: log.move(),
+    # What brings the table back may be published later.
+    "move": lambda log: log.move(publishes=log.is_managed),
 }
 LATE = sorted(STEPS.keys() - {"move"})
 """What may happen between the answer of the catalog and the listing."""
+LIES: list[Callable[[RatifiedCommits], RatifiedCommits]] = [
+    lambda told: replace(told, latest=None),
+    lambda told: replace(told, latest=None, staged=(), inline=()),
+    lambda told: replace(told, staged=(), inline=()),
+    lambda told: replace(told, staged=()),
+    lambda told: replace(told, inline=()),
+    lambda told: replace(told, staged=told.staged[:-1]),
+]
+"""Answers that a fault of the catalog has torn."""
 histories = st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 99)), min_size=1, max_size=14)
+
+
+@dataclass
+class Telling:
+    """A catalog with one answer."""
+
+    told: RatifiedCommits
+
+    def ratified(self, location: Location) -> RatifiedCommits:
+        """Return the answer."""
+        return self.told
 
 
 class Replica:
@@ -131,11 +155,37 @@ def check_while(replica: Replica, late: Step) -> None:
         assert (snapshot.version, found) in [(version, before), (log.latest, log.files(log.latest))]
 
 
+def check_torn(replica: Replica, lie: Callable[[RatifiedCommits], RatifiedCommits], drawn: int) -> None:
+    """Compare what a request gets by a torn answer: the whole version, or an error."""
+    log, table = replica.log, replica.table
+    told = lie(log.answer())
+    files = (log.log / f"{version:020}.json" for version in range(log.published, log.latest + 2))
+    if told == log.answer() or (told.latest is not None and any(file.exists() for file in files)):
+        # No reader can tell a published file that the catalog knows from one that nobody ratified.
+        return
+    version = drawn % (log.latest + 2)
+    requests: list[dict[str, int]] = [
+        {},
+        {"version": version},
+        {"timestamp_ms": log.timestamp_ms(log.latest)},
+    ]
+    try:
+        replace(replica.managed, catalog=Telling(told)).ask()
+    except native().LogError:
+        return
+    for request in requests[drawn % 3 :]:
+        with suppress(native().LogError):
+            snapshot = table.snapshot(**request)
+            expect(log, snapshot, request.get("version", log.latest))
+
+
 def run(drawn: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         log = RatifiedLog(Path(directory) / "table")
         replica = Replica(log)
         for step, number in drawn:
+            if number % 5 == 0:
+                check_torn(replica if number % 2 else Replica(log), LIES[number % len(LIES)], number)
             if number % 3 == 0:
                 check_while(replica, STEPS[LATE[number % len(LATE)]])
             STEPS[step](log)

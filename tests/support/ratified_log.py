@@ -56,6 +56,7 @@ class RatifiedLog:
     is_managed: bool = True
     ratified: int = 0
     added: int = 0
+    restored: int = 0
     is_cleaned: bool = False
     url: str | None = None
 
@@ -88,7 +89,7 @@ class RatifiedLog:
         ]
         self._commit(actions, inline=inline)
 
-    def move(self) -> None:
+    def move(self, *, publishes: bool = True) -> None:
         """Commit that the table leaves its catalog, or comes back into it."""
         if self.is_managed:
             self.publish_all()
@@ -97,6 +98,8 @@ class RatifiedLog:
                 if int(file.name[:20]) > self.latest:
                     file.unlink()
         self._commit([{"protocol": UNMANAGED if self.is_managed else MANAGED}], inline=False, moves=True)
+        if publishes:
+            self.publish_all()
 
     def reject(self) -> None:
         """Leave a staged commit that lost, and one that was never proposed."""
@@ -130,10 +133,12 @@ class RatifiedLog:
 
     def restore(self, back: int) -> None:
         """Set the catalog back by versions that are not published, as after a restore of its database."""
-        while back and len(self.history) > max(self.published, 1) and self.is_managed:
+        # What brought the table back from its log alone stays.
+        while back and len(self.history) > max(self.published, 1) and "protocol" not in self.history[-1][1]:
             self.history.pop()
             self.unpublished.pop(len(self.history), None)
             self.ratified = len(self.history)
+            self.restored += 1
             back -= 1
 
     def write_beside(self) -> None:
@@ -218,8 +223,6 @@ class RatifiedLog:
         if was_managed or self.is_managed:
             # The commit of a move is the catalog's, in both directions.
             self._ratify(actions, inline=inline)
-            if moves:
-                self.publish_all()
         else:
             self._append(actions)
             self._write(f"{self.latest:020}.json", self.latest)
@@ -234,7 +237,9 @@ class RatifiedLog:
         self.ratified = len(self.history)
 
     def _append(self, actions: list[dict[str, Any]]) -> None:
-        info = {"inCommitTimestamp": FIRST_MS + 1000 * len(self.history), "txnId": str(uuid.uuid4())}
+        # Another commit of a version is a later one.
+        committed_ms = FIRST_MS + 1000 * len(self.history) + self.restored
+        info = {"inCommitTimestamp": committed_ms, "txnId": str(uuid.uuid4())}
         self.history.append([{"commitInfo": info}, *actions])
 
     def _add(self) -> dict[str, Any]:

@@ -39,6 +39,7 @@ pub use iam::IamSigner;
 pub(crate) use lines::MAX_LINE_BYTES;
 pub use pending::PendingReads;
 pub use properties::FileProperties;
+pub(crate) use ratified::DIFFER;
 pub use ratified::{Ratified, RatifiedCommit, TableCatalog};
 pub use s3::S3Options;
 pub use stored_file::{StoredFile, StoredFileReader};

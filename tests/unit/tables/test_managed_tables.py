@@ -193,9 +193,10 @@ def _commit(**changes: Any) -> Any:
         (_commit(file_name="../../secret/00000000000000000002.x.json"), 503),
         (_commit(file_name="00000000000000000001.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json"), 503),
         (_commit(file_size=1), 503),
-        (_changed(latest_table_version=3), 500),
+        (_changed(latest_table_version=3), 503),
         (_changed(commits=[]), 500),
-        (_changed(latest_table_version=None, commits=[]), 500),
+        (_changed(latest_table_version=None, commits=[]), 503),
+        (_changed(latest_table_version=None, commits=[], metadata={"location": None}), 503),
         (lambda loaded: loaded | {"metadata": {"location": "s3://other/table"}}, 403),
     ],
 )
@@ -207,6 +208,91 @@ async def test_an_odd_answer_of_the_catalog_is_an_error_and_never_a_short_answer
     async with served(catalog, log) as client:
         found, _ = await query(client)
     assert found == status
+
+
+async def test_an_answer_without_the_latest_version_opens_no_version_that_nobody_ratified(
+    catalog: Catalog, log: RatifiedLog
+) -> None:
+    log.publish_all()
+    log.write_beside()
+    whole = loaded_table(log)
+    torn = json_response({"metadata": {"location": whole["metadata"]["location"]}, "commits": []})
+    async with served(catalog, log) as client, served(catalog, log) as late:
+        assert files_of((await query(client))[1]) == log.files(2)
+        catalog.loading[NAME] = torn
+        for body in (
+            {},
+            {"version": 3},
+            {"version": 1},
+            {"timestamp": "1970-01-01T00:00:00.001Z"},
+            {"startingVersion": 0},
+            {"startingVersion": 3},
+        ):
+            statuses = [(await query(one, **body))[0] for one in (client, late)]
+            assert statuses == [500, 500], body
+        del catalog.loading[NAME]
+        assert files_of((await query(client))[1]) == log.files(2)
+
+
+async def test_a_version_from_before_a_restore_of_the_catalog_is_not_served_from_memory(
+    catalog: Catalog, log: RatifiedLog
+) -> None:
+    async with served(catalog, log) as client:
+        assert files_of((await query(client, version=2))[1]) == log.files(2)
+        log.restore(1)
+        log.commit()
+        catalog.loading[NAME] = json_response(
+            {"metadata": loaded_table(log)["metadata"] | {"properties": {}}}
+        )
+        assert (await query(client, version=2))[0] == 500
+        del catalog.loading[NAME]
+        assert files_of((await query(client, version=2))[1]) == log.files(2)
+
+
+async def test_a_list_of_commits_with_a_gap_is_an_error_whatever_lies_in_the_log(
+    catalog: Catalog, log: RatifiedLog
+) -> None:
+    log.publish()
+    log.commit()
+    log.commit()
+    for version in (3, 4):
+        (log.log / f"{version:020}.json").write_text('{"commitInfo": {"inCommitTimestamp": 1}}\n')
+    whole = loaded_table(log)
+    async with served(catalog, log) as client:
+        for version in (3, 4):
+            commits = [commit for commit in whole["commits"] if commit["version"] != version]
+            catalog.loading[NAME] = json_response(whole | {"commits": commits})
+            assert (await query(client))[0] == 503
+        del catalog.loading[NAME]
+        assert files_of((await query(client))[1]) == log.files(4)
+
+
+async def test_a_table_that_has_just_come_to_its_catalog_is_never_its_log_alone(
+    catalog: Catalog, log: RatifiedLog
+) -> None:
+    log.move()
+    log.commit()
+    log.move(publishes=False)
+    log.commit()
+    whole = loaded_table(log)
+    async with served(catalog, log) as client:
+        catalog.loading[NAME] = json_response(whole | {"commits": []})
+        for body in ({}, {"version": log.latest - 2}):
+            assert (await query(client, **body))[0] == 500
+        del catalog.loading[NAME]
+        assert files_of((await query(client))[1]) == log.files(log.latest)
+
+
+async def test_odd_answers_about_one_table_stop_no_other_table_of_the_catalog(
+    catalog: Catalog, log: RatifiedLog
+) -> None:
+    async with served(catalog, log, gateway="  storageFaults: {failures: 2, openSeconds: 3600}\n") as client:
+        for body in (b"<html>", json_response(loaded_table(log) | {"latest-table-version": 9}).body):
+            catalog.loading[NAME] = Response(200, body)
+            for _ in range(3):
+                assert (await query(client))[0] == 503
+        del catalog.loading[NAME]
+        assert (await query(client))[0] == 200
 
 
 async def test_tokens_of_an_oauth_client_are_requested_once_and_renewed(

@@ -14,7 +14,10 @@ use sha2::{Digest, Sha256};
 use super::LogFileEntry;
 use crate::error::{Error, Result};
 use crate::lock::lock;
-use crate::log_path::{LogFileName, STAGED_COMMITS, commit_name};
+use crate::log_path::{LOG_DIRECTORY, LogFileName, STAGED_COMMITS, commit_name};
+
+/// Why neither the answer of the catalog nor the log alone is read.
+pub(crate) const DIFFER: &str = "the catalog and the log differ on whether a catalog manages the table";
 
 /// A commit of the catalog's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,24 +64,32 @@ pub struct Ratified {
 
 impl Ratified {
     /// `latest` is the latest ratified version; `None` if the catalog does not manage the table. Returns
-    /// [`Error::InvalidArgument`] for commits that no table has.
+    /// [`Error::InvalidArgument`] for commits that no table has, and for a list with a gap: what lies in the log for the
+    /// version that is left out need not be ratified.
     pub fn new(latest: Option<i64>, mut commits: Vec<RatifiedCommit>) -> Result<Self> {
         commits.sort_by_key(|commit| commit.version);
         let is_of_table = |commit: &RatifiedCommit| {
             (0..=latest.unwrap_or(-1)).contains(&commit.version)
                 && LogFileName::parse(&commit.file.name) == Some(LogFileName::Commit(commit.version))
         };
-        let is_unique = commits.windows(2).all(|pair| pair[0].version < pair[1].version);
-        if latest.is_some_and(|latest| latest < 0) || !is_unique || !commits.iter().all(is_of_table) {
+        let is_whole = || {
+            commits.windows(2).all(|pair| pair[1].version - pair[0].version == 1)
+                && commits.last().is_none_or(|last| Some(last.version) == latest)
+        };
+        if latest.is_some_and(|latest| latest < 0) || !commits.iter().all(is_of_table) || !is_whole() {
             return Err(Error::InvalidArgument("the catalog names commits that no table has".into()));
         }
         Ok(Self { latest, commits })
     }
 
+    pub(crate) fn latest(&self) -> Option<i64> {
+        self.latest
+    }
+
     /// Returns the files of a listing that began at a name, with those of the catalog. A missing latest version is
-    /// [`Error::CorruptLog`].
+    /// [`Error::CorruptLog`], as is an answer that the catalog does not manage the table.
     fn join(&self, mut entries: Vec<LogFileEntry>, from_name: &str) -> Result<Vec<LogFileEntry>> {
-        let Some(latest) = self.latest else { return Ok(entries) };
+        let latest = self.latest.ok_or_else(|| Error::corrupt(LOG_DIRECTORY, DIFFER))?;
         let version_of = |name: &str| LogFileName::parse(name).map(|name| name.version());
         entries.retain(|entry| version_of(&entry.name).is_none_or(|version| version <= latest));
         for commit in &self.commits {
@@ -109,7 +120,7 @@ pub struct TableCatalog(Mutex<State>);
 struct State {
     /// The last answer, and when it was requested.
     answer: Option<(Arc<Ratified>, Instant)>,
-    /// Whether the table has left the catalog since: its log alone has its versions.
+    /// Whether the catalog does not manage the table, as its log says, too: the log alone has its versions.
     is_released: bool,
 }
 
@@ -123,7 +134,8 @@ impl TableCatalog {
             *at = asked_at;
             return;
         }
-        *state = State { is_released: answer.latest.is_none(), answer: Some((Arc::new(answer), asked_at)) };
+        // Before a refresh has read that no catalog manages the table, no request may read the log without one.
+        *state = State { is_released: false, answer: Some((Arc::new(answer), asked_at)) };
     }
 
     /// The last answer. An equal one is the same value.
@@ -146,12 +158,9 @@ impl TableCatalog {
         lock(&self.0).is_released = is_released;
     }
 
-    /// Returns the same answer with or without the release; `None` if the answer says that the catalog does not manage
-    /// the table.
-    pub(crate) fn with_release(&self, is_released: bool) -> Option<Self> {
-        let state = lock(&self.0);
-        let answer = state.answer.clone().filter(|(answer, _)| is_released || answer.latest.is_some());
-        answer.map(|answer| Self(Mutex::new(State { answer: Some(answer), is_released })))
+    /// Returns the same answer with or without the release.
+    pub(crate) fn with_release(&self, is_released: bool) -> Self {
+        Self(Mutex::new(State { answer: lock(&self.0).answer.clone(), is_released }))
     }
 
     /// Lists by `list`, which begins after the answer of the catalog, and joins both.

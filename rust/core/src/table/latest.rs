@@ -15,7 +15,7 @@ use crate::lock::lock;
 use crate::log_path;
 use crate::pool::{self, Pool, Task};
 use crate::snapshot::{Base, Snapshot, TimeTravel};
-use crate::storage::{FileProperties, LogFileEntry, Ratified};
+use crate::storage::{DIFFER, FileProperties, LogFileEntry, Ratified};
 use crate::{Error, Result};
 
 /// Maximum age of the last refresh when a cached version is requested by number. The table may have been replaced by
@@ -114,7 +114,7 @@ impl Table {
     }
 
     /// Refreshes if snapshots are cached and the last refresh is too old. A deleted table is an error; other
-    /// failures are ignored, and cached snapshots are used.
+    /// failures are ignored without a catalog, and cached snapshots are used.
     pub(super) fn refresh_if_stale(&self) -> Result<()> {
         let requested_at = Instant::now();
         let latest = lock(&self.latest).clone();
@@ -129,7 +129,10 @@ impl Table {
         }
         match self.refresh(requested_at) {
             Err(error @ Error::TableNotFound { .. }) => Err(error),
-            Ok(_) | Err(_) => Ok(()),
+            Ok(_) | Err(Error::UnsupportedFeature(_)) => Ok(()),
+            // After a restore of the catalog, cached versions need not be those that are ratified.
+            Err(error) if self.storage.catalog().is_some() => Err(error),
+            Err(_) => Ok(()),
         }
     }
 
@@ -184,29 +187,33 @@ impl Table {
 
     /// Loads the latest version: the latest that the catalog has ratified, if its protocol says that a catalog manages
     /// the table, or the latest of the log otherwise. A table that leaves its catalog or comes back is read both ways.
+    /// One that has left it has all versions that were ratified: a log that ends before lacks the commits since it came.
     fn load_latest(&self, base: Option<Base<'_>>) -> Result<Arc<Snapshot>> {
         let known = self.known_snapshots();
         let found = self.load(TimeTravel::Latest, base, &known);
         let Some(catalog) = self.storage.catalog() else { return found };
         let is_released = catalog.is_released();
+        let latest = self.ratified().and_then(|answer| answer.latest());
         let is_right = |found: &Result<Arc<Snapshot>>, is_released: bool| {
-            found.as_ref().is_ok_and(|found| found.protocol().is_catalog_managed() != is_released)
+            found.as_ref().is_ok_and(|found| {
+                found.protocol().is_catalog_managed() != is_released
+                    && !(is_released && Some(found.version()) < latest)
+            })
         };
         if is_right(&found, is_released) || matches!(&found, Err(error) if !error.is_of_log()) {
             return found;
         }
-        if let Some(other) = catalog.with_release(!is_released) {
-            let storage = self.storage.of_table(Some(Arc::new(other)));
-            let other = Snapshot::load_among(&storage, &self.root, TimeTravel::Latest, None, &known);
-            if is_right(&other, !is_released) {
-                catalog.release(!is_released);
-                return other;
-            }
+        let storage = self.storage.of_table(Some(Arc::new(catalog.with_release(!is_released))));
+        let other = Snapshot::load_among(&storage, &self.root, TimeTravel::Latest, None, &known);
+        if is_right(&other, !is_released) {
+            catalog.release(!is_released);
+            return other;
         }
         // Both are out of date, or the catalog has another table.
+        let found = if latest.is_none() && !is_released { other } else { found };
         found.and_then(|found| {
-            let reason = "the catalog and the log differ on whether a catalog manages the table";
-            Err(Error::corrupt(log_path::commit_name(found.version()), reason))
+            catalog.release(false);
+            Err(Error::corrupt(log_path::commit_name(found.version()), DIFFER))
         })
     }
 
