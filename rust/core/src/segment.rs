@@ -82,6 +82,8 @@ pub struct LogSegment {
     pub commits: Vec<CommitEntry>,
     /// The commit of the version; absent if cleanup deleted it but not the checkpoint.
     pub version_commit: Option<LogFileEntry>,
+    /// The in-commit timestamp of the version, if its commit was read and a catalog ratifies commits.
+    pub committed_ms: Option<i64>,
     /// The version's `.crc`.
     pub checksum: Option<LogFileEntry>,
     /// The `.crc` of the checkpoint's version, if that is an older one.

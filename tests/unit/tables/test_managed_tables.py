@@ -283,6 +283,31 @@ async def test_a_table_that_has_just_come_to_its_catalog_is_never_its_log_alone(
         assert files_of((await query(client))[1]) == log.files(log.latest)
 
 
+async def test_a_page_goes_on_with_its_own_version_in_every_process_or_is_refused(
+    catalog: Catalog, log: RatifiedLog
+) -> None:
+    log.commit()
+    log.commit()
+    async with served(catalog, log) as first, served(catalog, log) as second:
+        _, lines = await query(first, maxFiles=1)
+        found, token = files_of(lines), lines[-1]["endStreamAction"]["nextPageToken"]
+        restored = RatifiedLog.__new__(RatifiedLog)
+        vars(restored).update(vars(log) | {"history": [*log.history], "unpublished": {**log.unpublished}})
+        log.publish_all()
+        _, lines = await query(second, pageToken=token)
+        assert found | files_of(lines) == log.files(log.latest)
+        for version in (3, 4):
+            (log.log / f"{version:020}.json").unlink()
+        restored.restore(2)
+        restored.commit(removes=1)
+        restored.commit()
+        catalog.managed[NAME] = restored
+        async with served(catalog, restored) as third:
+            for client in (first, second, third):
+                assert (await query(client, pageToken=token))[0] == 400
+                assert files_of((await query(client))[1]) == restored.files(restored.latest)
+
+
 async def test_odd_answers_about_one_table_stop_no_other_table_of_the_catalog(
     catalog: Catalog, log: RatifiedLog
 ) -> None:

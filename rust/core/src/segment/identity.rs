@@ -12,14 +12,16 @@ use crate::storage::LogFileEntry;
 /// A version, with the checkpoint that it is rebuilt from.
 ///
 /// Commits are implied by it and never change. Without a checkpoint the newest commit distinguishes the table from a
-/// later one in the same location. As text: `12~0f8a3b1c5d7e9f02`, `12@10c4096.0f8a3b1c5d7e9f02`,
-/// `12@10u80a083e8-7026-4e79-81be-64bd76c43a11`, `12@5m2.8192.0f8a3b1c5d7e9f02`. Identities of earlier releases lack
-/// the digest of the store's properties; they can be parsed and match no files.
+/// later one in the same location. Where a catalog ratifies commits, the in-commit timestamp does: the staged and the
+/// published file have the same, and the commit after a restore of the catalog has another. As text:
+/// `12~0f8a3b1c5d7e9f02`, `12@10c4096.0f8a3b1c5d7e9f02`, `12@10u80a083e8-7026-4e79-81be-64bd76c43a11`,
+/// `12@5m2.8192.0f8a3b1c5d7e9f02`. Identities of earlier releases lack the digest of the store's properties; they can be
+/// parsed and match no files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogIdentity {
     version: i64,
     checkpoint: Option<(i64, String)>,
-    /// The digest of the newest commit, if there is no checkpoint.
+    /// The digest of the newest commit, if there is no checkpoint, or its in-commit timestamp.
     commit: Option<String>,
 }
 
@@ -28,13 +30,16 @@ impl LogIdentity {
         let newest = segment.commits.first().filter(|_| segment.checkpoint.is_none());
         Self {
             version: segment.version,
-            commit: newest.map(|commit| digest_of([&commit.file])),
+            commit: segment
+                .committed_ms
+                .map(|ms| ms.to_string())
+                .or_else(|| newest.map(|commit| digest_of([&commit.file]))),
             checkpoint: segment.checkpoint.as_ref().map(|checkpoint| (checkpoint.version, mark(checkpoint))),
         }
     }
 
-    /// Returns whether both name the same order of files. The newest commit may be staged or published where a catalog
-    /// ratifies commits, and is never another one of its version.
+    /// Returns whether both name the same order of files. Where a catalog ratifies commits, the newest one may be staged
+    /// or published, and is compared once it is read.
     pub(super) fn is_same_order(&self, other: &Self, has_catalog: bool) -> bool {
         let is_same_commit = has_catalog || self.commit == other.commit;
         is_same_commit && (self.version, &self.checkpoint) == (other.version, &other.checkpoint)

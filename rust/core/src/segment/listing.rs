@@ -252,6 +252,7 @@ impl Listing {
             stated_adds: None,
             commits,
             version_commit: self.commits.get(&version).cloned(),
+            committed_ms: None,
             checksum: self.checksums.get(&version).cloned(),
             base_checksum: self.base_checksum(base).filter(|_| base < version),
             modified_ms: self.modified_ms(base.max(0), version),

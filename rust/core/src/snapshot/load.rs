@@ -111,7 +111,11 @@ fn try_load(request: LoadRequest<'_>, at: TimeTravel, base: Option<Base<'_>>) ->
 
 pub(super) fn load_identity(request: LoadRequest<'_>, identity: &LogIdentity) -> Result<Arc<Snapshot>> {
     let LoadRequest { storage, root, .. } = request;
-    let load = || from_segment(request, LogSegment::find_identity(storage, root, identity)?);
+    let load = || {
+        let found = from_segment(request, LogSegment::find_identity(storage, root, identity)?)?;
+        let is_other = found.segment.committed_ms.is_some() && !found.has_identity(identity);
+        if is_other { Err(Error::InvalidCursor) } else { Ok(found) }
+    };
     list_again(load(), load)
 }
 
@@ -197,6 +201,10 @@ impl Loader<'_> {
         let checkpoint = previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.checkpoint));
         let (protocol, metadata) = self.heads(&commits, previous, checksum.as_ref(), &checkpoint)?;
         let timestamp = self.timestamp(&protocol, &metadata, &commits, checksum.as_ref());
+        let has_catalog = self.storage.catalog().is_some();
+        let newest =
+            commits.first().filter(|(entry, _)| has_catalog && entry.version == self.segment.version);
+        let committed_ms = newest.and_then(|(_, commit)| commit.in_commit_timestamp_ms);
         let partition_names: Arc<[_]> = partition_names(&metadata).into();
         if previous.is_some_and(|previous| previous.partition_names != partition_names) {
             return Ok(None);
@@ -237,7 +245,7 @@ impl Loader<'_> {
         Ok(Some(Snapshot {
             storage: self.storage.clone(),
             root: self.root.to_owned(),
-            segment: self.segment,
+            segment: LogSegment { committed_ms, ..self.segment },
             timestamp,
             protocol,
             metadata,
