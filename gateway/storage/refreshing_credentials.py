@@ -90,6 +90,11 @@ class RefreshingCredentials(Generic[C_co]):
             raise self._failure(CredentialsUnavailable("no keys were found", lasting=True))
         return self._current
 
+    def refused(self) -> None:
+        """Let the next `get` renew credentials that were not accepted, unless they are from a moment ago."""
+        if self._now_seconds() - self._requested_at_seconds >= REFUSED_SECONDS:
+            self._renew_at_seconds = self._requested_at_seconds
+
     def unexpired(self) -> C_co | None:
         """Return the last credentials, if they have not ended. Never blocks."""
         current = self._current

@@ -38,7 +38,8 @@ TOKEN_SECONDS = 300.0
 """The life of an access token that names none."""
 CATALOG_TOKENS = "the catalog's OAuth client"
 _OK = 200
-_DENIED = (401, 403)
+_UNAUTHORIZED = 401
+_DENIED = (_UNAUTHORIZED, 403)
 _MISSING = 404
 _BUSY = (408, 425, 429)
 _SERVER_FAULT = 500
@@ -127,6 +128,9 @@ class UnityCatalogTable:
             status, body = _send("GET", self._url, headers, private=private)
         except (HTTPError, OSError, ValueError) as error:
             _fail(_native.StorageUnavailable, f"it cannot be reached ({type(error).__name__})")
+        if status == _UNAUTHORIZED and settings.oauth is not None:
+            # The catalog may forget tokens before they end.
+            _tokens_of(settings.oauth, private).refused()
         if status != _OK:
             _fail_by(status)
         try:

@@ -20,6 +20,7 @@ from gateway.catalog.discovered import Discovered, with_discovered
 from gateway.config import ConfigError, loads
 from gateway.discovery.known_tables import KnownTables
 from gateway.discovery.unity_catalog import search_catalog
+from gateway.storage import refreshing_credentials
 
 TABLE = f"{PREFIX}/shares/s/schemas/d/tables/t"
 NAME = "main/sales/orders"
@@ -332,6 +333,19 @@ async def test_tokens_of_an_oauth_client_are_requested_once_and_renewed(
             assert (await query(client))[0] == 200
     forms = [one.form for one in catalog.service.requests if one.path == "/token"]
     assert forms == [{"grant_type": "client_credentials", "scope": "all-apis"}]
+
+
+async def test_a_token_that_the_catalog_forgot_is_requested_again(
+    catalog: Catalog, log: RatifiedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refreshing_credentials, "REFUSED_SECONDS", 0.0)
+    catalog.clients["forgotten"] = "secret"
+    keys = "clientId: forgotten, clientSecret: secret"
+    section = f", oauth: {{tokenEndpoint: '{catalog.url}/token', {keys}}}"
+    async with served(catalog, log, section=section) as client:
+        assert (await query(client))[0] == 200
+        catalog.token = "another"
+        assert [(await query(client))[0] for _ in range(2)] == [403, 200]
 
 
 async def test_a_client_that_gets_no_token_is_an_error(catalog: Catalog, log: RatifiedLog) -> None:
