@@ -43,7 +43,7 @@ from gateway.governance.recipient_records import (
 )
 from gateway.pages.times import SOON_SECONDS
 from gateway.protocol.profile import Profile, profile_text
-from gateway.times import DAY_SECONDS, HOUR_SECONDS, MILLISECONDS
+from gateway.times import DAY_SECONDS, HOUR_SECONDS, LAST_TIME_MS, MILLISECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -124,8 +124,8 @@ def _rows_of(entries: Mapping[str, RecipientEntry]) -> list[RecipientRow]:
 
 async def recipients(request: web.Request) -> web.Response:
     """List the recipients, with what they have used."""
-    site, wanted = request.app[SITE], Wanted.by(request, only=["ending"])
-    before_ms = site.now_ms() + SOON_SECONDS * MILLISECONDS
+    site, wanted = request.app[SITE], Wanted.by(request, only=["ending", "ends"])
+    before_ms = LAST_TIME_MS if wanted.only == "ends" else site.now_ms() + SOON_SECONDS * MILLISECONDS
     entries = await asyncio.to_thread(file_entries, site, wanted.text)
     ends = {key: end_ms for key, entry in entries.items() if (end_ms := file_row(entry).ends_ms) is not None}
     ending = [(key, end_ms) for key, end_ms in ends.items() if end_ms < before_ms]

@@ -132,7 +132,9 @@ def _exit_past_hanging_threads() -> None:
 def _log_addresses(start: Start) -> None:
     """Log the address of each listener."""
     admin = start.admin_listener
-    listeners = [("recipients", start.listeners[0])] + ([("the admin API", admin)] if admin else [])
+    listeners = [("recipients", start.listeners[0])] + (
+        [("the admin API and console", admin)] if admin else []
+    )
     for users, listener in listeners:
         host, port = listener.getsockname()[:2]
         log.info("listening on %s for %s", f"[{host}]:{port}" if ":" in host else f"{host}:{port}", users)

@@ -56,6 +56,8 @@ class Refused(Struct, frozen=True):
 
     requests: int
     last_ms: int
+    address: str
+    """Of the client of the last one."""
 
 
 class RecipientUse(Struct):
@@ -91,7 +93,9 @@ class Activity:
         """Remove a stream."""
         self._streams.pop(request_id, None)
 
-    def request_ended(self, recipient: str, *, at_ms: int, refusal: str | None, files: int) -> None:
+    def request_ended(
+        self, recipient: str, *, at_ms: int, refusal: str | None, files: int, address: str
+    ) -> None:
         """Count a request of a recipient."""
         use = self._uses.get(recipient)
         if use is None:
@@ -104,7 +108,7 @@ class Activity:
         use.requests += 1
         use.files += files
         if refusal is not None:
-            use.refused[refusal] = _refused(use, refusal, 1, at_ms)
+            use.refused[refusal] = _refused(use, refusal, Refused(1, at_ms, address))
 
     def query_ended(self, query: RecentQuery) -> None:
         """Add a query; the oldest one is forgotten."""
@@ -140,11 +144,12 @@ def add_uses(uses: list[RecipientUse]) -> RecipientUse:
         total.requests += use.requests
         total.files += use.files
         for reason, count in use.refused.items():
-            total.refused[reason] = _refused(total, reason, count.requests, count.last_ms)
+            total.refused[reason] = _refused(total, reason, count)
     return total
 
 
-def _refused(use: RecipientUse, reason: str, requests: int, last_ms: int) -> Refused:
+def _refused(use: RecipientUse, reason: str, more: Refused) -> Refused:
     """Add refused requests to those of a reason."""
-    known = use.refused.get(reason, Refused(0, 0))
-    return Refused(known.requests + requests, max(known.last_ms, last_ms))
+    known = use.refused.get(reason, Refused(0, 0, ""))
+    last = max(known, more, key=lambda one: one.last_ms)
+    return Refused(known.requests + more.requests, last.last_ms, last.address)

@@ -242,7 +242,13 @@ class RequestRecorder:
     ) -> None:
         """Remember a request of a recipient for the console."""
         at_ms, record, route = self._now_ms(), context.record, context.route
-        activity.request_ended(recipient, at_ms=at_ms, refusal=record.refusal, files=record.returned or 0)
+        activity.request_ended(
+            recipient,
+            at_ms=at_ms,
+            refusal=record.refusal,
+            files=record.returned or 0,
+            address=str(context.address or ""),
+        )
         if route.may_stream or record.refusal is not None:
             query = RecentQuery(
                 at_ms,

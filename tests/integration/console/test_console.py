@@ -343,6 +343,7 @@ def test_networks_are_set_and_their_refusals_have_a_reason(browser: Browser, con
         assert "192.0.2.0/24, 2001:db8::/32" in text_of(visited)
         reasons = visited.page.locator("h2:has-text('Refused requests') + div tbody tr td:first-child")
         assert reasons.all_inner_texts() == ["address"]
+        assert visited.page.locator("td[data-label=From]").all_inner_texts() == ["127.0.0.1"]
         assert "403 address" in text_of(visited)
         visited.page.click("summary:has-text('Change the networks')")
         visited.page.fill("#networks", "")

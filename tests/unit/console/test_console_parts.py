@@ -155,19 +155,19 @@ def test_the_recent_queries_are_bounded_and_the_last_one_comes_first():
 def test_recipients_are_counted_and_the_one_unused_longest_is_forgotten():
     activity = Activity()
     for at_ms, refusal in enumerate((None, "address", "limit", "address")):
-        activity.request_ended("first", at_ms=at_ms, refusal=refusal, files=2)
-    refused = {"address": Refused(2, 3), "limit": Refused(1, 2)}
+        activity.request_ended("first", at_ms=at_ms, refusal=refusal, files=2, address=f"::{at_ms}")
+    refused = {"address": Refused(2, 3, "::3"), "limit": Refused(1, 2, "::2")}
     assert activity.use("first") == RecipientUse(3, 4, 8, refused)
     assert activity.use("first").refusals == 3
     for number in range(MAX_RECIPIENTS):
         if number == 5:
-            activity.request_ended("first", at_ms=1000, refusal=None, files=0)
-        activity.request_ended(str(number), at_ms=0, refusal=None, files=0)
+            activity.request_ended("first", at_ms=1000, refusal=None, files=0, address="::")
+        activity.request_ended(str(number), at_ms=0, refusal=None, files=0, address="::")
     assert activity.use("first").requests == 5
     assert activity.use("0") is None
-    other = RecipientUse(7, 10, 20, {"limit": Refused(30, 7), "rule": Refused(1, 1)})
+    other = RecipientUse(7, 10, 20, {"limit": Refused(30, 7, "::7"), "rule": Refused(1, 1, "::1")})
     assert add_uses([RecipientUse(5, 1, 2, refused), other]) == RecipientUse(
-        7, 11, 22, {"address": Refused(2, 3), "limit": Refused(31, 7), "rule": Refused(1, 1)}
+        7, 11, 22, {**refused, "limit": Refused(31, 7, "::7"), "rule": Refused(1, 1, "::1")}
     )
 
 

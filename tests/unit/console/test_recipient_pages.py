@@ -167,7 +167,9 @@ async def test_the_word_null_is_a_name(console: ConsoleClient, database: Recipie
 async def test_a_grant_that_is_none_is_refused(
     console: ConsoleClient, database: RecipientDatabase, fields: dict[str, str], status: int
 ) -> None:
-    assert (await sent(console, "grant", **fields)).status == status
+    answer = await sent(console, "grant", **fields)
+    assert answer.status == status
+    assert 'href="/console/recipients/acme">Back to the form</a>' in await answer.text()
     assert (record(database).shares, record(database).grants) == ((), ())
 
 
@@ -307,6 +309,8 @@ async def test_the_recipients_whose_tokens_end_are_found_by_name_and_in_pages(
     assert listed == ["acme", "from-file", *(f"Firm-{number:02}" for number in range(55))]
     found = await (await console.get("/console/recipients?only=ending&q=FIRM-5")).text()
     assert re.findall(r"<bdi>(Firm-\d+)<", found) == [f"Firm-5{number}" for number in range(5)]
+    found = await (await console.get("/console/recipients?only=ends&q=firm-5")).text()
+    assert re.findall(r"<bdi>(Firm-\d+)<", found) == [f"Firm-5{number}" for number in range(10)]
 
 
 async def test_without_a_database_the_file_is_listed(tmp_path: Path) -> None:
