@@ -18,7 +18,10 @@ class DatabaseMissing(DatabaseError):
     """Raised when the database does not exist yet."""
 
     def __init__(self) -> None:
-        super().__init__("there is no database of recipients yet; adding a recipient makes it")
+        super().__init__(
+            "there is no database of recipients. If there was one, put it back: "
+            "adding a recipient makes a new one"
+        )
 
 
 class DatabaseUnusable(DatabaseError):

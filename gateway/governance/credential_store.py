@@ -46,7 +46,10 @@ PATIENCE_SECONDS = 10.0
 LOOK_SECONDS = 2.0
 """Time within which a look at a database that answers ends, beyond `maxOutageSeconds`."""
 OUTDATED = "the recipients' database was not read for %g s: its recipients get 503"
-UNREADABLE = "the recipients' database cannot be read, the last state stays in force: %s"
+UNREADABLE = (
+    "the recipients' database cannot be read: %s. Make it readable again: its last state is in force for "
+    "gateway.database.maxOutageSeconds"
+)
 
 
 def configured_names(config: Config) -> frozenset[str]:

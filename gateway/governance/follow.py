@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
 log = logging.getLogger("gateway.serving")
+
+LATE_SECONDS = 1.0
+"""A wait that ends later than this says that the process was stopped, and nothing of what it waited for."""
 
 T = TypeVar("T")
 
@@ -35,7 +39,8 @@ async def following(
 
     `read` waits until there may be something new. `report` is called after each round with the error of the
     reading or applying, or None. While a reading lasts, it is called with a TimeoutError every
-    `patience_seconds`. After an error the next round begins `retry_seconds` later.
+    `patience_seconds`, but not for time in which this process was stopped. After an error the next round
+    begins `retry_seconds` later.
     """
     async with alongside(_follow(read, apply, report, retry_seconds, patience_seconds)):
         yield
@@ -66,9 +71,12 @@ async def _read(
 ) -> T:
     reading = asyncio.ensure_future(read())
     try:
-        while not (await asyncio.wait([reading], timeout=patience_seconds))[0]:
-            await _reported(report, TimeoutError(f"no answer within {patience_seconds:g} s"))
-        return await reading
+        while True:
+            began_seconds = time.monotonic()
+            if (await asyncio.wait([reading], timeout=patience_seconds))[0]:
+                return await reading
+            if time.monotonic() - began_seconds < patience_seconds + LATE_SECONDS:
+                await _reported(report, TimeoutError(f"no answer within {patience_seconds:g} s"))
     finally:
         if not reading.done():
             # It would go on without the thread that it needs.

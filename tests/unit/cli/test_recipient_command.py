@@ -407,7 +407,7 @@ def test_a_locked_database_is_one_line(run, tmp_path, monkeypatch):
 def test_only_an_addition_makes_the_database(run, tmp_path, operation, code):
     done, out, err = run(*operation)
     assert (done, out) == (code, "")
-    assert "there is no database of recipients yet" in err
+    assert "there is no database of recipients. If there was one, put it back" in err
     assert not (tmp_path / "recipients.db").exists()
 
 
