@@ -8,6 +8,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 _MAX_CAUSES = 20
+NAMED_ALONE = "a catalog manages the table, and Spark reads such a table by its name in the catalog alone"
+_SAID = {"DELTA_PATH_BASED_ACCESS_TO_CATALOG_MANAGED_TABLE_BLOCKED": NAMED_ALONE}
+"""What conditions mean whose own text does not fit a command that reads locations."""
 
 
 class InvalidRule(ValueError):
@@ -43,4 +46,4 @@ def _kind_of_first(thrown: Any) -> str:
     except Py4JError:
         # Not one of Spark's own.
         condition = None
-    return str(condition or thrown.getClass().getSimpleName())
+    return _SAID.get(condition) or str(condition or thrown.getClass().getSimpleName())

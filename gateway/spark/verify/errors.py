@@ -4,6 +4,8 @@ import re
 
 from pyspark.errors import PySparkException
 
+from gateway.spark.project.errors import NAMED_ALONE, kind_of
+
 _EXCEPTION_LINE = re.compile(r"[\w.]*[A-Z]\w+: ")
 # Beginnings of lines without the cause: stack frames, and lines that Py4J and Spark add.
 _FRAMES = ("at ", "File ", "^", "Traceback", "Suppressed: ", "An error occurred while calling ")
@@ -15,6 +17,8 @@ class NotCompared(Exception):
 
 def described(error: BaseException, *, has_values: bool) -> str:
     """Describe an error. Without values only by its kind, because messages quote values."""
+    if kind_of(error) == NAMED_ALONE:
+        return NAMED_ALONE
     if has_values:
         return _first_lines(error)
     # The brackets in the message are not used: a value may look the same.
