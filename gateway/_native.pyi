@@ -591,7 +591,10 @@ class Table:
         a table can have.
         """
     def is_ratified(self, *, max_age_ms: int) -> bool:
-        """Returns whether the last answer of the catalog was requested at most `max_age_ms` ago."""
+        """Returns whether the catalog was asked at most `max_age_ms` ago, and its answer has shown the latest version."""
+    @property
+    def has_answer(self) -> bool:
+        """Whether the catalog has answered."""
     @property
     def number(self) -> int:
         """The number of the table in this process."""

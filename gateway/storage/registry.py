@@ -6,6 +6,7 @@ calls.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from gateway.config.table_catalog import TableCatalog
 
 Observe = Callable[[str, str, float], None]
+CATALOG_SECONDS = 30.0
+"""A catalog that sends a little now and then ends no request by the time between two reads."""
 _CATALOG = "catalog "
 """Begins the names of catalogs."""
 _MOUNT = "file://"
@@ -88,10 +91,11 @@ class Storages:
 
     def calls_to(self, catalog: TableCatalog) -> StorageCalls:
         """Return the bounded calls of a catalog that manages tables."""
-        return self._calls_of(f"{_CATALOG}{catalog.url}")
+        return self._calls_of(f"{_CATALOG}{catalog.url}", CATALOG_SECONDS)
 
-    def _calls_of(self, name: str) -> StorageCalls:
+    def _calls_of(self, name: str, most_seconds: float = math.inf) -> StorageCalls:
         if name not in self._calls:
+            seconds = min(self._config.request_timeout_seconds or math.inf, most_seconds)
             self._calls[name] = StorageCalls(
                 name,
                 self._config.gateway.storage_faults,
@@ -100,7 +104,7 @@ class Storages:
                     isinstance(error, _native.StorageUnavailable) and not isinstance(error, OddAnswer)
                 ),
                 is_unsent=lambda error: isinstance(error, CredentialsFailed),
-                call_seconds=self._config.request_timeout_seconds or None,
+                call_seconds=seconds if seconds < math.inf else None,
                 observe=self._observe,
             )
         return self._calls[name]

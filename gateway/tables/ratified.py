@@ -13,8 +13,6 @@ from gateway.config import Location
 from gateway.storage.unity_catalog import CommitCatalog, OddAnswer
 from gateway.times import MILLISECONDS
 
-_EVER_MS = 2**62
-
 
 @dataclass(frozen=True, slots=True)
 class ManagedTable:
@@ -37,5 +35,5 @@ class ManagedTable:
 
     def ask_once(self) -> None:
         """Ask the catalog if it was never asked. Blocks. Raises LogError."""
-        if not self.table.is_ratified(max_age_ms=_EVER_MS):
+        if not self.table.has_answer:
             self.ask()

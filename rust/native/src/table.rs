@@ -56,8 +56,12 @@ impl Table {
 
     #[pyo3(signature = (*, max_age_ms))]
     fn is_ratified(&self, max_age_ms: u64) -> bool {
-        let asked_at = self.0.storage().catalog().and_then(|catalog| catalog.asked_at());
-        asked_at.is_some_and(|asked_at| asked_at.elapsed() <= Duration::from_millis(max_age_ms))
+        self.0.is_ratified(Duration::from_millis(max_age_ms))
+    }
+
+    #[getter]
+    fn has_answer(&self) -> bool {
+        self.0.storage().catalog().is_some_and(|catalog| catalog.asked_at().is_some())
     }
 
     #[getter]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +22,7 @@ from gateway.catalog.discovered import Discovered, with_discovered
 from gateway.config import ConfigError, loads
 from gateway.discovery.known_tables import KnownTables
 from gateway.discovery.unity_catalog import search_catalog
-from gateway.storage import refreshing_credentials
+from gateway.storage import refreshing_credentials, registry
 
 TABLE = f"{PREFIX}/shares/s/schemas/d/tables/t"
 NAME = "main/sales/orders"
@@ -46,7 +48,13 @@ async def served(
     catalog: Catalog, log: RatifiedLog, *, section: str | None = None, gateway: str = ""
 ) -> AsyncIterator[Client]:
     section = f"url: '{catalog.url}', name: main.sales.orders, allowPrivateAddresses: true{section or ''}"
-    table = f"{{name: t, location: '{log.root}', historyShared: true, catalog: {{{section}}}}}"
+    async with serving_table(log, f"{{{section}}}", gateway) as client:
+        yield client
+
+
+@asynccontextmanager
+async def serving_table(log: RatifiedLog, section: str, gateway: str = "") -> AsyncIterator[Client]:
+    table = f"{{name: t, location: '{log.root}', historyShared: true, catalog: {section}}}"
     shares = f"shares: [{{name: s, schemas: [{{name: d, tables: [{table}]}}]}}]\n"
     client, _ = await serve(f"{shares}{recipients(alice='s')}{gateway}")
     try:
@@ -319,6 +327,45 @@ async def test_odd_answers_about_one_table_stop_no_other_table_of_the_catalog(
                 assert (await query(client))[0] == 503
         del catalog.loading[NAME]
         assert (await query(client))[0] == 200
+
+
+async def test_a_catalog_that_answers_whole_again_is_asked_at_once(
+    catalog: Catalog, log: RatifiedLog
+) -> None:
+    async with served(catalog, log, gateway="  maxStalenessSeconds: 3600\n") as client:
+        catalog.loading[NAME] = json_response(loaded_table(log) | {"commits": []})
+        assert (await query(client, version=1))[0] == 500
+        del catalog.loading[NAME]
+        for _ in range(2):
+            assert files_of((await query(client, version=1))[1]) == log.files(1)
+        assert asked(catalog) == 2
+
+
+async def test_a_catalog_that_sends_byte_by_byte_holds_no_request(
+    log: RatifiedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "CATALOG_SECONDS", 0.3)
+    ended = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not ended.wait(0.05):
+                connection.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dripping = threading.Thread(target=drip, args=(listener,))
+        dripping.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        section = f"{{url: '{url}', name: main.sales.orders, allowPrivateAddresses: true}}"
+        async with serving_table(log, section) as client:
+            try:
+                async with asyncio.timeout(8):
+                    assert (await query(client))[0] == 503
+            finally:
+                ended.set()
+                dripping.join()
 
 
 async def test_tokens_of_an_oauth_client_are_requested_once_and_renewed(

@@ -136,6 +136,15 @@ impl Table {
         }
     }
 
+    /// Returns whether the catalog was asked at most `max_age` ago, and the latest version was read by its answer.
+    #[must_use]
+    pub fn is_ratified(&self, max_age: Duration) -> bool {
+        let asked_at = self.storage.catalog().and_then(|catalog| catalog.asked_at());
+        let is_read =
+            || lock(&self.latest).as_ref().is_some_and(|latest| latest.is_of(self.ratified().as_ref()));
+        asked_at.is_some_and(|asked_at| asked_at.elapsed() <= max_age) && is_read()
+    }
+
     pub(super) fn refresh(&self, requested_at: Instant) -> Result<Arc<Snapshot>> {
         let mut failed = lock(&self.refresh);
         let known = lock(&self.latest).clone();
