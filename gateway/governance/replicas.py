@@ -33,7 +33,7 @@ class Replicas:
     def __init__(self, own_id: str) -> None:
         self._own_id = own_id
         self._beat_at_seconds: float | None = None
-        self.share = ALONE
+        self.rank = ALONE
         """The share at the last reading."""
 
     def read(self, database: Database) -> None:
@@ -51,7 +51,7 @@ class Replicas:
                 select(REPLICAS.c.id).where(REPLICAS.c.beat_ms >= since_ms).order_by(REPLICAS.c.id)
             ).all()
         if self._own_id in live:
-            self.share = ReplicaRank(live.index(self._own_id), len(live))
+            self.rank = ReplicaRank(live.index(self._own_id), len(live))
 
     def _beat(self, database: Database) -> None:
         beat = insert(REPLICAS).values(id=self._own_id, beat_ms=NOW_MS)

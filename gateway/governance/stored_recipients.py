@@ -146,7 +146,7 @@ class DatabaseReader:
     @property
     def replica_rank(self) -> ReplicaRank:
         """The part of this server among its replicas, at the last reading that succeeded."""
-        return ALONE if self._replicas is None else self._replicas.share
+        return ALONE if self._replicas is None else self._replicas.rank
 
     def _read_replicas(self) -> None:
         """Read the replicas. Without them the recipients are known nevertheless."""

@@ -38,25 +38,25 @@ def test_replicas_join_leave_and_come_back(postgresql: PostgresqlServer) -> None
     with opened(postgresql.place(postgresql.new_database())) as database:
         one, two, three = (Replicas(own_id) for own_id in "abc")
         one.read(database)
-        assert one.share == ALONE
+        assert one.rank == ALONE
         for replica in (three, two, one):
             replica.read(database)
-        assert [replica.share for replica in (one, two)] == [ReplicaRank(0, 3), ReplicaRank(1, 3)]
+        assert [replica.rank for replica in (one, two)] == [ReplicaRank(0, 3), ReplicaRank(1, 3)]
         # A worker of the same replica is no other replica.
         worker = Replicas("c")
         for replica in (worker, three):
             replica.read(database)
-            assert replica.share == ReplicaRank(2, 3)
+            assert replica.rank == ReplicaRank(2, 3)
         age(database, "a", LIVE_SECONDS + 1)
         two.read(database)
-        assert two.share == ReplicaRank(0, 2)
+        assert two.rank == ReplicaRank(0, 2)
         # Its own row is too old, so this replica keeps what it knows until it writes again.
         one.read(database)
-        assert one.share == ReplicaRank(0, 3)
+        assert one.rank == ReplicaRank(0, 3)
         one._beat_at_seconds = None
         for replica in (one, two):
             replica.read(database)
-        assert [replica.share for replica in (one, two)] == [ReplicaRank(0, 3), ReplicaRank(1, 3)]
+        assert [replica.rank for replica in (one, two)] == [ReplicaRank(0, 3), ReplicaRank(1, 3)]
         age(database, "b", replicas.FORGOTTEN_SECONDS + 1)
         one._beat_at_seconds = None
         one.read(database)
@@ -73,14 +73,14 @@ def test_a_database_that_fails_leaves_the_share_as_it_is(postgresql: PostgresqlS
             connection.exec_driver_sql("DROP TABLE replicas")
         with pytest.raises(DatabaseError):
             one.read(database)
-        assert one.share == ReplicaRank(0, 2)
+        assert one.rank == ReplicaRank(0, 2)
 
 
 def test_a_file_is_that_of_one_server(tmp_path: Path) -> None:
     with opened(DatabasePlace(tmp_path / "recipients.db", None)) as database:
         alone = Replicas(replica_id(b"secret"))
         alone.read(database)
-        assert alone.share == ALONE
+        assert alone.rank == ALONE
 
 
 def test_the_id_of_a_replica_does_not_show_its_secret() -> None:
