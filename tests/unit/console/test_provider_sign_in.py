@@ -363,7 +363,7 @@ async def test_an_answer_of_another_provider_is_refused(
             "'invalid_scope': 'a\\n",
         ),
         ({"code": ""}, 503, "an error", "None"),
-        ({"code": "x" * 4097}, 400, "an error", "twice or too long"),
+        ({"code": "x" * 4097}, 400, "an error", "given twice or is too long"),
         ({"error": "<script>"}, 503, "an error", "<script>"),
     ],
     ids=["denied", "error", "nothing", "too long", "markup"],
