@@ -131,6 +131,9 @@ class UnityCatalogTable:
         if status == _UNAUTHORIZED and settings.oauth is not None:
             # The catalog may forget tokens before they end.
             _tokens_of(settings.oauth, private).refused()
+        if status == _MISSING and not _is_object(body):
+            # Of a proxy that has no route, as while a catalog starts.
+            _fail(_native.StorageUnavailable, f"it answers {status} without an error of the API")
         if status != _OK:
             _fail_by(status)
         try:
@@ -155,6 +158,13 @@ def _commits_of(loaded: _LoadedTable, location: Location) -> RatifiedCommits:
     if is_managed and loaded.latest_table_version is None:
         raise OddAnswer("the catalog: its answer lacks the latest version of a table that it manages")
     return RatifiedCommits(loaded.latest_table_version, staged)
+
+
+def _is_object(body: bytes) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(body), dict)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 _MESSAGES: dict[type[_native.LogError], str] = {

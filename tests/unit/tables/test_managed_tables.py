@@ -161,7 +161,7 @@ async def test_the_last_state_is_served_while_it_may_be_stale(catalog: Catalog, 
     [
         (401, 403, "denies access"),
         (403, 403, "denies access"),
-        (404, 404, "does not have the table"),
+        (404, 503, "unavailable"),
         (400, 403, "refuses the table"),
         (302, 403, "refuses the table"),
         (429, 503, "unavailable"),
@@ -177,6 +177,14 @@ async def test_refusals_of_the_catalog(
         message = await response.text()
         assert (found, text in message, "secret" in message) == (status, True, False)
     assert len(catalog.asked) == 1, "no redirect is followed"
+
+
+async def test_a_table_that_the_catalog_does_not_have_is_a_404(catalog: Catalog, log: RatifiedLog) -> None:
+    del catalog.managed[NAME]
+    async with served(catalog, log) as client:
+        status, response = await query(client)
+        message = await response.text()
+    assert (status, "does not have the table" in message, "secret" in message) == (404, True, False)
 
 
 def _changed(**changes: Any) -> Any:
