@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from gateway.catalog.grants import grant_text
 from gateway.cli.activation_links import add_link_arguments, print_link
@@ -65,7 +64,6 @@ if TYPE_CHECKING:
     from gateway.governance.recipient_records import IssuedToken
     from gateway.governance.recipient_store import RecipientDatabase
 
-NO_PUBLIC_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 - compared with
 READING = frozenset({"show", "list", "history"})
 
 
@@ -504,8 +502,8 @@ def _profile_target(arguments: argparse.Namespace) -> ProfileFile | PrintedProfi
 
 def _warn_of_host(config: Config, what: str) -> None:
     """Warn that a profile or link names a host that other machines resolve to themselves."""
-    host = urlsplit(config.public_url).hostname or ""
-    if host in NO_PUBLIC_HOSTS:
+    host = config.local_host
+    if host is not None:
         sys.stderr.write(
             f"delta-gateway recipient: warning: the {what} names the host '{host}', by which no other "
             "machine reaches this server; gateway.publicUrl sets the address for recipients\n"

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from gateway.config.administration import Admin
 from gateway.config.checks import check_networks, check_unique, check_url
@@ -40,6 +41,7 @@ from gateway.times import DAY_SECONDS, HOUR_SECONDS
 
 CURRENT_VERSION = 1
 RECIPIENTS_DATABASE = "recipients.db"
+NO_PUBLIC_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 - compared with
 MIN_TOKEN_KEY_LENGTH = 16
 
 
@@ -364,6 +366,12 @@ class Config:
             return self.gateway.public_url.rstrip("/")
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.ssl is None else 'https'}://{host}:{self.port}"
+
+    @property
+    def local_host(self) -> str | None:
+        """Return the host of `public_url` if other machines resolve it to themselves."""
+        host = urlsplit(self.public_url).hostname or ""
+        return host if host in NO_PUBLIC_HOSTS else None
 
     @property
     def endpoint_url(self) -> str:

@@ -347,22 +347,23 @@ async def link(request: web.Request) -> web.Response:
     return await _linked(request, made.recipient, made.activation_url)
 
 
+async def _shown_once(request: web.Request, template: str, name: str, **values: str) -> web.Response:
+    """Answer a page with a credential, which warns of an address for this machine alone."""
+    local_host = request.app[SITE].config().local_host
+    back = recipient_path(name)
+    return await respond(request, template, status=201, name=name, back=back, local_host=local_host, **values)
+
+
 async def _linked(request: web.Request, name: str, url: str) -> web.Response:
-    return await respond(request, "link.html", status=201, name=name, url=url, back=recipient_path(name))
+    return await _shown_once(request, "link.html", name, url=url)
 
 
 async def _issued(request: web.Request, name: str, profile: Profile | None) -> web.Response:
     if profile is None:
         raise Unavailable("The server gave no profile.")
     text = profile_text(profile)
-    return await respond(
-        request,
-        "issued.html",
-        status=201,
-        name=name,
-        text=text,
-        data=base64.b64encode(text.encode()).decode(),
-        back=recipient_path(name),
+    return await _shown_once(
+        request, "issued.html", name, text=text, data=base64.b64encode(text.encode()).decode()
     )
 
 

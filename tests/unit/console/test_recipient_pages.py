@@ -359,3 +359,10 @@ async def test_tokens_are_revoked_from_a_page_of_before_a_change(
     assert record(database).tokens
     assert (await console.post("/console/recipients/acme/revoke", opened)).status == 303
     assert record(database).tokens == ()
+
+
+@pytest.mark.parametrize("action", ["rotate", "link"])
+async def test_a_credential_for_this_machine_alone_is_warned_of(console: ConsoleClient, action: str) -> None:
+    answer = await sent(console, action)
+    assert answer.status == 201
+    assert "names the host <bdi>localhost</bdi>" in await answer.text()
