@@ -30,7 +30,7 @@ def elsewhere(log: RatifiedLog) -> Response:
         ),
         (lambda _: Response(401), "it answers 401; its provider grants the right to read the table"),
         (
-            lambda _: Response(404),
+            lambda _: Response(404, b'{"error": {"code": 404}}'),
             "it answers 404; correct the name in `catalog`, or grant the right",
         ),
         (lambda _: Response(302), "it answers 302; correct `url` of `catalog`"),

@@ -86,7 +86,7 @@ HELD_BY = {
     "a catalog of a table that is": "test_a_catalog_that_is_away_is_a_503_without_its_host_until_it_is_back",
     "a store that is": EVERY_ROUTE,
     "a rate": "test_a_quick_recipient_gets_429_with_a_time_and_others_are_not_held",
-    "a query that does not fit": "test_a_request_over_the_limit_gets_retry_after_and_then_succeeds",
+    "a query or a request for metadata": "test_a_request_over_the_limit_gets_retry_after_and_then_succeeds",
     "a request over": "test_native_work_ends_at_the_deadline_of_its_request",
     "a token that is not known while": "test_a_long_outage_ends_what_the_database_gave_and_nothing_else",
     "an audit record": "test_requests_continue_while_the_audit_disk_is_full_unless_audit_fails_closed",
