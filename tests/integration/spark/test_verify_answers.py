@@ -209,11 +209,6 @@ ALTERED: dict[str, tuple[str, dict[str, Any], Callable[[Lines], Lines]]] = {
 OF_PLAIN: dict[str, tuple[str, dict[str, Any], Callable[[Lines], Lines]]] = {
     "parquet_cut": ("query", {}, cut),
 }
-FALSE: dict[str, Callable[[Any], Any]] = {
-    "a_false_lower_bound": lambda one: one["minValues"].update(id=39),
-    "a_false_upper_bound": lambda one: one["maxValues"].update(word="w20"),
-    "nulls_that_are_not_there": lambda one: one["nullCount"].update(id=one["numRecords"]),
-}
 KNOWN = {**ALTERED, **OF_PLAIN}
 BY_ALL_CHECKS = ("t", "plain", "a_hint_cut", "changes_cut", "changes_with_other_times")
 
@@ -239,21 +234,6 @@ def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
             spark.sql(f"UPDATE {table} SET word = 'u' WHERE id IN (4, 7, 9)")
             spark.sql(f"DELETE FROM {table} WHERE id IN (24, 28, 30)")
         spark.sql(f"{insert}(40, 60, 1, 1)")
-    # Its log has false statistics, which the server sends as they are.
-    for name, change in FALSE.items():
-        found[name] = root / name
-        shutil.copytree(found["plain"], found[name])
-        commit = found[name] / "_delta_log" / f"{2:020}.json"
-        lines = [json.loads(line) for line in commit.read_text().splitlines()]
-        for one in lines:
-            if "add" in one:
-                values = json.loads(one["add"]["stats"])
-                change(values)
-                one["add"]["stats"] = json.dumps(values)
-        commit.write_text("".join(json.dumps(one) + "\n" for one in lines))
-        # The checksums of Delta and of Hadoop are of what was written.
-        for checksum in (f"{commit.stem}.crc", f".{commit.name}.crc"):
-            commit.with_name(checksum).unlink(missing_ok=True)
     # The server's copy of a table that has a later version.
     found["late"] = root / "late"
     shutil.copytree(found["t"], found["late"])
@@ -305,10 +285,8 @@ def verified(
     """The results of tables of one server by the names of their alterations, beside unaltered ones."""
     locations = {name: str(tables["t"]) for name in ("t", *ALTERED)}
     locations |= {name: str(tables["plain"]) for name in ("plain", *OF_PLAIN)}
-    shares = [
-        share("s", locations | {"late": str(tables["late"])} | {name: str(tables[name]) for name in FALSE})
-    ]
-    locations |= {"late": str(tables["t"])} | {name: str(tables[name]) for name in FALSE}
+    shares = [share("s", locations | {"late": str(tables["late"])})]
+    locations["late"] = str(tables["t"])
     with running_gateway(tmp_path_factory.mktemp("gateway"), shares) as gateway:
         proxy = RewritingProxy(gateway.profile.read_text(), rewrite, ask)
         try:
@@ -334,7 +312,7 @@ def test_unaltered_answers_are_equal(verified: dict[str, TableResult], name: str
     assert (result.outcome, said(result)) == ("equal", [""])
     assert all(check.passed for check in result.checks)
     made = {check.name.split()[0] for check in result.checks}
-    of_both = {"schema", "rows", "counts", "statistics", "predicate", "uses", "metadata", "version", "stream"}
+    of_both = {"schema", "rows", "counts", "predicate", "uses", "metadata", "version", "stream"}
     assert made == of_both | ({"changes"} if name == "t" else {"parquet"})
 
 
@@ -344,14 +322,6 @@ def test_an_alteration_is_found(verified: dict[str, TableResult], name: str) -> 
     assert result.is_wrong if name != "totals_emptied" else result.outcome == "unproved", said(result)
     if name == "parquet_cut":
         assert "parquet" in [check.name for check in result.checks if check.differences]
-
-
-@pytest.mark.parametrize("name", FALSE)
-def test_false_statistics_of_the_log_are_found(verified: dict[str, TableResult], name: str) -> None:
-    column = "word" if name == "a_false_upper_bound" else "id"
-    assert [(one.name, one.differences) for one in verified[name].checks if one.differences] == [
-        ("statistics", (f"the statistics of a file do not hold for its rows in column {column}",))
-    ]
 
 
 def test_no_value_is_in_what_is_said(verified: dict[str, TableResult]) -> None:
