@@ -65,6 +65,9 @@ class Whole:
 
     def record(self) -> None:
         """Write the changes to the history, and to an audit log that may refuse them."""
+        if self.recorded and not self.unrecorded:
+            # What was issued is recorded before it is handed over; nothing has changed since.
+            return
         recorded, self.unrecorded = self.unrecorded, []
         _record(self.connection, recorded)
         for database, changes in _by_database(recorded):

@@ -52,7 +52,7 @@ class AuditLog:
 
     The file is opened again when its name points to another file, so that it can be rotated by renaming.
     Several processes may append to one file: whole batches of lines are one write, and begin at the start of
-        a line even if another process has left an incomplete one.
+    a line even if another process has left an incomplete one.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class AuditLog:
 
         Both are called in the writer's thread.
         Raises OSError for a file that cannot be opened: the start finds problems with its directory or
-            rights, not the first request.
+        rights, not the first request.
         """
         self._path = path
         self._queue_records = queue_records
