@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -22,10 +22,17 @@ from gateway.console.listing import cut
 from gateway.console.questions import (
     MAX_COLUMNS,
     MAX_PLACES,
+    READER_FILTERS,
+    READER_ORDERS,
+    SHARE_FILTERS,
+    SHARE_ORDERS,
     SIZE_BOUNDS,
+    TABLE_FILTERS,
+    TABLE_ORDERS,
     ActivityAnswer,
     AskActivity,
     AskPlaces,
+    AskRanks,
     AskReaders,
     AskShare,
     AskShares,
@@ -37,6 +44,7 @@ from gateway.console.questions import (
     Inventory,
     PlacesAnswer,
     Question,
+    RanksAnswer,
     ReaderRow,
     ReadersAnswer,
     ReloadRecord,
@@ -60,7 +68,7 @@ from gateway.tables.open_table import NotCached
 from gateway.telemetry.activity import Activity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from gateway.authentication.credential_table import Credentials
     from gateway.catalog.catalog import Catalog
@@ -73,6 +81,7 @@ TABLE_SECONDS = 20.0
 INVENTORY_SECONDS = 15.0
 MAX_RELOADS = 20
 MAX_DESCRIPTION_LENGTH = 200
+T = TypeVar("T")
 _CHECKPOINT = re.compile(r"\d+@(\d+)")
 
 
@@ -125,6 +134,8 @@ class Inspector:
         if isinstance(question, AskUses):
             uses = {name: self._activity.use(name) for name in question.recipients}
             return UsesAnswer({name: use for name, use in uses.items() if use is not None})
+        if isinstance(question, AskRanks):
+            return RanksAnswer(self._activity.figures(question.figure))
         return self._status(question)
 
     async def _table(self, question: AskTable) -> TableAnswer:
@@ -177,18 +188,13 @@ def is_within(prefix: str, storage: str) -> bool:
 
 def shares_of(catalog: Catalog, question: AskShares) -> SharesAnswer:
     """Return a page of shares and of tables."""
-    found, total, page = cut(
-        catalog.shares_of(PROVIDER),
-        lambda share: share.name,
-        question.text,
-        question.page,
-        (lambda share: len(share.tables())) if question.by_tables else None,
-    )
-    rows = tuple(map(share_row, found))
+    rows = map(share_row, catalog.shares_of(PROVIDER))
+    shares = _cut(rows, lambda share: share.name, question, SHARE_FILTERS, SHARE_ORDERS)
     tables = None
     if question.text:
-        tables = _page(catalog.tables(), lambda table: table.full_name, question.text, question.page)
-    return SharesAnswer(Shares(rows, total, page), tables)
+        page = cut(catalog.tables(), lambda table: table.full_name, question.text, question.page)
+        tables = Tables(tuple(map(row_of, page[0])), *page[1:])
+    return SharesAnswer(Shares(*shares), tables)
 
 
 def tables_of(catalog: Catalog, question: AskShare) -> ShareAnswer:
@@ -197,8 +203,21 @@ def tables_of(catalog: Catalog, question: AskShare) -> ShareAnswer:
         share = catalog.share(PROVIDER, question.share)
     except NotFound:
         return ShareAnswer(None, Tables((), 0, 1))
-    tables = _page(share.tables(), lambda table: f"{table.schema}.{table.name}", question.text, question.page)
-    return ShareAnswer(share_row(share), tables)
+    rows = map(row_of, share.tables())
+    page = _cut(rows, lambda row: f"{row.schema}.{row.name}", question, TABLE_FILTERS, TABLE_ORDERS)
+    return ShareAnswer(share_row(share), Tables(*page))
+
+
+def _cut(
+    rows: Iterable[T],
+    name: Callable[[T], str],
+    question: AskShares | AskShare | AskReaders,
+    filters: Mapping[str, Callable[[T], bool]],
+    orders: Mapping[str, Callable[[T], Any]],
+) -> tuple[tuple[T, ...], int, int]:
+    accepted = filter(filters.get(question.only), rows) if question.only in filters else rows
+    items, total, page = cut(accepted, name, question.text, question.page, orders.get(question.sort))
+    return tuple(items), total, page
 
 
 def places_of(catalog: Catalog, question: AskPlaces) -> PlacesAnswer:
@@ -222,12 +241,11 @@ def places_of(catalog: Catalog, question: AskPlaces) -> PlacesAnswer:
 def readers_of(catalog: Catalog, credentials: Credentials, question: AskReaders) -> ReadersAnswer:
     """Return a page of the recipients that can have a token and read a table, or see a share."""
     found = (
-        ReaderRow(name, tuple(map(grant_text, grants)))
+        ReaderRow(name, tuple(map(grant_text, grants)), any(grant.is_whole_share for grant in grants))
         for name, recipient in sorted(credentials.recipients.items())
         if (grants := catalog.grants(recipient, question.share, question.schema, question.table))
     )
-    rows, total, page = cut(found, lambda row: row.recipient, question.text, question.page)
-    return ReadersAnswer(tuple(rows), total, page)
+    return ReadersAnswer(*_cut(found, lambda row: row.recipient, question, READER_FILTERS, READER_ORDERS))
 
 
 def share_row(share: Share) -> ShareRow:
@@ -247,11 +265,6 @@ def row_of(table: SharedTable) -> TableRow:
         table.offers_urls,
         table.offers_directory,
     )
-
-
-def _page(tables: Iterable[SharedTable], name: Callable[[SharedTable], str], text: str, page: int) -> Tables:
-    found, total, page = cut(tables, name, text, page)
-    return Tables(tuple(map(row_of, found)), total, page)
 
 
 def facts_of(opened: OpenTable, most_files: int) -> TableFacts:

@@ -1,10 +1,10 @@
-"""Pages of long lists, and the search for names in them."""
+"""Pages of long lists, with their search, filter and order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from yarl import URL
 
@@ -42,10 +42,15 @@ class Wanted:
         number = int(page) if page.isascii() and page.isdigit() and len(page) < 8 else 1  # noqa: PLR2004
         text = request.query.get(f"{prefix}q", "").strip()[:MAX_QUERY_LENGTH]
         chosen = (
-            next((one for one in known if one == request.query.get(name)), "")
+            next((one for one in known if one == request.query.get(f"{prefix}{name}")), "")
             for name, known in (("only", only), ("sort", sorts))
         )
         return Wanted(request.path, text, max(1, number), prefix, *chosen)
+
+    @property
+    def anchor(self) -> str:
+        """Return the name of the place of a second list on its page, to which its addresses lead."""
+        return f"{self.prefix}list" if self.prefix else ""
 
     @property
     def is_narrowed(self) -> bool:
@@ -54,10 +59,14 @@ class Wanted:
 
     def address(self, page: int | None = None, sort: str | None = None) -> str:
         """Return the address of another page of the same list, or of the first one in another order."""
-        own = {"q": self.text, "page": "" if page is None else str(page)}
-        query = {f"{self.prefix}{name}": text for name, text in own.items()}
-        query |= {"only": self.only, "sort": self.sort if sort is None else sort}
-        return str(URL.build(path=self.path, query={name: text for name, text in query.items() if text}))
+        own = {
+            "q": self.text,
+            "only": self.only,
+            "sort": self.sort if sort is None else sort,
+            "page": "" if page is None else str(page),
+        }
+        query = {f"{self.prefix}{name}": text for name, text in own.items() if text}
+        return str(URL.build(path=self.path, query=query, fragment=self.anchor))
 
 
 @dataclass(frozen=True)
@@ -89,10 +98,10 @@ def listing(
     wanted: Wanted,
     items: Iterable[T],
     name: Callable[[T], str],
-    largest: Callable[[T], float] | None = None,
+    order: Callable[[T], Any] | None = None,
 ) -> Listing[T]:
     """Return a page of the items whose name has the wanted text; beyond the last page the last one."""
-    return Listing(wanted, *cut(items, name, wanted.text, wanted.page, largest))
+    return Listing(wanted, *cut(items, name, wanted.text, wanted.page, order))
 
 
 def cut(
@@ -100,16 +109,16 @@ def cut(
     name: Callable[[T], str],
     text: str,
     page: int,
-    largest: Callable[[T], float] | None = None,
+    order: Callable[[T], Any] | None = None,
 ) -> tuple[Sequence[T], int, int]:
     """Return a page of the items whose name has a text, the number of all of them, and that of the page.
 
-    `largest`: the items with the largest values come first.
+    `order`: the items with the least values come first.
     """
     text = text.casefold()
     found = [item for item in items if text in name(item).casefold()] if text else list(items)
-    if largest is not None:
-        found.sort(key=lambda item: -largest(item))
+    if order is not None:
+        found.sort(key=order)
     last = max(1, -(-len(found) // PAGE_LENGTH))
     page = min(page, last)
     return found[(page - 1) * PAGE_LENGTH : page * PAGE_LENGTH], len(found), page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -37,10 +38,18 @@ UNAUTHORIZED = 401
 CLIENT_ERRORS_FROM, SERVER_ERRORS_FROM = 400, 500
 CLOSED = "closed"
 ORDERS: Mapping[str, Callable[[RecentQuery], float]] = {
-    "time": lambda query: query.seconds,
-    "returned": lambda query: query.returned or 0,
+    "time": lambda query: -query.seconds,
+    "files": lambda query: -(query.considered or 0),
+    "returned": lambda query: -(query.returned or 0),
 }
 """Of the recent queries, beside that of their ends."""
+
+
+STORAGE_ORDERS: Mapping[str, Callable[[StorageStatus], float]] = {
+    "breaker": lambda storage: storage.breaker == CLOSED,
+    "ends": lambda storage: storage.credentials_expire_ms or math.inf,
+    "error": lambda storage: -(storage.last_error_ms or 0),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +127,8 @@ async def activity(request: web.Request) -> web.Response:
     found = listing(
         wanted, queries, lambda query: f"{query.recipient} {query.table}", ORDERS.get(wanted.sort)
     )
+    text = wanted.text.casefold()
+    streams = [stream for stream in streams if text in f"{stream.recipient} {stream.table}".casefold()]
     return await respond(request, "activity.html", found=found, streams=streams, workers=site.workers)
 
 
@@ -125,10 +136,15 @@ async def storages(request: web.Request) -> web.Response:
     """Show the storages that have been used, and the plots of one of them."""
     used = merged(await request.app[SITE].statuses())
     names = [storage.name for storage in used]
+    wanted = Wanted.by(request, only=["failing"], sorts=[*STORAGE_ORDERS])
+    accepted = [
+        storage for storage in used if not wanted.only or storage.breaker != CLOSED or storage.last_error
+    ]
+    found = listing(wanted, accepted, lambda storage: storage.name, STORAGE_ORDERS.get(wanted.sort))
     asked = request.query.get("storage", "")
     shown = asked if asked in names else next(iter(names), None)
     plots = None if shown is None else await plots_of(request, "storage", shown)
-    return await respond(request, "storages.html", storages=used, shown=shown, plots=plots)
+    return await respond(request, "storages.html", found=found, shown=shown, plots=plots)
 
 
 async def configuration(request: web.Request) -> web.Response:

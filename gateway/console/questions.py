@@ -6,6 +6,7 @@ below a bucket or prefix of the configuration.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -35,20 +36,26 @@ class AskTable(Struct, frozen=True, tag=True):
 class AskShares(Struct, frozen=True, tag=True):
     """Asks for a page of the shares with a text in their names, and of the tables of all shares with it.
 
-    `by_tables`: the shares with the most tables first.
+    `only` and `sort`: the filter and the order, of `SHARE_FILTERS` and `SHARE_ORDERS`.
     """
 
     text: str
     page: int
-    by_tables: bool = False
+    only: str = ""
+    sort: str = ""
 
 
 class AskShare(Struct, frozen=True, tag=True):
-    """Asks for a page of the tables of a share with a text in their names."""
+    """Asks for a page of the tables of a share with a text in their names.
+
+    `only` and `sort`: the filter and the order, of `TABLE_FILTERS` and `TABLE_ORDERS`.
+    """
 
     share: str
     text: str
     page: int
+    only: str = ""
+    sort: str = ""
 
 
 class AskPlaces(Struct, frozen=True, tag=True):
@@ -66,13 +73,18 @@ class AskSlots(Struct, frozen=True, tag=True):
 
 
 class AskReaders(Struct, frozen=True, tag=True):
-    """Asks for a page of the recipients of a share, or of a table of it, with a text in their names."""
+    """Asks for a page of the recipients of a share, or of a table of it, with a text in their names.
+
+    `only` and `sort`: the filter and the order, of `READER_FILTERS` and `READER_ORDERS`.
+    """
 
     share: str
     schema: str | None
     table: str | None
     text: str
     page: int
+    only: str = ""
+    sort: str = ""
 
 
 class AskActivity(Struct, frozen=True, tag=True):
@@ -88,12 +100,27 @@ class AskUses(Struct, frozen=True, tag=True):
     recipients: tuple[str, ...]
 
 
+class AskRanks(Struct, frozen=True, tag=True):
+    """Asks for one figure of `activity.FIGURES` of all recipients with requests."""
+
+    figure: str
+
+
 class AskStatus(Struct, frozen=True, tag=True):
     """Asks for the storages and the reloads."""
 
 
 Question = (
-    AskShares | AskShare | AskTable | AskPlaces | AskReaders | AskSlots | AskActivity | AskUses | AskStatus
+    AskShares
+    | AskShare
+    | AskTable
+    | AskPlaces
+    | AskReaders
+    | AskSlots
+    | AskActivity
+    | AskUses
+    | AskRanks
+    | AskStatus
 )
 
 
@@ -172,10 +199,14 @@ class SlotsAnswer(Struct, frozen=True):
 
 
 class ReaderRow(Struct, frozen=True):
-    """A recipient of a share or table, and the texts of the grants by which it reads it."""
+    """A recipient of a share or table, and the texts of the grants by which it reads it.
+
+    `has_whole_share`: whether one of them is for the whole share.
+    """
 
     recipient: str
     grants: tuple[str, ...]
+    has_whole_share: bool
 
 
 class ReadersAnswer(Struct, frozen=True):
@@ -246,6 +277,12 @@ class UsesAnswer(Struct, frozen=True):
     uses: dict[str, RecipientUse]
 
 
+class RanksAnswer(Struct, frozen=True):
+    """The figure by recipient, where it is not 0."""
+
+    ranks: dict[str, int]
+
+
 class StorageStatus(Struct, frozen=True):
     """A storage that has been used since the start."""
 
@@ -272,6 +309,29 @@ class StatusAnswer(Struct, frozen=True):
     tables: int
     storages: tuple[StorageStatus, ...]
     reloads: tuple[ReloadRecord, ...]
+
+
+SHARE_FILTERS: Mapping[str, Callable[[ShareRow], bool]] = {"empty": lambda share: not share.tables}
+SHARE_ORDERS: Mapping[str, Callable[[ShareRow], Any]] = {
+    "schemas": lambda share: -share.schemas,
+    "tables": lambda share: -share.tables,
+}
+TABLE_FILTERS: Mapping[str, Callable[[TableRow], bool]] = {
+    "history": lambda table: table.history_shared,
+    "latest": lambda table: not table.history_shared,
+    "directory": lambda table: table.offers_directory,
+}
+TABLE_ORDERS: Mapping[str, Callable[[TableRow], Any]] = {
+    "table": lambda table: table.name.casefold(),
+    "schema": lambda table: (table.schema.casefold(), table.name.casefold()),
+    "history": lambda table: (not table.history_shared, table.start_version),
+    "access": lambda table: (not table.offers_directory, table.offers_urls),
+}
+READER_FILTERS: Mapping[str, Callable[[ReaderRow], bool]] = {
+    "whole": lambda reader: reader.has_whole_share,
+    "part": lambda reader: not reader.has_whole_share,
+}
+READER_ORDERS: Mapping[str, Callable[[ReaderRow], Any]] = {"grant": lambda reader: reader.grants}
 
 
 def question_of(value: Any) -> Question:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
@@ -24,7 +25,7 @@ from gateway.admin.messages import (
     RevocationOptions,
     Rotation,
 )
-from gateway.catalog.grants import Grant, place_text
+from gateway.catalog.grants import Grant, grant_text, place_text
 from gateway.console.charts import plots_of
 from gateway.console.forms import FORM, form_of
 from gateway.console.listing import MAX_QUERY_LENGTH, PAGE_LENGTH, Listing, Wanted, listing
@@ -36,6 +37,7 @@ from gateway.database.schema import recipient_key
 from gateway.errors import InvalidParameter, NotFound, Unavailable
 from gateway.governance.recipient_records import (
     TEXTS,
+    ChangeRecord,
     ClientRecord,
     RecipientNotFound,
     RecipientRecord,
@@ -43,6 +45,7 @@ from gateway.governance.recipient_records import (
 )
 from gateway.pages.times import SOON_SECONDS
 from gateway.protocol.profile import Profile, profile_text
+from gateway.telemetry.activity import FIGURES
 from gateway.times import DAY_SECONDS, HOUR_SECONDS, LAST_TIME_MS, MILLISECONDS
 
 if TYPE_CHECKING:
@@ -118,22 +121,22 @@ def file_entries(site: Site, text: str) -> dict[str, RecipientEntry]:
     return {key: entry for key, entry in entries if text in key}
 
 
-def _rows_of(entries: Mapping[str, RecipientEntry]) -> list[RecipientRow]:
-    return [file_row(entries[key]) for key in sorted(entries)]
-
-
 async def recipients(request: web.Request) -> web.Response:
     """List the recipients, with what they have used."""
-    site, wanted = request.app[SITE], Wanted.by(request, only=["ending", "ends"])
-    before_ms = LAST_TIME_MS if wanted.only == "ends" else site.now_ms() + SOON_SECONDS * MILLISECONDS
+    site, wanted = request.app[SITE], Wanted.by(request, only=["ending", "refused"], sorts=["ends", *FIGURES])
     entries = await asyncio.to_thread(file_entries, site, wanted.text)
-    ends = {key: end_ms for key, entry in entries.items() if (end_ms := file_row(entry).ends_ms) is not None}
-    ending = [(key, end_ms) for key, end_ms in ends.items() if end_ms < before_ms]
+    rank = await _rank_of(site, wanted, entries)
 
     def find(database: RecipientDatabase) -> Listing[RecipientRow]:
         place = {"number": wanted.page, "length": PAGE_LENGTH}
-        if wanted.only:
-            page = database.ending_page(before_ms, wanted.text, ending, **place)
+        if wanted.only or wanted.sort:
+            rank.ends.update(
+                {
+                    (recipient_key(name), True): end_ms
+                    for name, end_ms in database.ending(LAST_TIME_MS)[1].first
+                }
+            )
+            page = database.ranked_page(wanted.text, [*entries], rank, **place)
         else:
             page = database.page(wanted.text, sorted(entries), **place)
         rows = [
@@ -144,12 +147,57 @@ async def recipients(request: web.Request) -> web.Response:
     try:
         found = await Call(request).with_database(find, read_only=True)
     except DatabaseMissing:
-        shown = {key: entries[key] for key, _ in ending} if wanted.only else entries
-        found = listing(replace(wanted, text=""), _rows_of(shown), lambda row: row.name)
-        found = replace(found, wanted=wanted)
+        ranked = sorted((place, key) for key in entries if (place := rank(key, False)) is not None)
+        rows = [file_row(entries[key]) for _, key in ranked]
+        found = replace(listing(replace(wanted, text=""), rows, lambda row: row.name), wanted=wanted)
     uses = await site.uses([row.name for row in found.items])
     return await respond(
         request, "recipients.html", found=found, uses=uses, shares=await site.places(), texts=[*TEXTS]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RecipientRank:
+    """The place of a recipient in a list; without one it is left out.
+
+    Attributes:
+        only, sort: the filter and the order that are asked for.
+        before_ms: the end of tokens that end soon.
+        ends: the last ends of credentials, by the key and whether the recipient is stored.
+        figures: the use by recipients, of those figures that are asked for.
+
+    """
+
+    only: str
+    sort: str
+    before_ms: int
+    ends: dict[tuple[str, bool], int]
+    figures: Mapping[str, Mapping[str, int]]
+
+    def __call__(self, key: str, is_stored: bool) -> float | None:
+        """Return the place of a recipient by its key."""
+        end_ms = self.ends.get((key, is_stored), math.inf)
+        if self.only == "ending" and end_ms >= self.before_ms:
+            return None
+        if self.only == "refused" and key not in self.figures["refusals"]:
+            return None
+        sort = self.sort or {"ending": "ends", "refused": "refusals"}.get(self.only, "")
+        if sort == "ends":
+            return end_ms
+        return -self.figures[sort].get(key, 0) if sort else 0
+
+
+async def _rank_of(site: Site, wanted: Wanted, entries: Mapping[str, RecipientEntry]) -> RecipientRank:
+    """Return the rank of the recipients of the file; that of stored ones needs their ends too."""
+    figures = {wanted.sort, "refusals" if wanted.only == "refused" else ""} & FIGURES.keys()
+    ranks = {figure: await site.ranks(figure) for figure in figures}
+    ends = ((key, file_row(entry).ends_ms) for key, entry in entries.items())
+    return RecipientRank(
+        wanted.only,
+        wanted.sort,
+        site.now_ms() + SOON_SECONDS * MILLISECONDS,
+        {(key, False): end_ms for key, end_ms in ends if end_ms is not None},
+        {name: {recipient_key(who): use for who, use in rank.items()} for name, rank in ranks.items()},
     )
 
 
@@ -184,7 +232,8 @@ async def recipient(request: web.Request) -> web.Response:
         row=row,
         record=record,
         seen=tag_of(seen),
-        changes=changes[::-1],
+        places=listing(Wanted.by(request, "grant-"), [*row.record.shares, *row.record.grants], _grant_text),
+        changes=listing(Wanted.by(request, "change-"), changes[::-1], _change_text),
         use=(await site.uses([row.name])).get(row.name),
         queries=queries[:SHOWN_QUERIES],
         streams=streams,
@@ -194,6 +243,15 @@ async def recipient(request: web.Request) -> web.Response:
         parts_of_share=await site.places(chosen) if chosen else None,
         workers=site.workers,
     )
+
+
+def _grant_text(granted: str | Grant) -> str:
+    """Return the text of a grant, or of a granted share."""
+    return granted if isinstance(granted, str) else grant_text(granted)
+
+
+def _change_text(change: ChangeRecord) -> str:
+    return f"{change.action} {change.actor} {' '.join(change.shown_detail.values())}"
 
 
 def _share_of(sent: Mapping[str, str]) -> str:

@@ -11,7 +11,13 @@ from aiohttp import web
 from gateway.console.charts import plots_of
 from gateway.console.listing import Listing, Wanted
 from gateway.console.questions import (
+    READER_FILTERS,
+    READER_ORDERS,
+    SHARE_FILTERS,
+    SHARE_ORDERS,
     SIZE_BOUNDS,
+    TABLE_FILTERS,
+    TABLE_ORDERS,
     AskReaders,
     AskShare,
     AskShares,
@@ -56,8 +62,8 @@ class Bar:
 
 async def shares(request: web.Request) -> web.Response:
     """List the shares; with a search also the tables of all shares."""
-    wanted = Wanted.by(request, sorts=["tables"])
-    answer = await request.app[SITE].shares(AskShares(wanted.text, wanted.page, wanted.sort == "tables"))
+    wanted = Wanted.by(request, only=[*SHARE_FILTERS], sorts=[*SHARE_ORDERS])
+    answer = await request.app[SITE].shares(AskShares(*_asked(wanted)))
     found = Listing(wanted, answer.shares.items, answer.shares.total, answer.shares.page)
     tables = None
     if answer.tables is not None:
@@ -65,10 +71,15 @@ async def shares(request: web.Request) -> web.Response:
     return await respond(request, "shares.html", found=found, tables=tables)
 
 
+def _asked(wanted: Wanted) -> tuple[str, int, str, str]:
+    """Return what is wanted in the order in which questions have it."""
+    return wanted.text, wanted.page, wanted.only, wanted.sort
+
+
 async def share(request: web.Request) -> web.Response:
     """List the tables of a share."""
-    wanted = Wanted.by(request)
-    answer = await request.app[SITE].share(AskShare(request.match_info["share"], wanted.text, wanted.page))
+    wanted = Wanted.by(request, only=[*TABLE_FILTERS], sorts=[*TABLE_ORDERS])
+    answer = await request.app[SITE].share(AskShare(request.match_info["share"], *_asked(wanted)))
     if answer.share is None:
         raise NotFound("There is no share of this name.")
     tables = Listing(wanted, answer.tables.items, answer.tables.total, answer.tables.page)
@@ -79,8 +90,9 @@ async def share(request: web.Request) -> web.Response:
 
 async def _readers(request: web.Request) -> Listing[ReaderRow]:
     """Return a page of the recipients of the share or table of a request."""
-    wanted, names = Wanted.by(request, "reader-"), request.match_info
-    asked = AskReaders(names["share"], names.get("schema"), names.get("table"), wanted.text, wanted.page)
+    wanted = Wanted.by(request, "reader-", only=[*READER_FILTERS], sorts=[*READER_ORDERS])
+    names = request.match_info
+    asked = AskReaders(names["share"], names.get("schema"), names.get("table"), *_asked(wanted))
     answer = await request.app[SITE].readers(asked)
     return Listing(wanted, answer.items, answer.total, answer.page)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -18,6 +19,7 @@ from gateway.console.questions import (
     ActivityAnswer,
     AskActivity,
     AskPlaces,
+    AskRanks,
     AskReaders,
     AskShare,
     AskShares,
@@ -27,6 +29,7 @@ from gateway.console.questions import (
     AskUses,
     PlacesAnswer,
     Question,
+    RanksAnswer,
     ReadersAnswer,
     ShareAnswer,
     SharesAnswer,
@@ -131,6 +134,15 @@ class Site:
             name: [answer.uses[name] for answer in answers if name in answer.uses] for name in recipients
         }
         return {name: add_uses(uses) for name, uses in found.items() if uses}
+
+    async def ranks(self, figure: str) -> dict[str, int]:
+        """Return a figure of all recipients with requests: the sum over the processes, of times the last."""
+        add = max if figure == "used" else operator.add
+        ranks: dict[str, int] = {}
+        for answer in await self._answers(AskRanks(figure), RanksAnswer):
+            for name, number in answer.ranks.items():
+                ranks[name] = add(ranks.get(name, 0), number)
+        return ranks
 
     async def statuses(self) -> list[StatusAnswer]:
         """Return the storages and the reloads of each process."""

@@ -6,7 +6,7 @@ of another source can be merged into, or those whose credentials end first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, func, select, true, union_all
@@ -35,6 +35,10 @@ class RecipientPage:
     unreadable: Mapping[str, str]
     total: int
     number: int
+
+
+NO_RECIPIENTS = RecipientPage((), {}, {}, 0, 1)
+Rank = Callable[[str, bool], float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +75,19 @@ def page(
     return _read(connection, merged[begin - skipped : begin - skipped + length], total, number)
 
 
-def ending_page(
-    connection: Connection,
-    before_ms: int,
-    text: str,
-    others: Sequence[tuple[str, int]],
-    *,
-    number: int,
-    length: int,
+def ranked_page(
+    connection: Connection, text: str, others: Sequence[str], rank: Rank, *, number: int, length: int
 ) -> RecipientPage:
-    """Return a page of the recipients that `ending` finds with a text in their names, the first ends first.
+    """Return such a page of the recipients that have a rank, the least ranks first.
 
-    `others`: the keys and ends of recipients elsewhere that belong into the list.
+    `rank`: of a key, with whether its recipient is stored; None leaves it out.
     """
-    text = recipient_key(text)
-    found = ((recipient_key(name), end_ms) for name, end_ms in ending(connection, before_ms).first)
-    stored = ((end_ms, key, True) for key, end_ms in found if text in key)
-    merged = sorted([*stored, *((end_ms, key, False) for key, end_ms in others)])
-    number = max(1, min(number, -(-len(merged) // length)))
+    stored = all_rows(connection, select(RECIPIENTS.c.key).where(_has(text)))
+    keys = [*((row.key, True) for row in stored if is_text(row.key)), *((key, False) for key in others)]
+    ranked = sorted((place, key) for key in keys if (place := rank(*key)) is not None)
+    number = max(1, min(number, -(-len(ranked) // length)))
     begin = (number - 1) * length
-    keys = [(key, is_stored) for _, key, is_stored in merged[begin : begin + length]]
-    return _read(connection, keys, len(merged), number)
+    return _read(connection, [key for _, key in ranked[begin : begin + length]], len(ranked), number)
 
 
 def _read(connection: Connection, keys: Sequence[tuple[str, bool]], total: int, number: int) -> RecipientPage:

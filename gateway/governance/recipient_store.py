@@ -48,7 +48,7 @@ from gateway.governance.recipient_changes import (
     network_rows,
     read_one,
 )
-from gateway.governance.recipient_listing import EndingRecipients, RecipientPage
+from gateway.governance.recipient_listing import NO_RECIPIENTS, EndingRecipients, Rank, RecipientPage
 from gateway.governance.recipient_names import check_policy
 from gateway.governance.recipient_records import (
     MAX_LIFE_SECONDS,
@@ -126,20 +126,20 @@ class RecipientDatabase(RecipientChanges):
         """Return a page of the list of recipients, as `recipient_listing.page`."""
         if NOT_STORABLE.search(text):
             # No recipient has it in its name, and PostgreSQL takes no such text.
-            return RecipientPage((), {}, {}, 0, 1)
+            return NO_RECIPIENTS
         with self.database.reading() as connection:
             return recipient_listing.page(connection, text, others, number=number, length=length)
 
-    def ending_page(
-        self, before_ms: int, text: str, others: Sequence[tuple[str, int]], *, number: int, length: int
+    def ranked_page(
+        self, text: str, others: Sequence[str], rank: Rank, *, number: int, length: int
     ) -> RecipientPage:
-        """Return a page of the recipients whose credentials end, as `recipient_listing.ending_page`."""
+        """Return a page of some recipients in another order, as `recipient_listing.ranked_page`."""
+        if NOT_STORABLE.search(text):
+            return NO_RECIPIENTS
         with self.database.reading() as connection:
-            return recipient_listing.ending_page(
-                connection, before_ms, text, others, number=number, length=length
-            )
+            return recipient_listing.ranked_page(connection, text, others, rank, number=number, length=length)
 
-    def ending(self, before_ms: int, most: int) -> tuple[int, EndingRecipients]:
+    def ending(self, before_ms: int, most: int | None = None) -> tuple[int, EndingRecipients]:
         """Return the number of recipients, and those that `recipient_listing.ending` finds."""
         with self.database.reading() as connection:
             return recipient_listing.count(connection), recipient_listing.ending(connection, before_ms, most)

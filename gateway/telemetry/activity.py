@@ -8,14 +8,11 @@ disk, so a restart starts empty. Every part is bounded: the queries by their num
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct, field
 
 from gateway.telemetry.rings import Rings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MAX_QUERIES = 200
 """Of a process; a query takes less than 2 KiB, since names have at most 255 characters."""
@@ -134,6 +131,20 @@ class Activity:
     def use(self, recipient: str) -> RecipientUse | None:
         """Return what a recipient has used; None for one without requests."""
         return self._uses.get(recipient)
+
+    def figures(self, figure: str) -> dict[str, int]:
+        """Return one figure of `FIGURES` of all recipients that have it."""
+        figures = ((name, FIGURES[figure](use)) for name, use in self._uses.items())
+        return {name: number for name, number in figures if number}
+
+
+FIGURES: Mapping[str, Callable[[RecipientUse], int]] = {
+    "used": lambda use: use.last_ms,
+    "requests": lambda use: use.requests,
+    "files": lambda use: use.files,
+    "refusals": lambda use: use.refusals,
+}
+"""What recipients are ranked by."""
 
 
 def add_uses(uses: list[RecipientUse]) -> RecipientUse:

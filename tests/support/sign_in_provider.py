@@ -24,6 +24,7 @@ from gateway.authentication.credential_table import token_hash
 from gateway.config import Config
 from gateway.console.app import add_console
 from gateway.console.setup import site_of
+from gateway.telemetry.activity import Activity
 from gateway.telemetry.metrics import AdminMetrics
 from support.identity_provider import IdentityProvider, signed
 
@@ -152,15 +153,20 @@ class ConsoleClient:
 
 @asynccontextmanager
 async def console_client(
-    config: Callable[[], Config], now_ms: Callable[[], int]
+    config: Callable[[], Config], now_ms: Callable[[], int], *, activity: Activity | None = None
 ) -> AsyncIterator[ConsoleClient]:
-    """Serve the console of a configuration, without processes that serve recipients."""
+    """Serve the console of a configuration, without processes that serve recipients.
+
+    `activity`: what one such process remembers.
+    """
 
     async def reload() -> ReloadResult:
         return ReloadResult(None)
 
     async def ask(question: Any, *, one: bool = False, seconds: float) -> list[Any]:
         assert seconds
+        if activity is not None and question["type"] == "AskRanks":
+            return [{"ranks": activity.figures(question["figure"])}]
         # No process answers, but that of one that shares nothing.
         return [{"places": [], "total": 0}] if one and question["type"] == "AskPlaces" else []
 

@@ -32,7 +32,7 @@ LAYERS = (
     Layer("server", 2_900, aiohttp=True),
     Layer("app", 200, aiohttp=True),
     Layer("routes", 1_800, aiohttp=True),
-    Layer("console", 3_200, aiohttp=True),
+    Layer("console", 3_300, aiohttp=True),
     Layer("admin", 2_100, aiohttp=True),
     Layer("discovery", 1_100, aiohttp=True, native=True),
     Layer("web", 3_300, aiohttp=True, native=True),

@@ -8,15 +8,24 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from aiohttp.test_utils import make_mocked_request
 
 from gateway.authentication.credential_table import Credential, CredentialTable
 from gateway.catalog.catalog import Catalog, Recipient
 from gateway.catalog.grants import Grant
 from gateway.config import loads
 from gateway.console.charts import HEIGHT, LEFT, RIGHT, WIDTH, charts_of
-from gateway.console.inspection import _columns, facts_of, is_within, readers_of
+from gateway.console.inspection import _columns, facts_of, is_within, readers_of, shares_of, tables_of
 from gateway.console.listing import PAGE_LENGTH, Wanted, listing
-from gateway.console.questions import MAX_COLUMNS, SIZE_BOUNDS, AskReaders, ColumnRow, TableFacts
+from gateway.console.questions import (
+    MAX_COLUMNS,
+    SIZE_BOUNDS,
+    AskReaders,
+    AskShare,
+    AskShares,
+    ColumnRow,
+    TableFacts,
+)
 from gateway.console.sessions import (
     IDLE_SECONDS,
     LIFETIME_SECONDS,
@@ -141,6 +150,43 @@ def test_a_search_ignores_case_and_stays_in_the_addresses_of_its_pages():
     )
 
 
+def test_a_second_list_of_a_page_has_its_own_filter_and_order():
+    request = make_mocked_request("GET", "/console/a?only=new&sort=size&two-only=old&two-sort=size&two-q=x")
+    first = Wanted.by(request, only=["new", "old"], sorts=["size"])
+    second = Wanted.by(request, "two-", only=["new", "old"], sorts=["name"])
+    assert first.address(2) == "/console/a?only=new&sort=size&page=2"
+    assert second.address() == "/console/a?two-q=x&two-only=old#two-list"
+    assert second.address(sort="name") == "/console/a?two-q=x&two-only=old&two-sort=name#two-list"
+
+
+def test_tables_and_shares_are_filtered_and_sorted():
+    tables = [
+        {"name": "b", "location": "/data/b"},
+        {"name": "C", "location": "/data/c", "historyShared": True},
+    ]
+    schemas = [{"name": "x", "tables": tables}, {"name": "w", "tables": tables[:1]}]
+    shares = [{"name": "few"}, {"name": "many", "schemas": schemas}]
+    catalog = Catalog.of(
+        loads(yaml.safe_dump({"version": 1, "shares": shares, "gateway": {"anonymous": True}})).shares
+    )
+
+    def listed(only="", sort=""):
+        page = tables_of(catalog, AskShare("many", "", 1, only, sort)).tables
+        return [f"{table.schema}.{table.name}" for table in page.items]
+
+    assert listed(only="history") == ["x.C"]
+    assert listed(only="latest", sort="schema") == ["w.b", "x.b"]
+    assert listed(sort="table") == ["x.b", "w.b", "x.C"]
+    assert listed(sort="history")[0] == "x.C"
+    assert listed(only="directory") == []
+
+    def found(only="", sort=""):
+        return [share.name for share in shares_of(catalog, AskShares("", 1, only, sort)).shares.items]
+
+    assert found(only="empty") == ["few"]
+    assert found(sort="tables") == found(sort="schemas") == ["many", "few"]
+
+
 def test_the_recent_queries_are_bounded_and_the_last_one_comes_first():
     activity = Activity()
     for number in range(3 * MAX_QUERIES):
@@ -186,7 +232,9 @@ def test_a_stream_is_live_until_it_ends():
         (None, "never", False),
         (0, "ended", True),
         (DAY_MS + 1, "in 1 s", True),
-        (15 * DAY_MS - 1000, "in 13 days", True),
+        (15 * DAY_MS - 1000, "in 14 days", True),
+        (91 * DAY_MS - 1000, "in 90 days", False),
+        (151 * DAY_MS, "in 5 months", False),
         (15 * DAY_MS + 1, "in 14 days", False),
         (800 * DAY_MS, "in 2 years", False),
     ],
@@ -198,7 +246,7 @@ def test_an_end_is_near_within_14_days(time_ms, text, soon):
 
 
 def test_times_in_words():
-    assert ago(0, 90_000) == "1 minute ago"
+    assert ago(0, 80_000) == "1 minute ago"
     assert ago(0, 3 * DAY_MS) == "3 days ago"
     assert ago(5, 0) == "0 s ago", "clocks of processes differ"
     assert moment(10**20) == "beyond the calendar"
@@ -309,8 +357,8 @@ def test_the_recipients_of_a_share_and_a_table_are_those_whose_requests_are_answ
     ]
     credentials = CredentialTable([Credential(one.name.encode(), one) for one in recipients])
 
-    def readers(*names, text=""):
-        answer = readers_of(catalog, credentials, AskReaders(*names, text, 1))
+    def readers(*names, text="", only="", sort=""):
+        answer = readers_of(catalog, credentials, AskReaders(*names, text, 1, only, sort))
         return {row.recipient: row.grants for row in answer.items}
 
     assert readers("SALES", "us", "Orders") == {
@@ -321,6 +369,9 @@ def test_the_recipients_of_a_share_and_a_table_are_those_whose_requests_are_answ
     }
     assert readers("sales", "eu", "items").keys() == {"all", "whole", "schema"}
     assert readers("sales", None, None, text="E").keys() == {*grants} - {"all"}
+    assert readers("sales", "us", "orders", only="whole").keys() == {"all", "whole"}
+    assert readers("sales", "us", "orders", only="part").keys() == {"everywhere", "table"}
+    assert [*readers("sales", "us", "orders", sort="grant")] == ["all", "everywhere", "whole", "table"]
     for table in catalog.tables():
         names = (table.share, table.schema, table.name)
         assert readers(*names).keys() == {one.name for one in recipients if may_read(catalog, one, *names)}

@@ -24,6 +24,7 @@ from gateway.governance.audited_database import open_database
 from gateway.governance.credentials import NewToken
 from gateway.governance.recipient_records import RecipientRecord
 from gateway.governance.recipient_store import RecipientDatabase
+from gateway.telemetry.activity import Activity
 
 NOW_MS = 1_790_000_000_000
 DAY_SECONDS = 86_400
@@ -284,7 +285,7 @@ async def test_the_overview_counts_both_sources_and_names_who_ends_first(
     for number in range(12):
         database.add(f"firm-{number:02}", NewToken(2 * DAY_SECONDS + number))
     page = await (await console.get("/console/")).text()
-    assert re.search(r"Recipients</dt><dd>14<", page)
+    assert re.search('Recipients</dt><dd><a href="/console/recipients">14<', page)
     assert "acme</bdi></a>: the token ends in 1 day" in page
     listed = re.findall(r'href="/console/recipients/[^"]+"><bdi>([^<]+)<', page)
     assert listed[:2] == ["acme", "firm-00"]
@@ -309,8 +310,33 @@ async def test_the_recipients_whose_tokens_end_are_found_by_name_and_in_pages(
     assert listed == ["acme", "from-file", *(f"Firm-{number:02}" for number in range(55))]
     found = await (await console.get("/console/recipients?only=ending&q=FIRM-5")).text()
     assert re.findall(r"<bdi>(Firm-\d+)<", found) == [f"Firm-5{number}" for number in range(5)]
-    found = await (await console.get("/console/recipients?only=ends&q=firm-5")).text()
-    assert re.findall(r"<bdi>(Firm-\d+)<", found) == [f"Firm-5{number}" for number in range(10)]
+    found = await (await console.get("/console/recipients?sort=ends")).text()
+    (following,) = re.findall(r'rel="next" href="([^"]+)"', found)
+    found += await (await console.get(html.unescape(following))).text()
+    listed = re.findall(r'href="/console/recipients/[^"]+"><bdi>([^<]+)<', found)
+    assert listed == ["acme", "from-file", *(f"Firm-{number:02}" for number in range(60))]
+    assert "Page 2 of 2, 62 recipients" in found
+
+
+async def test_recipients_are_ranked_by_their_use(tmp_path: Path) -> None:
+    config = configuration(
+        tmp_path / "none", [*FILE, {"name": "A", "shares": []}, {"name": "B", "shares": []}]
+    )
+    activity = Activity()
+    for number, (name, refusal) in enumerate([("A", None), ("A", None), ("B", "address")]):
+        activity.request_ended(name, at_ms=NOW_MS + number, refusal=refusal, files=number, address="::1")
+    async with console_client(lambda: config, Clock(NOW_MS), activity=activity) as client:
+        await client.post("/console/sign-in", {"secret": VIEWER_TOKEN})
+
+        async def listed(query: str) -> list[str]:
+            page = await (await client.get(f"/console/recipients?{query}")).text()
+            return re.findall(r'href="/console/recipients/[^"]+"><bdi>([^<]+)<', page)
+
+        assert await listed("sort=requests") == ["A", "B", "from-file"]
+        for sort in ("used", "files", "refusals"):
+            assert await listed(f"sort={sort}") == ["B", "A", "from-file"]
+        assert await listed("only=refused") == ["B"]
+        assert await listed("sort=ends") == ["from-file", "A", "B"]
 
 
 async def test_without_a_database_the_file_is_listed(tmp_path: Path) -> None:
