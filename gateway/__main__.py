@@ -1,13 +1,15 @@
 """The command line: `delta-gateway COMMAND`.
 
 `gateway.cli.command_line` has the commands. Exit codes: 0 done, 1 refused or failed (the reason is on the
-standard error), 2 a wrong command line, 130 interrupted, 143 ended by SIGTERM as process 1.
+standard error), 2 a wrong command line, 130 interrupted, 141 nobody reads the output, 143 ended by SIGTERM as
+process 1.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -25,6 +27,21 @@ INTERRUPTED = SIGNAL_BASE + signal.SIGINT
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
     _open_standard_streams()
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            # Without this the interpreter writes the rest at its exit, where no error is caught.
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not _has_no_reader(1):
+            raise
+        # As with `| head`. What is still buffered goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return SIGNAL_BASE + signal.SIGPIPE
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     _take_sigterm()
     given = sys.argv[1:] if arguments is None else arguments
     parsed = parser(given[0] if given else None).parse_args(given)
@@ -34,11 +51,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
-        text = _expected_error(error)
+        text = None if isinstance(error, BrokenPipeError) and _has_no_reader(1) else _expected_error(error)
         if text is None:
             raise
         sys.stderr.write(f"delta-gateway: {text}\n")
         return 1
+
+
+def _has_no_reader(descriptor: int) -> bool:
+    """Return whether a descriptor is a pipe that nobody reads; a lost connection is another error."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def _take_sigterm() -> None:

@@ -361,6 +361,15 @@ sys.exit(__main__.main(["serve", "-c", "gateway.yaml"]))
     assert output.stdout == b"went on\n"
 
 
+def test_a_command_whose_output_nobody_reads_ends_without_a_word():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "gateway", "completion", "bash"]
+    with os.fdopen(writer) as output:
+        ended = subprocess.run(command, check=False, cwd=PACKAGE, stdout=output, stderr=subprocess.PIPE)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
 def test_a_server_does_not_import_libraries_of_other_commands():
     code = "import sys, gateway.__main__; print(*{'polars', 'pyspark', 'pandas', 'pyarrow'} & {*sys.modules})"
     output = subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE, capture_output=True)
