@@ -57,10 +57,10 @@ async def answer_database_errors(request: web.Request, handler: Handler) -> web.
 async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Require the admin's token; the metrics token gives access to `/metrics`, and `/healthz` is public.
 
-    An application below this one, the console, has sessions of its own.
+    An application below this one, the console, has sessions of its own, and `/` leads to it.
     """
     is_below = len(request.match_info.apps) > 1
-    if request.path == "/healthz" or is_below:
+    if request.path in {"/healthz", "/"} or is_below:
         return await handler(request)
     administration = request.app[ADMINISTRATION]
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")

@@ -62,7 +62,7 @@ def routes() -> list[web.RouteDef]:
 
 
 async def lead_on(_request: web.Request) -> web.Response:
-    """Lead from the address without a slash to the first page."""
+    """Lead to the first page, from the address without a slash and from the root of the listener."""
     return redirect(f"{PREFIX}/")
 
 
@@ -74,3 +74,4 @@ def add_console(admin: web.Application, site: Site) -> None:
     console[ADMINISTRATION] = site.administration
     console.add_routes(routes())
     admin.add_subapp(PREFIX, console)
+    admin.router.add_get("/", lead_on)

@@ -11,12 +11,14 @@ SOON_SECONDS = 14 * DAY_SECONDS
 """Credentials that end within this time are shown in red."""
 NEVER = "never"
 UNITS = (
-    (YEAR_SECONDS, "year"),
-    (MONTH_SECONDS, "month"),
-    (DAY_SECONDS, "day"),
-    (HOUR_SECONDS, "hour"),
-    (MINUTE_SECONDS, "minute"),
+    (YEAR_SECONDS, 1, "year"),
+    # 90 days are the life of a token: the page shows them as days.
+    (MONTH_SECONDS, 4, "month"),
+    (DAY_SECONDS, 1, "day"),
+    (HOUR_SECONDS, 1, "hour"),
+    (MINUTE_SECONDS, 1, "minute"),
 )
+"""Each with the least number of it that is shown."""
 
 
 def moment(time_ms: int | None) -> str:
@@ -51,9 +53,9 @@ def is_soon(time_ms: int | None, now_ms: int) -> bool:
 
 
 def span(seconds: float) -> str:
-    """Return a duration in its largest unit."""
-    for length, name in UNITS:
-        if seconds >= 2 * length or (seconds >= length and length != MONTH_SECONDS):
-            number = int(seconds // length)
+    """Return a duration in its largest unit, rounded."""
+    for length, least, name in UNITS:
+        if seconds >= least * length:
+            number = round(seconds / length)
             return f"{number} {name}{'s' if number != 1 else ''}"
     return f"{int(seconds)} s"
