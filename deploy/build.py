@@ -41,8 +41,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "deploy")]
 
-import run  # noqa: E402 - found by the line above
 import statements as stated  # noqa: E402 - as above
+import tools  # noqa: E402 - found by the line above
 from components import (  # noqa: E402 - as above
     Component,
     bill_of_materials,
@@ -99,7 +99,7 @@ def check() -> int:
 def epoch() -> str:
     """Return the time of all files in seconds since 1970."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
-    return given or run.output("git", "log", "-1", "--format=%ct").strip()
+    return given or tools.output("git", "log", "-1", "--format=%ct").strip()
 
 
 def wheel() -> None:
@@ -108,7 +108,7 @@ def wheel() -> None:
     Without the variable it is for this machine. On Linux zig links against the symbols of an older C library
     than the machine has, and for other processors.
     """
-    release = run.release_environment()
+    release = tools.environment("release")
     options = ["--release", "--locked", "--out", DIST]
     target = os.environ.get(TARGET)
     if target:
@@ -120,22 +120,22 @@ def wheel() -> None:
     paths = {CARGO_HOME: "cargo", ROOT: "."}
     flags = " ".join(f"--remap-path-prefix={path}={name}" for path, name in paths.items())
     variables = {
-        "CARGO_TARGET_DIR": str(run.CACHE / "release-target"),
+        "CARGO_TARGET_DIR": str(tools.CACHE / "release-target"),
         "RUSTFLAGS": flags,
         "PATH": f"{release}{os.pathsep}{os.environ['PATH']}",
     }
-    run.run(release / "maturin", "build", *options, variables=variables)
+    tools.run(release / "maturin", "build", *options, variables=variables)
     requirements()
 
 
 def requirements() -> None:
     """Write the dependencies of a server with their hashes: `pip install --require-hashes -r`."""
-    run.run(*run.export_command(), *run.SERVER_PACKAGES, "--output-file", DIST / "requirements.txt")
+    tools.run(*tools.export_command(), *tools.SERVER_PACKAGES, "--output-file", DIST / "requirements.txt")
 
 
 def sdist() -> None:
     """Build the source distribution."""
-    run.run(run.release_environment() / "maturin", "sdist", "--out", DIST)
+    tools.run(tools.environment("release") / "maturin", "sdist", "--out", DIST)
 
 
 def rootfs() -> None:
@@ -144,14 +144,14 @@ def rootfs() -> None:
     shutil.rmtree(directory, ignore_errors=True)
     script = ROOT / "deploy/image/rootfs.py"
     inputs = ["--wheel", linux_wheel(), "--requirements", DIST / "requirements.txt"]
-    run.run(sys.executable, script, *inputs, directory)
+    tools.run(sys.executable, script, *inputs, directory)
 
 
 def deb() -> None:
     """Build the Debian package of the wheel in dist/."""
     script = ROOT / "deploy/debian/package.py"
     inputs = ["--wheel", linux_wheel(), "--requirements", DIST / "requirements.txt"]
-    run.run(sys.executable, script, *inputs, DIST)
+    tools.run(sys.executable, script, *inputs, DIST)
 
 
 def chart() -> None:
@@ -160,8 +160,9 @@ def chart() -> None:
     `helm package` writes the time of the build into the archive, so the archive is made here.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        helm = run.go_program("helm")
-        run.run(helm, "package", ROOT / "deploy/chart", "--destination", scratch)
+        tools.install("helm")
+        helm = tools.program("helm")
+        tools.run(helm, "package", ROOT / "deploy/chart", "--destination", scratch)
         (packaged,) = Path(scratch).glob("*.tgz")
         with tarfile.open(packaged) as archive:
             members = {member.name: archive.extractfile(member) for member in archive if member.isfile()}
@@ -200,9 +201,9 @@ def licenses() -> None:
 
 def packages(*options: str) -> list[Component]:
     """Return the Python packages of uv.lock, with the licences that an environment of them names."""
-    export = [*run.export_command(), "--no-dev", "--format", "cyclonedx1.5", *options]
-    document = json.loads(run.output(*export, "--preview-features", "sbom-export"))
-    (installed,) = run.project_environment().parent.glob("lib/python*/site-packages")
+    export = [*tools.export_command(), "--no-dev", "--format", "cyclonedx1.5", *options]
+    document = json.loads(tools.output(*export, "--preview-features", "sbom-export"))
+    (installed,) = tools.environment("project").parent.glob("lib/python*/site-packages")
     return python_components(document, installed)
 
 
@@ -210,7 +211,7 @@ def crates() -> dict[str, Any]:
     """Return what cargo knows of the crates in Cargo.lock."""
     platforms = [f"--filter-platform={name}" for name in rust_platforms()]
     command = ["cargo", "metadata", "--locked", "--format-version", "1", *platforms]
-    document: dict[str, Any] = json.loads(run.output(*command))
+    document: dict[str, Any] = json.loads(tools.output(*command))
     return document
 
 
@@ -228,9 +229,9 @@ def version() -> str:
 
 def crate() -> None:
     """Pack the crate `deltalog`; `cargo package` without `--no-verify` also compiles what it packed."""
-    target = run.CACHE / "package-target"
+    target = tools.CACHE / "package-target"
     options = ["--locked", "--no-verify", "--allow-dirty", "--target-dir", target]
-    run.run("cargo", "package", "--package", "deltalog", *options)
+    tools.run("cargo", "package", "--package", "deltalog", *options)
     (packed,) = (target / "package").glob(f"deltalog-{version()}.crate")
     shutil.copyfile(packed, DIST / packed.name)
 
@@ -263,7 +264,7 @@ def statements() -> None:
 
 def deployments() -> None:
     """Test the chart, the image's root file system and the Debian package, of a wheel of this machine."""
-    run.run(sys.executable, ROOT / "tests/run.py", "deploy")
+    tools.run(sys.executable, ROOT / "tests/run.py", "deploy")
 
 
 def linux_wheel() -> Path:

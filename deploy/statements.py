@@ -98,9 +98,9 @@ def wrong_description() -> Iterator[str]:
     if (ROOT / DESCRIPTION).read_text(encoding="utf-8") != description():
         yield f"{DESCRIPTION} is not that of README.md; write it by: python3 deploy/statements.py"
     sys.path.insert(0, str(ROOT / "tests"))
-    import run  # noqa: PLC0415 - what makes environments is needed here alone
+    import tools  # noqa: PLC0415 - what makes environments is needed here alone
 
-    render = [run.release_environment() / "python", "-m", "readme_renderer", ROOT / DESCRIPTION]
+    render = [tools.environment("release") / "python", "-m", "readme_renderer", ROOT / DESCRIPTION]
     rendered = subprocess.run(render, check=False, capture_output=True, text=True)
     if rendered.returncode:
         yield f"{DESCRIPTION} cannot be rendered: {rendered.stderr.strip()[-300:]}"

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 import run
+import tools
 
 if sys.dont_write_bytecode:
     # Compiling the tests takes each process of pytest eight seconds: what it compiles is kept in the cache.
-    sys.dont_write_bytecode, sys.pycache_prefix = False, str(run.CACHE / "bytecode")
+    sys.dont_write_bytecode, sys.pycache_prefix = False, str(tools.CACHE / "bytecode")
 pytest.register_assert_rewrite("support", "tables")
 pytest_plugins = [
     "support.store_fixtures",
@@ -31,6 +32,8 @@ pytest_plugins = [
     "support.spark_session",
     "support.written_tables",
 ]
+
+from support import skips  # noqa: E402 - once its asserts are rewritten
 
 TESTS = Path(__file__).resolve().parent
 SPARK_TEST_SECONDS = 900
@@ -99,7 +102,7 @@ def refuse_unread_files(items: list[pytest.Item]) -> None:
     """Fails where a file has a marked test, and the part of that mark would not read it."""
     for mark in run.WORDS_OF_MARKS:
         marked = {f"tests/{item.path.relative_to(TESTS)}" for item in items if item.get_closest_marker(mark)}
-        others = {path for path in marked if not path.startswith(run.SPARK_PIPELINE)}
+        others = {path for path in marked if not path.startswith(run.PIPELINE)}
         if others and (missed := others - {*run.files_of(mark)}):
             raise pytest.UsageError(f"the part of `{mark}` does not read {missed}: see WORDS_OF_MARKS")
 
@@ -170,7 +173,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
     report = yield
     is_strict = os.environ.get("DELTA_GATEWAY_NO_SKIPS") and not hasattr(report, "wasxfail")
-    options = (run.GOLDEN_ABSENT, run.OTHER_MACHINE, run.BROWSER_ABSENT, run.NOTHING_RELEASED)
+    options = (tools.GOLDEN_ABSENT, skips.OTHER_MACHINE, skips.BROWSER_ABSENT, skips.NOTHING_RELEASED)
     is_option = any(reason in str(call.excinfo) for reason in options)
     if report.skipped and is_strict and not is_option:
         report.outcome = "failed"
@@ -181,7 +184,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 @pytest.fixture(scope="session")
 def client_python() -> Path:
     """The interpreter of the official client's own environment."""
-    python = run.CACHE / "client" / "bin" / "python"
+    python = tools.CACHE / "client" / "bin" / "python"
     if not python.exists():
         pytest.skip("the official client is not installed: tests/run.py does it")
     return python

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import run
+import tools
 from support.artefacts import made, needs_debian
 
 
 @pytest.fixture(scope="session")
 def requirements() -> Path:
     """The locked dependencies of a server, with their hashes."""
-    path = run.CACHE / "requirements.txt"
-    run.run(*run.export_command(), *run.SERVER_PACKAGES, "--output-file", path)
+    path = tools.CACHE / "requirements.txt"
+    tools.run(*tools.export_command(), *tools.SERVER_PACKAGES, "--output-file", path)
     return path
 
 

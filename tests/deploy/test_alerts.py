@@ -6,16 +6,16 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import run
+import tools
 import yaml
 
-RULES = run.ROOT / "gateway/telemetry/dashboards/alerts.yaml"
+RULES = tools.ROOT / "gateway/telemetry/dashboards/alerts.yaml"
 CASES = Path(__file__).with_name("alerts_test.yaml")
 
 
 def promtool(*arguments):
     return subprocess.run(
-        [run.go_program_path("promtool"), *arguments], capture_output=True, text=True, check=False
+        [tools.program("promtool"), *arguments], capture_output=True, text=True, check=False
     )
 
 

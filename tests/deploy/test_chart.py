@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 
 import jsonschema_rs
 import pytest
-import run
+import tools
 import yaml
 
 from gateway.config import loads
 from gateway.config.effects import EFFECTS, Effect
 
-CHART = run.ROOT / "deploy/chart"
+CHART = tools.ROOT / "deploy/chart"
 KUBERNETES = ("1.27", "1.37")
-PACKAGED = run.ROOT / "gateway/telemetry/dashboards"
+PACKAGED = tools.ROOT / "gateway/telemetry/dashboards"
+OPERATOR_SCHEMAS = "example/prometheus-operator-crd/monitoring.coreos.com"
+OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+# Modules with their versions, and their files of the Gateway API and the Prometheus operator.
+CUSTOM_RESOURCES = (
+    (
+        "sigs.k8s.io/gateway-api@v1.6.1",
+        "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",
+    ),
+    (OPERATOR, f"{OPERATOR_SCHEMAS}_servicemonitors.yaml"),
+    (OPERATOR, f"{OPERATOR_SCHEMAS}_prometheusrules.yaml"),
+)
 SECRET_VARIABLE = {
     "name": "DATABASE_URL",
     "valueFrom": {"secretKeyRef": {"name": "database", "key": "url"}},
@@ -96,7 +109,7 @@ VALUES = {"default": {}, "many": MANY, "scaled": SCALED}
 
 
 def helm(*arguments, text=None):
-    command = [run.go_program_path("helm"), *arguments]
+    command = [tools.program("helm"), *arguments]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
 
 
@@ -139,7 +152,7 @@ def test_the_linter_of_helm_finds_nothing_to_fix():
 
 def kubernetes_schemas(kubernetes):
     """The definitions of a version of Kubernetes, from the package kubernetes-validate."""
-    packages = run.release_environment().parent.glob("lib/python*/site-packages")
+    packages = tools.environment("release").parent.glob("lib/python*/site-packages")
     folder = f"kubernetes_validate/kubernetes-json-schema/v{kubernetes}.0-local-strict"
     (path,) = [directory / folder / "_definitions.json" for directory in packages]
     return json.loads(path.read_text())
@@ -176,10 +189,22 @@ def test_an_unknown_key_of_a_manifest_is_found():
         validator.validate(deployment)
 
 
+def custom_resources():
+    """The schemas of custom resources that the chart uses, from the modules that define them."""
+
+    def download():
+        for module, path in CUSTOM_RESOURCES:
+            source = json.loads(tools.output("go", "mod", "download", "-json", module))["Dir"]
+            shutil.copy(Path(source) / path, tools.CACHE / "custom-resources")
+
+    words = [f"{module}/{path}" for module, path in CUSTOM_RESOURCES]
+    return tools.made(tools.CACHE / "custom-resources", words, download)
+
+
 @cache
 def custom_schemas():
     schemas = {}
-    for path in run.custom_resources().iterdir():
+    for path in custom_resources().iterdir():
         definition = yaml.safe_load(path.read_text())["spec"]
         versions = {
             version["name"]: version["schema"]["openAPIV3Schema"] for version in definition["versions"]
@@ -577,7 +602,7 @@ def test_the_notes_say_how_to_add_a_recipient_and_what_is_missing():
 
 
 def test_the_readme_of_the_chart_is_generated_from_its_values():
-    sys.path.insert(0, str(run.ROOT / "deploy"))
+    sys.path.insert(0, str(tools.ROOT / "deploy"))
     try:
         import chart_reference  # noqa: PLC0415 - found by the line above
     finally:
@@ -594,6 +619,6 @@ def test_the_schema_knows_every_value_and_the_versions_are_those_of_the_package(
         if schema["properties"][name].get("additionalProperties") is False:
             assert set(known) == set(section), name
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    project = (run.ROOT / "pyproject.toml").read_text()
+    project = (tools.ROOT / "pyproject.toml").read_text()
     assert f'version = "{chart["appVersion"]}"' in project
     assert chart["version"] == chart["appVersion"]

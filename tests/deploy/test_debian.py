@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-import run
+from support import skips
 from support.machine import running_machine, why_no_machine
 
 UNIT = "delta-gateway.service"
@@ -19,7 +19,7 @@ GET = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=5).
 @pytest.fixture(scope="module")
 def machine(package, tmp_path_factory):
     if reason := why_no_machine():
-        pytest.skip(f"{run.OTHER_MACHINE} {reason}")
+        pytest.skip(f"{skips.OTHER_MACHINE} {reason}")
     with running_machine(tmp_path_factory.mktemp("machine"), package.parent) as machine:
         machine.run("dpkg", "--install", f"/mnt/{package.name}")
         yield machine
@@ -27,7 +27,7 @@ def machine(package, tmp_path_factory):
 
 def test_the_linter_of_debian_finds_nothing(package):
     if (lintian := shutil.which("lintian")) is None:
-        pytest.skip(f"{run.OTHER_MACHINE} lintian")
+        pytest.skip(f"{skips.OTHER_MACHINE} lintian")
     lint = [lintian, "--allow-root", "--fail-on", "none", package]
     found = subprocess.run(lint, check=True, capture_output=True, text=True).stdout
     assert [line for line in found.splitlines() if line.startswith(("E:", "W:"))] == []
@@ -104,7 +104,7 @@ def test_a_changed_configuration_is_reloaded_and_a_command_as_the_service_adds_a
 
 def test_a_command_as_the_service_has_the_secrets_and_variables_of_drop_ins(machine):
     if machine.attempt("systemctl", "start", "dbus.socket").returncode:
-        pytest.skip(f"{run.OTHER_MACHINE} the message bus, which systemd-run needs")
+        pytest.skip(f"{skips.OTHER_MACHINE} the message bus, which systemd-run needs")
     files = {
         f"/etc/systemd/system/{UNIT}.d/store.conf": "[Service]\n"
         'LoadCredential=store-key:/etc/delta-gateway/store-key\nEnvironment="REGION=eu-central-1"\n',

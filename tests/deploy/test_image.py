@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-import run
+import tools
 import yaml
 from support.image import DOCKERFILE, TABLES, image_settings, running_container
 from support.processes import children, gateway_command, package_environment
@@ -34,7 +34,7 @@ def configuration(tmp_path):
         "tokens": [{"sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}],
         "shares": ["*"],
     }
-    packaged = yaml.safe_load((run.ROOT / "deploy/share.yaml").read_text())
+    packaged = yaml.safe_load((tools.ROOT / "deploy/share.yaml").read_text())
     table = {"name": "orders", "location": f"{TABLES}/orders"}
     packaged["shares"] = [{"name": "demo", "schemas": [{"name": "default", "tables": [table]}]}]
     packaged["gateway"] |= {"recipients": [recipient], "publicUrl": "http://127.0.0.1:8080"}
@@ -58,7 +58,7 @@ def container(rootfs, configuration, demo_tables, tmp_path):
 
 def test_the_dockerfile_passes_the_linter():
     subprocess.run(
-        [run.release_environment() / "hadolint", "--failure-threshold", "style", DOCKERFILE], check=True
+        [tools.environment("release") / "hadolint", "--failure-threshold", "style", DOCKERFILE], check=True
     )
 
 

@@ -12,12 +12,12 @@ import tarfile
 import tomllib
 
 import pytest
-import run
+import tools
 import yaml
-from support.artefacts import EPOCH, built_wheel, needs_debian
+from support.artefacts import EPOCH, needs_debian
 
-DEPLOY = run.ROOT / "deploy"
-WORKFLOWS = run.ROOT / ".github/workflows"
+DEPLOY = tools.ROOT / "deploy"
+WORKFLOWS = tools.ROOT / ".github/workflows"
 
 sys.path.insert(0, str(DEPLOY))
 import build  # noqa: E402 - found by the line above
@@ -64,7 +64,7 @@ def test_the_bill_of_materials_has_what_a_server_installs_and_links_and_no_tool_
     build.sbom()
     (path,) = dist.iterdir()
     names = {one["purl"].partition("@")[0] for one in json.loads(path.read_text())["components"]}
-    project = tomllib.loads((run.ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((tools.ROOT / "pyproject.toml").read_text())["project"]
     for requirement in project["dependencies"]:
         name = re.split(r"[=<>\[ ;]", requirement)[0].lower().replace("_", "-")
         assert f"pkg:pypi/{name}" in names
@@ -107,7 +107,7 @@ def test_the_source_distribution_is_equal_twice_and_holds_every_source_of_the_wh
         (metadata,) = [name for name in archive.getnames() if name.endswith("/PKG-INFO")]
         described = archive.extractfile(metadata).read().decode().partition("\n\n")[2]
     assert described.strip() == statements.description().strip()
-    tracked = run.output("git", "ls-files", "gateway", "rust/core/src", "rust/native").split()
+    tracked = tools.output("git", "ls-files", "gateway", "rust/core/src", "rust/native").split()
     assert set(tracked) - names == set()
     assert {"Cargo.lock", "Cargo.toml", "LICENSE", "deploy/pypi.md", "pyproject.toml"} <= names
 
@@ -119,7 +119,7 @@ def test_the_crate_packs_equal_twice_with_its_sources(dist):
 
 
 def test_the_chart_is_equal_twice(dist):
-    if shutil.which("go") is None and not run.go_program_path("helm").exists():
+    if shutil.which("go") is None and not tools.program("helm").exists():
         pytest.skip("go is not installed")
     made_twice("chart", dist)
 
@@ -129,12 +129,12 @@ def test_the_debian_package_is_equal_twice(requirements, tmp_path):
     # With one dependency: all of them take their time to compile.
     (attrs,) = re.findall(r"^attrs==(?:.*\\\n)*.*\n", requirements.read_text(), re.MULTILINE)
     (tmp_path / "requirements.txt").write_text(attrs)
-    inputs = ["--wheel", built_wheel(), "--requirements", tmp_path / "requirements.txt"]
+    inputs = ["--wheel", tools.built_wheel(), "--requirements", tmp_path / "requirements.txt"]
     digests = set()
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         make = [sys.executable, DEPLOY / "debian/package.py", *inputs, tmp_path / name]
-        run.run(*make, variables={"SOURCE_DATE_EPOCH": EPOCH})
+        tools.run(*make, variables={"SOURCE_DATE_EPOCH": EPOCH})
         (package,) = (tmp_path / name).glob("*.deb")
         digests.add(hashlib.sha256(package.read_bytes()).hexdigest())
     assert len(digests) == 1
@@ -152,7 +152,7 @@ PUBLISHED = ("release create", "imagetools create", "helm push", "uv==", "--draf
 
 
 def test_the_linter_of_workflows_finds_nothing():
-    actionlint = [run.go_program_path("actionlint"), "-shellcheck=", "-pyflakes="]
+    actionlint = [tools.program("actionlint"), "-shellcheck=", "-pyflakes="]
     checked = subprocess.run(
         [*actionlint, *WORKFLOWS.glob("*.yml")], check=False, capture_output=True, text=True
     )
@@ -235,7 +235,7 @@ def test_a_release_of_another_repository_is_refused():
 def test_what_has_to_be_replaced_before_a_release_is_found(name, text, what, tmp_path, monkeypatch):
     for path in {*statements.NAMES_OF_REPOSITORY, "README.md", statements.DESCRIPTION}:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(run.ROOT / path, tmp_path / path)
+        shutil.copy(tools.ROOT / path, tmp_path / path)
     with (tmp_path / name).open("a") as file:
         file.write(f"\n{text}\n" if name != "pyproject.toml" else f"# {text}\n")
     monkeypatch.setattr(statements, "ROOT", tmp_path)
@@ -254,6 +254,6 @@ def test_a_check_tries_all_parts_and_names_those_that_fail(monkeypatch, capsys):
 
 
 def test_the_versions_of_the_package_the_crates_and_the_chart_are_one():
-    cargo = tomllib.loads((run.ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    cargo = tomllib.loads((tools.ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     chart = yaml.safe_load((DEPLOY / "chart/Chart.yaml").read_text())
     assert {build.version(), cargo, chart["version"], chart["appVersion"]} == {build.version()}

@@ -7,13 +7,14 @@ import shutil
 import subprocess
 
 import pytest
-import run
+import tools
 import yaml
+from support import skips
 
 from gateway.config.sections import Gateway
 from gateway.server.run import KILL_MARGIN_SECONDS
 
-UNIT = run.ROOT / "deploy/systemd/delta-gateway.service"
+UNIT = tools.ROOT / "deploy/systemd/delta-gateway.service"
 EXPOSURE = 15
 """The highest accepted exposure, in tenths: systemd calls 0 to 2 OK."""
 
@@ -24,7 +25,7 @@ def directives(name):
 
 def needs_systemd():
     if shutil.which("systemd-analyze") is None:
-        pytest.skip(f"{run.OTHER_MACHINE} systemd-analyze is not installed")
+        pytest.skip(f"{skips.OTHER_MACHINE} systemd-analyze is not installed")
 
 
 def test_systemd_accepts_the_unit(tmp_path):
@@ -57,6 +58,6 @@ def test_the_unit_is_started_again_for_as_long_as_its_database_is_away():
 
 def test_the_packaged_configuration_reads_the_secrets_that_the_unit_loads():
     loaded = {line.partition(":")[0] for line in directives("LoadCredential")}
-    text = (run.ROOT / "deploy/share.yaml").read_text()
+    text = (tools.ROOT / "deploy/share.yaml").read_text()
     assert yaml.safe_load(text)["version"] == 1
     assert set(re.findall(r"\$\{CREDENTIALS_DIRECTORY\}/([a-z-]+)", text)) == loaded

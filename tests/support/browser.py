@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from run import BROWSER_ABSENT, BROWSERS
+
+from support.skips import BROWSER_ABSENT, BROWSERS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Locator, Page

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import run
+import tools
 
 Rows = list[dict[str, Any]]
 DUCKDB_PROGRAM = Path(__file__).with_name("duckdb_program.py")
@@ -66,12 +66,12 @@ def by_deltalake(url: str, options: Mapping[str, str]) -> Rows:
 
 def by_delta_kernel(url: str, options: Mapping[str, str]) -> Rows:
     """The rows that delta_kernel reads. Raises NotRead."""
-    return _rows([run.kernel_program().with_name("kernel-rows"), url], options)
+    return _rows([tools.KERNEL_PROGRAMS / "kernel-rows", url], options)
 
 
 def by_duckdb(url: str, options: Mapping[str, str]) -> Rows:
     """The rows that DuckDB reads. Raises NotRead."""
-    return _rows([run.CACHE / "engines/bin/python", DUCKDB_PROGRAM, url], options)
+    return _rows([tools.CACHE / "engines/bin/python", DUCKDB_PROGRAM, url], options)
 
 
 ENGINES: Mapping[str, Callable[[str, Mapping[str, str]], Rows]] = {

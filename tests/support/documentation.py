@@ -2,7 +2,7 @@
 
 import re
 
-from run import ROOT
+from tools import ROOT
 
 DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jwt
 import pytest
-import run
+import tools
 
 from support.identity_provider import private_key
 from support.processes import wait_for_port
@@ -19,7 +19,7 @@ from support.processes import wait_for_port
 @contextmanager
 def openid_process(directory: Path, program: str, port: int, *arguments: str) -> Iterator[None]:
     """Runs a program of the provider, with its port and its keys before its own arguments."""
-    file = run.openid_provider_program().with_name(program)
+    file = tools.program("openid_provider").with_name(program)
     if not file.exists():
         pytest.skip("the OpenID provider is not installed: the part `stores` of tests/run.py does it")
     described = json.loads(jwt.get_algorithm_by_name("RS256").to_jwk(private_key("RS256", "provider")))

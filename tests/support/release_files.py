@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import run
+import tools
 from tables.large_logs import make_log
 
 from support.gateway_process import Answer, RunningGateway
@@ -35,7 +35,8 @@ from support.processes import (
 )
 from support.waiting import wait_until
 
-FIXTURES = run.ROOT / "tests/integration/compatibility"
+UPGRADE_FROM = "DELTA_GATEWAY_UPGRADE_FROM"
+FIXTURES = tools.ROOT / "tests/integration/compatibility"
 ADDS = 40
 PAGE = 15
 # The longest lifetime that the configuration accepts.
@@ -142,9 +143,38 @@ def write(target: Path) -> None:
     (target / "answers.json").write_text(json.dumps({"bearerToken": token, **answers}, indent=1) + "\n")
 
 
+def last_release() -> str | None:
+    """The commit of the last tag `vX.Y.Z` before this one, or the one that is named; None without a tag."""
+    named = os.environ.get(UPGRADE_FROM)
+    if named is None:
+        if tools.output("git", "rev-parse", "--is-shallow-repository").strip() != "false":
+            raise tools.Missing(
+                "a shallow clone does not tell which releases are tagged: git fetch --unshallow --tags"
+            )
+        tags = ["git", "tag", "--list", "v*", "--merged", "HEAD", "--sort=-version:refname"]
+        named = next(iter(tools.output(*tags).split()), None)
+    return named and tools.output("git", "rev-parse", "--verify", f"{named}^{{commit}}").strip()
+
+
+def built_release(commit: str) -> Path:
+    """A directory with the `checkout` of a commit, by `git worktree`, and `packages`: what its wheel has."""
+    directory = tools.CACHE / "releases" / commit
+
+    def build() -> None:
+        scripts, checkout = tools.environment("project"), directory / "checkout"
+        tools.run("git", "worktree", "prune")
+        tools.run("git", "worktree", "add", "--quiet", "--detach", checkout, commit)
+        wheels = directory / "wheel"
+        tools.run(scripts / "maturin", "build", "--release", "--locked", "--out", wheels, directory=checkout)
+        install = [*tools.into(scripts / "python"), "--no-deps", "--target", directory / "packages"]
+        tools.run(*install, *wheels.glob("*.whl"))
+
+    return tools.made(directory, [commit], build)
+
+
 def write_by(commit: str, target: Path) -> None:
     """Let the release of a commit write its own files: by its package and its form of this module."""
-    release = run.built_release(commit)
+    release = built_release(commit)
     program = "import pathlib, support.release_files as r, sys; r.write(pathlib.Path(sys.argv[1]))"
     places = f"{release / 'packages'}{os.pathsep}{release / 'checkout/tests'}"
     command = [sys.executable, "-P", "-c", program, target]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import run
+import tools
 from py4j.java_gateway import JavaPackage, JVMView
 
 import gateway
@@ -77,7 +77,7 @@ def settings(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session in this process: two threads, the Delta extension, UTC."""
-    jars = run.CACHE / "jars"
+    jars = tools.CACHE / "jars"
     if not any(jars.glob("delta-spark*.jar")):
         pytest.skip(
             "the Spark jars are not there: tests/run.py fetches them where there are Java 17 and Maven"

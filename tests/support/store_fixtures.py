@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import run
+import tools
 
 from gateway.server.self_signed import self_signed_pair
 from support import azurite_server, google_identity, google_storage, minio_server, session_store
@@ -18,7 +18,7 @@ from support.versitygw import S3Server, VersityGw, running
 @pytest.fixture(scope="session")
 def versitygw_binary() -> Path:
     """The installed S3 server."""
-    binary = run.CACHE / "bin" / f"versitygw-{run.VERSITYGW}"
+    binary = tools.program("versitygw")
     if not binary.exists():
         pytest.skip("versitygw is not installed: tests/run.py does it where there is Go")
     return binary
@@ -34,7 +34,7 @@ def versitygw(versitygw_binary: Path, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="session")
 def kernel_program() -> Path:
     """The program that lists files with delta_kernel."""
-    program = run.kernel_program()
+    program = tools.KERNEL_PROGRAMS / "kernel-files"
     if not program.exists():
         pytest.skip("the program of bench/kernel is not built: the part `nightly` of tests/run.py does it")
     return program
@@ -43,7 +43,7 @@ def kernel_program() -> Path:
 @pytest.fixture(scope="session")
 def azurite_program() -> Path:
     """The installed Azure Blob server."""
-    program = run.azurite_program()
+    program = tools.program("azurite")
     if not program.exists():
         pytest.skip("Azurite is not installed: the part `stores` of tests/run.py does it where there is npm")
     return program
@@ -70,7 +70,7 @@ def azurite_over_tls(azurite_program: Path, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(scope="session")
 def minio_program() -> Path:
     """The built S3 server with STS."""
-    program = run.go_program_path("minio")
+    program = tools.program("minio")
     if not program.exists():
         pytest.skip("MinIO is not built: the part `nightly` of tests/run.py does it where there is Go")
     return program
@@ -82,7 +82,7 @@ def s3_with_sts(
 ) -> Iterator[S3Server]:
     """An S3 server with sessions: MinIO in the part `nightly`, as its building takes minutes."""
     directory = tmp_path_factory.mktemp("s3-with-sts")
-    if os.environ.get(run.WITH_MINIO):
+    if os.environ.get(tools.WITH_MINIO):
         with minio_server.running(request.getfixturevalue("minio_program"), directory) as server:
             yield server
         return

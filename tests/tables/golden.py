@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import run
+import tools
 from support.gateway_process import RunningGateway, running_gateway, share
 
 EVERY_FEATURE = (
@@ -24,14 +24,14 @@ MADE = "made/"
 
 def made_tables() -> Path:
     """The directory of the tables that the project makes; this interpreter makes them if need be."""
-    return run.made_tables(Path(sys.executable))
+    return tools.made_tables(Path(sys.executable))
 
 
 @cache
 def answers() -> dict[str, dict[str, Any]]:
     """Name of each table to what an independent replay found."""
     made = json.loads((made_tables() / "ANSWERS.json").read_text())
-    golden = run.golden_tables()
+    golden = tools.golden_tables()
     others = json.loads((golden / "ANSWERS.json").read_text()) if golden else {}
     return {f"{MADE}{name}": answer for name, answer in made.items()} | others
 
@@ -40,9 +40,9 @@ def location(table: str) -> Path:
     """The directory of a table. Skips the test when it is a golden table and those are not there."""
     if table.startswith(MADE):
         return made_tables() / table.removeprefix(MADE)
-    golden = run.golden_tables()
+    golden = tools.golden_tables()
     if golden is None:
-        pytest.skip(run.GOLDEN_ABSENT)
+        pytest.skip(tools.GOLDEN_ABSENT)
     return golden / table
 
 
@@ -59,9 +59,9 @@ def readable() -> dict[str, dict[str, Any]]:
 @pytest.fixture(scope="session")
 def golden_tables() -> Path:
     """The golden tables of other implementations, read in place."""
-    found = run.golden_tables()
+    found = tools.golden_tables()
     if found is None:
-        pytest.skip(run.GOLDEN_ABSENT)
+        pytest.skip(tools.GOLDEN_ABSENT)
     return found
 
 

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from types import ModuleType
 
-from run import ROOT
+from tools import ROOT
 
 SCRIPT = ROOT / "bench" / "make_log.py"
 

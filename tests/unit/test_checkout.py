@@ -10,8 +10,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from run import ROOT
 from support.processes import free_port, wait_for_port
+from tools import ROOT
 
 pytestmark = pytest.mark.processes
 

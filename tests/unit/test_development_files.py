@@ -1,16 +1,20 @@
 """The lock, the workflows and the contributing page fit the project and its one test command."""
 
+import json
 import os
 import re
 import shlex
 import subprocess
+import sys
 import threading
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import run
+import tools
 import yaml
 from support.documentation import CONTRIBUTING, console_lines
 
@@ -21,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCK = tomllib.loads((ROOT / "uv.lock").read_text())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PUBLIC = ("https://pypi.org/simple", "https://files.pythonhosted.org/packages/")
+PARTS = {*run.PARTS, "quick"}
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
 
@@ -78,23 +83,13 @@ def test_a_server_checks_the_aiohttp_that_its_extra_names() -> None:
         assert line.startswith(f"aiohttp>={'.'.join(map(str, SERVER_AIOHTTP))},")
 
 
-def test_the_oldest_versions_are_the_lower_ends_of_the_ranges() -> None:
-    own = run.oldest_versions(())
-    server = run.oldest_versions(run.RANGED_EXTRAS)
-    assert "aiohttp==3.13.4" in own
-    assert "aiohttp==3.14.4" in server
-    assert "aiohttp==3.13.4" not in server
-    assert {"psycopg==3.2.11", "google-auth==2.45.0"} <= {*server} - {*own}
-    assert {*run.RANGED_EXTRAS, "spark"} == PROJECT["project"]["optional-dependencies"].keys()
-
-
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflows_use_actions_by_commit_and_parts_that_there_are(path: Path) -> None:
     actions = [str(step["uses"]) for step in steps(path) if "uses" in step]
     assert actions
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in actions)
     named = [part for step in steps(path) for part in parts_named_in(str(step.get("run", "")))]
-    assert [part for part in named if part not in run.PARTS] == []
+    assert [part for part in named if part not in PARTS] == []
 
 
 def test_workflows_run_scripts_commands_and_extras_that_there_are() -> None:
@@ -130,11 +125,11 @@ def test_the_workflow_checks_the_oldest_rust_that_the_crates_name() -> None:
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
 def test_pages_for_contributors_name_parts_that_there_are(name: str) -> None:
     named = parts_named_in((ROOT / name).read_text(encoding="utf-8"))
-    assert [part for part in named if part not in run.PARTS] == []
+    assert [part for part in named if part not in PARTS] == []
 
 
-def test_every_default_part_has_a_place() -> None:
-    assert {*run.SIDE_BY_SIDE, "alone"} == {*run.DEFAULT_PARTS}
+def test_the_parts_that_others_stand_for_are_there() -> None:
+    assert {*run.DEFAULT_PARTS, *run.QUICK_PARTS, *run.BY_THEMSELVES} <= run.PARTS.keys()
 
 
 def test_the_contributing_page_selects_tests_that_there_are() -> None:
@@ -166,48 +161,70 @@ def test_the_contributing_page_installs_a_dependency_group_by_a_pip_that_knows_g
 
 
 @pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The commands that the parts of tests/run.py would run; none of them runs."""
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands that the parts of tests/run.py would run; none of them runs, and all is installed."""
     shown: list[str] = []
-    monkeypatch.setattr(run, "CACHE", tmp_path)
-    monkeypatch.setattr(run, "run", lambda *words, **_: shown.append(" ".join(map(str, words))))
-    monkeypatch.setattr(run, "which", lambda name: f"/bin/{name}" if name == "cargo" else None)
-    for name in ("uv", "project_environment"):
-        monkeypatch.setattr(run, name, lambda: tmp_path)
-    monkeypatch.setattr(run, "install_gateway", lambda: shown.append("install"))
+    for module in (run, tools):
+        monkeypatch.setattr(module, "run", lambda *words, **_: shown.append(" ".join(map(str, words))))
+    for name in tools.INSTALLERS:
+        monkeypatch.setitem(tools.INSTALLERS, name, partial(shown.append, name))
+    for module in (run, tools):
+        monkeypatch.setattr(module, "environment", Path)
+    monkeypatch.setattr(tools, "uv", lambda: Path("uv"))
     return shown
 
 
-def test_one_package_is_tested_without_lints_and_without_go(commands: list[str]) -> None:
-    run.quick(["tests/unit/governance"])
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A cache of the test's own."""
+    for module in (run, tools):
+        monkeypatch.setattr(module, "CACHE", tmp_path)
+    return tmp_path
+
+
+def called_with(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["run.py", *words])
+    return run.main()
+
+
+@pytest.mark.usefixtures("cache")
+def test_one_package_is_tested_without_lints_and_without_go(
+    commands: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert called_with(monkeypatch, "quick", "--", "tests/unit/governance") == 0
     install, tests = commands
-    assert install == "install"
+    assert install == "gateway"
     assert tests.split()[-1] == "tests/unit/governance"
     assert "tests/unit" not in tests.split()
     commands.clear()
-    run.quick(["-k", "page"])
+    called_with(monkeypatch, "quick", "--", "-k", "page")
     assert commands[-1].endswith("tests/unit -k page")
 
 
-def test_works_side_by_side_fail_together_and_print_what_each_has_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_parts_side_by_side_run_on_when_one_fails_and_print_what_each_has_said(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run, "CACHE", tmp_path)
     first_failed = threading.Event()
 
-    def fails() -> None:
+    def fails(_arguments: list[str]) -> None:
         first_failed.set()
         raise run.Failed("ruff ended with code 1")
 
-    def passes() -> None:
+    def passes(_arguments: list[str]) -> None:
         assert first_failed.wait(timeout=60)
         run.say("all tests passed")
 
-    with pytest.raises(run.Failed, match="ruff"):
-        run.beside({"lint": fails, "tests": passes})
+    def breaks(_arguments: list[str]) -> None:
+        raise ValueError("a fault of this file")
+
+    monkeypatch.setattr(run, "PARTS", {"lint": fails, "docs": passes, "rust": breaks})
+    assert called_with(monkeypatch, "lint", "docs", "rust") == 1
     printed = capsys.readouterr().out
     assert "FAILED lint: ruff ended with code 1\n===== end of lint" in printed
-    assert "all tests passed\n===== end of tests" in printed
+    assert "all tests passed\n===== end of docs" in printed
+    assert "ValueError: a fault of this file\n\n===== end of rust" in printed
+    assert "passed: docs; failed: " in printed.splitlines()[-1]
+    assert json.loads((cache / "seconds.json").read_text()).keys() == {"docs"}
 
 
 def test_a_unit_test_without_the_mark_starts_no_process() -> None:
@@ -216,106 +233,57 @@ def test_a_unit_test_without_the_mark_starts_no_process() -> None:
     subprocess.run(["uname"], check=True)  # which libraries run
 
 
-def test_a_run_in_which_every_part_was_skipped_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run.summarise(run.Outcome(skipped={"python": "go is not installed"}), 1.0) == 1
+@pytest.mark.usefixtures("cache")
+def test_a_run_in_which_every_part_was_skipped_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def needs_go(_arguments: list[str]) -> None:
+        raise run.Missing("go is not installed")
+
+    monkeypatch.delenv("DELTA_GATEWAY_NO_SKIPS", raising=False)
+    monkeypatch.setattr(run, "PARTS", {"python": needs_go, "lint": lambda _arguments: None})
+    assert called_with(monkeypatch, "python") == 1
     assert "no test ran" in capsys.readouterr().out
-    assert run.summarise(run.Outcome(passed=["lint"], skipped={"python": "go is not installed"}), 1.0) == 0
-
-
-def test_the_audit_reads_every_environment_of_the_lock(
-    commands: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run.urllib.request, "urlopen", lambda *_, **__: (ROOT / "uv.lock").open())
-    run.audit([])
-    audited = [Path(command.split()[-1]).name for command in commands if "pip-audit" in command]
-    assert audited == [f"{name}-requirements.txt" for name in run.LOCKED_ENVIRONMENTS]
-    selected = " ".join(command for command in commands if "export" in command)
-    assert [group for group in PROJECT["dependency-groups"] if f"group {group}" not in selected] == []
-
-
-def test_unreachable_advisories_of_crates_fail_where_nothing_may_be_skipped(
-    commands: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unreachable(*_: object, **__: object) -> None:
-        raise OSError
-
-    monkeypatch.setattr(run, "which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr(run.subprocess, "run", unreachable)
+    assert called_with(monkeypatch, "lint", "python") == 0
+    assert "skipped python: go is not installed" in capsys.readouterr().out
     monkeypatch.setenv("DELTA_GATEWAY_NO_SKIPS", "1")
-    with pytest.raises(run.Missing, match="advisories"):
-        run.deny([])
-    monkeypatch.delenv("DELTA_GATEWAY_NO_SKIPS")
-    run.deny([])
-    assert "advisories" not in commands[-1].split()
+    assert called_with(monkeypatch, "lint", "python") == 1
 
 
-def test_failing_tests_fail_the_coverage_before_rust_is_measured(
-    commands: list[str], monkeypatch: pytest.MonkeyPatch
+def test_every_dependency_group_has_an_environment() -> None:
+    selected = " ".join(word for words in tools.ENVIRONMENTS.values() for word in words)
+    assert [group for group in PROJECT["dependency-groups"] if group not in selected.split()] == []
+
+
+def test_what_a_part_installs_has_an_installer(commands: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "made_tables", Path)
+    for name in {*run.PARTS} - {"clone", "oldest"}:
+        run.PARTS[name]([])
+    assert {*tools.ENVIRONMENTS, *tools.GO_PROGRAMS, *tools.NPM_PROGRAMS} - {*commands} == {"project", "docs"}
+
+
+@pytest.mark.usefixtures("cache")
+def test_what_is_made_is_made_again_for_other_words_and_after_a_failure(tmp_path: Path) -> None:
+    makings: list[str] = []
+
+    def make(word: str, error: Exception | None = None) -> None:
+        makings.append(word)
+        assert [*(tmp_path / "tables").iterdir()] == []
+        (tmp_path / "tables/file").touch()
+        if error:
+            raise error
+
+    tools.made(tmp_path / "tables", ["a"], partial(make, "a"))
+    tools.made(tmp_path / "tables", ["a"], partial(make, "a"))
+    with pytest.raises(run.Failed):
+        tools.made(tmp_path / "tables", ["b"], partial(make, "b", run.Failed("make ended with code 1")))
+    tools.made(tmp_path / "tables", ["a"], partial(make, "a again"))
+    assert makings == ["a", "b", "a again"]
+
+
+def test_parts_side_by_side_start_in_their_order_or_the_longest_first_and_some_run_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
-    def fails(*words: object, **_: object) -> None:
-        commands.append(" ".join(map(str, words)))
-        if "pytest -q" in commands[-1]:
-            raise run.Failed("pytest ended with code 1")
-
-    def measured(_: Path) -> None:
-        raise run.Missing("llvm-tools are not installed")
-
-    monkeypatch.setattr(run, "run", fails)
-    monkeypatch.setattr(run, "rust_coverage", measured)
-    for name in ("llvm_tools", "client_environment", "made_tables"):
-        monkeypatch.setattr(run, name, lambda: None)
-    with pytest.raises(run.Failed, match="pytest"):
-        run.coverage([])
-    assert any("coverage report" in command for command in commands)
-
-
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
-    """The LLVM tools on PATH with their versions; rustc uses LLVM 22 and has no tools of rustup."""
-    found: dict[str, str] = {}
-
-    def output(program: str, *arguments: str) -> str:
-        if program == "rustc":
-            return str(tmp_path) if "sysroot" in arguments else "release: 1.95.0\nLLVM version: 22.1.2\n"
-        return f"LLVM (http://llvm.org/):\n  LLVM version {found[Path(program).name]}\n"
-
-    for name in ("LLVM_COV", "LLVM_PROFDATA"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(run, "output", output)
-    monkeypatch.setattr(run, "which", lambda name: f"/bin/{name}" if name in found else None)
-    return found
-
-
-def test_the_coverage_of_rust_takes_llvm_tools_of_rustup_of_path_or_of_variables(
-    installed: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    installed |= {"llvm-cov": "22.1.8", "llvm-profdata": "22.1.8"}
-    assert run.llvm_tools() == run.LlvmTools("/bin/llvm-cov", "/bin/llvm-profdata")
-    installed |= {"llvm-cov-22": "22.1.8", "llvm-profdata-22": "22.1.8"}
-    assert run.llvm_tools() == run.LlvmTools("/bin/llvm-cov-22", "/bin/llvm-profdata-22")
-    programs = tmp_path / "lib/rustlib/x86_64-unknown-linux-gnu/bin"
-    programs.mkdir(parents=True)
-    (programs / "llvm-cov").touch()
-    assert run.llvm_tools() == run.LlvmTools(f"{programs}/llvm-cov", f"{programs}/llvm-profdata")
-    monkeypatch.setenv("LLVM_COV", "/opt/cov")
-    monkeypatch.setenv("LLVM_PROFDATA", "/opt/profdata")
-    assert run.llvm_tools() == run.LlvmTools("/opt/cov", "/opt/profdata")
-
-
-@pytest.mark.parametrize("version", [None, "14.0.6"])
-def test_the_coverage_of_rust_is_skipped_without_tools_of_its_llvm(
-    installed: dict[str, str], version: str | None
-) -> None:
-    if version:
-        installed |= {"llvm-cov": version, "llvm-profdata": version}
-    with pytest.raises(run.Missing, match=r"LLVM 22 .*rustup component add llvm-tools"):
-        run.llvm_tools()
-
-
-def test_parts_side_by_side_start_in_their_order_and_some_run_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(run, "CACHE", tmp_path)
     started: list[str] = []
     others_ended = threading.Event()
 
@@ -332,64 +300,64 @@ def test_parts_side_by_side_start_in_their_order_and_some_run_at_a_time(
         assert others_ended.wait(timeout=60)
 
     monkeypatch.setattr(run, "PARTS_AT_A_TIME", 2)
-    parts = {name: short(name) for name in run.SIDE_BY_SIDE} | {"rust": long}
-    monkeypatch.setattr(run, "PARTS", parts)
-    chosen = ["clone", "spark", "docs", "rust"]
-    outcome = run.Outcome()
-    (stage,) = run.stages(chosen)
-    run.run_stage(stage, [], run.Progress(chosen, outcome))
-    assert outcome.failed == []
+    chosen = ["rust", "docs", "spark", "clone"]
+    monkeypatch.setattr(run, "PARTS", {name: short(name) for name in chosen} | {"rust": long})
+    report = run.Report(chosen)
+    report.run_stage(chosen, [])
     # The first two threads may begin in either order.
     assert [name for name in started if name != "rust"] == ["docs", "spark", "clone"]
-    assert outcome.passed[-1] == "rust"
+    assert report.ended == {"passed": ["docs", "spark", "clone", "rust"], "failed": [], "skipped": []}
+    started.clear()
+    (cache / "seconds.json").write_text(json.dumps({"docs": 1, "spark": 3, "clone": 2}))
+    monkeypatch.setattr(run, "PARTS_AT_A_TIME", 1)
+    run.Report(chosen[1:]).run_stage(chosen[1:], [])
+    assert started == ["spark", "clone", "docs"]
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("cache")
 def test_a_command_that_does_not_end_fails_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "LONGEST_COMMAND_SECONDS", 0.1)
+    monkeypatch.setattr(tools, "LONGEST_COMMAND_SECONDS", 0.1)
     monkeypatch.setitem(run.PARTS, "docs", lambda _arguments: run.run("sleep", "60"))
-    outcome = run.Outcome()
-    run.run_part("docs", [], outcome)
-    assert outcome.failed == ["docs"]
+    assert called_with(monkeypatch, "docs") == 1
 
 
 @pytest.mark.processes
+@pytest.mark.usefixtures("cache")
 def test_the_times_of_a_part_are_those_of_its_commands(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run, "CACHE", tmp_path)
-
     def part(_arguments: list[str]) -> None:
         run.run("python3", "-m", "pip", "--version")
         run.run("sh", "-c", "echo '3.25s call     tests/unit/test_x.py::test_y'")
 
     monkeypatch.setattr(run, "PARTS", {"docs": part, "lint": part})
-    outcome = run.Outcome()
-    progress = run.Progress(["docs", "lint"], outcome)
-    run.run_stage(["docs", "lint"], [], progress)
-    assert (sorted(outcome.passed), outcome.failed) == (["docs", "lint"], [])
+    report = run.Report(["docs", "lint"])
+    report.run_stage(["docs", "lint"], [])
     capfd.readouterr()
-    progress.say_times()
-    *parts, first, second = capfd.readouterr().out.splitlines()
-    assert sorted(line.split(" ")[0] for line in parts) == ["docs", "lint"]
-    assert all("installing 0:0" in line and "tests 0:0" in line for line in parts)
+    assert report.summarise() == 0
+    first_part, second_part, first, second, *_ = capfd.readouterr().out.splitlines()
+    assert sorted(line.split(" ")[0] for line in (first_part, second_part)) == ["docs", "lint"]
+    assert all("installing 0:0" in line and "tests 0:0" in line for line in (first_part, second_part))
     assert first == second == "    3.2 s tests/unit/test_x.py::test_y"
 
 
 def test_tests_that_measure_time_run_after_all_others_though_those_failed(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, commands: list[str], cache: Path
 ) -> None:
-    *_, last = run.stages(run.DEFAULT_PARTS)
-    assert last == ["alone"]
-    selections: list[str] = []
-    monkeypatch.setattr(run, "pytest", lambda marks, _arguments, needs: selections.append(marks))
-    outcome = run.Outcome(failed=["python"])
-    run.run_part("alone", [], outcome)
-    run.python([])
-    assert outcome.passed == ["alone"]
-    alone, beside = (set(marks.split(" and ")) for marks in selections)
+    def fails(_arguments: list[str]) -> None:
+        raise run.Failed("pytest ended with code 1")
+
+    monkeypatch.setitem(run.PARTS, "spark", fails)
+    assert called_with(monkeypatch, "alone", "spark", "python") == 1
+    beside, alone = (
+        {*command.split(" -m ")[1].split(" --")[0].split(" and ")}
+        for command in commands
+        if " -m " in command
+    )
     assert alone - beside == {"alone"}
     assert beside - alone == {"not alone"}
+    assert json.loads((cache / "seconds.json").read_text()).keys() == {"alone", "python"}
 
 
 def test_the_tests_of_the_oldest_packages_are_there() -> None:

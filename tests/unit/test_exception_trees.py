@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from run import ROOT
+from tools import ROOT
 
 SOURCES = [path for kind in ("*.py", "*.pyi") for path in sorted((ROOT / "gateway").rglob(kind))]
 DRAWN = [path for path in SOURCES if "├──" in path.read_text(encoding="utf-8")]

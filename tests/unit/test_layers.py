@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from run import ROOT
+from tools import ROOT
 
 PACKAGE = ROOT / "gateway"
 

@@ -8,7 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
-from run import ROOT
+from tools import ROOT
 
 Name = tuple[str, ...]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-import run
+import tools
 import yaml
 from support.gateway_app import PREFIX, PipelineServer, serve
 from support.processes import free_port, wait_for_port
@@ -114,7 +114,7 @@ class OAuthServer:
 
 @pytest.fixture(scope="module")
 def oauth_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OAuthServer]:
-    jars = run.oauth_server_directory()
+    jars = tools.CACHE / "oauth2_server"
     if not jars.exists():
         pytest.skip("the OAuth server is not installed: the part `writers` of tests/run.py does it")
     mappings = [

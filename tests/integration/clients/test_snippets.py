@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import tools
 from support.gateway_process import RunningGateway
 from tables.demo import ROWS
 
@@ -31,7 +32,7 @@ def test_a_snippet_of_python_reads_the_share(
     shutil.copy(local_gateway.profile, tmp_path / name)
     snippet = of_client(client, name, local_gateway)
     installed = subprocess.run(
-        [client_python, "-m", "pip", "freeze"], check=True, capture_output=True, text=True
+        [tools.uv(), "pip", "freeze", "--python", client_python], check=True, capture_output=True, text=True
     )
     packages = snippet.setup.removeprefix("pip install ").split()
     assert set(packages) <= {*installed.stdout.split()}

@@ -12,8 +12,7 @@ import logging
 import shutil
 
 import pytest
-import run
-from support import release_files
+from support import release_files, skips
 from support.release_files import PAGE, end, fix_times, ids, query, serving, variables
 from support.waiting import wait_until
 
@@ -35,8 +34,8 @@ def release(request, tmp_path_factory):
         release_files.write(directory)
         return directory
     if request.param == LAST:
-        if (commit := run.last_release()) is None:
-            pytest.skip(f"{run.NOTHING_RELEASED}: what this commit writes stands for the first release")
+        if (commit := release_files.last_release()) is None:
+            pytest.skip(f"{skips.NOTHING_RELEASED}: what this commit writes stands for the first release")
         release_files.write_by(commit, directory)
         return directory
     shutil.copytree(release_files.FIXTURES / request.param, directory)

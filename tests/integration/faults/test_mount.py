@@ -18,11 +18,11 @@ from urllib.parse import unquote, urlsplit
 
 import aiohttp
 import pytest
-from run import ROOT
 from support.file_answers import HEADERS, Broken, Files, query
 from support.gateway_process import PREFIX, TOKEN, RunningGateway, running_gateway, share, table_path
 from support.waiting import wait_until
 from tables.large_logs import make_log
+from tools import ROOT
 
 pytestmark = pytest.mark.alone
 

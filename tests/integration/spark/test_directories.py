@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import run
+import tools
 from support.gateway_process import running_gateway, storage_with_sessions
 from support.processes import answer_of_script
 from support.versitygw import S3Server
@@ -52,7 +52,7 @@ if IS_LONG:
         ]
         jars = tmp_path / "jars"
         jars.mkdir()
-        for jar in [*(run.CACHE / "s3a_jars").glob("*.jar"), *(run.CACHE / "jars").glob("*.jar")]:
+        for jar in [*(tools.CACHE / "s3a_jars").glob("*.jar"), *(tools.CACHE / "jars").glob("*.jar")]:
             (jars / jar.name).unlink(missing_ok=True)
             (jars / jar.name).symlink_to(jar)
         shares = [{"name": "s", "schemas": [{"name": "d", "tables": tables}]}]

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import run
+import tools
 from support.azurite_server import Azurite
 from support.processes import gateway_command, package_environment
 from support.versitygw import VersityGw
@@ -41,9 +41,9 @@ def test_the_demo_starts_minio(minio_program: Path, tmp_path: Path) -> None:
 
 def test_the_demo_starts_azurite(azurite: Azurite, tmp_path: Path) -> None:
     program = tmp_path / "azurite-blob"
-    program.write_text(f'#!/bin/sh\nexec node {run.azurite_program()} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec node {tools.program("azurite")} "$@"\n')
     program.chmod(0o755)
-    check(demo("--store", "azure", PATH=f"{tmp_path}:{run.environ()['PATH']}"))
+    check(demo("--store", "azure", PATH=f"{tmp_path}:{tools.environ()['PATH']}"))
 
 
 def test_the_demo_uses_an_s3_server_that_runs(versitygw: VersityGw, tmp_path: Path) -> None:

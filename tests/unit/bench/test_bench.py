@@ -13,7 +13,7 @@ from typing import Any
 
 import html5lib
 import pytest
-from run import CACHE, ROOT, VERSITYGW
+from tools import ROOT, program
 
 
 @pytest.fixture
@@ -32,14 +32,14 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.timeout(900)
 def test_answers_with_a_hundred_thousand_files_are_complete_and_correct(tmp_path: Path) -> None:
     command = [sys.executable, "bench/run.py", "--short", "--logs", str(tmp_path)]
-    program = CACHE / "bin" / f"versitygw-{VERSITYGW}"
-    if program.exists():
-        command += ["--versitygw", str(program)]
+    server = program("versitygw")
+    if server.exists():
+        command += ["--versitygw", str(server)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "answers are right"
     is_measured = "default configuration, log on S3: small query, 20 files" in done.stdout
-    assert is_measured == program.exists()
+    assert is_measured == server.exists()
 
 
 @pytest.mark.nightly

@@ -3,8 +3,8 @@
 import importlib
 
 import pytest
-from run import ROOT
 from support.documentation import DOCS, page
+from tools import ROOT
 
 
 @pytest.fixture

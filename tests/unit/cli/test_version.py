@@ -5,7 +5,7 @@ import tomllib
 from importlib.metadata import version
 
 import pytest
-from run import ROOT
+from tools import ROOT
 
 from gateway import _native
 from gateway.__main__ import main

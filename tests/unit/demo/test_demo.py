@@ -17,12 +17,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from run import ROOT
 from support.official_client import OfficialClient
 from support.processes import free_port, gateway_command, package_environment, wait_for_port
 from support.waiting import wait_until
 from tables import demo_archive
 from tables.demo import ORDER_CHANGES, ROWS, in_any_order
+from tools import ROOT
 
 from gateway.demo.command import user_cache_directory
 from gateway.demo.tables import ARCHIVE

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from run import ROOT
+from tools import ROOT
 
 pytestmark = pytest.mark.processes
 

@@ -10,7 +10,7 @@ import html5lib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run import ROOT
+from tools import ROOT
 
 sys.path.insert(0, str(ROOT / "loadtests"))
 from answers import Digest, Reader, WrongAnswer, read

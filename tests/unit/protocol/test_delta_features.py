@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run import ROOT
 from support.native import native
+from tools import ROOT
 
 PROTOCOL_COMMIT = "bb1057f4367f555b01e299fd1690d85aafc0ac4c"
 """The commit of delta-io/delta whose PROTOCOL.md (Valid Feature Names) and protocol_rfcs have these names."""

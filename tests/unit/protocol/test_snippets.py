@@ -7,8 +7,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from run import ROOT
 from support.documentation import blocks, page, section
+from tools import ROOT
 
 from gateway.protocol.snippets import SHORT, SPARK_PACKAGE, VERSIONS, curl, file_word, short_text, snippets
 

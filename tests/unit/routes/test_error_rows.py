@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp.test_utils import TestClient, unused_port
-from run import ROOT
 from support.gateway_app import PREFIX, Clock, bearer, error_of, serve
 from tables.small_tables import FIRST_MS, SECRET_PLACE, configuration, lay_out
+from tools import ROOT
 
 from gateway.app import routes
 from gateway.web.error_response import STATUS_OF

@@ -17,7 +17,6 @@ from urllib.parse import parse_qsl, urlsplit
 import aiohttp
 import pytest
 import yaml
-from run import ROOT
 from support.gateway_app import PREFIX, TOKENS, Clock, bearer
 from support.gateway_process import storage
 from support.identity_provider import public_jwk, signed
@@ -34,6 +33,7 @@ from support.sign_in_provider import (
 )
 from support.versitygw import VersityGw
 from tables.small_tables import lay_out
+from tools import ROOT
 
 from gateway.authentication.access_tokens import issue
 from gateway.authentication.credential_table import configured_recipients, token_hash

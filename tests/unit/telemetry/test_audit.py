@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import run
+from support import skips
 from support.waiting import wait_until
 
 from gateway.telemetry.audit import AuditLog
@@ -173,7 +173,7 @@ def small_disk(tmp_path):
         ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)], capture_output=True, check=False
     )
     if mounted.returncode:
-        pytest.skip(f"{run.OTHER_MACHINE} one where a file system can be mounted")
+        pytest.skip(f"{skips.OTHER_MACHINE} one where a file system can be mounted")
     yield disk
     subprocess.run(["umount", str(disk)], check=True)
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from run import ROOT
+from tools import ROOT
 
 from gateway.limits.admission import LimitKind
 from gateway.limits.process_memory import resident_bytes

@@ -17,8 +17,8 @@ from typing import Any
 
 import pyspark
 import pytest
-import run
-from integration.spark.test_projections import IS_LONG, NO_MAINTENANCE, Kept, made
+import tools
+from integration.spark.projections.test_projections import IS_LONG, NO_MAINTENANCE, Kept, made
 from support.processes import free_port
 from support.spark_session import SETTINGS
 from support.waiting import wait_until
@@ -47,10 +47,10 @@ def kill_at_each_step(spark: Any, directory: Path) -> None:
     for number, step in enumerate(STEPS):
         before = kept.expected().collect()
         kept.sql(f"DELETE FROM {{t}} WHERE id % 13 = {number}")
-        tests = str(Path(__file__).parent.parent.parent)
+        tests = str(Path(__file__).parents[3])
         command = [sys.executable, "-P", "-m", "support.killed_projection", str(kept.file)]
         killed = subprocess.run(
-            [*command, str(run.CACHE / "jars"), step],
+            [*command, str(tools.CACHE / "jars"), step],
             check=False,
             env=ENVIRONMENT | {"PYTHONPATH": os.pathsep.join([PACKAGE, tests])},
         )
@@ -108,7 +108,7 @@ def submit(master: str, *arguments: str) -> str:
     home = Path(pyspark.__file__).parent
     command = [str(home / "bin/spark-submit"), "--master", master]
     command += [word for name, value in chosen.items() for word in ("--conf", f"{name}={value}")]
-    command += ["--jars", ",".join(map(str, sorted((run.CACHE / "jars").glob("*.jar")))), cli.__file__]
+    command += ["--jars", ",".join(map(str, sorted((tools.CACHE / "jars").glob("*.jar")))), cli.__file__]
     environment = ENVIRONMENT | {"SPARK_HOME": str(home), "PYTHONPATH": PACKAGE}
     done = subprocess.run(
         [*command, *arguments],

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import run
-from integration.spark.test_projection_jobs import ENVIRONMENT, PACKAGE
-from integration.spark.test_projections import IS_LONG, Kept, made
+import tools
+from integration.spark.projections.test_projection_jobs import ENVIRONMENT, PACKAGE
+from integration.spark.projections.test_projections import IS_LONG, Kept, made
 from support.spark_session import SETTINGS
 from support.versitygw import S3Server
 from support.waiting import wait_until
@@ -84,10 +84,10 @@ def s3a_settings(store: S3Server) -> dict[str, str]:
 def worker(kept: Kept, settings: dict[str, str]) -> Iterator[Worker]:
     jars = kept.file.parent / "jars"
     jars.mkdir(exist_ok=True)
-    for jar in [*(run.CACHE / "s3a_jars").glob("*.jar"), *(run.CACHE / "jars").glob("*.jar")]:
+    for jar in [*(tools.CACHE / "s3a_jars").glob("*.jar"), *(tools.CACHE / "jars").glob("*.jar")]:
         (jars / jar.name).unlink(missing_ok=True)
         (jars / jar.name).symlink_to(jar)
-    tests = str(Path(__file__).parent.parent.parent)
+    tests = str(Path(__file__).parents[3])
     command = [sys.executable, "-P", "-m", "support.projection_worker", str(kept.file), str(jars)]
     process = subprocess.Popen(
         [*command, json.dumps(settings), str(LEASE_MS)],

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import run
+import tools
 from support.gateway_process import running_gateway, share
 from support.spark_session import FEW_ROWS, SETTINGS
 from support.versitygw import VersityGw
@@ -23,7 +23,7 @@ Submit = Callable[..., str]
 @pytest.fixture
 def submit(tmp_path: Path) -> Submit:
     """Run a command, check that it succeeds and return its output."""
-    jars = sorted((run.CACHE / "jars").glob("*.jar"))
+    jars = sorted((tools.CACHE / "jars").glob("*.jar"))
     if not jars:
         pytest.skip("the Spark jars are not there: tests/run.py fetches them")
     # As on a cluster: the package is in the environment of the executors, Delta in options of spark-submit,

@@ -3,18 +3,18 @@
 from pathlib import Path
 
 import pytest
-import run
+import tools
 from support.gateway_process import running_gateway, share
 from support.processes import answer_of_script
 from tables.demo import ORDERS
 
-SCRIPT = Path(__file__).parents[2] / "support" / "connect_reads.py"
+SCRIPT = Path(__file__).parents[3] / "support" / "connect_reads.py"
 
 
 @pytest.fixture
 def connect_packages() -> Path:
     """What PySpark needs for Spark Connect: an environment apart, which other tests do not see."""
-    found = [*(run.CACHE / "connect/lib").glob("python*/site-packages")]
+    found = [*(tools.CACHE / "connect/lib").glob("python*/site-packages")]
     if not found:
         pytest.skip("the packages of Spark Connect are not installed: tests/run.py does it")
     return found[0]
