@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -36,6 +37,8 @@ _NO_LINE = "the answer has a line that does not follow Delta Sharing"
 _LATER = re.compile(rb'\s*\{\s*"(?:protocol|metaData)"')
 IDENTITY = re.compile(rb'"(?:id|deletionVectorFileId|offset|sizeInBytes|cardinality)":\s*("[^"]*"|\d+)')
 _SIZE = re.compile(rb'"size":\s*(\d+)')
+_STATISTICS, _END_OF_STATISTICS = b'"stats":"{', b'}"'
+"""Within statistics, which are JSON in a text, each quote follows a backslash."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class RawPage(Page):
 
     @cached_property
     def _text(self) -> bytes:
-        return b"\n".join(self.lines)
+        return b"\n".join(chain.from_iterable(map(without_statistics, self.lines)))
 
     @property
     def mark(self) -> str:
@@ -112,6 +115,13 @@ class RawPage(Page):
         except (AttributeError, KeyError, TypeError, ValueError):
             raise HttpError(_NO_LINE, MALFORMED) from None
         return [file for file in actions if file is not None]
+
+
+def without_statistics(line: bytes) -> tuple[bytes, ...]:
+    """Return a file's line without its statistics, as its parts around them: they are most of it."""
+    begin = line.find(_STATISTICS)
+    end = line.find(_END_OF_STATISTICS, begin) if begin >= 0 else -1
+    return (line,) if end < 0 else (line[:begin], line[end:])
 
 
 Seen = TypeVar("Seen", Page, Outline, RawPage)
@@ -213,7 +223,9 @@ class ShareClient:
             end = [files.pop()] if is_end else []
             later = [line for line in files if _LATER.match(line)]
             page = _page(_parsed_lines([*head, *later, *end]), response)
-            return RawPage(**vars(page), lines=[line for line in files if not _LATER.match(line)])
+            if later:
+                files = [line for line in files if not _LATER.match(line)]
+            return RawPage(**vars(page), lines=files)
 
         return self._retries.run(attempt)
 

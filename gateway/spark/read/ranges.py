@@ -14,7 +14,7 @@ from zlib import crc32
 
 from gateway.client.actions import DataFile, FileKind, UnsupportedTable
 from gateway.client.files import Origin, StaleListing
-from gateway.client.pages import IDENTITY, ShareClient
+from gateway.client.pages import IDENTITY, ShareClient, without_statistics
 from gateway.spark.read.tasks import OPEN_COST_BYTES
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class VersionOutline:
 
 def add_outlines(outlines: dict[int, VersionOutline], lines: Iterable[bytes]) -> None:
     """Add the files of some lines to their versions. Raises UnsupportedTable for a file without a version."""
-    for line in lines:
+    for line in map(_short, lines):
         mark = _mark(line)
         if not mark:
             continue
@@ -58,7 +58,7 @@ def range_again(origin: Origin, mark: int, bucket: int, buckets: int) -> list[Da
     """Return the files of a bucket of the versions that the origin's query is of. Raises StaleListing."""
     found, files, stated = 0, list[DataFile](), set[int | None]()
     for page in ShareClient(origin.profile, origin.table).raw_pages(origin.query):
-        found += sum(map(_mark, page.lines))
+        found += sum(_mark(_short(line)) for line in page.lines)
         for file in page.parsed():
             if file.kind is FileKind.CDC:
                 stated.add(file.version)
@@ -68,6 +68,10 @@ def range_again(origin: Origin, mark: int, bucket: int, buckets: int) -> list[Da
         raise StaleListing("the server no longer lists the files of a part of this range: read it again")
     # A version's change files may all be in other buckets.
     return [file for file in files if file.kind is FileKind.CDC or file.version not in stated]
+
+
+def _short(line: bytes) -> bytes:
+    return b"\n".join(without_statistics(line))
 
 
 def _mark(line: bytes) -> int:

@@ -6,11 +6,8 @@ from collections.abc import Iterator
 import pytest
 from support.scripted_server import HEAD, Answers, file_line, listening
 
-from gateway.client.actions import (
-    UnsupportedTable,
-    parse_file,
-)
-from gateway.client.pages import Query
+from gateway.client.actions import UnsupportedTable, parse_file, parse_head
+from gateway.client.pages import Query, RawPage
 from gateway.client.transport import MALFORMED, HttpError, Transport
 from gateway.spark.read.tasks import append_tasks, change_tasks
 
@@ -19,6 +16,36 @@ from gateway.spark.read.tasks import append_tasks, change_tasks
 def answers() -> Iterator[Answers]:
     with listening() as mine:
         yield mine
+
+
+def marked_page(statistics: str | None, **vector: object) -> RawPage:
+    """A page with one file, as the gateway and as another server write its line."""
+    add = {"path": "p", "size": 7, "partitionValues": {}}
+    add |= {} if statistics is None else {"stats": statistics}
+    line = {"file": {"id": "a", "deltaSingleAction": {"add": add | vector}}}
+    head = parse_head(HEAD[0]["protocol"], HEAD[1]["metaData"], 1)
+    return RawPage(head, (), 1, lines=[json.dumps(line, separators=(",", ":")).encode()])
+
+
+@pytest.mark.parametrize(
+    "statistics",
+    [
+        "{}",
+        "",
+        "no JSON",
+        json.dumps({"numRecords": 3, "minValues": {"id": '"}', "size": 5, "cardinality": 2}}),
+        json.dumps({"maxValues": {'"size":9,"id":"b"': '{"id":"c"}"'}}, separators=(",", ":")),
+    ],
+)
+def test_statistics_are_no_part_of_what_tells_a_page_from_others(statistics: str) -> None:
+    plain, stated = marked_page(None), marked_page(statistics)
+    assert (stated.mark, stated.sizes()) == (plain.mark, [7])
+    # What follows the statistics is.
+    vector = {"storageType": "u", "pathOrInlineDv": "ab}", "offset": 1, "sizeInBytes": 9, "cardinality": 2}
+    of_two, of_three = (
+        marked_page(statistics, deletionVector=vector | {"cardinality": number}) for number in (2, 3)
+    )
+    assert len({plain.mark, of_two.mark, of_three.mark}) == 3
 
 
 class TestClient:
