@@ -16,7 +16,7 @@ from gateway.admin.administration import ADMINISTRATION, Administration
 from gateway.database.schema import name_key, recipient_key
 from gateway.errors import InvalidParameter
 from gateway.governance.recipient_store import RecipientDatabase
-from gateway.governance.recorded_database import RecordedDatabase
+from gateway.governance.recorded_database import LastChange, RecordedDatabase
 from gateway.governance.share_store import ShareDatabase
 
 T = TypeVar("T")
@@ -29,17 +29,15 @@ ANY = "*"
 _TAG = re.compile(r'"([0-9]{1,18})"')
 
 
-def tag_of(number: int) -> str:
-    """Return the number of a record's last change as clients see it and send it back."""
-    return f'"{number}"'
+def seen_by(sent: Mapping[str, str], name: str) -> int | None:
+    """Return the number of the last change that a client has seen, of a header or of a field of a form.
 
-
-def seen_by(sent: str) -> int | None:
-    """Return the number of the last change that a client has seen; None for any. Raises InvalidParameter."""
-    sent = sent.strip()
-    if sent == ANY:
+    None: any. Raises InvalidParameter.
+    """
+    tag = sent.get(name, ANY).strip()
+    if tag == ANY:
         return None
-    known = _TAG.fullmatch(sent)
+    known = _TAG.fullmatch(tag)
     if known is None:
         raise InvalidParameter('If-Match: expected one ETag of this API, such as "17"')
     return int(known[1])
@@ -108,12 +106,13 @@ class Call:
             return "recipient", recipient_key(self.name)
         return "share", name_key(self.request.match_info.get("share", ""))
 
-    def tag(self, database: RecordedDatabase) -> None:
-        """Answer with the number of the last change of the subject. Call it before its record is read.
+    def tag(self, database: RecordedDatabase) -> str:
+        """Return the number of the subject's last change as `seen_by` reads it; an answer has it as its ETag.
 
-        A later change of the record then refuses what is based on it.
+        Call it before the record is read: a later change of the record then refuses what is based on it.
         """
-        self.headers["ETag"] = tag_of(database.last_change(*self.subject))
+        tag = self.headers["ETag"] = f'"{database.last_change(*self.subject).number}"'
+        return tag
 
     @property
     def acting(self) -> str:
@@ -123,9 +122,9 @@ class Call:
     async def _run(self, opener: Callable[[], D], work: Callable[[D], T], *, read_only: bool) -> T:
         def run() -> T:
             with closing(opener()) as database:
-                if self.seen is not None:
-                    database.seen[self.subject] = self.seen
-                return work(database)
+                if self.seen is None:
+                    return work(database)
+                return work(database.based_on(LastChange(*self.subject, self.seen)))
 
         if read_only:
             return await asyncio.to_thread(run)

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 from aiohttp import web
 from msgspec import Struct
 
-from gateway.admin.call import ANY, Call, seen_by
+from gateway.admin.call import Call, seen_by
 from gateway.admin.codec import decode_body, decode_query, encode
 from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.web.request_body import read_body
@@ -53,7 +53,7 @@ class Operation:
             )
         if "query" in self.types:
             arguments["query"] = decode_query(request.query, self.types["query"])
-        call = Call(request, seen=seen_by(request.headers.get("If-Match", ANY)))
+        call = Call(request, seen=seen_by(request.headers, "If-Match"))
         answer = await self.handler(call, **arguments)
         if isinstance(answer, web.Response):
             return answer

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from aiohttp import web
 
 from gateway.admin import handlers
-from gateway.admin.call import ANY, Call, seen_by, tag_of
+from gateway.admin.call import Call, seen_by
 from gateway.admin.codec import decode_form, decode_query
 from gateway.admin.messages import (
     ActivationLinkLife,
@@ -206,17 +206,16 @@ async def recipient(request: web.Request) -> web.Response:
     site, name = request.app[SITE], request.match_info["name"]
     call = Call(request)
     try:
-        # The number comes first: a later change of the record refuses the forms of the page.
         seen, record, changes = await call.with_database(
             lambda database: (
-                database.last_change(*call.subject),
+                call.tag(database),
                 database.show(name),
                 database.history(name, most=SHOWN_CHANGES),
             ),
             read_only=True,
         )
     except (RecipientNotFound, DatabaseMissing):
-        seen, record, changes = 0, None, ()
+        seen, record, changes = "", None, ()
     if record is None:
         entry = (await asyncio.to_thread(file_entries, site, name)).get(recipient_key(name))
         if entry is None:
@@ -231,7 +230,7 @@ async def recipient(request: web.Request) -> web.Response:
         "recipient.html",
         row=row,
         record=record,
-        seen=tag_of(seen),
+        seen=seen,
         places=listing(Wanted.by(request, "grant-"), [*row.record.shares, *row.record.grants], _grant_text),
         changes=listing(Wanted.by(request, "change-"), changes[::-1], _change_text),
         use=(await site.uses([row.name])).get(row.name),
@@ -370,7 +369,7 @@ def recipient_path(name: str) -> str:
 
 
 def _call(request: web.Request, **names: str) -> Call:
-    seen = seen_by(request.get(FORM, {}).get("seen", ANY))
+    seen = seen_by(request.get(FORM, {}), "seen")
     return Call(request, session_of(request).actor, names, seen)
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from sqlalchemy import Connection, func, select
 
@@ -42,6 +43,14 @@ class Subject:
     kind: str
     name: str
     key: str
+
+
+class LastChange(NamedTuple):
+    """The number of the last change of a subject; 0 without any."""
+
+    kind: str
+    key: str
+    number: int
 
 
 @dataclass(slots=True)
@@ -101,8 +110,7 @@ class RecordedDatabase:
         self._actor = actor
         self._before_changes = before_changes
         self._on_changes = on_changes
-        self.seen: dict[tuple[str, str], int] = {}
-        """By kind and key of a subject the last change on which the next change of anything is based."""
+        self._basis: LastChange | None = None
         self._open: list[Whole] = [] if beside is None else beside._open  # noqa: SLF001 - of this class
         self.database: Database = (
             opened(place, create=create, read_only=read_only, source=source)
@@ -120,6 +128,12 @@ class RecordedDatabase:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
+    def based_on(self, last_change: LastChange) -> Self:
+        """Return this connection for changes that raise ChangedMeanwhile unless it is still the last one."""
+        based = copy(self)
+        based._basis = last_change  # noqa: SLF001 - of this class
+        return based
+
     @contextmanager
     def change(self, action: str, subject: Subject) -> Iterator[tuple[Connection, dict[str, str]]]:
         """Return a connection, and the details of the change to fill, within its transaction."""
@@ -134,10 +148,8 @@ class RecordedDatabase:
         details: list[dict[str, str]] = [{} for _ in subjects]
         at_ms = self.now_ms()
         with self.together() as whole:
-            while self.seen:
-                seen_subject, number = self.seen.popitem()
-                if number != _last_change(whole.connection, *seen_subject):
-                    raise ChangedMeanwhile
+            if self._basis is not None and self._basis != _last_change(whole.connection, *self._basis[:2]):
+                raise ChangedMeanwhile
             yield whole.connection, details
             for subject, detail in zip(subjects, details, strict=True):
                 change = ChangeRecord(at_ms, self._actor, action, subject.name, MappingProxyType(detail))
@@ -178,8 +190,8 @@ class RecordedDatabase:
         for database, changes in _by_database(whole.recorded):
             database._on_changes(changes)  # noqa: SLF001 - as above
 
-    def last_change(self, kind: str, key: str) -> int:
-        """Return the number of the last change of a subject; 0 without any."""
+    def last_change(self, kind: str, key: str) -> LastChange:
+        """Return the last change of a subject."""
         with self.database.reading() as connection:
             return _last_change(connection, kind, key)
 
@@ -199,9 +211,9 @@ class RecordedDatabase:
         )
 
 
-def _last_change(connection: Connection, kind: str, key: str) -> int:
+def _last_change(connection: Connection, kind: str, key: str) -> LastChange:
     query = select(func.max(HISTORY.c.id)).where(HISTORY.c.kind == kind, HISTORY.c.subject == key)
-    return connection.execute(query).scalar_one() or 0
+    return LastChange(kind, key, connection.execute(query).scalar_one() or 0)
 
 
 _Recorded = tuple[RecordedDatabase, ChangeRecord, Subject]
