@@ -6,25 +6,23 @@ links only the SHA-256 is stored. A recipient has at most two valid tokens, and 
 
 from __future__ import annotations
 
-import json
 import secrets
 import uuid
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from sqlalchemy import Connection, Table, delete, insert, or_, update
+from sqlalchemy import Connection, Table, delete, or_, update
 
 from gateway.authentication.credential_table import token_hash
 from gateway.database.schema import (
     ACTIVATION_LINKS,
     CLIENT_SECRETS,
     CLIENTS,
-    RECIPIENTS,
     TOKENS,
     recipient_key,
 )
-from gateway.governance import activation_rows
+from gateway.governance import rows
 from gateway.governance.recipient_records import (
     MAX_LIFE_SECONDS,
     MAX_LINK_SECONDS,
@@ -32,6 +30,7 @@ from gateway.governance.recipient_records import (
     IssuedLink,
     IssuedSecret,
     IssuedToken,
+    LinkKind,
     RecipientError,
     RecipientNotFound,
     RecipientRecord,
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gateway.authentication.policies import TokenPolicy
-    from gateway.governance.activation_rows import LinkKind
 
 TOKEN_BYTES = 32
 MAX_CLIENTS = 20
@@ -91,7 +89,7 @@ class Issuing:
             )
         client_id = str(uuid.uuid4())
         row = {"id": client_id, "recipient": recipient_key(self.record.name), "created_ms": self.now_ms}
-        self.connection.execute(insert(CLIENTS), row)
+        rows.insert(self.connection, {CLIENTS: [row]})
         return self.secret(client_id, life_seconds, secret)
 
     def link(self, valid_for_seconds: int, kind: LinkKind, life_seconds: int | None) -> IssuedLink:
@@ -109,8 +107,8 @@ class Issuing:
             "kind": kind,
             "lifetime_seconds": life_seconds,
         }
-        self.connection.execute(insert(ACTIVATION_LINKS), row)
-        self.detail.update(link=activation_rows.link_id(sha256), linkExpiresMs=str(expires_ms))
+        rows.insert(self.connection, {ACTIVATION_LINKS: [row]})
+        self.detail.update(link=sha256[: rows.LINK_ID_LENGTH], linkExpiresMs=str(expires_ms))
         return IssuedLink(self.record.name, code, expires_ms)
 
     def forbid_bearer_tokens(self) -> None:
@@ -138,7 +136,7 @@ class Issuing:
         expires_ms = end_ms(self.now_ms, life_seconds, what)
         stored = TokenRecord(token_hash(text).hex(), self.now_ms, expires_ms)
         row = {"recipient": recipient_key(self.record.name), **asdict(stored), **client}
-        self.connection.execute(insert(table), row)
+        rows.insert(self.connection, {table: [row]})
         return text, expires_ms
 
 
@@ -250,7 +248,7 @@ class NewLink(FirstCredential[IssuedLink], FurtherCredential[IssuedLink]):
     def further(self, issuing: Issuing) -> IssuedLink:
         """Add the link, and end unused ones."""
         kind: LinkKind = "client" if issuing.record.forbids_bearer_tokens else "token"
-        activation_rows.delete_open(issuing.connection, issuing.record.name)
+        rows.delete_open_links(issuing.connection, issuing.record.name)
         return issuing.link(self.valid_for_seconds, kind, self.expires_in_seconds)
 
 
@@ -266,23 +264,11 @@ class Policies(FirstCredential[str]):
     def first(self, issuing: Issuing) -> str:
         """Add the policies."""
         name = issuing.record.name
-        issuing.policies.extend(policy_row(name, *one, issuing.now_ms) for one in self.policies.items())
+        issuing.policies.extend(
+            rows.policy_row(name, *named, issuing.now_ms) for named in self.policies.items()
+        )
         issuing.detail["policies"] = " ".join(self.policies)
         return name
-
-
-def policy_row(name: str, policy_name: str, policy: TokenPolicy, now_ms: int) -> dict[str, Any]:
-    """Return the row of a federation policy."""
-    return {
-        "recipient": recipient_key(name),
-        "name": policy_name,
-        "issuer": policy.issuer,
-        "subject_claim": policy.subject_claim,
-        "subject": policy.subject,
-        "audiences": json.dumps(sorted(policy.audiences)),
-        "claims": json.dumps(dict(policy.claims)),
-        "created_ms": now_ms,
-    }
 
 
 def find_client(record: RecipientRecord, client_id: str | None) -> ClientRecord:
@@ -301,8 +287,7 @@ def forbid_bearer_tokens(
     connection: Connection, name: str, detail: dict[str, str], *, forbidden: bool
 ) -> None:
     """Set whether the bearer tokens of a recipient are refused, and describe it in the detail of a change."""
-    own = update(RECIPIENTS).where(RECIPIENTS.c.key == recipient_key(name))
-    connection.execute(own.values(forbids_bearer_tokens=forbidden))
+    rows.update(connection, name, forbids_bearer_tokens=forbidden)
     detail["bearerTokensForbidden"] = "true" if forbidden else "false"
 
 

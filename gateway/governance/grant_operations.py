@@ -7,19 +7,18 @@ that names a property that is removed.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, select
 
 from gateway.catalog.grants import MAX_CONDITION_BYTES, Grant, Rule, grant_text, place_text
 from gateway.config.checks import MAX_NAME_LENGTH, MAX_PROPERTIES, MAX_PROPERTY_LENGTH
 from gateway.config.recipients import EVERY_SHARE
-from gateway.database.schema import RECIPIENTS, SHARES, name_key, recipient_key
-from gateway.governance import grant_rows, recipient_rows
+from gateway.database.schema import SHARES, name_key, recipient_key
+from gateway.governance import rows
 from gateway.governance.recipient_names import check_comment, check_name, check_share
 from gateway.governance.recipient_records import RecipientError, RecipientRecord
 from gateway.governance.recorded_database import RecordedDatabase, Subject
@@ -108,9 +107,9 @@ def grant_parts(
             _check_shares(given, known | {*connection.scalars(select(SHARES.c.key))})
         for grant in given:
             _check_rule(grant, record.properties, parse)
-            grant_rows.put(connection, record, grant)
+            rows.put_grant(connection, record, grant)
         detail["granted"] = "; ".join(map(grant_text, given))
-        return recipient_rows.read_one(connection, name)
+        return rows.read_one(connection, name)
 
 
 def apply_grants(
@@ -133,11 +132,12 @@ def apply_grants(
         _check_property(key, text)
     with _changing(database, "updateSharePermissions", name) as (connection, detail, record):
         for grant in removed:
-            grant_rows.delete_at(connection, record, grant)
+            rows.delete_grant(connection, record, grant)
         for grant in added:
-            grant_rows.put(connection, record, grant)
-        _put_properties(connection, record, _changed_properties(record, properties))
-        result = recipient_rows.read_one(connection, name)
+            rows.put_grant(connection, record, grant)
+        changed_properties = _changed_properties(record, properties)
+        rows.update(connection, name, properties=rows.properties_text(changed_properties))
+        result = rows.read_one(connection, name)
         for grant in result.grants:
             _check_rule(grant, result.properties, parse)
         changed = {key for key, _ in {*record.properties} ^ {*result.properties}}
@@ -150,14 +150,6 @@ def apply_grants(
             if text := "; ".join(texts):
                 detail[what] = text
         return result
-
-
-def _put_properties(connection: Connection, record: RecipientRecord, properties: Mapping[str, str]) -> None:
-    connection.execute(
-        update(RECIPIENTS)
-        .where(RECIPIENTS.c.key == recipient_key(record.name))
-        .values(properties=json.dumps(dict(properties), ensure_ascii=False, sort_keys=True))
-    )
 
 
 def _check_shares(grants: Iterable[Grant], known: Collection[str]) -> None:
@@ -174,10 +166,10 @@ def revoke_parts(database: RecordedDatabase, name: str, grants: Iterable[Grant])
     taken = [checked(grant) for grant in grants]
     with _changing(database, "updateSharePermissions", name) as (connection, detail, record):
         for grant in taken:
-            if not grant_rows.delete_at(connection, record, grant):
+            if not rows.delete_grant(connection, record, grant):
                 raise RecipientError(f"{place_text(grant)} is not granted to {record.name!r}")
         detail["revoked"] = "; ".join(map(place_text, taken))
-        return recipient_rows.read_one(connection, name)
+        return rows.read_one(connection, name)
 
 
 def set_properties(
@@ -196,10 +188,10 @@ def set_properties(
             raise RecipientError(f"{record.name!r} has no property {absent[0]!r}")
         for grant in record.grants:
             _check_rule(grant, properties.items(), parse)
-        _put_properties(connection, record, properties)
+        rows.update(connection, name, properties=rows.properties_text(properties))
         # Texts may be personal; their names say what has changed.
         detail["properties"] = " ".join(sorted(changes))
-        return recipient_rows.read_one(connection, name)
+        return rows.read_one(connection, name)
 
 
 def _changed_properties(record: RecipientRecord, changes: Mapping[str, str | None]) -> dict[str, str]:
@@ -239,4 +231,4 @@ def _changing(
 ) -> Iterator[tuple[Connection, dict[str, str], RecipientRecord]]:
     check_name(name)
     with database.change(action, Subject(KIND, name, recipient_key(name))) as (connection, detail):
-        yield connection, detail, recipient_rows.read_one(connection, name)
+        yield connection, detail, rows.read_one(connection, name)

@@ -7,7 +7,6 @@ history. A recipient is inserted without tokens.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -17,29 +16,23 @@ from sqlalchemy import Connection, Table, select
 
 from gateway.config.name_forms import name_form, new_name_problem
 from gateway.config.recipients import EVERY_SHARE
-from gateway.database.rows import all_rows, batches, delete_orphans, insert_rows, is_text
+from gateway.database.rows import all_rows, batches, delete_orphans, is_text
 from gateway.database.schema import (
-    ACTIVATION_LINKS,
-    CLIENT_SECRETS,
-    CLIENTS,
     GRANTS,
     NETWORKS,
-    POLICIES,
     RECIPIENTS,
     SHARES,
-    TOKENS,
     name_key,
     recipient_key,
 )
-from gateway.governance import grant_rows, recipient_rows
+from gateway.governance import rows
 from gateway.governance.credentials import Issuing
-from gateway.governance.recipient_names import check_comment, check_name, check_network, check_share
+from gateway.governance.recipient_names import check_comment, check_name, check_share
 from gateway.governance.recipient_records import (
     TEXTS,
     NewRecipient,
     RecipientError,
     RecipientExists,
-    RecipientNotFound,
     RecipientRecord,
     text_of,
 )
@@ -50,10 +43,6 @@ if TYPE_CHECKING:
 
 KIND = "recipient"
 """Of subjects in the history."""
-RECIPIENT_TABLES = (TOKENS, CLIENTS, CLIENT_SECRETS, NETWORKS, POLICIES, GRANTS, ACTIVATION_LINKS)
-"""Those whose rows belong to a recipient."""
-NOT_STORABLE = re.compile(r"[\x00\ud800-\udfff]")
-"""What the databases accept in no text."""
 
 
 class RecipientChanges(RecordedDatabase):
@@ -80,7 +69,7 @@ class RecipientChanges(RecordedDatabase):
 
     @contextmanager
     def _change(self, action: str, name: str) -> Iterator[tuple[Connection, dict[str, str]]]:
-        check_storable(name)
+        rows.check_storable(name)
         with self.change(action, Subject(KIND, name, recipient_key(name))) as changed:
             yield changed
 
@@ -98,8 +87,8 @@ class RecipientChanges(RecordedDatabase):
         """Raise RecipientExists for a name that is easily taken for that of another recipient."""
         with self.together() as whole:
             if whole.names is None:
-                rows = all_rows(connection, select(RECIPIENTS.c.name))
-                stored = (row.name for row in rows if is_text(row.name))
+                known = all_rows(connection, select(RECIPIENTS.c.name))
+                stored = (row.name for row in known if is_text(row.name))
                 whole.names = {name_form(other): other for other in chain(stored, self._taken_names())}
             form = name_form(name)
             other = whole.names.get(form)
@@ -114,21 +103,20 @@ class RecipientChanges(RecordedDatabase):
         names = {recipient_key(name): name for name in new}
         if len(names) < len(new):
             raise RecipientExists("a recipient is listed twice (names are case-insensitive)")
-        found = recipient_rows.read(connection, names)
-        taken = [recipient_key(record.name) for record in found.records] + [
-            one.key for one in found.unreadable
-        ]
-        for key in taken:
+        known = rows.read(connection, names)
+        for key in (*(recipient_key(record.name) for record in known.records), *known.unreadable):
             raise RecipientExists(f"recipient {names[key]!r} exists already; rotate gives it a new token")
         for keys in batches(names):
-            delete_orphans(connection, {table: table.c.recipient.in_(keys) for table in RECIPIENT_TABLES})
+            delete_orphans(
+                connection, {table: table.c.recipient.in_(keys) for table in rows.RECIPIENT_TABLES}
+            )
         created_ms = self.now_ms()
-        rows: dict[Table, list[dict[str, Any]]] = {RECIPIENTS: [], GRANTS: [], NETWORKS: []}
+        added: dict[Table, list[dict[str, Any]]] = {RECIPIENTS: [], GRANTS: [], NETWORKS: []}
         for (name, described), detail in zip(new.items(), details, strict=True):
             self._check_distinct(connection, name)
             shares, networks = described.get("shares", ()), described.get("networks", ())
             self._check_shares(shares, allow_absent=described.get("allow_absent", False))
-            rows[RECIPIENTS].append(
+            added[RECIPIENTS].append(
                 {
                     "key": recipient_key(name),
                     "name": name,
@@ -139,12 +127,10 @@ class RecipientChanges(RecordedDatabase):
                 }
             )
             # It has no shares yet.
-            rows[GRANTS] += grant_rows.of_shares(name, shares)
-            rows[NETWORKS] += network_rows(name, networks)
+            added[GRANTS] += rows.share_rows(name, shares)
+            added[NETWORKS] += rows.network_rows(name, networks)
             detail |= {"shares": listed(shares), "networks": " ".join(networks)}
-        for table, of_table in rows.items():
-            for batch in batches(of_table):
-                insert_rows(connection, table, batch)
+        rows.insert(connection, added)
 
     def _check_shares(self, shares: Sequence[str], *, allow_absent: bool) -> None:
         """Check the names of shares to grant. Raises RecipientError."""
@@ -177,24 +163,6 @@ class RecipientChanges(RecordedDatabase):
         policies: list[dict[str, Any]],
     ) -> Issuing:
         return Issuing(connection, record, detail, self.now_ms(), self._earliest_ms, policies)
-
-
-def check_storable(name: str) -> None:
-    """Raise RecipientNotFound for a name that no recipient can have: earlier releases accepted others."""
-    if NOT_STORABLE.search(name):
-        raise RecipientNotFound(f"no recipient {name!r} in the database")
-
-
-def read_one(connection: Connection, name: str) -> RecipientRecord:
-    """Return a recipient. Raises RecipientNotFound and RecipientUnreadable."""
-    check_storable(name)
-    return recipient_rows.read_one(connection, name)
-
-
-def network_rows(name: str, networks: Sequence[str]) -> list[dict[str, Any]]:
-    """Return rows that allow a recipient to connect from networks. Raises RecipientError."""
-    distinct = dict.fromkeys(str(check_network(text)) for text in networks)
-    return [{"recipient": recipient_key(name), "network": network} for network in distinct]
 
 
 def listed(shares: Sequence[str]) -> str:

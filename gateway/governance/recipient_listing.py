@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, func, select, true, union_all
 
 from gateway.database.rows import all_rows, is_text
 from gateway.database.schema import CLIENT_SECRETS, RECIPIENTS, TOKENS, recipient_key
-from gateway.governance import recipient_rows
+from gateway.governance import rows
 from gateway.governance.recipient_records import RecipientRecord
 
 
@@ -92,9 +92,9 @@ def ranked_page(
 
 def _read(connection: Connection, keys: Sequence[tuple[str, bool]], total: int, number: int) -> RecipientPage:
     wanted = [key for key, is_stored in keys if is_stored]
-    found = recipient_rows.read(connection, wanted)
-    records = {recipient_key(one.name): one for one in found.records}
-    return RecipientPage(keys, records, {one.key: one.reason for one in found.unreadable}, total, number)
+    reading = rows.read(connection, wanted)
+    records = {recipient_key(record.name): record for record in reading.records}
+    return RecipientPage(keys, records, reading.unreadable, total, number)
 
 
 def ending(connection: Connection, before_ms: int, most: int | None = None) -> EndingRecipients:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from gateway.authentication.policies import TokenPolicy
 from gateway.catalog.grants import Grant, still_readable
@@ -61,6 +61,9 @@ class LinkInvalid(RecipientError):
     def __init__(self) -> None:
         super().__init__("this link does not exist, was used already, or has ended")
 
+
+LinkKind = Literal["token", "client"]
+"""What an activation link gives."""
 
 TEXTS: Mapping[str, str] = {"comment": "a text that `show` and `list` print"}
 """The texts that operators describe a recipient by, each with a sentence for the command line's help.

@@ -12,12 +12,12 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from sqlalchemy import Column, Connection, Table, delete, insert
+from sqlalchemy import Column, Connection, Table, delete
 
 from gateway.authentication.policies import TokenPolicy
-from gateway.database.rows import batches, insert_rows
 from gateway.database.schema import (
     ACTIVATION_LINKS,
     CLIENT_SECRETS,
@@ -29,7 +29,7 @@ from gateway.database.schema import (
     TOKENS,
     recipient_key,
 )
-from gateway.governance import activation_rows, grant_rows, recipient_listing, recipient_rows, share_rows
+from gateway.governance import recipient_listing, rows, share_rows
 from gateway.governance.credentials import (
     FirstCredential,
     FurtherCredential,
@@ -37,16 +37,11 @@ from gateway.governance.credentials import (
     Policies,
     find_client,
     forbid_bearer_tokens,
-    policy_row,
 )
 from gateway.governance.recipient_changes import (
     KIND,
-    NOT_STORABLE,
     RecipientChanges,
-    check_storable,
     listed,
-    network_rows,
-    read_one,
 )
 from gateway.governance.recipient_listing import NO_RECIPIENTS, EndingRecipients, Rank, RecipientPage
 from gateway.governance.recipient_names import check_policy
@@ -70,7 +65,7 @@ from gateway.governance.recorded_database import Subject
 
 if TYPE_CHECKING:
     from gateway.catalog.stored_shares import StoredShares
-    from gateway.governance.activation_rows import OpenLink
+    from gateway.governance.rows import OpenLink
 
 log = logging.getLogger("gateway.recipients")
 
@@ -93,10 +88,10 @@ class RecipientDatabase(RecipientChanges):
         Unreadable ones, whose rows another program has written, are in the log.
         """
         with self.database.reading() as connection:
-            found = recipient_rows.read(connection, None)
-        for one in found.unreadable[:LOGGED_RECIPIENTS]:
-            log.warning("recipient %s cannot be read and is refused: %s", ascii(one.key), one.reason)
-        return found.records
+            reading = rows.read(connection, None)
+        for key, reason in islice(reading.unreadable.items(), LOGGED_RECIPIENTS):
+            log.warning("recipient %s cannot be read and is refused: %s", ascii(key), reason)
+        return reading.records
 
     def check_unchanged(self, records: Iterable[RecipientRecord]) -> None:
         """Raise RecipientError where someone else has changed what a record says; tokens may have changed.
@@ -105,8 +100,8 @@ class RecipientDatabase(RecipientChanges):
         """
         expected = {recipient_key(record.name): _described(record) for record in records}
         with self.together() as whole:
-            found = recipient_rows.read(whole.connection, [*expected]).records
-        for record in found:
+            records = rows.read(whole.connection, [*expected]).records
+        for record in records:
             if expected[recipient_key(record.name)] == _described(record):
                 del expected[recipient_key(record.name)]
         for record in expected.values():
@@ -115,7 +110,7 @@ class RecipientDatabase(RecipientChanges):
     def show(self, name: str) -> RecipientRecord:
         """Return a recipient. Raises RecipientNotFound."""
         with self.database.reading() as connection:
-            return read_one(connection, name)
+            return rows.read_one(connection, name)
 
     def stored_shares(self) -> StoredShares:
         """Return the shares of the database."""
@@ -124,7 +119,7 @@ class RecipientDatabase(RecipientChanges):
 
     def page(self, text: str, others: Sequence[str], *, number: int, length: int) -> RecipientPage:
         """Return a page of the list of recipients, as `recipient_listing.page`."""
-        if NOT_STORABLE.search(text):
+        if rows.NOT_STORABLE.search(text):
             # No recipient has it in its name, and PostgreSQL takes no such text.
             return NO_RECIPIENTS
         with self.database.reading() as connection:
@@ -134,7 +129,7 @@ class RecipientDatabase(RecipientChanges):
         self, text: str, others: Sequence[str], rank: Rank, *, number: int, length: int
     ) -> RecipientPage:
         """Return a page of some recipients in another order, as `recipient_listing.ranked_page`."""
-        if NOT_STORABLE.search(text):
+        if rows.NOT_STORABLE.search(text):
             return NO_RECIPIENTS
         with self.database.reading() as connection:
             return recipient_listing.ranked_page(connection, text, others, rank, number=number, length=length)
@@ -149,7 +144,7 @@ class RecipientDatabase(RecipientChanges):
 
         `most`: only so many of the last ones.
         """
-        if name is not None and NOT_STORABLE.search(name):
+        if name is not None and rows.NOT_STORABLE.search(name):
             return ()
         return self.changes(KIND, None if name is None else recipient_key(name), most=most)
 
@@ -178,14 +173,13 @@ class RecipientDatabase(RecipientChanges):
             for (name, (credential, _)), detail in zip(added.items(), details, strict=True):
                 new = RecipientRecord(name, "", 0, (), (), ())
                 given.append(credential.first(self._issuing(connection, new, detail, policies)))
-            for batch in batches(policies):
-                insert_rows(connection, POLICIES, batch)
+            rows.insert(connection, {POLICIES: policies})
             return tuple(given)
 
     def issue(self, name: str, credential: FurtherCredential[T]) -> T:
         """Give a credential to a known recipient, and return it. Raises RecipientNotFound."""
         with self._change(credential.action, name) as (connection, detail):
-            record = read_one(connection, name)
+            record = rows.read_one(connection, name)
             return credential.further(self._issuing(connection, record, detail, []))
 
     def activate(self, code: str, secret: str | None = None) -> IssuedToken | IssuedSecret:
@@ -196,11 +190,11 @@ class RecipientDatabase(RecipientChanges):
         Where bearer tokens are forbidden, the link gives a client.
         """
         with self.database.reading() as connection:
-            link = activation_rows.find(connection, code, self.now_ms())
+            link = rows.open_link(connection, code, self.now_ms())
         issued = None if link is None else self._use(link, secret)
         if issued is None and secret is not None:
             with self.database.reading() as connection:
-                issued = activation_rows.given(connection, code, secret, self.now_ms())
+                issued = rows.given_by_link(connection, code, secret, self.now_ms())
         if issued is None:
             raise LinkInvalid
         return issued
@@ -208,10 +202,10 @@ class RecipientDatabase(RecipientChanges):
     def _use(self, link: OpenLink, secret: str | None) -> IssuedToken | IssuedSecret | None:
         """Return what a link gives; None for one that another request has used first."""
         with suppress(LinkInvalid), self._change("activateRecipient", link.recipient) as (connection, detail):
-            if not activation_rows.use(connection, link, self.now_ms()):
+            if not rows.use_link(connection, link, self.now_ms()):
                 raise LinkInvalid
-            detail["link"] = activation_rows.link_id(link.sha256)
-            record = read_one(connection, link.recipient)
+            detail["link"] = link.id
+            record = rows.read_one(connection, link.recipient)
             issuing = self._issuing(connection, record, detail, [])
             # Bearer tokens may have been forbidden since the link was made.
             if link.kind == "client" or record.forbids_bearer_tokens:
@@ -223,46 +217,42 @@ class RecipientDatabase(RecipientChanges):
     def remove_client(self, name: str, client_id: str | None = None) -> RecipientRecord:
         """Remove an OAuth client, whose access tokens end with it. Raises RecipientNotFound."""
         with self._change("deleteClient", name) as (connection, detail):
-            client = find_client(read_one(connection, name), client_id)
+            client = find_client(rows.read_one(connection, name), client_id)
             # Its secrets are deleted with it.
             connection.execute(delete(CLIENTS).where(CLIENTS.c.id == client.id))
             detail["client"] = client.id
-            return read_one(connection, name)
+            return rows.read_one(connection, name)
 
     def forbid_bearer_tokens(self, name: str, *, forbidden: bool) -> RecipientRecord:
         """Refuse the bearer tokens of a recipient, or accept those that have not ended again."""
         with self._change("updateRecipient", name) as (connection, detail):
-            record = read_one(connection, name)
+            record = rows.read_one(connection, name)
             forbid_bearer_tokens(connection, record.name, detail, forbidden=forbidden)
-            return read_one(connection, name)
+            return rows.read_one(connection, name)
 
     def add_policy(
         self, name: str, policy_name: str, policy: TokenPolicy, *, allow_absent: bool = False
     ) -> RecipientRecord:
         """Add a federation policy to a recipient. Raises RecipientNotFound, RecipientExists."""
         with self._change("createFederationPolicy", name) as (connection, detail):
-            record = read_one(connection, name)
+            record = rows.read_one(connection, name)
             self._check_policy(policy_name, policy, allow_absent=allow_absent)
             if any(known_policy.name == policy_name for known_policy in record.policies):
                 raise RecipientExists(f"recipient {name!r} has a policy {policy_name!r} already")
-            row = policy_row(record.name, policy_name, policy, self.now_ms())
-            connection.execute(insert(POLICIES), row)
+            row = rows.policy_row(record.name, policy_name, policy, self.now_ms())
+            rows.insert(connection, {POLICIES: [row]})
             detail |= {"policy": policy_name, "issuer": policy.issuer}
-            return read_one(connection, name)
+            return rows.read_one(connection, name)
 
     def remove_policy(self, name: str, policy_name: str) -> RecipientRecord:
         """Remove a federation policy of a recipient. Raises RecipientNotFound."""
         with self._change("deleteFederationPolicy", name) as (connection, detail):
-            record = read_one(connection, name)
+            record = rows.read_one(connection, name)
             if all(policy.name != policy_name for policy in record.policies):
                 raise RecipientNotFound(f"recipient {record.name!r} has no policy {policy_name!r}")
-            connection.execute(
-                delete(POLICIES).where(
-                    POLICIES.c.recipient == recipient_key(name), POLICIES.c.name == policy_name
-                )
-            )
+            rows.delete(connection, POLICIES, name, POLICIES.c.name == policy_name)
             detail["policy"] = policy_name
-            return read_one(connection, name)
+            return rows.read_one(connection, name)
 
     def _check_policy(self, policy_name: str, policy: TokenPolicy, *, allow_absent: bool) -> None:
         check_policy(policy_name, policy)
@@ -281,17 +271,17 @@ class RecipientDatabase(RecipientChanges):
         """
         action = "updateSharePermissions" if shares else "revokeRecipientTokens"
         with self._change(action, name) as (connection, detail):
-            record = read_one(connection, name)
+            record = rows.read_one(connection, name)
             if shares:
-                grant_rows.delete_shares(connection, record, shares, all_parts=all_parts)
+                rows.revoke_shares(connection, record, shares, all_parts=all_parts)
                 detail["revoked"] = listed(shares)
                 if all_parts:
                     detail["allParts"] = "true"
             else:
-                activation_rows.delete_open(connection, record.name)
+                rows.delete_open_links(connection, name)
                 for table in (TOKENS, CLIENT_SECRETS):
-                    connection.execute(delete(table).where(table.c.recipient == recipient_key(name)))
-            return read_one(connection, name)
+                    rows.delete(connection, table, name)
+            return rows.read_one(connection, name)
 
     def grant(
         self,
@@ -306,13 +296,13 @@ class RecipientDatabase(RecipientChanges):
         `networks` replace those of the recipient in the same change, as by `allow`; None: they stay.
         """
         with self._change("updateSharePermissions", name) as (connection, detail):
-            record = read_one(connection, name)
+            record = rows.read_one(connection, name)
             self._check_shares(shares, allow_absent=allow_absent)
-            grant_rows.insert_shares(connection, record, shares)
+            rows.grant_shares(connection, record, shares)
             detail["granted"] = listed(shares)
             if networks is not None:
                 _replace_networks(connection, record.name, networks, detail)
-            return read_one(connection, name)
+            return rows.read_one(connection, name)
 
     def update_permissions(self, share: str, changes: Sequence[Permission]) -> None:
         """Grant a share to recipients, or take it back, in the order of the changes: all of them or none.
@@ -322,18 +312,18 @@ class RecipientDatabase(RecipientChanges):
         """
         of_one: dict[str, list[Permission]] = {}
         for change in changes:
-            check_storable(change.recipient)
+            rows.check_storable(change.recipient)
             of_one.setdefault(recipient_key(change.recipient), []).append(change)
         subjects = [Subject(KIND, some[0].recipient, key) for key, some in of_one.items()]
         with self.change_several("updateSharePermissions", subjects) as (connection, details):
             self._check_shares([share], allow_absent=False)
             for detail, some in zip(details, of_one.values(), strict=True):
                 for change in some:
-                    record = read_one(connection, change.recipient)
+                    record = rows.read_one(connection, change.recipient)
                     if change.is_granted:
-                        grant_rows.insert_shares(connection, record, [share])
+                        rows.grant_shares(connection, record, [share])
                     else:
-                        grant_rows.delete_shares(connection, record, [share])
+                        rows.revoke_shares(connection, record, [share])
                     detail["granted" if change.is_granted else "revoked"] = listed([share])
 
     def delete(self, name: str) -> RecipientRecord:
@@ -343,7 +333,7 @@ class RecipientDatabase(RecipientChanges):
         """
         with self._change("deleteRecipient", name) as (connection, detail):
             try:
-                record = read_one(connection, name)
+                record = rows.read_one(connection, name)
             except RecipientUnreadable:
                 record = RecipientRecord(name, "", 0, (), (), ())
             # Its rows in other tables are deleted with it.
@@ -391,18 +381,16 @@ class RecipientDatabase(RecipientChanges):
     def allow(self, name: str, networks: Sequence[str]) -> RecipientRecord:
         """Replace the networks that a recipient may connect from; without networks any address is allowed."""
         with self._change("updateRecipient", name) as (connection, detail):
-            record = read_one(connection, name)
+            record = rows.read_one(connection, name)
             _replace_networks(connection, record.name, networks, detail)
-            return read_one(connection, name)
+            return rows.read_one(connection, name)
 
 
 def _replace_networks(
     connection: Connection, name: str, networks: Sequence[str], detail: dict[str, str]
 ) -> None:
-    connection.execute(delete(NETWORKS).where(NETWORKS.c.recipient == recipient_key(name)))
-    rows = network_rows(name, networks)
-    if rows:
-        connection.execute(insert(NETWORKS), rows)
+    rows.delete(connection, NETWORKS, name)
+    rows.insert(connection, {NETWORKS: rows.network_rows(name, networks)})
     detail["networks"] = " ".join(networks)
 
 

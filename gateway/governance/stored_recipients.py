@@ -23,7 +23,7 @@ from gateway.database.errors import DatabaseError
 from gateway.database.followed import FileIdentity, FollowedDatabase
 from gateway.database.migration import check_schema, opened
 from gateway.database.schema import recipient_key
-from gateway.governance import recipient_rows, share_rows
+from gateway.governance import rows, share_rows
 from gateway.governance.follow import Failures
 from gateway.governance.recipient_records import RecipientRecord
 from gateway.governance.replicas import Replicas
@@ -85,9 +85,9 @@ def read_shares_once(place: DatabasePlace) -> StoredShares:
 def read_once(place: DatabasePlace) -> StoredRecipients:
     """Read the recipients of a database without a change to it. Raises DatabaseError and ValueError."""
     with closing(opened(place, read_only=True)) as database, database.reading() as connection:
-        found = recipient_rows.read(connection, None)
-        stored = _updated(StoredRecipients(), None, found.records)
-        return replace(stored, unreadable={one.key: one.reason for one in found.unreadable})
+        reading = rows.read(connection, None)
+        stored = _updated(StoredRecipients(), None, reading.records)
+        return replace(stored, unreadable=reading.unreadable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,16 +198,16 @@ class DatabaseReader:
             keys = None if changed.keys is None else changed.keys.get("recipient", frozenset())
             if self._is_searching:
                 keys = frozenset()
-            found = recipient_rows.read(connection, keys)
+            reading = rows.read(connection, keys)
             share_keys = None if changed.keys is None else changed.keys.get("share", frozenset())
             shares = None if share_keys == frozenset() else self._shares(connection, share_keys)
         unreadable = {} if keys is None else dict(before.stored.unreadable)
         for key in keys or ():
             unreadable.pop(key, None)
-        unreadable |= {one.key: one.reason for one in found.unreadable}
+        unreadable |= reading.unreadable
         _report(before.stored.unreadable, unreadable)
         self._revision += 1
-        stored = _updated(before.stored, keys, found.records, self._revision)
+        stored = _updated(before.stored, keys, reading.records, self._revision)
         if unreadable != stored.unreadable:
             stored = replace(stored, unreadable=unreadable)
         self._reading = _Reading(
