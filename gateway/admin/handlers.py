@@ -177,7 +177,7 @@ def _first_credential(
 
 async def add_activation_link(call: Call, body: ActivationLinkLife) -> ActivationLink:
     """Return a link that gives another profile once; unused links of the recipient end."""
-    credential = NewLink(body.link_expires_in_seconds, body.expires_in_seconds)
+    credential = NewLink(**asdict(body))
     link = await call.with_database(lambda database: database.issue(call.name, credential))
     url = activation_url(call.administration.endpoint(), link.code)
     return ActivationLink(link.recipient, url, link.expires_ms)
@@ -192,9 +192,7 @@ async def list_policies(call: Call) -> FederationPolicies:
 async def add_policy(call: Call, body: FederationPolicy, query: GrantOptions) -> StoredFederationPolicy:
     """Add a federation policy to a recipient."""
     record = await call.with_database(
-        lambda database: database.add_policy(
-            call.name, body.name, _policy(body), allow_absent=query.allow_absent
-        )
+        lambda database: database.add_policy(call.name, body.name, _policy(body), **asdict(query))
     )
     return _policy_named(record, body.name)
 
@@ -272,7 +270,7 @@ async def allow_networks(call: Call, body: NetworkList) -> Recipient:
 async def grant_share(call: Call, query: GrantOptions) -> Recipient:
     """Grant a share."""
     record = await call.with_database(
-        lambda database: database.grant(call.name, [call.share], allow_absent=query.allow_absent),
+        lambda database: database.grant(call.name, [call.share], **asdict(query))
     )
     return _recipient(record)
 
@@ -280,7 +278,7 @@ async def grant_share(call: Call, query: GrantOptions) -> Recipient:
 async def revoke_share(call: Call, query: RevocationOptions) -> NarrowedRecipient:
     """Revoke the grant of a share, or all grants for it and its parts."""
     record = await call.with_database(
-        lambda database: database.revoke(call.name, shares=[call.share], all_parts=query.all_parts)
+        lambda database: database.revoke(call.name, shares=[call.share], **asdict(query))
     )
     return _narrowed(record, Grant.of(call.share, None, None, None))
 
@@ -327,14 +325,9 @@ async def delete_recipient(call: Call) -> Recipient:
 
 async def purge(call: Call, body: Purge) -> Purged:
     """Delete expired tokens, expired client secrets and old history."""
-    tokens, history = body.tokens_expired_for_seconds, body.history_older_than_seconds
-    if tokens is None and history is None:
+    if body == Purge():
         raise InvalidParameter("give tokensExpiredForSeconds, historyOlderThanSeconds or both")
-    purged = await call.with_database(
-        lambda database: database.purge(
-            tokens_expired_for_seconds=tokens, history_older_than_seconds=history
-        ),
-    )
+    purged = await call.with_database(lambda database: database.purge(**asdict(body)))
     return Purged(purged.tokens, purged.changes)
 
 

@@ -26,6 +26,7 @@ def add_link_arguments(add: argparse.ArgumentParser, link: argparse.ArgumentPars
     for parser in (add, link):
         parser.add_argument(
             "--link-expires",
+            dest="link_expires_in_seconds",
             type=life,
             default=DEFAULT_LINK_SECONDS,
             metavar="3d",

@@ -44,6 +44,7 @@ def add_expires(parser: argparse.ArgumentParser, of: str) -> None:
     """Declare `--expires`, which `lifetime` reads."""
     parser.add_argument(
         "--expires",
+        dest="expires_in_seconds",
         type=lambda text: _NO_END if text == NEVER else life(text),
         metavar="DURATION",
         help=f"lifetime of {of}, such as 30d, or `{NEVER}` for no end; "

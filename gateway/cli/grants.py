@@ -32,6 +32,7 @@ def add_grant_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--where",
+        dest="condition",
         metavar="CONDITION",
         help="grant the files alone for which this is true: SQL over partition columns",
     )
@@ -56,9 +57,9 @@ def grant_of_parts(
 
     whole = with_stored(config, database.stored_shares()).config
     known = [share.name for share in whole.shares]
-    grants = [place_of(text, known, arguments.where) for text in arguments.shares]
+    grants = [place_of(text, known, arguments.condition) for text in arguments.shares]
     if all(grant.is_whole_share for grant in grants):
-        if arguments.where is not None:
+        if arguments.condition is not None:
             raise RecipientError("grant: --where is for the shares that are granted")
         arguments.shares = [share_of(text, known) for text in arguments.shares]
         return None
@@ -69,7 +70,9 @@ def grant_of_parts(
     record = grant_parts(
         database, before.name, grants, native_rule, known_shares=None if arguments.allow_absent else known
     )
-    if arguments.where is not None and {EVERY_SHARE, *(grant.share for grant in grants)} & {*record.shares}:
+    if arguments.condition is not None and {EVERY_SHARE, *(grant.share for grant in grants)} & {
+        *record.shares
+    }:
         warnings.append("the share is granted as a whole, too: the condition hides nothing until that ends")
     for warning in warnings:
         sys.stderr.write(f"delta-gateway recipient: warning: {printable(warning)}\n")

@@ -23,7 +23,9 @@ def add_client_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `client`; those of a new secret are the same as of a new token."""
     parser.add_argument("change", choices=CHANGES, metavar="|".join(CHANGES), help="the change")
     parser.add_argument("name", metavar="NAME", help="the recipient")
-    parser.add_argument("--client", metavar="ID", help="the client; default: the recipient's only one")
+    parser.add_argument(
+        "--client", dest="client_id", metavar="ID", help="the client; default: the recipient's only one"
+    )
 
 
 def add_bearer_token_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.catalog.grants import grant_text
 from gateway.cli.activation_links import add_link_arguments, print_link
@@ -51,6 +52,7 @@ from gateway.governance.recipient_records import (
     TEXTS,
     ChangeRecord,
     IssuedSecret,
+    LinkKind,
     RecipientError,
     RecipientRecord,
     described_by,
@@ -63,6 +65,8 @@ from gateway.times import utc_text
 if TYPE_CHECKING:
     from gateway.governance.recipient_records import IssuedToken
     from gateway.governance.recipient_store import RecipientDatabase
+
+C = TypeVar("C", NewToken, NewClient, NewSecret, NewLink)
 
 READING = frozenset({"show", "list", "history"})
 
@@ -135,6 +139,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     identity.add_argument("--scope", metavar="TEXT", help="the scope of its token requests, for the profile")
     add.add_argument(
         "--oauth",
+        dest="oauth_client",
         action="store_true",
         help="add a client that gets short-lived tokens here for its secret, instead of a bearer token",
     )
@@ -154,6 +159,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for parser_of_secret in (rotate, client):
         parser_of_secret.add_argument(
             "--old-expires",
+            dest="old_expires_in_seconds",
             type=seconds,
             default=0,
             metavar="24h",
@@ -233,12 +239,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     purge.add_argument(
         "--tokens-expired-for",
+        dest="tokens_expired_for_seconds",
         type=seconds,
         metavar="30d",
         help="delete tokens and secrets that expired at least this long ago",
     )
     purge.add_argument(
-        "--history-older-than", type=seconds, metavar="365d", help="delete changes that are at least this old"
+        "--history-older-than",
+        dest="history_older_than_seconds",
+        type=seconds,
+        metavar="365d",
+        help="delete changes that are at least this old",
     )
     operation("show", "show one recipient and its history", "acme -c share.yaml")
     history = operation(
@@ -294,13 +305,14 @@ def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namesp
         _add_federated(database, config, arguments)
         return
     _refuse_provider_options(arguments)
-    life = lifetime(arguments.expires)
+    life = lifetime(arguments.expires_in_seconds)
     if arguments.activation:
-        link = NewLink(arguments.link_expires, life, "client" if arguments.oauth else "token")
+        kind: LinkKind = "client" if arguments.oauth_client else "token"
+        link = NewLink(arguments.link_expires_in_seconds, life, kind)
         print_link(config, database.add(arguments.name, link, **described_by(arguments)))
         _warn_of_host(config, "link")
         return
-    credential = NewClient(life) if arguments.oauth else NewToken(life)
+    credential = NewClient(life) if arguments.oauth_client else NewToken(life)
     added = partial(database.add, arguments.name, credential, **described_by(arguments))
     _issue(config, database, arguments, added)
 
@@ -322,8 +334,7 @@ def _issue(
 
 
 def _link(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
-    link = NewLink(arguments.link_expires, lifetime(arguments.expires))
-    print_link(config, database.issue(arguments.name, link))
+    print_link(config, database.issue(arguments.name, _credential(arguments, NewLink)))
     _warn_of_host(config, "link")
 
 
@@ -336,9 +347,9 @@ def _refuse_provider_options(arguments: argparse.Namespace) -> None:
 
 
 def _add_federated(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
-    if arguments.oauth:
+    if arguments.oauth_client:
         raise RecipientError("add: --oauth and --oidc exclude each other")
-    if arguments.expires is not None:
+    if arguments.expires_in_seconds is not None:
         raise RecipientError(
             "add: --expires is for tokens of this server; the provider's tokens have their own end"
         )
@@ -361,16 +372,15 @@ def _add_federated(database: RecipientDatabase, config: Config, arguments: argpa
 
 def _client(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
     if arguments.change in ("add", "rotate"):
-        life = lifetime(arguments.expires)
-        credential: FurtherCredential[IssuedSecret] = NewClient(life)
+        credential: FurtherCredential[IssuedSecret] = _credential(arguments, NewClient)
         if arguments.change == "rotate":
-            credential = NewSecret(arguments.client, life, arguments.old_expires)
-        elif arguments.client is not None:
+            credential = _credential(arguments, NewSecret)
+        elif arguments.client_id is not None:
             raise RecipientError("client add: the server chooses the id; --client is for rotate and remove")
         _issue(config, database, arguments, lambda: database.issue(arguments.name, credential))
         return
     if arguments.change == "remove":
-        record = database.remove_client(arguments.name, arguments.client)
+        record = database.remove_client(arguments.name, arguments.client_id)
     else:
         record = database.show(arguments.name)
     print_clients(record, epoch_ms())
@@ -396,8 +406,14 @@ def _policy(database: RecipientDatabase, _config: Config, arguments: argparse.Na
 
 
 def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
-    credential = NewToken(lifetime(arguments.expires), arguments.old_expires)
+    credential = _credential(arguments, NewToken)
     _issue(config, database, arguments, lambda: database.issue(arguments.name, credential))
+
+
+def _credential(arguments: argparse.Namespace, kind: type[C]) -> C:
+    """Return the credential that the arguments give: they have the names of its fields."""
+    given = {one.name: getattr(arguments, one.name) for one in fields(kind) if hasattr(arguments, one.name)}
+    return kind(**{**given, "expires_in_seconds": lifetime(arguments.expires_in_seconds)})
 
 
 def _revoke(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
@@ -442,7 +458,7 @@ def _delete(database: RecipientDatabase, _config: Config, arguments: argparse.Na
 
 
 def _purge(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
-    tokens, history = arguments.tokens_expired_for, arguments.history_older_than
+    tokens, history = arguments.tokens_expired_for_seconds, arguments.history_older_than_seconds
     if tokens is None and history is None:
         raise RecipientError("purge: give --tokens-expired-for, --history-older-than or both")
     purged = database.purge(tokens_expired_for_seconds=tokens, history_older_than_seconds=history)

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.name is None:
         raise OSError("name the recipient of the token, or give --admin for one of the admin API")
-    ends_ms = end_ms(epoch_ms(), lifetime(arguments.expires), "token")
+    ends_ms = end_ms(epoch_ms(), lifetime(arguments.expires_in_seconds), "token")
     expires = None if ends_ms is None else utc_text(ends_ms)
     if arguments.profile is not None:
         with ProfileFile(arguments.profile, overwrite=arguments.overwrite) as file:

@@ -6,9 +6,10 @@ import asyncio
 import base64
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote
 
+import msgspec
 from aiohttp import web
 
 from gateway.admin import handlers
@@ -60,6 +61,10 @@ if TYPE_CHECKING:
 SHOWN_QUERIES = 20
 SHOWN_CHANGES = 100
 PLACE_FIELDS = ("share", "schema", "table", "condition")
+LIVES = {"expiresInSeconds": ("days", DAY_SECONDS), "oldExpiresInSeconds": ("old_hours", HOUR_SECONDS)}
+"""The fields of forms that give a life, and their units, by the fields of requests."""
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,16 +266,15 @@ def _share_of(sent: Mapping[str, str]) -> str:
 async def add(request: web.Request) -> web.Response:
     """Add a recipient, and show its profile once."""
     sent = await form_of(request)
-    fields: dict[str, object] = {
-        "name": sent.get("name", "").strip(),
-        **{text: sent.get(text, "").strip() for text in TEXTS},
-        "oauthClient": sent.get("kind") == "client",
-        "activation": sent.get("hand_over") == "link",
-    }
-    if share := _share_of(sent):
-        fields["shares"] = [share]
-    fields["expiresInSeconds"] = _seconds(sent.get("days"), DAY_SECONDS)
-    issued = await handlers.add_recipient(_call(request), decode_query(fields, Addition))
+    share = _share_of(sent)
+    addition = _request(
+        {name: text.strip() for name, text in sent.items()},
+        Addition,
+        shares=[share] if share else [],
+        oauthClient=sent.get("kind") == "client",
+        activation=sent.get("hand_over") == "link",
+    )
+    issued = await handlers.add_recipient(_call(request), addition)
     if issued.activation_url is not None:
         return await _linked(request, issued.recipient, issued.activation_url)
     return await _issued(request, issued.recipient, issued.profile)
@@ -278,13 +282,15 @@ async def add(request: web.Request) -> web.Response:
 
 async def rotate(request: web.Request) -> web.Response:
     """Issue a new token, and show its profile once."""
-    issued = await handlers.rotate_token(_call(request), await _rotation(request))
+    rotation = _request(await form_of(request), Rotation)
+    issued = await handlers.rotate_token(_call(request), rotation)
     return await _issued(request, issued.recipient, issued.profile)
 
 
 async def rotate_client(request: web.Request) -> web.Response:
     """Issue a new secret of an OAuth client, and show its profile once."""
-    issued = await handlers.rotate_client(_call(request), await _rotation(request))
+    rotation = _request(await form_of(request), Rotation)
+    issued = await handlers.rotate_client(_call(request), rotation)
     return await _issued(request, issued.recipient, issued.profile)
 
 
@@ -300,11 +306,11 @@ async def grant(request: web.Request) -> web.Response:
     parts = [unquote(part) for part in sent.get("part", "").split("/") if part]
     sent = {**sent, "share": _share_of(sent), **dict(zip(PLACE_FIELDS[1:], parts, strict=False))}
     fields = {name: text for name in PLACE_FIELDS if (text := sent.get(name, "").strip())}
+    options = _request(sent, GrantOptions)
     if fields.keys() == {"share"}:
-        await handlers.grant_share(_call(request, share=fields["share"]), GrantOptions())
+        await handlers.grant_share(_call(request, share=fields["share"]), options)
         return _shown(request)
-    part = decode_form(fields, GrantedPart)
-    granted = await handlers.grant_part(_call(request), part, GrantOptions())
+    granted = await handlers.grant_part(_call(request), decode_form(fields, GrantedPart), options)
     if granted.warnings:
         back = recipient_path(request.match_info["name"])
         return await respond(request, "granted.html", name=granted.name, warnings=granted.warnings, back=back)
@@ -377,13 +383,12 @@ def _shown(request: web.Request) -> web.Response:
     return redirect(recipient_path(request.match_info["name"]))
 
 
-async def _rotation(request: web.Request) -> Rotation:
-    sent = await form_of(request)
-    lives = {
-        "oldExpiresInSeconds": _seconds(sent.get("old_hours"), HOUR_SECONDS),
-        "expiresInSeconds": _seconds(sent.get("days"), DAY_SECONDS),
-    }
-    return decode_query(lives, Rotation)
+def _request(sent: Mapping[str, str], kind: type[T], **given: object) -> T:
+    """Return the request of a form, whose fields have the names of the request's, but for `LIVES`."""
+    lives = {name: _seconds(sent.get(field), unit_seconds) for name, (field, unit_seconds) in LIVES.items()}
+    values = {**sent, **lives, **given}
+    names = (field.encode_name for field in msgspec.structs.fields(kind))
+    return decode_query({name: values[name] for name in names if name in values}, kind)
 
 
 def _seconds(sent: str | None, unit_seconds: int) -> int | None:
@@ -398,9 +403,8 @@ def _seconds(sent: str | None, unit_seconds: int) -> int | None:
 
 async def link(request: web.Request) -> web.Response:
     """Make an activation link, and show it once."""
-    sent = await form_of(request)
-    life = _seconds(sent.get("days"), DAY_SECONDS)
-    made = await handlers.add_activation_link(_call(request), ActivationLinkLife(expires_in_seconds=life))
+    life = _request(await form_of(request), ActivationLinkLife)
+    made = await handlers.add_activation_link(_call(request), life)
     return await _linked(request, made.recipient, made.activation_url)
 
 

@@ -230,11 +230,11 @@ class NewSecret(FurtherCredential[IssuedSecret]):
 class NewLink(FirstCredential[IssuedLink], FurtherCredential[IssuedLink]):
     """An activation link, which gives a token or, where bearer tokens are forbidden, a client.
 
-    `valid_for_seconds` is the life of the link, `expires_in_seconds` that of what it gives. `kind`: for a new
-    recipient. Unused links of a known recipient end.
+    `link_expires_in_seconds` is the life of the link, `expires_in_seconds` that of what it gives. `kind`: for
+    a new recipient. Unused links of a known recipient end.
     """
 
-    valid_for_seconds: int
+    link_expires_in_seconds: int
     expires_in_seconds: int | None = None
     kind: LinkKind = "token"
     action = "createActivationLink"
@@ -243,13 +243,13 @@ class NewLink(FirstCredential[IssuedLink], FurtherCredential[IssuedLink]):
         """Add the link."""
         if self.kind == "client":
             issuing.forbid_bearer_tokens()
-        return issuing.link(self.valid_for_seconds, self.kind, self.expires_in_seconds)
+        return issuing.link(self.link_expires_in_seconds, self.kind, self.expires_in_seconds)
 
     def further(self, issuing: Issuing) -> IssuedLink:
         """Add the link, and end unused ones."""
         kind: LinkKind = "client" if issuing.record.forbids_bearer_tokens else "token"
         rows.delete_open_links(issuing.connection, issuing.record.name)
-        return issuing.link(self.valid_for_seconds, kind, self.expires_in_seconds)
+        return issuing.link(self.link_expires_in_seconds, kind, self.expires_in_seconds)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ audit log say of it, does not depend on the surface.
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
@@ -15,14 +16,19 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec import structs
 from support.gateway_app import Clock
 from support.sign_in_provider import OPERATOR_TOKEN, ConsoleClient, console_client
 
 from gateway.__main__ import main
+from gateway.admin import handlers
 from gateway.admin.messages import Addition, Recipient
+from gateway.admin.operation import Operation
 from gateway.authentication.credential_table import token_hash
 from gateway.cli.apply_recipients import KEYS
+from gateway.cli.command_line import parser
 from gateway.config import Config, loads
+from gateway.console.recipient_pages import LIVES
 from gateway.database.schema import RECIPIENTS
 from gateway.governance.audited_database import open_database
 from gateway.governance.recipient_records import TEXTS, NewRecipient, RecipientRecord
@@ -205,3 +211,65 @@ async def test_each_surface_has_the_texts_of_a_recipient(surfaces: Surfaces, con
 )
 def test_each_form_of_a_recipient_declares_its_texts(fields: Callable[[], Any]) -> None:
     assert {*TEXTS} <= {getattr(one, "name", one) for one in fields()}
+
+
+REQUESTS = (
+    (handlers.add_recipient, "add", ""),
+    (handlers.rotate_token, "rotate", "rotate"),
+    (handlers.rotate_client, "client", None),
+    (handlers.add_client, "client", None),
+    (handlers.add_activation_link, "link", "link"),
+    (handlers.grant_share, "grant", "grant"),
+    (handlers.grant_part, "grant", "grant"),
+    (handlers.revoke_share, "revoke", "take-back"),
+    (handlers.allow_networks, "grant", "networks"),
+    (handlers.purge, "purge", None),
+)
+"""Operations of the admin API, each with that of the command line, and with the form of the console."""
+OF_PLACES = {"share", "schema", "table"}
+"""Fields of a request that the command line has as one text, `SHARE.SCHEMA.TABLE`."""
+OF_FORMS = {
+    **{field: name for name, (field, _) in LIVES.items()},
+    "kind": "oauthClient",
+    "hand_over": "activation",
+    "chosen": "share",
+    "part": "schema",
+    "all_parts": "allParts",
+    "whole": "share",
+}
+"""Fields of forms by the field of the request that they give, if that has another name."""
+
+
+def operations_of(parser: argparse.ArgumentParser, *words: str) -> argparse.ArgumentParser:
+    """The parser of a command, or of an operation of it."""
+    for word in words:
+        (choices,) = (one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
+        parser = choices.choices[word]
+    return parser
+
+
+def fields_of(handler: Callable[..., Any]) -> dict[str, str]:
+    """The fields of an operation's requests, by their names in JSON."""
+    types = Operation("GET", "/", handler).types
+    kinds = [kind for part, kind in types.items() if part != "return"]
+    return {one.encode_name: one.name for kind in kinds for one in structs.fields(kind)}
+
+
+@pytest.mark.parametrize(
+    ("handler", "operation", "form"), REQUESTS, ids=lambda one: getattr(one, "__name__", one)
+)
+async def test_the_surfaces_have_the_fields_of_a_request(
+    surfaces: Surfaces, handler: Callable[..., Any], operation: str, form: str | None
+) -> None:
+    fields = fields_of(handler)
+    words = {action.dest for action in operations_of(parser("recipient"), "recipient", operation)._actions}
+    words |= {"federation_policies"} if "oidc" in words else set()
+    assert {*fields.values()} - words <= OF_PLACES
+    if form is not None:
+        await surfaces.make("api", "acme", ADDED)
+        page = "/console/recipients" + ("/acme" if form else "")
+        text = await (await surfaces.console.get(page)).text()
+        address = f"{page}/{form}" if form else page
+        (sent,) = re.findall(rf'<form[^>]* method="post" action="{address}">(.*?)</form>', text, re.DOTALL)
+        names = {*re.findall(r'<(?:input|select)[^>]* name="(\w+)"', sent)} - {"token", "form", "seen"}
+        assert {OF_FORMS.get(name, name) for name in names} <= {*fields, "shares", "share", "condition"}

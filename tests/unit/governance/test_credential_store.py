@@ -210,7 +210,7 @@ def test_what_ends_at_once_ends_by_every_clock(database, clock, place, ends, ahe
     """Of tokens, client secrets and links, on a replica that is an hour behind or ahead."""
     tokens = [database.add("alice", shares=["sales"]).token]
     secret = database.issue("alice", NewClient())
-    link = database.issue("alice", NewLink(valid_for_seconds=7200))
+    link = database.issue("alice", NewLink(link_expires_in_seconds=7200))
     clock.now_ms += 1000
     if ends == "activate":
         tokens.append(database.issue("alice", NewToken(old_expires_in_seconds=7200)).token)

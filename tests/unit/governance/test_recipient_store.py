@@ -305,7 +305,7 @@ def test_a_new_recipient_gets_nothing_of_one_that_sql_has_deleted(tmp_path, cloc
         database.add("bob", shares=["sales"], networks=["192.0.2.7"])
         database.issue("bob", NewClient())
         database.add_policy("bob", "p", TokenPolicy("i", "sub", "s", frozenset({"a"})))
-        link = database.issue("bob", NewLink(valid_for_seconds=60))
+        link = database.issue("bob", NewLink(link_expires_in_seconds=60))
     with closing(sqlite3.connect(place.path)) as connection, connection:
         # As the command line of SQLite does: foreign keys are not enforced.
         connection.execute("DELETE FROM recipients")
@@ -334,7 +334,7 @@ def test_what_ends_at_once_has_ended_by_the_clocks_of_servers(postgresql):
 
 
 def test_a_link_gives_no_token_to_a_recipient_to_whom_tokens_were_forbidden_since(database, place):
-    link = database.add("alice", NewLink(valid_for_seconds=60, expires_in_seconds=3600))
+    link = database.add("alice", NewLink(link_expires_in_seconds=60, expires_in_seconds=3600))
     database.forbid_bearer_tokens("alice", forbidden=True)
     issued = database.activate(link.code)
     record = database.show("alice")
@@ -516,7 +516,7 @@ def test_changes_at_the_same_time_leave_two_live_tokens_at_most(database, place,
 
 
 def test_a_link_of_a_kind_of_a_later_release_gives_nothing(database):
-    link = database.add("bob", NewLink(valid_for_seconds=60))
+    link = database.add("bob", NewLink(link_expires_in_seconds=60))
     with database.database.changing() as connection:
         connection.exec_driver_sql("UPDATE activation_links SET kind = 'future'")
     with pytest.raises(LinkInvalid):
@@ -581,7 +581,7 @@ def test_names_are_compared_as_they_are_shown(database, name, other, is_alike):
 def test_a_form_that_is_sent_twice_gets_its_secret_again_for_a_minute(place, kind):
     clock = Clock(1_700_000_000_000)
     with RecipientDatabase(place, now_ms=clock) as database:
-        link = database.add("bob", NewLink(valid_for_seconds=3600, kind=kind, expires_in_seconds=3600))
+        link = database.add("bob", NewLink(link_expires_in_seconds=3600, kind=kind, expires_in_seconds=3600))
         issued = database.activate(link.code, "secret-of-the-form")
         clock.now_ms += 59_000
         assert database.activate(link.code, "secret-of-the-form") == issued
@@ -595,7 +595,7 @@ def test_a_form_that_is_sent_twice_gets_its_secret_again_for_a_minute(place, kin
 
 
 def test_a_form_that_is_sent_twice_gets_no_secret_that_was_revoked_meanwhile(database):
-    link = database.add("bob", NewLink(valid_for_seconds=3600))
+    link = database.add("bob", NewLink(link_expires_in_seconds=3600))
     database.activate(link.code, "secret-of-the-form")
     database.revoke("bob")
     with pytest.raises(LinkInvalid):
