@@ -136,7 +136,9 @@ async def show_recipient(call: Call) -> RecipientHistory:
         return database.show(call.name), database.history(call.name)
 
     record, changes = await call.with_database(read, read_only=True)
-    history = tuple(Change(one.at_ms, one.actor, one.action, {**one.detail}) for one in changes)
+    history = tuple(
+        Change(change.at_ms, change.actor, change.action, {**change.detail}) for change in changes
+    )
     return RecipientHistory(**asdict(_recipient(record)), history=history)
 
 
@@ -166,7 +168,7 @@ def _first_credential(
             raise InvalidParameter(
                 "expiresInSeconds is for tokens of this server, not for federationPolicies"
             )
-        policies = {one.name: _policy(one) for one in body.federation_policies}
+        policies = {policy.name: _policy(policy) for policy in body.federation_policies}
         if len(policies) < len(body.federation_policies):
             raise InvalidParameter("federationPolicies have the same name")
         return Policies(policies)
@@ -349,7 +351,7 @@ def _recipient(record: recipient_records.RecipientRecord) -> Recipient:
         "clients": tuple(map(_client, record.clients)),
         "bearer_tokens_forbidden": record.forbids_bearer_tokens,
         "grants": tuple(
-            GrantedPart(one.share, one.schema, one.table, one.condition) for one in record.grants
+            GrantedPart(grant.share, grant.schema, grant.table, grant.condition) for grant in record.grants
         ),
         "properties": dict(record.properties),
     }

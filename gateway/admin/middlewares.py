@@ -68,7 +68,7 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
     known = [administration.token_sha256]
     if request.path == "/metrics" and administration.metrics_token_sha256:
         known.append(administration.metrics_token_sha256)
-    matches = [hmac.compare_digest(sent, one.lower()) for one in known]
+    matches = [hmac.compare_digest(sent, digest.lower()) for digest in known]
     if scheme.lower() != "bearer" or not token.strip() or not any(matches):
         administration.count_refused()
         address = administration.client_address(request)

@@ -62,8 +62,8 @@ def access_credential(sealer: Sealer, clients: ClientTable, token: str, *, now_m
         return None
     if now_ms >= expires_ms:
         raise TokenRefused("expired", "the token has ended")
-    found = clients.find(value["client"], value["secret"], value["recipient"], now_ms=now_ms)
+    credential = clients.find(value["client"], value["secret"], value["recipient"], now_ms=now_ms)
     # A running stream is checked against this end alone, and the secret's may have been moved since.
-    if found.secret.expires_ms is not None:
-        expires_ms = min(expires_ms, found.secret.expires_ms)
-    return Credential(token_hash(token), found.recipient, expires_ms, found.identity)
+    if credential.secret.expires_ms is not None:
+        expires_ms = min(expires_ms, credential.secret.expires_ms)
+    return Credential(token_hash(token), credential.recipient, expires_ms, credential.identity)

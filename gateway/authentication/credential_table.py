@@ -174,8 +174,8 @@ class CredentialTable:
         configuration with the same client id: then the table is made of all of them.
         """
         clients = self.clients.replaced(
-            (client for one in gone for client in one.clients),
-            (client for one in new for client in one.clients),
+            (client for holder in gone for client in holder.clients),
+            (client for holder in new for client in holder.clients),
         )
         if clients is None:
             return None
@@ -184,8 +184,8 @@ class CredentialTable:
         table.policies = self.policies.replaced(_policies(gone), _policies(new))
         table.recipients = dict(self.recipients)
         table._by_prefix, table._forbidden = dict(self._by_prefix), dict(self._forbidden)
-        ended = {one.sha256: one.recipient for held in gone for one in held.credentials}
-        valid = {one.sha256 for held in new for one in held.credentials}
+        ended = {credential.sha256: credential.recipient for held in gone for credential in held.credentials}
+        valid = {credential.sha256 for held in new for credential in held.credentials}
         ended = {sha256: known for sha256, known in (self._revoked | ended).items() if sha256 not in valid}
         table._revoked = dict([*ended.items()][-MAX_REVOKED:])
         is_exact = all(map(table._remove, gone)) and all(map(table._insert, new))
@@ -200,7 +200,7 @@ class CredentialTable:
                 continue
             prefix = credential.sha256[:4]
             known = self._by_prefix.pop(prefix, [])
-            left = [one for one in known if one is not credential]
+            left = [other for other in known if other is not credential]
             if len(left) == len(known):
                 return False
             if left:
@@ -222,13 +222,13 @@ class CredentialTable:
 
     def find(self, sha256: bytes, *, now_ms: int) -> Credential | None:
         """Look up a hash: by a short prefix, then by a comparison in constant time."""
-        found: Credential | None = None
+        match: Credential | None = None
         for credential in self._by_prefix.get(sha256[:4], ()):
             if hmac.compare_digest(credential.sha256, sha256):
-                found = credential
-        if found is None or found.has_expired(now_ms):
+                match = credential
+        if match is None or match.has_expired(now_ms):
             return None
-        return found
+        return match
 
     def forbidden(self, sha256: bytes) -> Recipient | None:
         """Return the recipient of a token that may not be used because bearer tokens are forbidden."""
@@ -243,21 +243,23 @@ def changed_recipients(before: Credentials, after: Credentials) -> set[str]:
     """Return the names of the recipients that have changed or are gone."""
     if before is after:
         return set()
-    others = after.recipients
+    later = after.recipients
     # Almost all are the same values, whose comparison takes longer than that of their identity.
     return {
         name
         for name, known in before.recipients.items()
-        if (other := others.get(name)) is not known and other != known
+        if (other := later.get(name)) is not known and other != known
     }
 
 
 def _policies(held: Iterable[Held]) -> Iterable[tuple[TokenPolicy, Recipient]]:
-    return ((policy, one.recipient) for one in held for policy in one.policies)
+    return ((policy, entry.recipient) for entry in held for policy in entry.policies)
 
 
 def _can_have_token(held: Held) -> bool:
-    return bool(held.policies or held.clients) or any(not one.is_forbidden for one in held.credentials)
+    return bool(held.policies or held.clients) or any(
+        not credential.is_forbidden for credential in held.credentials
+    )
 
 
 def configured_credentials(config: Config) -> Iterable[Credential]:
@@ -312,7 +314,9 @@ def _milliseconds(time: datetime | None) -> int | None:
 
 
 def _recipient(entry: RecipientEntry) -> Recipient:
-    grants = [Grant.of(one.share, one.schema, one.table, one.condition) for one in entry.shares]
+    grants = [
+        Grant.of(granted.share, granted.schema, granted.table, granted.condition) for granted in entry.shares
+    ]
     return Recipient(
         entry.name,
         frozenset(grant.share for grant in grants if grant.is_whole_share),

@@ -37,8 +37,8 @@ class Expiries:
     ) -> None:
         """Take the ends of the recipients with these names, which have these credentials and clients."""
         gone = {*names}
-        kept = {name: end for name, end in self._ends_seconds.items() if name not in gone}
-        self._ends_seconds = kept | self._ends(credentials, clients)
+        ends = {name: end for name, end in self._ends_seconds.items() if name not in gone}
+        self._ends_seconds = ends | self._ends(credentials, clients)
 
     def soonest(self) -> dict[str, float]:
         """Return the ends within 30 days from now, in seconds since the epoch, by recipient."""
@@ -53,8 +53,12 @@ class Expiries:
     def _ends(self, credentials: Iterable[Credential], clients: Iterable[OAuthClient]) -> dict[str, float]:
         """Return the ends of recipients whose credentials all end, and have not ended."""
         ends_ms = chain(
-            ((one.recipient.name, one.expires_ms) for one in credentials if not one.is_forbidden),
-            ((one.recipient.name, secret.expires_ms) for one in clients for secret in one.secrets),
+            (
+                (credential.recipient.name, credential.expires_ms)
+                for credential in credentials
+                if not credential.is_forbidden
+            ),
+            ((client.recipient.name, secret.expires_ms) for client in clients for secret in client.secrets),
         )
         now_ms, ends = self._now_ms(), dict[str, float]()
         endless = set[str]()

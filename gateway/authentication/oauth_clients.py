@@ -115,15 +115,15 @@ class ClientTable:
         An unknown client takes the same work as one with another secret.
         """
         client = self._by_id.get(client_id, self._unknown)
-        found: ClientSecret | None = None
+        match: ClientSecret | None = None
         for known in client.secrets:
             if hmac.compare_digest(known.sha256, sha256):
-                found = known
-        if found is None:
+                match = known
+        if match is None:
             raise ClientRefused("client" if client is self._unknown else "secret", client.recipient)
-        if found.has_expired(now_ms):
+        if match.has_expired(now_ms):
             raise ClientRefused("expired", client.recipient)
-        return AuthenticatedClient(client, found)
+        return AuthenticatedClient(client, match)
 
     def find(self, client_id: str, secret_id: str, recipient: str, *, now_ms: int) -> AuthenticatedClient:
         """Return the client that a token was issued to. Raises TokenRefused if it or its secret has ended."""

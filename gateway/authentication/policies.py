@@ -101,7 +101,7 @@ def texts_of(value: Any) -> frozenset[str]:
     if isinstance(value, str):
         return frozenset({value})
     if isinstance(value, list):
-        return frozenset(one for one in value if isinstance(one, str))
+        return frozenset(text for text in value if isinstance(text, str))
     return frozenset()
 
 
@@ -133,7 +133,7 @@ class PolicyTable:
         for policy, recipient in gone:
             subjects = table._by_issuer[policy.issuer][policy.subject_claim]
             known = subjects.pop(policy.subject, [])
-            left = [one for one in known if one != (policy, recipient)]
+            left = [entry for entry in known if entry != (policy, recipient)]
             if left:
                 subjects[policy.subject] = left
         for policy, recipient in new:
@@ -156,7 +156,7 @@ class PolicyTable:
         """
         by_claim = self._by_issuer.get(claims["iss"], {})
         audiences = texts_of(claims.get("aud"))
-        found: dict[str, Recipient] = {}
+        recipients: dict[str, Recipient] = {}
         knows_subject = False
         for name, subjects in by_claim.items():
             for value in claim_values(claims, name):
@@ -165,15 +165,15 @@ class PolicyTable:
                         continue
                     knows_subject = True
                     if policy.audiences & audiences:
-                        found[recipient.name] = recipient
-        if not found:
+                        recipients[recipient.name] = recipient
+        if not recipients:
             if knows_subject:
                 raise TokenRefused("audience", "no policy of the token's subject has its audience")
             raise TokenRefused("subject", f"no policy has the token's subject{_overage(claims, by_claim)}")
-        if len(found) > 1:
-            names = ", ".join(sorted(found))
+        if len(recipients) > 1:
+            names = ", ".join(sorted(recipients))
             raise TokenRefused("subject", f"policies of several recipients accept the token: {names}")
-        return next(iter(found.values()))
+        return next(iter(recipients.values()))
 
 
 def _overage(claims: Mapping[str, Any], by_claim: Mapping[str, Any]) -> str:

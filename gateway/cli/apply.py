@@ -91,7 +91,7 @@ def read(file: Path) -> tuple[list[StoredShare], list[Any]]:
     unknown = sorted(str(key) for key in document.keys() - KEYS)
     if unknown:
         raise ShareError(f"{file}: unknown key {shown_key(unknown[0])}; accepted: {', '.join(sorted(KEYS))}")
-    shares = [of_document(_map(file, one)) for one in document.get("shares", [])]
+    shares = [of_document(_map(file, document_of_share)) for document_of_share in document.get("shares", [])]
     names = [share.key for share in shares]
     if len({*names}) < len(names):
         raise ShareError(f"{file}: a share is listed twice (names are case-insensitive)")

@@ -49,7 +49,10 @@ class RecipientStep:
 def make(database: RecipientDatabase, steps: Sequence[RecipientStep]) -> None:
     """Make all steps of a plan. Call it within `together`."""
     database.add_all(
-        {name: (Policies(policies), new) for name, policies, new in (one.added for one in steps if one.added)}
+        {
+            name: (Policies(policies), new)
+            for name, policies, new in (planned.added for planned in steps if planned.added)
+        }
     )
     for step in steps:
         step.call(database)
@@ -102,7 +105,7 @@ class _Wanted:
         unknown = sorted(str(key) for key in document.keys() - KEYS)
         if unknown:
             raise ShareError(f"recipient {name!r}: unknown key {shown_key(unknown[0])}")
-        grants = [_grant(name, one) for one in _list(document, "shares")]
+        grants = [_grant(name, grant) for grant in _list(document, "shares")]
         if len({*map(_place, grants)}) < len(grants):
             raise ShareError(f"recipient {name!r}: shares has one place twice")
         forbids = document.get("forbidBearerTokens")
@@ -114,7 +117,9 @@ class _Wanted:
             tuple(grant.share for grant in grants if grant.is_whole_share),
             tuple(grant for grant in grants if not grant.is_whole_share),
             _properties(name, document.get("properties") or {}),
-            tuple(str(one) for one in _list(document, "networks")) if document.get("networks") else None,
+            tuple(str(network) for network in _list(document, "networks"))
+            if document.get("networks")
+            else None,
             _policies(name, _list(document, "oidc")),
             forbids,
         )
@@ -141,7 +146,7 @@ def _place(grant: Grant) -> tuple[str, str | None, str | None]:
 
 def _properties(recipient: str, document: Any) -> Mapping[str, str]:
     is_map = isinstance(document, dict)
-    if not is_map or not all(isinstance(one, str) for pair in document.items() for one in pair):
+    if not is_map or not all(isinstance(word, str) for pair in document.items() for word in pair):
         raise ShareError(f"recipient {recipient!r}: properties is a map of texts")
     for key, text in document.items():
         if not text:
@@ -243,7 +248,7 @@ def _without_policy(name: str, policy_name: str) -> RecipientStep:
 
 
 def _policies(recipient: str, documents: list[Any]) -> Mapping[str, TokenPolicy]:
-    policies = dict(_policy(recipient, one) for one in documents)
+    policies = dict(_policy(recipient, policy) for policy in documents)
     if len(policies) < len(documents):
         raise ShareError(f"recipient {recipient!r}: oidc has a name twice")
     return policies
@@ -255,7 +260,7 @@ def _policy(recipient: str, document: Any) -> tuple[str, TokenPolicy]:
             str(document["issuer"]),
             str(document.get("subjectClaim") or "sub"),
             str(document["subject"]),
-            frozenset(str(one) for one in _listed(document["audiences"])),
+            frozenset(str(audience) for audience in _listed(document["audiences"])),
             tuple(sorted((str(name), str(text)) for name, text in (document.get("claims") or {}).items())),
         )
         return str(document["name"]), policy

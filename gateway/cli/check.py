@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     state = discovered.state
     try:
         findings = [check_table(state, table) for table in state.catalog.tables()]
-        storages = list(check_storages(state, [found.stage for found in findings if found.stage]))
+        storages = list(check_storages(state, [finding.stage for finding in findings if finding.stage]))
         credentials = list(check_credentials(state))
     finally:
         state.tables.close()
@@ -145,15 +145,15 @@ class Checked:
     def is_good(self) -> bool:
         """Return whether nothing is wrong."""
         findings: tuple[AnyFinding, ...] = (*self.tables, *self.storages, *self.credentials)
-        return not (self.refused or self.troubles or any(found.problem for found in findings))
+        return not (self.refused or self.troubles or any(finding.problem for finding in findings))
 
     def document(self) -> dict[str, object]:
         """Return the findings for programs."""
         return {
             "discovered": self.discovered,
-            "tables": [_row(found, "stage") for found in self.tables],
-            "storages": [_row(found) for found in self.storages],
-            "credentials": [_row(found) for found in self.credentials],
+            "tables": [_row(finding, "stage") for finding in self.tables],
+            "storages": [_row(finding) for finding in self.storages],
+            "credentials": [_row(finding) for finding in self.credentials],
             "refused": self.refused,
             "startProblems": self.troubles,
             "notes": self.notes,
@@ -163,11 +163,11 @@ class Checked:
         """Print the findings."""
         write_lines(self.discovered)
         if self.tables:
-            write_table([_row(found, "problem", "has_unshared_feed", "stage") for found in self.tables])
+            write_table([_row(row, "problem", "has_unshared_feed", "stage") for row in self.tables])
         else:
             write_lines(["No table is shared."])
         if self.storages:
-            write_table([_row(found, "problem", "advice") for found in self.storages])
+            write_table([_row(row, "problem", "advice") for row in self.storages])
         for storage in self.storages:
             write_lines(f"{storage.storage}: {line}" for line in (storage.problem, *storage.advice) if line)
         write_lines(self.refused)
@@ -310,9 +310,11 @@ def check(state: GatewayState) -> Iterable[Finding]:
         state.tables.close()
 
 
-def _row(found: AnyFinding, *left_out: str) -> dict[str, object]:
+def _row(finding: AnyFinding, *left_out: str) -> dict[str, object]:
     """Return a finding as a row."""
-    return {field.name: getattr(found, field.name) for field in fields(found) if field.name not in left_out}
+    return {
+        field.name: getattr(finding, field.name) for field in fields(finding) if field.name not in left_out
+    }
 
 
 def check_table(state: GatewayState, table: SharedTable) -> Finding:
@@ -435,8 +437,8 @@ def _fetch_local(tables: Tables, config: Config, url: str) -> None:
     path = urllib.parse.urlsplit(url).path.removeprefix(urllib.parse.urlsplit(config.public_url).path)
     identity, key = split(path, f"{config.prefix}/files/")
     root = tables.local_root(identity)
-    found = inside(root, key) if root is not None else None
-    if found is None:
+    local_file = inside(root, key) if root is not None else None
+    if local_file is None:
         raise NotReadable("a data file is missing, or lies outside of the table's directory")
-    with found.open() as file:
+    with local_file.open() as file:
         file.read(1)

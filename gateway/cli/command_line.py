@@ -124,7 +124,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, texts in COMMANDS.items():
-        own = commands.add_parser(
+        subparser = commands.add_parser(
             name,
             help=texts.help,
             description=texts.description,
@@ -133,8 +133,8 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
         )
         if command in (name, EVERY):
             module = importlib.import_module(f"gateway.cli.{name}")
-            module.add_arguments(own)
-            own.set_defaults(run=module.run)
+            module.add_arguments(subparser)
+            subparser.set_defaults(run=module.run)
     spark_commands.add_commands(commands)
     return top
 

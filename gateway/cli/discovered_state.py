@@ -46,8 +46,8 @@ class DiscoveredState:
 
     def lines(self) -> Iterator[str]:
         """Iterate over what is left out and what the searches found, a line each."""
-        for one in self.left_out:
-            yield f"{one.name!a} is stored and not shared: {one.reason}"
+        for entry in self.left_out:
+            yield f"{entry.name!a} is stored and not shared: {entry.reason}"
         for source, known in self.searches.items():
             tables, refused = known.distinct()
             calls = "listings" if source.discovery.unity_catalog is None else "requests"
@@ -77,8 +77,8 @@ def discovered_state(config: Config) -> DiscoveredState:
         return DiscoveredState(state, {}, left_out=whole.left_out)
     searches = search_once(config, state.tables.storages)
     shares = with_discovered(config, discovered(searches.items()))
-    found = GatewayState.of(config, previous=state, catalog=Catalog.of(shares.shares))
-    return DiscoveredState(found, searches, shares.left_out, whole.left_out)
+    found_state = GatewayState.of(config, previous=state, catalog=Catalog.of(shares.shares))
+    return DiscoveredState(found_state, searches, shares.left_out, whole.left_out)
 
 
 def stored_shares(config: Config) -> StoredShares:
@@ -96,8 +96,8 @@ def stored_shares(config: Config) -> StoredShares:
 
 
 def _refusals(name: str, refused: tuple[LeftOut, ...]) -> Iterator[str]:
-    for one in refused[:SHOWN_REFUSALS]:
+    for refusal in refused[:SHOWN_REFUSALS]:
         # A name may have characters that a terminal obeys.
-        yield f"{name}: {one.name!a} is not shared: {one.reason}"
+        yield f"{name}: {refusal.name!a} is not shared: {refusal.reason}"
     if len(refused) > SHOWN_REFUSALS:
         yield f"{name}: {len(refused) - SHOWN_REFUSALS} more are not shared"

@@ -25,19 +25,19 @@ def seconds(text: str) -> int:
     match = _LENGTH.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"'{text}' is not a duration; accepted: 90d, 12h, 30m, 45s, 2w")
-    found = int(match.group(1)) * _SECONDS[match.group(2)]
-    if found > MAX_LIFE_SECONDS:
+    length = int(match.group(1)) * _SECONDS[match.group(2)]
+    if length > MAX_LIFE_SECONDS:
         most = MAX_LIFE_SECONDS // DAY_SECONDS
         raise argparse.ArgumentTypeError(f"'{text}' is too long; accepted: up to {most}d")
-    return found
+    return length
 
 
 def life(text: str) -> int:
     """Parse the lifetime of a token, a duration of at least a second."""
-    found = seconds(text)
-    if found == 0:
+    length = seconds(text)
+    if length == 0:
         raise argparse.ArgumentTypeError(f"'{text}' is not a token lifetime; accepted: 1s and more")
-    return found
+    return length
 
 
 def add_expires(parser: argparse.ArgumentParser, of: str) -> None:

@@ -49,7 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         shared = state.catalog.table(recipient, share, schema, table)
     except NotShared:
-        names = [one.full_name for granted in state.catalog.shares_of(recipient) for one in granted.tables()]
+        names = [
+            table.full_name for granted in state.catalog.shares_of(recipient) for table in granted.tables()
+        ]
         whose = "shared" if arguments.recipient is None else f"shared with {arguments.recipient}"
         raise OSError(f"no table {arguments.table} is {whose}{near_names(arguments.table, names)}") from None
     opened = state.tables.open(shared)
@@ -73,8 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         write_table(conditions(explained))
     for line in lines[:EXAMPLES]:
         add = line["file"]["deltaSingleAction"]["add"]
-        kept = {"partitionValues": add["partitionValues"], "stats": add.get("stats")}
-        sys.stdout.write(f"kept, for example: {json_bytes(kept).decode()}\n")
+        values = {"partitionValues": add["partitionValues"], "stats": add.get("stats")}
+        sys.stdout.write(f"kept, for example: {json_bytes(values).decode()}\n")
     state.tables.close()
     return 0
 

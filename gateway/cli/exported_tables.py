@@ -29,10 +29,10 @@ def exported_tables(config: Config, recipient: str | None) -> str:
     What is left out is said on standard error. Raises UnknownRecipient and DatabaseError.
     """
     reader = None if recipient is None else named_recipient(config, recipient)
-    found = discovered_state(config)
-    for line in found.lines():
+    discovered = discovered_state(config)
+    for line in discovered.lines():
         sys.stderr.write(f"{line}\n")
-    catalog = found.state.catalog
+    catalog = discovered.state.catalog
     tables = catalog.tables() if reader is None else _granted(catalog, reader)
     return dumped({"tables": [_document(table) for table in tables]})
 

@@ -71,7 +71,7 @@ def policy_text(stored: PolicyRecord) -> str:
 
 def printable(text: str) -> str:
     """Return the text with escapes for control characters and invalid UTF-8."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
 def _claim(text: str) -> tuple[str, str]:

@@ -183,14 +183,14 @@ def ask(arguments: argparse.Namespace, files: ShareFiles, server: Server) -> Ans
         files.check_profile(name)
         return name
 
-    found = answer(
+    tables_found = answer(
         arguments.location,
         "Where are the tables (a directory, or s3://bucket/prefix)?",
         ".",
         lambda text: search(location_of(text), server),
     )
-    tables, feeds = readable(first_share.named_tables(found.tables), server)
-    share = first_share.default_share(found.location, found.tables)
+    tables, feeds = readable(first_share.named_tables(tables_found.tables), server)
+    share = first_share.default_share(tables_found.location, tables_found.tables)
     return Answers(
         tables,
         feeds,
@@ -286,7 +286,7 @@ def search(location: Location, server: Server) -> Search:
     try:
         store = state.tables.storages.store(location)
         store.renew()
-        found = find_tables(store.native, location)
+        result = find_tables(store.native, location)
     except (CredentialsUnavailable, LogError) as error:
         text = explain_error(location.kind, error) if isinstance(error, LogError) else str(error)
         reason = " ".join(text.split())
@@ -295,26 +295,26 @@ def search(location: Location, server: Server) -> Search:
         raise InitError(f"{location.url} cannot be read: {reason}") from None
     finally:
         state.tables.close()
-    if not found.tables:
-        rest = "" if found.is_complete else ", as far as its first directories were searched"
+    if not result.tables:
+        rest = "" if result.is_complete else ", as far as its first directories were searched"
         raise InitError(
             f"no Delta table (a directory with _delta_log) is at {location.url} or up to {MAX_DEPTH} levels "
-            f"below{rest}; give the directory that holds the tables{denied(found)}"
+            f"below{rest}; give the directory that holds the tables{denied(result)}"
         )
-    sys.stdout.write(f"Found {count(len(found.tables), 'table')} at {location.url}.\n")
-    if not found.is_complete:
+    sys.stdout.write(f"Found {count(len(result.tables), 'table')} at {location.url}.\n")
+    if not result.is_complete:
         sys.stdout.write("There may be more: not every directory was searched.\n")
-    if found.denied:
-        sys.stdout.write(f"There may be more{denied(found)}.\n")
-    return found
+    if result.denied:
+        sys.stdout.write(f"There may be more{denied(result)}.\n")
+    return result
 
 
-def denied(found: Search) -> str:
+def denied(search: Search) -> str:
     """Return the end of a sentence that names the directories without access; empty without any."""
-    if not found.denied:
+    if not search.denied:
         return ""
-    more = f" and to {count(len(found.denied) - 1, 'other')}" if len(found.denied) > 1 else ""
-    return f": access is denied to {found.denied[0].url}{more}"
+    more = f" and to {count(len(search.denied) - 1, 'other')}" if len(search.denied) > 1 else ""
+    return f": access is denied to {search.denied[0].url}{more}"
 
 
 def readable(tables: list[NamedTable], server: Server) -> tuple[list[NamedTable], list[str]]:
@@ -326,13 +326,13 @@ def readable(tables: list[NamedTable], server: Server) -> tuple[list[NamedTable]
     for finding in findings:
         sys.stdout.write(f"  {line(finding)}\n")
     readable_names = {finding.table for finding in findings if not finding.problem}
-    kept = [table for table in tables if f"check.{table.full_name}" in readable_names]
-    if not kept:
+    readable_tables = [table for table in tables if f"check.{table.full_name}" in readable_names]
+    if not readable_tables:
         raise InitError("no table can be read, so there is nothing to share")
-    if len(kept) < len(tables):
-        sys.stdout.write(f"{len(kept)} of {count(len(tables), 'table')} can be read and shared.\n")
+    if len(readable_tables) < len(tables):
+        sys.stdout.write(f"{len(readable_tables)} of {count(len(tables), 'table')} can be read and shared.\n")
     feeds = [finding.table.removeprefix("check.") for finding in findings if finding.has_unshared_feed]
-    return kept, feeds
+    return readable_tables, feeds
 
 
 def line(finding: Finding) -> str:

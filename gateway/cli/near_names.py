@@ -14,6 +14,6 @@ SHOWN_NAMES, LEAST_RATIO = 3, 0.85
 
 def near_names(name: str, known: Iterable[str]) -> str:
     """Return the end of a message that suggests near names; empty without any."""
-    spellings = {one.casefold(): one for one in known}
+    spellings = {spelling.casefold(): spelling for spelling in known}
     near = get_close_matches(name.casefold(), spellings, n=SHOWN_NAMES, cutoff=LEAST_RATIO)
-    return f"; did you mean {' or '.join(spellings[one] for one in near)}?" if near else ""
+    return f"; did you mean {' or '.join(spellings[name] for name in near)}?" if near else ""

@@ -412,7 +412,9 @@ def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Nam
 
 def _credential(arguments: argparse.Namespace, kind: type[C]) -> C:
     """Return the credential that the arguments give: they have the names of its fields."""
-    given = {one.name: getattr(arguments, one.name) for one in fields(kind) if hasattr(arguments, one.name)}
+    given = {
+        field.name: getattr(arguments, field.name) for field in fields(kind) if hasattr(arguments, field.name)
+    }
     return kind(**{**given, "expires_in_seconds": lifetime(arguments.expires_in_seconds)})
 
 

@@ -32,7 +32,7 @@ def _path_bytes(url: str, table: SharedTable) -> int:
     """Return the length of a file's path as the log has it, from its URL."""
     path = unquote(urlsplit(url).path)
     before = "/files/" if table.location.kind == "file" else f"/{table.location.key}/"
-    _, found, relative = path.partition(before)
-    if found and table.location.kind == "file":
+    _, separator, relative = path.partition(before)
+    if separator and table.location.kind == "file":
         relative = relative.partition("/")[2]
     return len((relative or path).encode())

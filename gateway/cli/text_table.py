@@ -25,14 +25,14 @@ def text_table(rows: Sequence[Mapping[str, object]]) -> str:
     header = list(rows[0])
     cells = [header, *([_cell(row[name]) for name in header] for row in rows)]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
-    first, *others = (
+    first, *rest = (
         _line("│┆│", (_padded(*cell) for cell in zip(line, widths, strict=True))) for line in cells
     )
     top, middle, bottom = (
         _line(corners, (rule * (width + 2) for width in widths))
         for corners, rule in (("┌┬┐", "─"), ("╞╪╡", "═"), ("└┴┘", "─"))
     )
-    return "".join(f"{line}\n" for line in [top, first, middle, *others, bottom])
+    return "".join(f"{line}\n" for line in [top, first, middle, *rest, bottom])
 
 
 def _cell(value: object) -> str:

@@ -89,7 +89,7 @@ def charts_of(slots: Slots, span: str, now_ms: int, *, has_streams: bool) -> lis
 
 
 def _chart(title: str, unit: Unit, starts: range, values: dict[str, list[float | None]]) -> Chart:
-    largest = max((value for one in values.values() for value in one if value is not None), default=0.0)
+    largest = max((value for line in values.values() for value in line if value is not None), default=0.0)
     steps = ticks(0.0, largest or 1.0, most=5, whole=unit is not SECONDS)
     top, is_line = max(steps), unit is not SECONDS
 
@@ -100,14 +100,14 @@ def _chart(title: str, unit: Unit, starts: range, values: dict[str, list[float |
         return round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * value / top, 1)
 
     series = [
-        Series(name, [(x(place), y(value)) for place, value in enumerate(one) if value is not None], is_line)
-        for name, one in values.items()
+        Series(name, [(x(place), y(value)) for place, value in enumerate(line) if value is not None], is_line)
+        for name, line in values.items()
     ]
     step = len(starts) // X_TICKS
     rows = [
-        (_clock(start), [unit.text(one[place]) for one in values.values()])
+        (_clock(start), [unit.text(line[place]) for line in values.values()])
         for place, start in enumerate(starts)
-        if any(one[place] for one in values.values())
+        if any(line[place] for line in values.values())
     ]
     return Chart(
         title,

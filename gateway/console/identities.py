@@ -75,10 +75,10 @@ def role_values(claims: Mapping[str, Any], name: str) -> frozenset[str]:
     A name with dots that is no claim leads into objects.
     """
     *path, last = [name] if name in claims else name.split(".")
-    found: Any = claims
+    value: Any = claims
     for word in path:
-        found = found.get(word) if isinstance(found, Mapping) else None
-    return claim_values(found, last) if isinstance(found, Mapping) else frozenset()
+        value = value.get(word) if isinstance(value, Mapping) else None
+    return claim_values(value, last) if isinstance(value, Mapping) else frozenset()
 
 
 def _why_without_role(name: str, claims: Mapping[str, Any], subject: str) -> str:

@@ -240,12 +240,12 @@ def places_of(catalog: Catalog, question: AskPlaces) -> PlacesAnswer:
 
 def readers_of(catalog: Catalog, credentials: Credentials, question: AskReaders) -> ReadersAnswer:
     """Return a page of the recipients that can have a token and read a table, or see a share."""
-    found = (
+    readers = (
         ReaderRow(name, tuple(map(grant_text, grants)), any(grant.is_whole_share for grant in grants))
         for name, recipient in sorted(credentials.recipients.items())
         if (grants := catalog.grants(recipient, question.share, question.schema, question.table))
     )
-    return ReadersAnswer(*_cut(found, lambda row: row.recipient, question, READER_FILTERS, READER_ORDERS))
+    return ReadersAnswer(*_cut(readers, lambda row: row.recipient, question, READER_FILTERS, READER_ORDERS))
 
 
 def share_row(share: Share) -> ShareRow:
@@ -276,7 +276,7 @@ def facts_of(opened: OpenTable, most_files: int) -> TableFacts:
         raise NotCached
     snapshot = opened.snapshot()
     files, size_bytes = snapshot.totals(Stop(seconds=INVENTORY_SECONDS))
-    found, refused = _inventory(snapshot) if files <= most_files else (None, None)
+    inventory, refused = _inventory(snapshot) if files <= most_files else (None, None)
     checkpoint = _CHECKPOINT.match(snapshot.identity)
     checkpoint_version = None if checkpoint is None else int(checkpoint[1])
     return TableFacts(
@@ -291,22 +291,22 @@ def facts_of(opened: OpenTable, most_files: int) -> TableFacts:
         checkpoint_version,
         None if checkpoint_version is None else _committed_ms(opened, checkpoint_version),
         snapshot.has_bad_hint,
-        found,
+        inventory,
         refused,
     )
 
 
 def _inventory(snapshot: Snapshot) -> tuple[Inventory | None, str | None]:
     try:
-        found = snapshot.inventory(SIZE_BOUNDS, stop=Stop(seconds=INVENTORY_SECONDS))
+        sizes = snapshot.inventory(SIZE_BOUNDS, stop=Stop(seconds=INVENTORY_SECONDS))
     except LogError as error:
         return None, str(error)
     return (
         Inventory(
-            found.rows,
-            found.files_without_records,
-            found.files_with_deletion_vector,
-            tuple(found.files_by_size),
+            sizes.rows,
+            sizes.files_without_records,
+            sizes.files_with_deletion_vector,
+            tuple(sizes.files_by_size),
         ),
         None,
     )

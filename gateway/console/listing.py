@@ -42,7 +42,7 @@ class Wanted:
         number = int(page) if page.isascii() and page.isdigit() and len(page) < 8 else 1  # noqa: PLR2004
         text = request.query.get(f"{prefix}q", "").strip()[:MAX_QUERY_LENGTH]
         chosen = (
-            next((one for one in known if one == request.query.get(f"{prefix}{name}")), "")
+            next((choice for choice in known if choice == request.query.get(f"{prefix}{name}")), "")
             for name, known in (("only", only), ("sort", sorts))
         )
         return Wanted(request.path, text, max(1, number), prefix, *chosen)
@@ -59,13 +59,13 @@ class Wanted:
 
     def address(self, page: int | None = None, sort: str | None = None) -> str:
         """Return the address of another page of the same list, or of the first one in another order."""
-        own = {
+        parameters = {
             "q": self.text,
             "only": self.only,
             "sort": self.sort if sort is None else sort,
             "page": "" if page is None else str(page),
         }
-        query = {f"{self.prefix}{name}": text for name, text in own.items() if text}
+        query = {f"{self.prefix}{name}": text for name, text in parameters.items() if text}
         return str(URL.build(path=self.path, query=query, fragment=self.anchor))
 
 
@@ -116,9 +116,9 @@ def cut(
     `order`: the items with the least values come first.
     """
     text = text.casefold()
-    found = [item for item in items if text in name(item).casefold()] if text else list(items)
+    matches = [item for item in items if text in name(item).casefold()] if text else list(items)
     if order is not None:
-        found.sort(key=order)
-    last = max(1, -(-len(found) // PAGE_LENGTH))
+        matches.sort(key=order)
+    last = max(1, -(-len(matches) // PAGE_LENGTH))
     page = min(page, last)
-    return found[(page - 1) * PAGE_LENGTH : page * PAGE_LENGTH], len(found), page
+    return matches[(page - 1) * PAGE_LENGTH : page * PAGE_LENGTH], len(matches), page

@@ -106,15 +106,15 @@ async def _recipients(request: web.Request) -> tuple[int, EndingRecipients]:
         ends = ((row.name, row.ends_ms) for row in rows)
         return len(rows), [(name, end) for name, end in ends if end is not None and end < before_ms]
 
-    number, found = await asyncio.to_thread(of_the_file)
+    number, of_file = await asyncio.to_thread(of_the_file)
     try:
         stored, ending = await Call(request).with_database(
             lambda database: database.ending(before_ms, SHOWN_ENDING), read_only=True
         )
     except DatabaseMissing:
         stored, ending = 0, EndingRecipients((), 0)
-    first = sorted([*ending.first, *found], key=lambda one: one[1])[:SHOWN_ENDING]
-    return stored + number, EndingRecipients(first, ending.total + len(found))
+    first = sorted([*ending.first, *of_file], key=lambda pair: pair[1])[:SHOWN_ENDING]
+    return stored + number, EndingRecipients(first, ending.total + len(of_file))
 
 
 async def activity(request: web.Request) -> web.Response:
@@ -124,12 +124,12 @@ async def activity(request: web.Request) -> web.Response:
     wanted = Wanted.by(request, only=["refused"], sorts=[*ORDERS])
     if wanted.only:
         queries = [query for query in queries if query.failure is not None]
-    found = listing(
+    listed = listing(
         wanted, queries, lambda query: f"{query.recipient} {query.table}", ORDERS.get(wanted.sort)
     )
     text = wanted.text.casefold()
     streams = [stream for stream in streams if text in f"{stream.recipient} {stream.table}".casefold()]
-    return await respond(request, "activity.html", found=found, streams=streams, workers=site.workers)
+    return await respond(request, "activity.html", found=listed, streams=streams, workers=site.workers)
 
 
 async def storages(request: web.Request) -> web.Response:
@@ -140,11 +140,11 @@ async def storages(request: web.Request) -> web.Response:
     accepted = [
         storage for storage in used if not wanted.only or storage.breaker != CLOSED or storage.last_error
     ]
-    found = listing(wanted, accepted, lambda storage: storage.name, STORAGE_ORDERS.get(wanted.sort))
+    listed = listing(wanted, accepted, lambda storage: storage.name, STORAGE_ORDERS.get(wanted.sort))
     asked = request.query.get("storage", "")
     shown = asked if asked in names else next(iter(names), None)
     plots = None if shown is None else await plots_of(request, "storage", shown)
-    return await respond(request, "storages.html", found=found, shown=shown, plots=plots)
+    return await respond(request, "storages.html", found=listed, shown=shown, plots=plots)
 
 
 async def configuration(request: web.Request) -> web.Response:
@@ -181,11 +181,11 @@ def _kept(text: str, content_type: str) -> web.Response:
 
 def merged(statuses: Sequence[StatusAnswer]) -> list[StorageStatus]:
     """Return the storages of all processes by name: the worst breaker, the first end and the last error."""
-    found: dict[str, StorageStatus] = {}
+    by_name: dict[str, StorageStatus] = {}
     for storage in (storage for status in statuses for storage in status.storages):
-        known = found.get(storage.name)
-        found[storage.name] = storage if known is None else _worse(known, storage)
-    return sorted(found.values(), key=lambda storage: storage.name)
+        known = by_name.get(storage.name)
+        by_name[storage.name] = storage if known is None else _worse(known, storage)
+    return sorted(by_name.values(), key=lambda storage: storage.name)
 
 
 def last_reload(statuses: Sequence[StatusAnswer]) -> ReloadRecord | None:
@@ -194,11 +194,13 @@ def last_reload(statuses: Sequence[StatusAnswer]) -> ReloadRecord | None:
     return max(records, key=lambda record: record.at_ms, default=None)
 
 
-def _worse(one: StorageStatus, other: StorageStatus) -> StorageStatus:
-    breaker = one.breaker if one.breaker != CLOSED else other.breaker
-    ends = [end for end in (one.credentials_expire_ms, other.credentials_expire_ms) if end is not None]
-    failed = max((one, other), key=lambda storage: storage.last_error_ms or 0)
-    return StorageStatus(one.name, breaker, min(ends, default=None), failed.last_error, failed.last_error_ms)
+def _worse(first: StorageStatus, other: StorageStatus) -> StorageStatus:
+    breaker = first.breaker if first.breaker != CLOSED else other.breaker
+    ends = [end for end in (first.credentials_expire_ms, other.credentials_expire_ms) if end is not None]
+    failed = max((first, other), key=lambda storage: storage.last_error_ms or 0)
+    return StorageStatus(
+        first.name, breaker, min(ends, default=None), failed.last_error, failed.last_error_ms
+    )
 
 
 def _totals(site: Site) -> Totals:
@@ -211,7 +213,7 @@ def _totals(site: Site) -> Totals:
     ]
 
     def total(name: str, accepts: Callable[[Mapping[str, str]], bool] = lambda _labels: True) -> float:
-        return sum(value for found, labels, value in samples if found == name and accepts(labels))
+        return sum(value for sample_name, labels, value in samples if sample_name == name and accepts(labels))
 
     def status(least: int, most: int) -> float:
         return total("requests_total", lambda labels: least <= int(labels["status"]) < most)
@@ -230,7 +232,7 @@ def _totals(site: Site) -> Totals:
         considered=total("files_total", lambda labels: labels["outcome"] == "considered"),
         signed=total("files_total", lambda labels: labels["outcome"] == "signed"),
         unauthenticated=status(UNAUTHORIZED, UNAUTHORIZED + 1),
-        refused=dict(sorted(refused.items(), key=lambda one: -one[1])),
+        refused=dict(sorted(refused.items(), key=lambda pair: -pair[1])),
         limited=total("limited_requests_total"),
         missing={
             labels["source"]: value

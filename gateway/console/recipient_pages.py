@@ -150,14 +150,14 @@ async def recipients(request: web.Request) -> web.Response:
         return Listing(wanted, rows, page.total, page.number)
 
     try:
-        found = await Call(request).with_database(find, read_only=True)
+        listed = await Call(request).with_database(find, read_only=True)
     except DatabaseMissing:
         ranked = sorted((place, key) for key in entries if (place := rank(key, False)) is not None)
         rows = [file_row(entries[key]) for _, key in ranked]
-        found = replace(listing(replace(wanted, text=""), rows, lambda row: row.name), wanted=wanted)
-    uses = await site.uses([row.name for row in found.items])
+        listed = replace(listing(replace(wanted, text=""), rows, lambda row: row.name), wanted=wanted)
+    uses = await site.uses([row.name for row in listed.items])
     return await respond(
-        request, "recipients.html", found=found, uses=uses, shares=await site.places(), texts=[*TEXTS]
+        request, "recipients.html", found=listed, uses=uses, shares=await site.places(), texts=[*TEXTS]
     )
 
 
@@ -430,7 +430,9 @@ async def _issued(request: web.Request, name: str, profile: Profile | None) -> w
 
 def file_row(entry: RecipientEntry) -> RecipientRow:
     """Return the row of a recipient of the configuration file."""
-    grants = [Grant.of(one.share, one.schema, one.table, one.condition) for one in entry.shares]
+    grants = [
+        Grant.of(granted.share, granted.schema, granted.table, granted.condition) for granted in entry.shares
+    ]
     record = RecipientRecord(
         entry.name,
         "",

@@ -136,8 +136,8 @@ def role_of(site: Site, token_sha256: str) -> Role | None:
     known = [(site.administration.token_sha256, Role.OPERATOR)]
     if site.viewer_token_sha256 is not None:
         known.append((site.viewer_token_sha256, Role.VIEWER))
-    found = [role for sha256, role in known if hmac.compare_digest(token_sha256, sha256.lower())]
-    return max(found, default=None)
+    roles = [role for sha256, role in known if hmac.compare_digest(token_sha256, sha256.lower())]
+    return max(roles, default=None)
 
 
 def target_of(text: str) -> str:

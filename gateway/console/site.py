@@ -130,10 +130,10 @@ class Site:
     async def uses(self, recipients: Sequence[str]) -> dict[str, RecipientUse]:
         """Return the use by recipients, of all processes."""
         answers = await self._answers(AskUses(tuple(recipients)), UsesAnswer)
-        found = {
+        by_recipient = {
             name: [answer.uses[name] for answer in answers if name in answer.uses] for name in recipients
         }
-        return {name: add_uses(uses) for name, uses in found.items() if uses}
+        return {name: add_uses(uses) for name, uses in by_recipient.items() if uses}
 
     async def ranks(self, figure: str) -> dict[str, int]:
         """Return a figure of all recipients with requests: the sum over the processes, of times the last."""

@@ -50,15 +50,15 @@ class Changed:
 def changed_since(connection: Connection, since: Position | None) -> Changed:
     """Return what has changed; None: everything. Call it in one transaction with the reading."""
     if since is not None:
-        found = all_rows(
+        changes = all_rows(
             connection, select(CHANGES).where(CHANGES.c.number >= since.number).order_by(CHANGES.c.number)
         )
-        if _begins_at(since, found):
+        if _begins_at(since, changes):
             keys: dict[str, set[str]] = {}
-            for change in found:
+            for change in changes:
                 if change.number > since.number:
                     keys.setdefault(change.kind, set()).add(change.key)
-            last = Position(found[-1].number, found[-1].stamp) if found else since
+            last = Position(changes[-1].number, changes[-1].stamp) if changes else since
             # No query asks for a key that is no text; a reading of everything passes it over.
             if EVERYTHING in keys or not all(is_text(key) for changed in keys.values() for key in changed):
                 return Changed(last, None)

@@ -42,10 +42,10 @@ OUTDATED = "its schema is that of an earlier release: the next start of a server
 
 def check_schema(database: Database, connection: Connection) -> None:
     """Check that the schema is the present one. Raises DatabaseMissing and DatabaseOutdated."""
-    found = _revision(connection)
-    if found is None:
+    revision = _revision(connection)
+    if revision is None:
         raise _without_tables(database)
-    if found != HEAD:
+    if revision != HEAD:
         raise DatabaseOutdated(OUTDATED)
     if not database.is_sqlite and not triggers.READ_TABLES.keys() <= _tables_with_triggers(connection):
         # pg_restore creates them after the rows: before, a part of the rows may be there.
@@ -62,18 +62,18 @@ def migrate(database: Database, *, create: bool = False, source: Path | None = N
         if _revision(connection) == HEAD:
             return
     with database.changing() as connection:
-        found = _revision(connection)
-        if found == HEAD:
+        revision = _revision(connection)
+        if revision == HEAD:
             return
-        if found is None and not create:
+        if revision is None and not create:
             raise _without_tables(database)
-        if found is None:
+        if revision is None:
             _check_creatable(database, connection)
-        taken_over = source if found is None else None
+        taken_over = source if revision is None else None
         if taken_over is not None:
             check_not_taken_over(taken_over)
-        if found is not None and database.path is not None:
-            _keep_copy(database.path)
+        if revision is not None and database.path is not None:
+            _back_up(database.path)
         with database.long_statements():
             _upgrade(connection)
             if taken_over is not None:
@@ -201,9 +201,9 @@ def _upgrade(connection: Connection) -> None:
         environment.run_migrations()
 
 
-def _keep_copy(path: Path) -> None:
+def _back_up(path: Path) -> None:
     """Copy a file whose schema is about to change. No other program changes it meanwhile."""
-    names = (f"{path.name}.before-{HEAD}{'' if one == 1 else f'-{one}'}" for one in count(1))
+    names = (f"{path.name}.before-{HEAD}{'' if number == 1 else f'-{number}'}" for number in count(1))
     copy = next(name for name in map(path.with_name, names) if not name.exists())
     with tempfile.NamedTemporaryFile(prefix=f".{path.name}-", dir=path.parent, delete=False) as file:
         unfinished = Path(file.name)

@@ -255,17 +255,17 @@ class CredentialStore:
             return made.table
         taken = configured_names(made.config)
         # Recipients that have not changed are the same values.
-        gone = [own for key, own in before.items() if after.get(key) is not own]
-        new = [own for key, own in after.items() if before.get(key) is not own]
+        gone = [entry for key, entry in before.items() if after.get(key) is not entry]
+        new = [entry for key, entry in after.items() if before.get(key) is not entry]
         if len(gone) + len(new) > MOST_CHANGED:
             return None
-        gone = [own for own in gone if own.recipient.name.lower() not in taken]
-        new = [own for own in new if own.recipient.name.lower() not in taken]
+        gone = [entry for entry in gone if entry.recipient.name.lower() not in taken]
+        new = [entry for entry in new if entry.recipient.name.lower() not in taken]
         table = made.table.replaced(gone, new)
         if table is not None:
-            names = [own.recipient.name for own in (*gone, *new)]
-            credentials = [one for own in new for one in own.credentials]
-            clients = [one for own in new for one in own.clients]
+            names = [entry.recipient.name for entry in (*gone, *new)]
+            credentials = [credential for entry in new for credential in entry.credentials]
+            clients = [client for entry in new for client in entry.clients]
             self._thread.work.append(lambda: self.expiries.report_some(names, credentials, clients))
         return table
 
@@ -276,11 +276,11 @@ class CredentialStore:
         credentials = [*configured_credentials(config)]
         policies = [*configured_policies(config)]
         clients = [*configured_clients(config)]
-        for own in stored or ():
-            if own.recipient.name.lower() not in taken:
-                credentials += own.credentials
-                policies += ((policy, own.recipient) for policy in own.policies)
-                clients += own.clients
+        for entry in stored or ():
+            if entry.recipient.name.lower() not in taken:
+                credentials += entry.credentials
+                policies += ((policy, entry.recipient) for policy in entry.policies)
+                clients += entry.clients
         # A full report replaces queued partial reports, which could otherwise wait behind a hung read.
         self._thread.work.clear()
         self._thread.work.append(lambda: self.expiries.report_all(credentials, clients))

@@ -119,14 +119,14 @@ class Issuing:
         """End the youngest live one in that time, and the others at once."""
         now_ms = self.earliest_ms()
         live = [token for token in old if token.live(now_ms)]
-        kept = max(live, key=lambda token: token.created_ms, default=None) if life_seconds else None
-        ended = [token.sha256 for token in old if token is not kept]
+        youngest = max(live, key=lambda token: token.created_ms, default=None) if life_seconds else None
+        ended = [token.sha256 for token in old if token is not youngest]
         # What ends at once is deleted: a time would be to come by the clock of a server that is behind.
         self.connection.execute(delete(table).where(table.c.sha256.in_(ended)))
-        if kept is not None:
+        if youngest is not None:
             expires_ms = now_ms + life_seconds * 1000
             lives_longer = or_(table.c.expires_ms.is_(None), table.c.expires_ms > expires_ms)
-            shorter = update(table).where(table.c.sha256 == kept.sha256, lives_longer)
+            shorter = update(table).where(table.c.sha256 == youngest.sha256, lives_longer)
             self.connection.execute(shorter.values(expires_ms=expires_ms))
 
     def _insert(

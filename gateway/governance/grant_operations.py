@@ -196,8 +196,8 @@ def set_properties(
 
 def _changed_properties(record: RecipientRecord, changes: Mapping[str, str | None]) -> dict[str, str]:
     """Return the properties of a recipient after changes. Raises RecipientError for too many."""
-    kept = {key: text for key, text in record.properties if key not in changes}
-    properties = kept | {key: text for key, text in changes.items() if text is not None}
+    unchanged = {key: text for key, text in record.properties if key not in changes}
+    properties = unchanged | {key: text for key, text in changes.items() if text is not None}
     if len(properties) > MAX_PROPERTIES:
         raise RecipientError(f"a recipient has at most {MAX_PROPERTIES} properties")
     return properties

@@ -56,34 +56,34 @@ def count(connection: Connection, text: str = "") -> int:
 
 
 def page(
-    connection: Connection, text: str, others: Sequence[str], *, number: int, length: int
+    connection: Connection, text: str, elsewhere: Sequence[str], *, number: int, length: int
 ) -> RecipientPage:
     """Return a page of the recipients with a text in their names; beyond the last page the last one.
 
-    `others`: the sorted keys of recipients elsewhere that belong into the list.
+    `elsewhere`: the sorted keys of recipients elsewhere that belong into the list.
     """
-    total = count(connection, text) + len(others)
+    total = count(connection, text) + len(elsewhere)
     number = max(1, min(number, -(-total // length)))
     begin = (number - 1) * length
     # At most all of the others come before the page, so these stored ones include those of the page.
-    skipped = max(0, begin - len(others))
+    skipped = max(0, begin - len(elsewhere))
     query = select(RECIPIENTS.c.key).where(_has(text)).order_by(RECIPIENTS.c.key)
     stored = all_rows(connection, query.offset(skipped).limit(begin + length - skipped))
     # A key that is no text cannot be asked for. The log has it.
     readable = ((row.key, True) for row in stored if is_text(row.key))
-    merged = sorted([*readable, *((key, False) for key in others)])
+    merged = sorted([*readable, *((key, False) for key in elsewhere)])
     return _read(connection, merged[begin - skipped : begin - skipped + length], total, number)
 
 
 def ranked_page(
-    connection: Connection, text: str, others: Sequence[str], rank: Rank, *, number: int, length: int
+    connection: Connection, text: str, elsewhere: Sequence[str], rank: Rank, *, number: int, length: int
 ) -> RecipientPage:
     """Return such a page of the recipients that have a rank, the least ranks first.
 
     `rank`: of a key, with whether its recipient is stored; None leaves it out.
     """
     stored = all_rows(connection, select(RECIPIENTS.c.key).where(_has(text)))
-    keys = [*((row.key, True) for row in stored if is_text(row.key)), *((key, False) for key in others)]
+    keys = [*((row.key, True) for row in stored if is_text(row.key)), *((key, False) for key in elsewhere)]
     ranked = sorted((place, key) for key in keys if (place := rank(*key)) is not None)
     number = max(1, min(number, -(-len(ranked) // length)))
     begin = (number - 1) * length

@@ -117,22 +117,24 @@ class RecipientDatabase(RecipientChanges):
         with self.database.reading() as connection:
             return share_rows.read(connection, None)
 
-    def page(self, text: str, others: Sequence[str], *, number: int, length: int) -> RecipientPage:
+    def page(self, text: str, elsewhere: Sequence[str], *, number: int, length: int) -> RecipientPage:
         """Return a page of the list of recipients, as `recipient_listing.page`."""
         if rows.NOT_STORABLE.search(text):
             # No recipient has it in its name, and PostgreSQL takes no such text.
             return NO_RECIPIENTS
         with self.database.reading() as connection:
-            return recipient_listing.page(connection, text, others, number=number, length=length)
+            return recipient_listing.page(connection, text, elsewhere, number=number, length=length)
 
     def ranked_page(
-        self, text: str, others: Sequence[str], rank: Rank, *, number: int, length: int
+        self, text: str, elsewhere: Sequence[str], rank: Rank, *, number: int, length: int
     ) -> RecipientPage:
         """Return a page of some recipients in another order, as `recipient_listing.ranked_page`."""
         if rows.NOT_STORABLE.search(text):
             return NO_RECIPIENTS
         with self.database.reading() as connection:
-            return recipient_listing.ranked_page(connection, text, others, rank, number=number, length=length)
+            return recipient_listing.ranked_page(
+                connection, text, elsewhere, rank, number=number, length=length
+            )
 
     def ending(self, before_ms: int, most: int | None = None) -> tuple[int, EndingRecipients]:
         """Return the number of recipients, and those that `recipient_listing.ending` finds."""

@@ -222,7 +222,7 @@ _Recorded = tuple[RecordedDatabase, ChangeRecord, Subject]
 
 def _by_database(recorded: Iterable[_Recorded]) -> Iterator[tuple[RecordedDatabase, list[ChangeRecord]]]:
     """Iterate over the changes of each database, in their order."""
-    for database, of_database in groupby(recorded, key=lambda one: one[0]):
+    for database, of_database in groupby(recorded, key=lambda entry: entry[0]):
         yield database, [change for _, change, _ in of_database]
 
 

@@ -247,25 +247,25 @@ def _updated(
     own.
     """
     if keys is not None:
-        found = {recipient_key(record.name): _stored(record, revision) for record in records}
-        changed = {key for key in keys if key in stored.by_key or key in found}
+        of_records = {recipient_key(record.name): _stored(record, revision) for record in records}
+        changed = {key for key in keys if key in stored.by_key or key in of_records}
         if not changed:
             return stored
         by_key = dict(stored.by_key)
         for key in changed:
-            if key in found:
-                by_key[key] = found[key]
+            if key in of_records:
+                by_key[key] = of_records[key]
             else:
                 by_key.pop(key, None)
         return replace(stored, by_key=by_key)
     # Those that are as before stay the same values.
     known = stored.by_key
-    found = {}
+    of_records = {}
     for record in records:
         key = recipient_key(record.name)
-        own = known.get(key)
-        found[key] = _stored(record, 0 if own is None else own.recipient.revision)
-    by_key = {key: known[key] if known.get(key) == own else own for key, own in found.items()}
+        before = known.get(key)
+        of_records[key] = _stored(record, 0 if before is None else before.recipient.revision)
+    by_key = {key: known[key] if known.get(key) == new else new for key, new in of_records.items()}
     return stored if by_key == known else replace(stored, by_key=by_key)
 
 
@@ -281,13 +281,13 @@ def _report(before: Mapping[str, str], after: Mapping[str, str]) -> None:
 
 
 def _updated_shares(
-    stored: StoredShares, keys: Collection[str] | None, found: StoredShares | None
+    stored: StoredShares, keys: Collection[str] | None, changed: StoredShares | None
 ) -> StoredShares:
     """Return the shares with those of these keys replaced; the same value where nothing differs."""
-    if found is None:
+    if changed is None:
         return stored
-    others = {} if keys is None else {key: share for key, share in stored.items() if key not in keys}
-    updated = {**others, **found}
+    unchanged = {} if keys is None else {key: share for key, share in stored.items() if key not in keys}
+    updated = {**unchanged, **changed}
     return stored if updated == stored else updated
 
 

@@ -122,7 +122,11 @@ class SigningKeys:
         """
         parsed = _parsed(document)
         listed = parsed.get("keys") if parsed is not None else None
-        keys = [key for one in listed if (key := _signing_key(one))] if isinstance(listed, list) else []
+        keys = (
+            [key for key_document in listed if (key := _signing_key(key_document))]
+            if isinstance(listed, list)
+            else []
+        )
         if not keys:
             raise ValueError("the document is no set of keys, or has no key that can verify a token")
         return SigningKeys(keys)

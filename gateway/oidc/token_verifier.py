@@ -80,7 +80,7 @@ class TokenVerifier:
             if token is None:
                 return None
             verified = await self._verify(token, issuers, now_ms)
-            self._keep(sha256, verified)
+            self._remember(sha256, verified)
         return verified.credential(sha256, state.credentials.policies)
 
     def renewed(self, credential: Credential, state: GatewayState) -> Credential | None:
@@ -128,7 +128,7 @@ class TokenVerifier:
         keys = self._keys.get(issuer) if issuer is not None else None
         return keys is not None and now_ms < verified.expires_ms and keys.is_current(verified.key)
 
-    def _keep(self, sha256: bytes, verified: VerifiedToken) -> None:
+    def _remember(self, sha256: bytes, verified: VerifiedToken) -> None:
         if sha256 in self._verified:
             return
         self._verified[sha256] = verified

@@ -249,7 +249,9 @@ class Supervisor:
     async def start(self) -> None:
         """Start all workers and wait until they are ready. Raises StartFailed after stopping them."""
         first_failure: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._tasks = [asyncio.create_task(self._keep(worker, first_failure)) for worker in self._workers]
+        self._tasks = [
+            asyncio.create_task(self._run_until_end(worker, first_failure)) for worker in self._workers
+        ]
         all_ready = asyncio.gather(*(worker.ready.wait() for worker in self._workers))
         watched: set[asyncio.Future[Any]] = {all_ready, first_failure, *self._tasks}
         try:
@@ -365,7 +367,7 @@ class Supervisor:
             worker.values.close()
         self._workers = []
 
-    async def _keep(self, worker: _Worker, first_failure: asyncio.Future[int]) -> None:
+    async def _run_until_end(self, worker: _Worker, first_failure: asyncio.Future[int]) -> None:
         loop = asyncio.get_running_loop()
         while not self._ending:
             began = loop.time()

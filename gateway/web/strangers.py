@@ -116,7 +116,7 @@ class Strangers:
         self._of_network[network] = self._of_network.get(network, 0) + 1
         self._states[connection] = _State(network, own_bytes, time.monotonic())
         self._held_bytes += own_bytes
-        self._keep_bounds()
+        self._close_oldest()
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep_old)
 
@@ -131,9 +131,9 @@ class Strangers:
             return
         state.held_bytes += size
         self._held_bytes += size
-        self._keep_bounds()
+        self._close_oldest()
 
-    def _keep_bounds(self) -> None:
+    def _close_oldest(self) -> None:
         while self._held_bytes > MAX_HELD_BYTES:
             oldest, waiting = next(iter(self._states.items()))
             is_new = time.monotonic() - waiting.since < GRACE_SECONDS
