@@ -26,7 +26,7 @@ from gateway.admin.messages import (
     RevocationOptions,
     Rotation,
 )
-from gateway.catalog.grants import Grant, grant_text, place_text
+from gateway.catalog.grants import Grant, grant_text
 from gateway.console.charts import plots_of
 from gateway.console.forms import FORM, form_of
 from gateway.console.listing import MAX_QUERY_LENGTH, PAGE_LENGTH, Listing, Wanted, listing
@@ -85,9 +85,10 @@ class RecipientRow:
         return self.record.name
 
     @property
-    def places(self) -> str:
-        """Return everything that is granted, without conditions."""
-        return ", ".join([*self.record.shares, *dict.fromkeys(map(place_text, self.record.grants))])
+    def places(self) -> Sequence[str]:
+        """Return the shares of which anything is granted."""
+        parts = (grant.share for grant in self.record.grants)
+        return [*dict.fromkeys([*self.record.shares, *parts])]
 
     @property
     def has_credential(self) -> bool:

@@ -19,6 +19,8 @@ UNITS = (
     (MINUTE_SECONDS, 1, "minute"),
 )
 """Each with the least number of it that is shown."""
+ROUNDED = 0.98
+"""Of a unit: a token that ends in a day ends a second later in 1 day, and not in 24 hours."""
 
 
 def moment(time_ms: int | None) -> str:
@@ -55,7 +57,7 @@ def is_soon(time_ms: int | None, now_ms: int) -> bool:
 def span(seconds: float) -> str:
     """Return a duration in its largest unit, rounded."""
     for length, least, name in UNITS:
-        if seconds >= least * length:
+        if seconds >= least * length * ROUNDED:
             number = round(seconds / length)
             return f"{number} {name}{'s' if number != 1 else ''}"
     return f"{int(seconds)} s"

@@ -234,6 +234,7 @@ def test_a_stream_is_live_until_it_ends():
         (DAY_MS + 1, "in 1 s", True),
         (15 * DAY_MS - 1000, "in 14 days", True),
         (91 * DAY_MS - 1000, "in 90 days", False),
+        (2 * DAY_MS - 1000, "in 1 day", True),
         (151 * DAY_MS, "in 5 months", False),
         (15 * DAY_MS + 1, "in 14 days", False),
         (800 * DAY_MS, "in 2 years", False),
