@@ -575,7 +575,7 @@ def test_storages_and_the_overview_say_what_was_used(browser: Browser, console: 
             assert f"span={other}" in visited.page.url
             visited.check()
         visited.open("/console/")
-        assert "acme: the token ends in 23 hours" in text_of(visited)
+        assert "acme: the token ends in 1 day" in text_of(visited)
         assert f"{TABLES + len(ROWS) + 4 + len(HOSTILE):,}" in text_of(visited)
 
 

@@ -62,7 +62,7 @@ async def test_the_steps_name_what_is_granted_alone() -> None:
     state = state_of((7, ["deletionVectors"]))
     found = await steps(state, Recipient("acme", frozenset(), grants=PART))
     assert found == {
-        "profile": ("ok", "a bearer token until 2026-12-20 14:13:20 UTC, in 2 months"),
+        "profile": ("ok", "a bearer token until 2026-12-20 14:13:20 UTC, in 90 days"),
         "shares": ("ok", "1: sales"),
         "tables": ("ok", "1 in the share sales: orders"),
         "version": ("ok", "sales.eu.orders is at version 7"),
