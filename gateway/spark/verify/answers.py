@@ -22,6 +22,7 @@ from gateway.client.transport import MALFORMED, HttpError
 from gateway.spark.project.table_log import TableLog
 from gateway.spark.read.schema import shared_schema
 from gateway.spark.targets import Target
+from gateway.spark.verify.bounds import bound_differences
 from gateway.spark.verify.compare import compare_schemas
 from gateway.spark.verify.counts import Listed, count_differences, limit_differences, listed, row_differences
 from gateway.spark.verify.errors import NotCompared
@@ -106,8 +107,7 @@ class Answers:
 
     def counts(self, rows: int) -> list[str]:
         """Describe numbers and files of the listing that are not those of the log, or of its `rows`."""
-        at = {"version": self.version} if self.has_history else {}
-        whole = self._listed(Query(at))
+        at, whole = self._at, self._whole
         if whole.head.version != self.version:
             return []
         lines = count_differences(self.head, whole, rows) + self._file_differences("the listing", whole)
@@ -117,6 +117,12 @@ class Answers:
             lines += limit_differences(found, limit, whole)
             lines += self._file_differences(f"limitHint {limit}", found, has_all=False)
         return lines
+
+    def statistics(self) -> list[str]:
+        """Describe statistics of the listing that do not hold for the rows of their files."""
+        if self._whole.head.version != self.version:
+            return []
+        return bound_differences(self.log, self.own, self._part, self.seed, self._whole.facts)
 
     def versions(self, older: Written) -> list[str]:
         """Describe differences of the answers about an older version, asked for by its number and its time.
@@ -209,15 +215,22 @@ class Answers:
 
     def parquet(self) -> list[str]:
         """Describe differences of the listing in the parquet format."""
-        at = {"version": self.version} if self.has_history else {}
         try:
-            found = self._listed(Query(at, is_parquet=True))
+            found = self._listed(Query(self._at, is_parquet=True))
         except HttpError as error:
             return [f"the parquet format: {_told(error)}"]
         if found.head.version != self.version:
             return []
         lines = head_differences("the parquet format", found.head, self.own)
         return lines + self._file_differences("the parquet format", found)
+
+    @property
+    def _at(self) -> dict[str, Any]:
+        return {"version": self.version} if self.has_history else {}
+
+    @cached_property
+    def _whole(self) -> Listed:
+        return self._listed(Query(self._at))
 
     @cached_property
     def _part(self) -> Part:

@@ -234,6 +234,7 @@ class Verification:
             Check("rows", seconds, tuple(self._row_differences(shared, direct, found)))
         )
         self._check("counts", lambda: self._answers.counts(found.direct.rows))
+        self._check("statistics", self._answers.statistics)
         for number, (predicate, filtered) in enumerate(zip(drawn, found.filtered, strict=True), 1):
             name = predicate.text if self._options.shown_rows > 0 else f"{number} on {predicate.field}"
             differences = self._filter_differences(predicate, direct, filtered)

@@ -209,6 +209,27 @@ ALTERED: dict[str, tuple[str, dict[str, Any], Callable[[Lines], Lines]]] = {
 OF_PLAIN: dict[str, tuple[str, dict[str, Any], Callable[[Lines], Lines]]] = {
     "parquet_cut": ("query", {}, cut),
 }
+FALSE: dict[str, Callable[[Any], Any]] = {
+    "a_false_lower_bound": lambda one: one["minValues"].update(id=39),
+    "a_false_upper_bound": lambda one: one["maxValues"].update(word="w20"),
+    "nulls_that_are_not_there": lambda one: one["nullCount"].update(id=one["numRecords"]),
+    "a_false_bound_of_a_char": lambda one: one["maxValues"].update(c="c0"),
+    "a_false_number_of_rows": lambda one: one.update(numRecords=one["numRecords"] + _DIFFERENCE.pop()),
+}
+_DIFFERENCE = [-1, 1]
+"""Two files, whose false numbers add up to the right one."""
+LOOSE = (
+    """CREATE TABLE {t} (id BIGINT, c CHAR(6), long STRING, at TIMESTAMP, d DOUBLE, m DECIMAL(9, 2), n INT)
+    USING delta
+    TBLPROPERTIES (delta.enableDeletionVectors = true, delta.columnMapping.mode = 'name')""",
+    """INSERT INTO {t} SELECT id, concat('c', id), concat(repeat('😀é', 30), id),
+    timestamp_micros(id * 999983),
+    element_at(array(double('NaN'), -0D, 0D, double('-Infinity'), 0.1D), cast(id % 5 + 1 AS INT)), id / 4,
+    IF(id = 0, NULL, 1) FROM range(0, 20, 1, 1)""",
+    # Of these the bounds are left, and the number of nulls.
+    "DELETE FROM {t} WHERE id IN (0, 19)",
+)
+"""A table whose bounds are right, and no values of its rows."""
 KNOWN = {**ALTERED, **OF_PLAIN}
 BY_ALL_CHECKS = ("t", "plain", "a_hint_cut", "changes_cut", "changes_with_other_times")
 
@@ -223,10 +244,11 @@ def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     ):
         table = f"delta.`{found[name]}`"
         spark.sql(
-            f"CREATE TABLE {table} (id BIGINT COMMENT 'the number', word STRING, part STRING) USING delta "
-            f"PARTITIONED BY (part) COMMENT 'of tests' TBLPROPERTIES ({properties})"
+            f"CREATE TABLE {table} (id BIGINT COMMENT 'the number', word STRING, part STRING, c CHAR(6)) "
+            f"USING delta PARTITIONED BY (part) COMMENT 'of tests' TBLPROPERTIES ({properties})"
         )
-        insert = f"INSERT INTO {table} SELECT id, concat('w', id), IF(id % 2 = 0, 'a', 'b') FROM range"
+        values = "id, concat('w', id), IF(id % 2 = 0, 'a', 'b'), concat('c', id % 7)"
+        insert = f"INSERT INTO {table} SELECT {values} FROM range"
         spark.sql(f"{insert}(0, 20, 1, 1)")
         spark.sql(f"{insert}(20, 40, 1, 1)")
         if name == "t":
@@ -234,6 +256,24 @@ def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
             spark.sql(f"UPDATE {table} SET word = 'u' WHERE id IN (4, 7, 9)")
             spark.sql(f"DELETE FROM {table} WHERE id IN (24, 28, 30)")
         spark.sql(f"{insert}(40, 60, 1, 1)")
+    # Its log has false statistics, which the server sends as they are.
+    for name, change in FALSE.items():
+        found[name] = root / name
+        shutil.copytree(found["plain"], found[name])
+        commit = found[name] / "_delta_log" / f"{2:020}.json"
+        lines = [json.loads(line) for line in commit.read_text().splitlines()]
+        for one in lines:
+            if "add" in one:
+                values = json.loads(one["add"]["stats"])
+                change(values)
+                one["add"]["stats"] = json.dumps(values)
+        commit.write_text("".join(json.dumps(one) + "\n" for one in lines))
+        # The checksums of Delta and of Hadoop are of what was written.
+        for checksum in (f"{commit.stem}.crc", f".{commit.name}.crc"):
+            commit.with_name(checksum).unlink(missing_ok=True)
+    found["loose"] = root / "loose"
+    for statement in LOOSE:
+        spark.sql(statement.format(t=f"delta.`{found['loose']}`"))
     # The server's copy of a table that has a later version.
     found["late"] = root / "late"
     shutil.copytree(found["t"], found["late"])
@@ -285,6 +325,7 @@ def verified(
     """The results of tables of one server by the names of their alterations, beside unaltered ones."""
     locations = {name: str(tables["t"]) for name in ("t", *ALTERED)}
     locations |= {name: str(tables["plain"]) for name in ("plain", *OF_PLAIN)}
+    locations |= {name: str(tables[name]) for name in ("loose", *FALSE)}
     shares = [share("s", locations | {"late": str(tables["late"])})]
     locations["late"] = str(tables["t"])
     with running_gateway(tmp_path_factory.mktemp("gateway"), shares) as gateway:
@@ -312,7 +353,8 @@ def test_unaltered_answers_are_equal(verified: dict[str, TableResult], name: str
     assert (result.outcome, said(result)) == ("equal", [""])
     assert all(check.passed for check in result.checks)
     made = {check.name.split()[0] for check in result.checks}
-    of_both = {"schema", "rows", "counts", "predicate", "uses", "metadata", "version", "stream"}
+    of_both = {"schema", "rows", "counts", "statistics", "predicate", "uses"}
+    of_both |= {"metadata", "version", "stream"}
     assert made == of_both | ({"changes"} if name == "t" else {"parquet"})
 
 
@@ -322,6 +364,32 @@ def test_an_alteration_is_found(verified: dict[str, TableResult], name: str) -> 
     assert result.is_wrong if name != "totals_emptied" else result.outcome == "unproved", said(result)
     if name == "parquet_cut":
         assert "parquet" in [check.name for check in result.checks if check.differences]
+
+
+@pytest.mark.parametrize("name", FALSE)
+def test_false_statistics_of_the_log_are_found(verified: dict[str, TableResult], name: str) -> None:
+    column = {"a_false_upper_bound": "word", "a_false_bound_of_a_char": "c"}.get(name, "id")
+    line = f"the statistics of a file do not hold for its rows in column {column}"
+    if name == "a_false_number_of_rows":
+        line = "the statistics of a file state another number of rows than it has"
+    differing = [(check.name, check.differences) for check in verified[name].checks if check.differences]
+    assert differing == [("statistics", (line,))]
+
+
+@pytest.mark.parametrize(
+    "name", ["a_lower_bound_raised", "an_upper_bound_lowered", "a_number_of_rows_altered"]
+)
+def test_statistics_that_a_server_alters_do_not_hold_for_the_rows(
+    verified: dict[str, TableResult], name: str
+) -> None:
+    differing = {check.name for check in verified[name].checks if check.differences}
+    assert differing >= {"counts", "statistics"}
+
+
+def test_bounds_that_are_no_values_of_rows_are_right(verified: dict[str, TableResult]) -> None:
+    result = verified["loose"]
+    assert (result.outcome, said(result)) == ("equal", [""])
+    assert "statistics" in {check.name for check in result.checks if check.passed and not check.skipped}
 
 
 def test_no_value_is_in_what_is_said(verified: dict[str, TableResult]) -> None:

@@ -33,7 +33,7 @@ from gateway.spark.verify.tables import verify
 pytestmark = pytest.mark.usefixtures("few_rows")
 
 ROWS = 120
-CHECKS = ("schema", "rows", "counts", "metadata", "version", "stream", "parquet")
+CHECKS = ("schema", "rows", "counts", "statistics", "metadata", "version", "stream", "parquet")
 FAST = VerifyOptions(predicates=0, shown_rows=3)
 
 
