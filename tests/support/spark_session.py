@@ -1,10 +1,16 @@
-"""One Spark session with Delta for all tests that use it."""
+"""One Spark session with Delta for all tests that use it.
+
+python tests/support/spark_session.py FILE    writes the archive of the classes that a session loads
+"""
 
 import os
+import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +52,7 @@ SETTINGS = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
 }
 
+JARS = tools.CACHE / "jars"
 # Plans run as they are. Compiled, each plan and each schema costs more than its few rows save.
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
@@ -77,36 +84,79 @@ def settings(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session in this process: two threads, the Delta extension, UTC."""
-    jars = tools.CACHE / "jars"
-    if not any(jars.glob("delta-spark*.jar")):
+    if not any(JARS.glob("delta-spark*.jar")):
         pytest.skip(
             "the Spark jars are not there: tests/run.py fetches them where there are Java 17 and Maven"
         )
-    pyspark = pytest.importorskip("pyspark.sql", reason="pyspark is not installed: tests/run.py does it")
+    pytest.importorskip("pyspark.sql", reason="pyspark is not installed: tests/run.py does it")
     # The executors' Python must find the same package as this one, and the daemon of its workers.
     found_in = [str(Path(gateway.__file__).parent.parent), str(Path(__file__).parent)]
     os.environ["PYTHONPATH"] = os.pathsep.join([*found_in, os.environ.get("PYTHONPATH", "")])
     # Not the checkout's sources, which have no native module, where the tests run beside them.
     os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    work = tmp_path_factory.mktemp("spark")
-    builder = pyspark.SparkSession.builder.master("local[2]").appName("tests")
-    settings = {
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session = new_session(tmp_path_factory.mktemp("spark"), f"-XX:SharedArchiveFile={class_archive()}")
+        yield session
+        session.stop()
+
+
+def new_session(work: Path, java_option: str) -> Any:
+    """A session with SETTINGS and an option of Java. Delta's jars are where Java archives classes."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - absent where there is no Spark
+
+    delta = [*sorted(JARS.glob("delta-*.jar"))]
+    jars = [path for path in sorted(JARS.glob("*.jar")) if path not in delta]
+    values = {
         **SETTINGS,
-        "spark.jars": ",".join(str(jar) for jar in sorted(jars.glob("*.jar"))),
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, delta)),
+        "spark.driver.extraJavaOptions": f"{SETTINGS['spark.driver.extraJavaOptions']} {java_option}",
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.local.dir": str(work / "local"),
     }
-    for name, value in settings.items():
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    for name, value in values.items():
         builder = builder.config(name, value)
     remember_packages()
-    remember_packages()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        session = builder.getOrCreate()
-        session.sparkContext.setLogLevel("ERROR")
-        yield session
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def class_archive() -> Path:
+    """The classes of a session, parsed and verified: a third of the CPU time that its first tables take.
+
+    Java goes without an archive that does not fit its version, its options or its class path.
+    """
+    directory = tools.CACHE / "spark-classes"
+    version = subprocess.run(["java", "-version"], check=True, capture_output=True, text=True).stderr
+    words = [version, *SETTINGS.values(), sys.prefix, *map(str, sorted(JARS.glob("*.jar")))]
+    words.append(tools.LOCK.read_text())
+    archive = directory / "classes.jsa"
+    command = [sys.executable, __file__, str(archive)]
+    variables = {**os.environ, "PYTHONPATH": f"{tools.ROOT / 'tests'}{os.pathsep}{os.environ['PYTHONPATH']}"}
+    write = partial(subprocess.run, command, check=True, capture_output=True, env=variables)
+    tools.made(directory, words, write)
+    return archive
+
+
+def write_class_archive(path: str) -> None:
+    """Writes and reads a table in a session that archives its classes when it ends."""
+    with tempfile.TemporaryDirectory() as scratch:
+        session = new_session(Path(scratch), f"-XX:ArchiveClassesAtExit={path} -Xlog:disable")
+        table = f"{scratch}/table"
+        rows = session.range(100).selectExpr("id", "cast(id as string) text", "id % 2 part")
+        rows.write.format("delta").partitionBy("part").save(table)
+        session.sql(f"update delta.`{table}` set text = 'x' where id > 50")
+        session.sql(f"delete from delta.`{table}` where id < 10")
+        session.read.format("delta").load(table).groupBy("text").count().collect()
         session.stop()
+        gateway = session.sparkContext._gateway
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +179,7 @@ def remember_packages() -> None:
             return found
 
         kind.__getattr__ = look_up
+
+
+if __name__ == "__main__":
+    write_class_archive(sys.argv[1])
