@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 WAIT_SECONDS = 60.0
 AGREEING = 30
@@ -25,6 +26,16 @@ def wait_until(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -
         if time.monotonic() > end:
             raise TimeoutError
         time.sleep(0.02)
+
+
+ESTABLISHED = "01"
+
+
+def server_end(port: int, client_port: int) -> str | None:
+    """The state of the server's end of a connection, None once it is gone. Its client reads nothing."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    ends = [f":{port:04X}", f":{client_port:04X}"]
+    return next((row[3] for row in rows if [row[1][8:], row[2][8:]] == ends), None)
 
 
 def everywhere(answer: Callable[[], object], expected: object) -> Callable[[], bool]:

@@ -67,11 +67,11 @@ Answer = tuple[int, http.client.HTTPMessage, str]
 
 def activated(served: RunningGateway, code: str, **fields: str) -> Answer:
     """Sends the form until the guesses of other tests, which have the same address, are forgiven."""
-    for _ in range(60):
+    for _ in range(300):
         answer = sent(served, code, **fields)
         if answer[0] != 429:
             return answer
-        time.sleep(1)
+        time.sleep(0.2)
     raise AssertionError("guesses are not forgiven")
 
 

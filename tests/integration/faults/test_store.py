@@ -14,7 +14,7 @@ import pytest
 from support.fault_proxy import HEALTHY, Fault, FaultProxy, running
 from support.file_answers import Broken, Files, query
 from support.gateway_process import Answer, RunningGateway, running_gateway, share, storage
-from support.waiting import until
+from support.waiting import WAIT_SECONDS, until
 from tables.large_logs import make_log
 
 pytestmark = pytest.mark.alone
@@ -192,7 +192,8 @@ async def test_a_slow_storage_gives_the_whole_answer(faulty: Faulty, fault):
 async def test_a_request_to_a_storage_that_fails_for_a_moment_is_retried(faulty: Faulty):
     faulty.proxy.fault = Fault(status=503)
     requested = asyncio.ensure_future(faulty.ask())
-    await asyncio.sleep(0.4)
+    before = len(faulty.proxy.requests)
+    await until(lambda: len(faulty.proxy.requests) > before + 1)
     faulty.proxy.fault = HEALTHY
     assert (await requested).files == faulty.expected
 
@@ -241,7 +242,11 @@ async def test_a_kept_snapshot_is_served_up_to_its_age_limit_while_the_storage_i
     # A version of one's own choice is no kept snapshot's.
     historic = await asyncio.to_thread(forgiven.gateway.request, "GET", f"{TABLE}/metadata?version=1")
     assert (historic.status, historic.json["errorCode"]) == (503, "TEMPORARILY_UNAVAILABLE")
-    await asyncio.sleep(STALE_SECONDS - (time.monotonic() - started))
+    while (answer := (await answers())[-1]).status == 200:
+        assert answer.headers["delta-sharing-stale"] == "true"
+        assert time.monotonic() - started < STALE_SECONDS + WAIT_SECONDS
+        await asyncio.sleep(0.05)
+    assert time.monotonic() - started > STALE_SECONDS / 2
     for answer in await answers():
         assert (answer.status, answer.json["errorCode"]) == (503, "TEMPORARILY_UNAVAILABLE")
         assert 1 <= int(answer.headers["Retry-After"]) <= 6

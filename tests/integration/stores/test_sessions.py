@@ -256,7 +256,7 @@ def test_a_server_that_starts_without_the_token_service_reads_when_it_is_back(
         while (answer := gateway.query("demo.default.odd")).status != 200:
             assert answer.status in {403, 503}
             assert time.monotonic() < deadline, gateway.log.read_text()[-3000:]
-            time.sleep(0.5)
+            time.sleep(0.05)
         check(gateway)
 
 

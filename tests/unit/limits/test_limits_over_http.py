@@ -112,7 +112,7 @@ async def test_a_waiting_request_is_admitted_when_another_ends(table, tmp_path):
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             async with held(session, gateway):
                 answer = asyncio.ensure_future(query(session, f"http://127.0.0.1:{gateway.port}", TABLE))
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(0.2)
                 assert not answer.done()
             assert (await answer).files == table[1]
 

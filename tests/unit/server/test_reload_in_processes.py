@@ -70,7 +70,7 @@ def test_a_drain_lasts_for_the_reloaded_duration(tmp_path, workers):
             # A request that is under way: its body never comes.
             sent = HEAD.replace("GET /delta-sharing/shares", "GET /delta-sharing/shares/sales")
             connection.sendall((sent + "Content-Length: 9\r\n\r\n{").encode())
-            time.sleep(0.5)
+            time.sleep(0.2)
             started = time.monotonic()
             gateway.process.terminate()
             with suppress(OSError):

@@ -58,7 +58,7 @@ def test_a_change_of_state_waits_for_a_manager_that_does_not_read_and_liveness_d
 
     async def report_without_a_reader():
         async with manager.watched():
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.2)
             manager.ready()
 
     started = time.monotonic()

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from support.gateway_directory import HEAD, Gateway
 from support.processes import PACKAGE, children, free_port, processor_wait_seconds
-from support.waiting import everywhere
+from support.waiting import everywhere, server_end, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -387,7 +387,8 @@ def test_a_connection_whose_client_reads_nothing_is_closed(tmp_path):
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", gateway.port))
         client.sendall(b"GET /delta-sharing/shares HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        time.sleep(4)
+        client_port = client.getsockname()[1]
+        wait_until(lambda: server_end(gateway.port, client_port) is None)
         received = b""
         client.settimeout(10)
         with suppress(ConnectionResetError):

@@ -171,7 +171,7 @@ async def test_a_question_that_is_half_sent_ends_with_its_worker():
         (worker, _) = supervisor.process_ids
         os.kill(worker, signal.SIGSTOP)
         asked = asyncio.ensure_future(supervisor.ask({"text": "x" * 1_000_000}, seconds=30))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.2)
         assert not asked.done()
         # As at the end of the worker, unless the error of its socket comes first.
         supervisor._workers[0].line.cancel()
@@ -577,7 +577,7 @@ async def test_workers_that_wait_share_one_look_for_what_hinders_them(monkeypatc
         async with asyncio.timeout(60):
             while caplog.text.count("waits before it starts again: no answer within 0.05 s") < 3:
                 await asyncio.sleep(0.01)
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.2)
             assert (len(looks), supervisor.process_ids) == (1, [])
             ended.set()
             while len(supervisor.process_ids) < 3:

@@ -3,7 +3,6 @@
 import json
 import pickle
 import shutil
-import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from pyspark.sql.types import StructType
 from support.gateway_process import RunningGateway, running_gateway, share
 from support.scripted_server import HEAD, Answers, listening
+from support.waiting import wait_until
 from tables.demo import CITIES, ROWS
 
 from gateway.client.actions import DataFile, DeletionVector, FileKind, parse_head
@@ -254,7 +254,7 @@ def test_a_plan_is_read_after_its_urls_and_refresh_token_expired(
     """The table moves on meanwhile, first without and then with a change of the files that are read."""
     root = tmp_path / "cities"
     shutil.copytree(demo_tables / "cities", root)
-    lives = {"preSignedUrlTimeoutSeconds": 6, "refreshTokenTtlMs": 4000}
+    lives = {"preSignedUrlTimeoutSeconds": 2, "refreshTokenTtlMs": 1000}
     shares = [share("demo", {"cities": str(root)}, historyShared=history)]
     with running_gateway(tmp_path, shares, **lives) as gateway:
         options = ReadOptions.parse({"profile": str(gateway.profile), "path": "demo.default.cities"})
@@ -266,7 +266,9 @@ def test_a_plan_is_read_after_its_urls_and_refresh_token_expired(
             return sum(batch.num_rows for one in planned for batch in read_partition(one, schema, head))
 
         assert rows() == len(CITIES)
-        time.sleep(7)
+        urls = [task.file.url for partition in planned for task in partition.tasks]
+        paths = [url.partition(f":{gateway.port}")[2] for url in urls]
+        wait_until(lambda: all(gateway.request("GET", path).status == 403 for path in paths))
         assert rows() == len(CITIES)
         commit(root, {"commitInfo": {"operation": "nothing"}})
         assert rows() == len(CITIES)

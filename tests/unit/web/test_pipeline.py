@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 from support.gateway_app import PREFIX, bearer, recipients, serve
+from support.waiting import ESTABLISHED, server_end, until
 
 from gateway.app import routes
 from gateway.catalog.catalog import Catalog
@@ -241,8 +242,8 @@ async def test_a_client_that_sends_requests_and_reads_nothing_is_disconnected() 
     times = 500
     reader, writer = await asyncio.open_connection(client.host, client.port)
     writer.write(f"GET {SHARES} HTTP/1.1\r\nHost: x\r\n{TOKEN}\r\n".encode() * times)
-    # Kernel and reader have taken what they hold within the first of these.
-    await asyncio.sleep(3)
+    client_port = writer.get_extra_info("sockname")[1]
+    await until(lambda: server_end(client.port, client_port) != ESTABLISHED)
     received = b""
     with suppress(ConnectionError, TimeoutError):
         async with asyncio.timeout(10):
