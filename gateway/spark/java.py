@@ -95,14 +95,14 @@ def active(spark: SparkSession) -> Iterator[None]:
             sessions.clearActiveSession()
 
 
-def frame(found: Any, spark: SparkSession) -> DataFrame:
+def frame(rows: Any, spark: SparkSession) -> DataFrame:
     """Return a DataFrame of Java as one of Python."""
-    return DataFrame(found, spark)
+    return DataFrame(rows, spark)
 
 
-def pair(found: Any) -> tuple[Any, Any]:
+def pair(values: Any) -> tuple[Any, Any]:
     """Return a pair of Scala."""
-    return found._1(), found._2()
+    return values._1(), values._2()
 
 
 def none(spark: SparkSession) -> Any:
@@ -112,10 +112,10 @@ def none(spark: SparkSession) -> Any:
 
 def sequence(spark: SparkSession, items: Iterable[Any]) -> Any:
     """Return items as an immutable sequence of Scala."""
-    found = classes(spark).java.util.ArrayList()
+    java_list = classes(spark).java.util.ArrayList()
     for item in items:
-        found.add(item)
-    return classes(spark).scala.jdk.javaapi.CollectionConverters.asScala(found).toSeq()
+        java_list.add(item)
+    return classes(spark).scala.jdk.javaapi.CollectionConverters.asScala(java_list).toSeq()
 
 
 def longs(spark: SparkSession, numbers: Collection[int]) -> Any:
@@ -137,8 +137,8 @@ def is_among(spark: SparkSession, column: Column, numbers: Collection[int]) -> C
     values = longs(spark, numbers).toSet()
     utils = java.org.apache.spark.sql.classic.ExpressionUtils
     child = utils.expression(column._jc)
-    found = java.org.apache.spark.sql.catalyst.expressions.InSet(child, values)
-    return ClassicColumn(utils.column(found))
+    condition = java.org.apache.spark.sql.catalyst.expressions.InSet(child, values)
+    return ClassicColumn(utils.column(condition))
 
 
 def branches(rows: DataFrame) -> list[DataFrame]:
@@ -150,8 +150,8 @@ def branches(rows: DataFrame) -> list[DataFrame]:
     if plan.nodeName() != "Union":
         return [rows]
     frames = companion(classes(spark).org.apache.spark.sql.classic, "Dataset")
-    found = (frames.ofRows(session(spark), child) for child in as_list(spark, plan.children()))
-    return [frame(one, spark).toDF(*rows.columns) for one in found]
+    children = (frames.ofRows(session(spark), child) for child in as_list(spark, plan.children()))
+    return [frame(branch, spark).toDF(*rows.columns) for branch in children]
 
 
 def as_list(spark: SparkSession, items: Any) -> list[Any]:

@@ -112,38 +112,41 @@ class RunMetrics:
 
         gauge(("run_timestamp_seconds", "Start of the last run, as Unix time.")).set(run_at.timestamp())
         gauge(("run_seconds", "Length of the last run.")).set(seconds)
-        counted, counts = gauge(self.counts, "outcome"), Counter(one.outcome for one in subjects)
+        counted, counts = gauge(self.counts, "outcome"), Counter(subject.outcome for subject in subjects)
         for outcome in self.outcomes:
             counted.labels(outcome).set(counts[outcome])
         wrong, good = gauge(self.wrong, self.label), gauge(self.good, self.label)
         was_wrong, was_good = (before.get(self.prefix + name, {}) for name, _ in (self.wrong, self.good))
-        for name in {*others, *(one.name for one in subjects if one.is_wrong is None)} & was_wrong.keys():
+        for name in {
+            *others,
+            *(subject.name for subject in subjects if subject.is_wrong is None),
+        } & was_wrong.keys():
             wrong.labels(name).set(was_wrong[name])
         for name in set(others) & was_good.keys():
             good.labels(name).set(was_good[name])
-        for one in subjects:
-            if one.is_wrong is not None:
-                wrong.labels(one.name).set(one.is_wrong)
-            times = [] if one.good_at is None else [one.good_at.timestamp()]
-            if one.is_good_before and one.name in was_good:
-                times.append(was_good[one.name])
+        for subject in subjects:
+            if subject.is_wrong is not None:
+                wrong.labels(subject.name).set(subject.is_wrong)
+            times = [] if subject.good_at is None else [subject.good_at.timestamp()]
+            if subject.is_good_before and subject.name in was_good:
+                times.append(was_good[subject.name])
             if times:
-                good.labels(one.name).set(max(times))
+                good.labels(subject.name).set(max(times))
         write_to_textfile(str(path), registry)
 
 
 def _samples(path: Path) -> dict[str, dict[str, float]]:
     """Return the values by metric and label; none of a file that is no such."""
-    found: dict[str, dict[str, float]] = {}
+    samples: dict[str, dict[str, float]] = {}
     try:
         for family in text_string_to_metric_families(path.read_text(encoding="utf-8")):
             for sample in family.samples:
                 if len(sample.labels) == 1:
                     (subject,) = sample.labels.values()
-                    found.setdefault(sample.name, {})[subject] = sample.value
+                    samples.setdefault(sample.name, {})[subject] = sample.value
     except (OSError, ValueError):
         return {}
-    return found
+    return samples
 
 
 def _xml_text(text: str) -> str:

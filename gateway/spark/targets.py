@@ -45,7 +45,9 @@ def load_targets(path: Path, patterns: Sequence[str] = (), recipient: str | None
         targets = _configured(path) if recipient is None else _granted(path, recipient)
     else:
         targets = [_listed(entry) for entry in listed]
-    chosen = [one for one in targets if not patterns or any(fnmatchcase(one.table, p) for p in patterns)]
+    chosen = [
+        target for target in targets if not patterns or any(fnmatchcase(target.table, p) for p in patterns)
+    ]
     if not chosen:
         raise ValueError("there is no such shared table" if patterns else "the file shares no tables")
     return chosen
@@ -82,13 +84,15 @@ def _named(loaded: config.Config) -> Iterator[tuple[tuple[str, str, str], Target
 
 def _granted(path: Path, recipient: str) -> list[Target]:
     loaded = config.load(path)
-    found = [one for one in loaded.gateway.recipients if one.name.casefold() == recipient.casefold()]
-    if not found:
+    recipients = [
+        granted for granted in loaded.gateway.recipients if granted.name.casefold() == recipient.casefold()
+    ]
+    if not recipients:
         raise ValueError(
             f"{path}: gateway.recipients has no recipient '{recipient}'. The database is not read: give the "
             f"list that `delta-gateway export -c {path} --tables --recipient {recipient}` prints"
         )
-    (entry,) = found
+    (entry,) = recipients
     targets = []
     for names, target in _named(loaded):
         conditions = [grant.condition for grant in entry.shares if grant.covers(*names)]

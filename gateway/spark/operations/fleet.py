@@ -88,8 +88,8 @@ def look_at(target: Target) -> TableHealth:
 
 def advise(tables: Sequence[TableHealth]) -> list[Advice]:
     """Return the advice, the most useful first."""
-    found = [advice for table in tables if table.error is None for advice in _advice(table)]
-    return sorted(found, key=lambda advice: (-advice.gain, advice.table, advice.action))
+    advices = [advice for table in tables if table.error is None for advice in _advice(table)]
+    return sorted(advices, key=lambda advice: (-advice.gain, advice.table, advice.action))
 
 
 def _advice(table: TableHealth) -> Iterator[Advice]:
@@ -245,13 +245,13 @@ def _removed(files: pafs.FileSystem, log: str, name: str) -> int:
         if name.endswith(".json"):
             actions = [json.loads(line) for line in source.read().splitlines() if line.strip()]
             sidecars = [action["sidecar"]["path"] for action in actions if "sidecar" in action]
-            own = sum("remove" in action for action in actions)
+            removed = sum("remove" in action for action in actions)
         else:
-            own, sidecars = _removed_in_parquet(source)
+            removed, sidecars = _removed_in_parquet(source)
     for sidecar in sidecars:
         with files.open_input_file(f"{log}/_sidecars/{sidecar}") as source:
-            own += _removed_in_parquet(source)[0]
-    return own
+            removed += _removed_in_parquet(source)[0]
+    return removed
 
 
 def _removed_in_parquet(source: Any) -> tuple[int, list[str]]:
@@ -260,8 +260,8 @@ def _removed_in_parquet(source: Any) -> tuple[int, list[str]]:
         names = checkpoint.schema_arrow.names
         columns = [f"{name}.path" for name in ("remove", "sidecar") if name in names]
         rows = checkpoint.read(columns=columns).to_pydict() if columns else {}
-    removed = sum(one is not None for one in rows.get("remove", []))
-    return removed, [one["path"] for one in rows.get("sidecar", []) if one is not None]
+    removed = sum(action is not None for action in rows.get("remove", []))
+    return removed, [action["path"] for action in rows.get("sidecar", []) if action is not None]
 
 
 def _native() -> Any:

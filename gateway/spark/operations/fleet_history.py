@@ -40,7 +40,7 @@ def append_results(
 ) -> None:
     """Append a survey to a Delta table, which is created if it does not exist."""
     names = [column.split()[0] for column in _RESULT_SCHEMA.split(", ")[1:]]
-    rows = [(run_at, *(getattr(one, name) for name in names)) for one in tables]
+    rows = [(run_at, *(getattr(table, name) for name in names)) for table in tables]
     frame = spark.createDataFrame(rows, _RESULT_SCHEMA)
     frame.write.format("delta").mode("append").save(location)
 

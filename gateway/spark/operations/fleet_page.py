@@ -34,19 +34,21 @@ _COLUMNS = [
 
 def html(tables: Sequence[TableHealth], run_at: dt.datetime, surveys: Sequence[Survey] = ()) -> str:
     """Render the page. `surveys`: this survey and earlier ones, the oldest first."""
-    broken = [one for one in tables if one.error is not None]
-    sound = [one for one in tables if one.error is None]
+    broken = [table for table in tables if table.error is not None]
+    sound = [table for table in tables if table.error is None]
     advice = advise(tables)
-    files = sum(one.files for one in sound)
+    files = sum(table.files for table in sound)
     summary = (
         f"{len(tables):,} tables, {files:,} files: {len(advice):,} pieces of advice, "
         f"{len(broken):,} tables that cannot be read."
     )
-    unreadable = [Finding(one.table, "cannot be read", _UNREADABLE, [one.error or ""]) for one in broken]
+    unreadable = [
+        Finding(table.table, "cannot be read", _UNREADABLE, [table.error or ""]) for table in broken
+    ]
     sections = [
         *([Section("Tables that cannot be read", [Findings(unreadable)])] if broken else []),
         Section("Advice, the most useful first", [_advice(advice)]),
-        Section("Tables", [Table(_COLUMNS, [_line(one) for one in tables])]),
+        Section("Tables", [Table(_COLUMNS, [_line(table) for table in tables])]),
         *([Section("Nights", [Plots(_nights(surveys))])] if len(surveys) > 1 else []),
         Section("Sizes", [Plots(_plots(sound))]),
     ]
@@ -55,22 +57,24 @@ def html(tables: Sequence[TableHealth], run_at: dt.datetime, surveys: Sequence[S
 
 def _advice(advice: Sequence[Advice]) -> Table:
     columns = [Column("table"), Column("action"), Column("reason")]
-    return Table(columns, [[one.table, one.action, one.reason] for one in advice])
+    return Table(columns, [[advised.table, advised.action, advised.reason] for advised in advice])
 
 
 def _plots(sound: Sequence[TableHealth]) -> list[BarPlot]:
-    small = [(one.table, one.small_files) for one in sound if one.small_files]
+    small = [(table.table, table.small_files) for table in sound if table.small_files]
     return [
-        BarPlot("Files", [(one.table, one.files) for one in sound], COUNT),
+        BarPlot("Files", [(table.table, table.files) for table in sound], COUNT),
         BarPlot("Small files", small, COUNT),
-        BarPlot("Time to list", [(one.table, one.listing_seconds) for one in sound], SECONDS),
-        BarPlot("Memory of a client's plan", [(one.table, one.client_memory_bytes) for one in sound], BYTES),
+        BarPlot("Time to list", [(table.table, table.listing_seconds) for table in sound], SECONDS),
+        BarPlot(
+            "Memory of a client's plan", [(table.table, table.client_memory_bytes) for table in sound], BYTES
+        ),
     ]
 
 
 def _nights(surveys: Sequence[Survey]) -> list[LinePlot]:
     def points(name: str) -> list[tuple[float, float]]:
-        return [(days(one.run_at), getattr(one, name)) for one in surveys]
+        return [(days(survey.run_at), getattr(survey, name)) for survey in surveys]
 
     files = {"files": points("files"), "small files": points("small_files")}
     return [
@@ -81,22 +85,22 @@ def _nights(surveys: Sequence[Survey]) -> list[LinePlot]:
     ]
 
 
-def _line(one: TableHealth) -> list[Cell]:
-    if one.error is not None:
-        return [one.table, Verdict("cannot be read", good=False), *([None] * (len(_COLUMNS) - 2))]
-    days = one.days_since_commit
+def _line(table: TableHealth) -> list[Cell]:
+    if table.error is not None:
+        return [table.table, Verdict("cannot be read", good=False), *([None] * (len(_COLUMNS) - 2))]
+    days = table.days_since_commit
     return [
-        one.table,
-        str(one.version),
-        one.files,
-        one.bytes,
-        one.small_files,
-        one.files_without_stats,
-        one.files_with_vectors,
-        one.tombstones,
-        one.checkpoint,
-        one.commits_since_checkpoint,
+        table.table,
+        str(table.version),
+        table.files,
+        table.bytes,
+        table.small_files,
+        table.files_without_stats,
+        table.files_with_vectors,
+        table.tombstones,
+        table.checkpoint,
+        table.commits_since_checkpoint,
         Quantity(None if days is None else days * _DAY_SECONDS, SECONDS),
-        one.listing_seconds,
-        ", ".join(one.reader_features),
+        table.listing_seconds,
+        ", ".join(table.reader_features),
     ]

@@ -114,8 +114,8 @@ def _published(action: Action) -> Action:
     properties = action.get("configuration")
     if not isinstance(properties, dict):
         return action
-    kept = {name: value for name, value in properties.items() if name not in WORK_PROPERTIES}
-    return action | {"configuration": kept}
+    public = {name: value for name, value in properties.items() if name not in WORK_PROPERTIES}
+    return action | {"configuration": public}
 
 
 def moved(action: Action) -> Action:
@@ -123,11 +123,11 @@ def moved(action: Action) -> Action:
     path = action["path"]
     if ":" in path.partition("/")[0] or path.startswith("/"):
         raise ValueError("the work table has a file outside of its directory")
-    found = action | {"path": f"{WORK_DIRECTORY}/{path}"}
+    published_action = action | {"path": f"{WORK_DIRECTORY}/{path}"}
     vector = action.get("deletionVector")
     if vector and vector["storageType"] == _RELATIVE_VECTOR:
         # The text is a directory, if any, and 20 characters that encode the name of the file.
         name = vector["pathOrInlineDv"]
         inner = f"{WORK_DIRECTORY}/{name[:-20]}".rstrip("/")
-        found["deletionVector"] = vector | {"pathOrInlineDv": inner + name[-20:]}
-    return found
+        published_action["deletionVector"] = vector | {"pathOrInlineDv": inner + name[-20:]}
+    return published_action

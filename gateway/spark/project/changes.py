@@ -86,16 +86,16 @@ def apply_changes(
         removed.unpersist()
     version = work.latest().number
     commits += work.commits(removal + 1, version)
-    others = signed_digest(work.changes(removal + 1, version))
-    return Written(commits, inserted + others[0], deleted + others[1])
+    of_added = signed_digest(work.changes(removal + 1, version))
+    return Written(commits, inserted + of_added[0], deleted + of_added[1])
 
 
 def signed_digest(changed: DataFrame) -> tuple[Digest, Digest]:
     """Return the digests of the inserted and of the deleted rows. One job."""
     rows = changed.drop(CHANGE_TYPE)
     hashes = [row_hash(rows.schema, seed).alias(f"_hash_{i}") for i, seed in enumerate(SEEDS)]
-    found = changed.select(f.col(CHANGE_TYPE), *hashes).groupBy(CHANGE_TYPE).agg(*digest_columns()).collect()
-    by_type = {row[CHANGE_TYPE]: Digest.of(row) for row in found}
+    sums = changed.select(f.col(CHANGE_TYPE), *hashes).groupBy(CHANGE_TYPE).agg(*digest_columns()).collect()
+    by_type = {row[CHANGE_TYPE]: Digest.of(row) for row in sums}
     return by_type.get(INSERT, EMPTY), by_type.get(DELETE, EMPTY)
 
 
@@ -121,12 +121,12 @@ def digest_of(numbers: Mapping[Hashes, int]) -> Digest:
         for place, word in enumerate(hashes):
             xors[place] ^= word % _WORD if number % 2 else 0
             sums[place] += number * word
-    return Digest(sum(numbers.values()), tuple(xors), tuple(one % _WORD for one in sums))
+    return Digest(sum(numbers.values()), tuple(xors), tuple(total % _WORD for total in sums))
 
 
 def is_among(spark: SparkSession, wanted: Iterable[Hashes]) -> Column:
     """Return whether the first hash of a row is that of one of some rows."""
-    return java.is_among(spark, f.col(HASHES[0]), {one[0] for one in wanted})
+    return java.is_among(spark, f.col(HASHES[0]), {hashes[0] for hashes in wanted})
 
 
 def _counted(rows: DataFrame, number: Column) -> DataFrame:
@@ -147,8 +147,8 @@ def _remove(spark: SparkSession, work: TableLog, rows: DataFrame) -> None:
     if len(listed) > MAX_LISTED_HASHES:
         table.merge(hashes, own_hash == f.col(_WANTED)).whenMatchedDelete().execute()
         return
-    found = conditions(rows.select("row.*"), version.partitions)
-    table.delete(all_of([*found, own_hash.isin(listed)]))
+    bounds = conditions(rows.select("row.*"), version.partitions)
+    table.delete(all_of([*bounds, own_hash.isin(listed)]))
 
 
 def _add(work: TableLog, counted: DataFrame) -> None:

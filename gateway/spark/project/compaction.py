@@ -35,7 +35,7 @@ def compact(work: TableLog) -> None:
     files = list(chain.from_iterable(groups.values()))
     if not files:
         return
-    number = sum(one["rows"] for one in files)
+    number = sum(file["rows"] for file in files)
     rows = in_own_order(work.rows(version.number, files), number, version.partitions, max(groups))
     transaction = Transaction(work.spark, work)
     transaction.replace(files, rows)
@@ -46,8 +46,10 @@ def _small(work: TableLog, number: int, most_rows: int) -> DataFrame:
     """Return the files of a version that have few rows, or removed ones."""
     files = java.frame(work.snapshot(number).allFiles().toDF(), work.spark)
     rows = f.coalesce(f.get_json_object("stats", "$.numRecords").cast("long"), f.lit(0)).alias("rows")
-    found = files.select("path", "size", "partitionValues", "deletionVector", "modificationTime", rows)
-    return found.where((f.col("rows") < most_rows) | f.col("deletionVector").isNotNull())
+    files_with_rows = files.select(
+        "path", "size", "partitionValues", "deletionVector", "modificationTime", rows
+    )
+    return files_with_rows.where((f.col("rows") < most_rows) | f.col("deletionVector").isNotNull())
 
 
 def _groups(small: DataFrame, row_bytes: int) -> dict[int, list[Action]]:
@@ -59,10 +61,10 @@ def _groups(small: DataFrame, row_bytes: int) -> dict[int, list[Action]]:
     groups: defaultdict[int, list[Action]] = defaultdict(list)
     for actions in by_partition.values():
         pieces = _pieces(actions, row_bytes)
-        if pieces < len(actions) or any(one["deletionVector"] for one in actions):
+        if pieces < len(actions) or any(file["deletionVector"] for file in actions):
             groups[pieces] += actions
     return groups
 
 
 def _pieces(actions: Iterable[Action], row_bytes: int) -> int:
-    return math.ceil(sum(one["rows"] for one in actions) * row_bytes / FILE_BYTES) or 1
+    return math.ceil(sum(file["rows"] for file in actions) * row_bytes / FILE_BYTES) or 1

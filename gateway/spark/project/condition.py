@@ -80,10 +80,10 @@ def resolved(frame: DataFrame, where: str) -> str:
 
 
 def _check_literals(parsed: Any, where: str) -> None:
-    for one in _expressions(parsed):
-        if _name(one) != "Literal" or _types(one.dataType()).isdisjoint(_TIMES):
+    for expression in _expressions(parsed):
+        if _name(expression) != "Literal" or _types(expression.dataType()).isdisjoint(_TIMES):
             continue
-        origin = one.origin()
+        origin = expression.origin()
         text = where[origin.startIndex().get() : origin.stopIndex().get() + 1]
         match = _TYPED.fullmatch(text)
         if match is None or not _DATED.fullmatch(match["text"]):
@@ -91,17 +91,17 @@ def _check_literals(parsed: Any, where: str) -> None:
 
 
 def _check_tree(condition: Any) -> None:
-    found = list(_expressions(condition))
-    impure = {name for name in map(_name, found) if name not in _PURE}
+    expressions = list(_expressions(condition))
+    impure = {name for name in map(_name, expressions) if name not in _PURE}
     if impure:
         named = ", ".join(sorted(impure))
         raise InvalidRule(
             f"where: {named} is not among the functions of a condition, which depends on the columns of one "
             "row alone"
         )
-    for one in found:
-        if _name(one) == "Cast":
-            _check_cast(one)
+    for expression in expressions:
+        if _name(expression) == "Cast":
+            _check_cast(expression)
 
 
 def _check_cast(cast: Any) -> None:
@@ -127,9 +127,9 @@ def _undated() -> InvalidRule:
 def _expressions(root: Any) -> Iterator[Any]:
     pending = [root]
     while pending:
-        one = pending.pop()
-        yield one
-        children = one.children()
+        expression = pending.pop()
+        yield expression
+        children = expression.children()
         pending += [children.apply(index) for index in range(children.size())]
 
 

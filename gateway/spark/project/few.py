@@ -137,9 +137,9 @@ def few_changes(changed: Changed, stated: Callable[[], DataFrame | None]) -> Few
     rows = changed.rows()
     hashed = with_hashes(rows)
     columns = searched(rows.drop(CHANGE_TYPE).schema, ROW)
-    found = hashed.select(CHANGE_TYPE, *HASHES, *columns).limit(MAX_ROWS + 1).collect()
-    if len(found) <= MAX_ROWS:
-        return _counted(changed, found)
+    collected = hashed.select(CHANGE_TYPE, *HASHES, *columns).limit(MAX_ROWS + 1).collect()
+    if len(collected) <= MAX_ROWS:
+        return _counted(changed, collected)
     feed = stated()
     small = reduced(
         changed.chosen(),
@@ -152,20 +152,20 @@ def few_changes(changed: Changed, stated: Callable[[], DataFrame | None]) -> Few
     with ExitStack() as unneeded:
         unneeded.callback(small.unpersist)
         changed = replace(changed, source=small)
-        found = with_hashes(changed.rows()).select(CHANGE_TYPE, *HASHES, *columns).collect()
-        few = _counted(changed, found)
+        collected = with_hashes(changed.rows()).select(CHANGE_TYPE, *HASHES, *columns).collect()
+        few = _counted(changed, collected)
         unneeded.pop_all()
     return few
 
 
-def _counted(changed: Changed, found: Sequence[Row]) -> FewChanges:
+def _counted(changed: Changed, collected: Sequence[Row]) -> FewChanges:
     """Count rows that are collected: `CHANGE_TYPE`, the hashes, and the columns of a search."""
-    inserted = Counter((row[1], row[2]) for row in found if row[0] == INSERT)
+    inserted = Counter((row[1], row[2]) for row in collected if row[0] == INSERT)
     counts = Counter(inserted)
-    counts.subtract((row[1], row[2]) for row in found if row[0] != INSERT)
+    counts.subtract((row[1], row[2]) for row in collected if row[0] != INSERT)
     net = {hashes: number for hashes, number in counts.items() if number}
     are_plain = all(net.get(hashes) == number for hashes, number in inserted.items())
-    removed = [row[3:] for row in found if row[0] != INSERT and net.get((row[1], row[2]), 0) < 0]
+    removed = [row[3:] for row in collected if row[0] != INSERT and net.get((row[1], row[2]), 0) < 0]
     return FewChanges(changed, net, removed, are_plain)
 
 
@@ -210,9 +210,9 @@ def apply_net(work: TableLog, base: int, net: DataFrame, step: Callable[[str], N
     deleted = EMPTY
     if number:
         gone = net.where("n < 0").select(f"{ROW}.*")
-        found = conditions(gone, partitions) if different <= MAX_ROWS else []
-        candidates = transaction.candidates(found)
-        placed = _placed(candidates.where(all_of(found)) if found else candidates)
+        bounds = conditions(gone, partitions) if different <= MAX_ROWS else []
+        candidates = transaction.candidates(bounds)
+        placed = _placed(candidates.where(all_of(bounds)) if bounds else candidates)
         file, index = (f.col(_PLACE).getField(name) for name in ("file_path", "row_index"))
         by_file = _counted_out(placed, lost, number).groupBy(file).agg(f.collect_list(index))
         places = {transaction.path(path): indexes for path, indexes in by_file.collect()}
@@ -253,12 +253,12 @@ def _places(
 ) -> dict[str, list[int]]:
     """Find as many rows as are to be removed. Raises Disagreement if there are fewer."""
     version, left = work.latest(), few.removed
-    found = Search([], None)
+    narrowed = Search([], None)
     if few.searched:
-        found = search(version.schema, few.searched, version.partitions)
-    rows = transaction.candidates(found.bounds) if files is None else transaction.rows_of(files)
-    if found.all:
-        rows = rows.where(all_of(found.all))
+        narrowed = search(version.schema, few.searched, version.partitions)
+    rows = transaction.candidates(narrowed.bounds) if files is None else transaction.rows_of(files)
+    if narrowed.all:
+        rows = rows.where(all_of(narrowed.all))
     placed = _placed(rows).where(is_among(work.spark, left))
     candidates = placed.limit(MAX_PLACES + 1).collect()
     if len(candidates) > MAX_PLACES:
@@ -287,5 +287,5 @@ def _counted_out(placed: DataFrame, lost: DataFrame, most: int) -> DataFrame:
     order = Window.partitionBy(*HASHES).orderBy(_PLACE)
     wanted = placed.join(f.broadcast(lost), [*HASHES]).withColumn(_NUMBER, f.row_number().over(order))
     # By the first part, which is a constant, Spark leaves rows out before it sorts all equal ones.
-    found = wanted.where((f.col(_NUMBER) <= most) & (f.col(_NUMBER) <= f.col("n")))
-    return found.select(*HASHES, _PLACE)
+    chosen_rows = wanted.where((f.col(_NUMBER) <= most) & (f.col(_NUMBER) <= f.col("n")))
+    return chosen_rows.select(*HASHES, _PLACE)

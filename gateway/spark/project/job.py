@@ -100,7 +100,7 @@ def _as_read(node: Any) -> Any:
             for name, value in node.items()
             if name != "comment" and not name.startswith("delta.identity.")
         }
-    return [_as_read(one) for one in node] if isinstance(node, list) else node
+    return [_as_read(item) for item in node] if isinstance(node, list) else node
 
 
 def _no_step(_name: str) -> None:
@@ -242,16 +242,16 @@ class Job:
             reason = self._why_whole(source, record)
             if reason is None:
                 try:
-                    found = self._by_changes(outcome, base, source, record)
-                    return self._publish(outcome, base, source, found, record)
+                    proved = self._by_changes(outcome, base, source, record)
+                    return self._publish(outcome, base, source, proved, record)
                 except (Disagreement, NotMarked, NotProved):
                     reason = "the changes did not lead to what the rule makes of the source"
                 except _UNREADABLE as error:
                     reason = f"the source's changes cannot be read ({kind_of(error)})"
                 base = self._restore(base)
             outcome.remark = f"written anew: {reason}"
-        found = self._whole(outcome, base, source)
-        return self._publish(outcome, base, source, found, record)
+        proved = self._whole(outcome, base, source)
+        return self._publish(outcome, base, source, proved, record)
 
     def _is_proved(self, source: Version, record: Record) -> bool:
         """Return whether a version of the source is the one that the record is about."""
@@ -289,8 +289,8 @@ class Job:
             before = self._source.at(record.source_version)
         except _UNREADABLE:
             return "the source's log does not go back far enough"
-        known = {one.name: _as_read(one.jsonValue()) for one in source.schema.fields}
-        if any(known.get(one.name) != _as_read(one.jsonValue()) for one in before.schema.fields):
+        known = {column.name: _as_read(column.jsonValue()) for column in source.schema.fields}
+        if any(known.get(column.name) != _as_read(column.jsonValue()) for column in before.schema.fields):
             return "the source's columns have changed"
         if CHANGE_TYPE in source.schema.names:
             return f"the source has a column '{CHANGE_TYPE}'"
@@ -318,13 +318,13 @@ class Job:
         if change != expected:
             raise NotProved("the changed rows differ from those of the source")
         outcome.how, outcome.changed_rows = "changes", written.inserted.rows + written.deleted.rows
-        found = record.digest + change
+        total = record.digest + change
         version = base + len(written.commits)
-        if self.options.whole and not self._digest_of_source(source) == found == self._digest_of_work(
+        if self.options.whole and not self._digest_of_source(source) == total == self._digest_of_work(
             version
         ):
             raise NotProved("the rows differ from those of the source")
-        return _Proved(found, version, written.commits)
+        return _Proved(total, version, written.commits)
 
     def _files_of(self, base: int, record: Record) -> list[Action] | None:
         """Return the files of the work table if its checksum file lists those that were published."""
@@ -389,8 +389,8 @@ class Job:
             return record
         else:
             outcome.remark = "written anew: it differed from its source"
-        found = self._whole(outcome, base, source)
-        return self._publish(outcome, base, source, found, record)
+        proved = self._whole(outcome, base, source)
+        return self._publish(outcome, base, source, proved, record)
 
     def _publish(
         self, outcome: Outcome, base: int, source: Version, proved: _Proved, before: Record | None

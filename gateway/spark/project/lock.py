@@ -116,14 +116,14 @@ class _Lease:
             self._put(lambda text: self._directory.create(LOCK_FILE, text))
             self._directory.check_refusal(LOCK_FILE)
         except Refused:
-            found = self._directory.read(LOCK_FILE)
-            if found is None or _until_ms(found) > _now_ms():
+            lease = self._directory.read(LOCK_FILE)
+            if lease is None or _until_ms(lease) > _now_ms():
                 minutes = max(1, self._lease_ms // 60_000)
                 raise Locked(
                     f"another job is at work on it, or was killed less than {minutes} min ago"
                 ) from None
             try:
-                self._put(lambda text: self._directory.replace(LOCK_FILE, text, found))
+                self._put(lambda text: self._directory.replace(LOCK_FILE, text, lease))
             except Refused:
                 raise Locked from None
 

@@ -111,9 +111,9 @@ class Directory:
                 stream.close()
         except Py4JJavaError:
             # The answer to a write that was done may be lost, and its repetition is refused then.
-            found = self.read(path.getName())
-            if found == text:
+            content = self.read(path.getName())
+            if content == text:
                 return
-            if found is None:
+            if content is None:
                 raise
             raise Refused from None

@@ -59,11 +59,11 @@ _COLUMNS = [
 
 def html(kept: Sequence[Kept], left_over: Sequence[str], run_at: dt.datetime) -> str:
     """Render the page. `left_over`: directories of rules that the configuration no longer has."""
-    failed = [one for one in kept if one[0].error is not None]
+    failed = [pair for pair in kept if pair[0].error is not None]
     remarks = [[_name(outcome), outcome.remark] for outcome, _ in kept if outcome.remark]
     sections = [
-        *([Section("Failures", [Findings([_finding(*one) for one in failed])])] if failed else []),
-        Section("Projections", [Table(_COLUMNS, [_line(*one) for one in kept])]),
+        *([Section("Failures", [Findings([_finding(*pair) for pair in failed])])] if failed else []),
+        Section("Projections", [Table(_COLUMNS, [_line(*pair) for pair in kept])]),
         *(
             [Section("Remarks", [Table([Column("projection"), Column("remark")], remarks)])]
             if remarks
@@ -133,12 +133,12 @@ def _left_over(directories: Sequence[str]) -> Section:
 
 def _plots(kept: Sequence[Kept]) -> list[BarPlot]:
     changed = [(_name(outcome), outcome.changed_rows) for outcome, _ in kept if outcome.changed_rows]
-    known = [(_name(outcome), one) for outcome, one in kept if one is not None]
+    known = [(_name(outcome), published) for outcome, published in kept if published is not None]
     return [
         BarPlot("Time", [(_name(outcome), outcome.seconds) for outcome, _ in kept], SECONDS),
         BarPlot("Rows changed", changed, COUNT),
-        BarPlot("Rows", [(name, one.rows) for name, one in known], COUNT),
-        BarPlot("Bytes", [(name, one.bytes) for name, one in known], BYTES),
+        BarPlot("Rows", [(name, published.rows) for name, published in known], COUNT),
+        BarPlot("Bytes", [(name, published.bytes) for name, published in known], BYTES),
     ]
 
 

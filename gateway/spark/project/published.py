@@ -65,7 +65,7 @@ def ended_ms(spark: SparkSession, root: str) -> int:
     with suppress(*_ABSENT):
         path, files = java.path_and_files(spark, f"{root}/{_FAILED}")
         failed_ms = files.getFileStatus(path).getModificationTime() if files.exists(path) else 0
-    return max((one for one in (published_ms, failed_ms) if one <= now_ms), default=0)
+    return max((time_ms for time_ms in (published_ms, failed_ms) if time_ms <= now_ms), default=0)
 
 
 def note_failure(spark: SparkSession, root: str) -> None:

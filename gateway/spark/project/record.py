@@ -62,28 +62,28 @@ class Record:
     def of(cls, commit: list[dict[str, Any]]) -> Record | None:
         """Return the record of a commit; None for one that the job has not written."""
         for action in commit:
-            found = action.get("commitInfo", {}).get(RECORD_FIELD)
-            if found is not None:
+            stated = action.get("commitInfo", {}).get(RECORD_FIELD)
+            if stated is not None:
                 xors, sums = (
-                    tuple(int(word, 16) for word in found["digest"][one]) for one in ("xors", "sums")
+                    tuple(int(word, 16) for word in stated["digest"][words]) for words in ("xors", "sums")
                 )
-                evaluation = Evaluation(**found["evaluation"])
-                digest = Digest(found["digest"]["rows"], xors, sums)
-                return cls(**(found | {"digest": digest, "evaluation": evaluation}))
+                evaluation = Evaluation(**stated["evaluation"])
+                digest = Digest(stated["digest"]["rows"], xors, sums)
+                return cls(**(stated | {"digest": digest, "evaluation": evaluation}))
         return None
 
 
 def stamp(commits: Iterable[Iterable[dict[str, Any]]]) -> str:
     """Return what tells commits from others of the same versions: a hash of their JSON, made in parts."""
-    found, end = hashlib.sha256(b"["), ""
+    hashed, end = hashlib.sha256(b"["), ""
     for commit in commits:
-        found.update(f"{end}[".encode())
+        hashed.update(f"{end}[".encode())
         for place, action in enumerate(commit):
-            found.update((", " * bool(place) + json.dumps(action, sort_keys=True)).encode())
-        found.update(b"]")
+            hashed.update((", " * bool(place) + json.dumps(action, sort_keys=True)).encode())
+        hashed.update(b"]")
         end = ", "
-    found.update(b"]")
-    return found.hexdigest()
+    hashed.update(b"]")
+    return hashed.hexdigest()
 
 
 def difference(plus: Digest, minus: Digest) -> Digest:

@@ -62,7 +62,7 @@ def reduced(
                 return found.rows
     sums = _sums(_compared(rows, names)).limit(most + 1).collect()
     # So many rows differ at least.
-    if len(sums) > most or sum(abs(one["n"]) for one in sums) > most:
+    if len(sums) > most or sum(abs(total["n"]) for total in sums) > most:
         return None
     found = _kept(_net(rows.where(_is_in(_compared(rows, names), sums)), names, most), names, most)
     # Had a sum been taken for that of one row by mistake, rows would be missing.
@@ -95,14 +95,14 @@ def _stated(stated: DataFrame, names: Sequence[str], most: int) -> _Kept | None:
         few.rows.unpersist()
 
 
-def _is_kept(kept: DataFrame, is_right: Callable[[], bool]) -> bool:
+def _is_kept(rows: DataFrame, is_right: Callable[[], bool]) -> bool:
     """Return whether kept rows are right. Others are let go of, also after an error."""
     is_kept = False
     try:
         is_kept = is_right()
     finally:
         if not is_kept:
-            kept.unpersist()
+            rows.unpersist()
     return is_kept
 
 
@@ -134,10 +134,10 @@ def _kept(rows: DataFrame, names: Sequence[str], most: int) -> _Kept | None:
     numbers: Counter[Hashes] = Counter()
 
     def are_few() -> bool:
-        found = _compared(kept, names).select(sign().alias("sign"), *_hashes(kept, names)).collect()
-        for one, *hashes in found:
-            numbers[hashes[0], hashes[1]] += one
-        return len(found) <= most
+        hashed = _compared(kept, names).select(sign().alias("sign"), *_hashes(kept, names)).collect()
+        for direction, *hashes in hashed:
+            numbers[hashes[0], hashes[1]] += direction
+        return len(hashed) <= most
 
     return _Kept(kept, digest_of(numbers)) if _is_kept(kept, are_few) else None
 
@@ -180,11 +180,11 @@ def _is_in(sides: DataFrame, sums: Iterable[Row]) -> Column:
     single: set[int] = set()
     shared: set[int] = set()
     places: set[int] = set()
-    for one in sums:
-        place, number = one["place"], one["n"]
-        word = _signed(number * (one["high"] * _HALF + one["low"]))
+    for total in sums:
+        place, number = total["place"], total["n"]
+        word = _signed(number * (total["high"] * _HALF + total["low"]))
         places.add(place)
-        if abs(number) == 1 and word == one[_XOR]:
+        if abs(number) == 1 and word == total[_XOR]:
             single.add(word)
         else:
             shared.add(place)
@@ -202,10 +202,10 @@ def _signed(word: int) -> int:
     return (word + _WORDS // 2) % _WORDS - _WORDS // 2
 
 
-def _sum_of(found: Digest) -> tuple[int, int]:
-    return found.rows, found.sums[0]
+def _sum_of(total: Digest) -> tuple[int, int]:
+    return total.rows, total.sums[0]
 
 
 def _total(sums: Iterable[Row]) -> tuple[int, int]:
-    words = sum(one["high"] * _HALF + one["low"] for one in sums)
-    return sum(one["n"] for one in sums), words % _WORDS
+    words = sum(total["high"] * _HALF + total["low"] for total in sums)
+    return sum(total["n"] for total in sums), words % _WORDS

@@ -36,16 +36,16 @@ def junit(outcomes: Sequence[Outcome]) -> str:
     return xml(suite("delta-gateway project", map(_case, outcomes)))
 
 
-def _case(one: Outcome) -> Case:
-    schema, _, name = one.names[0].rpartition(".")
+def _case(outcome: Outcome) -> Case:
+    schema, _, name = outcome.names[0].rpartition(".")
     return Case(
         schema,
         name,
-        one.seconds,
-        skipped=one.remark or POSTPONED if one.outcome == "postponed" else None,
-        failures=[] if one.error is None else [one.error],
-        kind=one.failure,
-        remark=one.remark,
+        outcome.seconds,
+        skipped=outcome.remark or POSTPONED if outcome.outcome == "postponed" else None,
+        failures=[] if outcome.error is None else [outcome.error],
+        kind=outcome.failure,
+        remark=outcome.remark,
     )
 
 

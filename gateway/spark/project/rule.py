@@ -43,7 +43,9 @@ def projected(frame: DataFrame, projection: Projection, *, beside: tuple[str, ..
     The condition is evaluated on all rows: no statistics of the source decide.
     """
     # The files' footers have the metadata of the columns that Spark writes, so they get none.
-    columns = [_column(frame, one, projection).alias(one.name, metadata={}) for one in projection.columns]
+    columns = [
+        _column(frame, column, projection).alias(column.name, metadata={}) for column in projection.columns
+    ]
     if projection.where is not None:
         frame = _filtered(frame, f.expr(projection.where))
     return frame.select(*(f.col(quoted(name)) for name in beside), *columns)
@@ -54,15 +56,15 @@ def chosen(frame: DataFrame, projection: Projection, *, beside: tuple[str, ...] 
     names = {name.casefold() for name in (*beside, *plain_columns(projection))}
     if projection.where is not None:
         condition = f.expr(projection.where)
-        found = java.condition_of(frame.where(condition)).references().toSeq()
-        names |= {one.name().casefold() for one in java.as_list(frame.sparkSession, found)}
+        references = java.condition_of(frame.where(condition)).references().toSeq()
+        names |= {reference.name().casefold() for reference in java.as_list(frame.sparkSession, references)}
         frame = _filtered(frame, condition)
     return frame.select(*(f.col(quoted(name)) for name in frame.columns if name.casefold() in names))
 
 
 def plain_columns(projection: Projection) -> list[str]:
     """Return the columns of the source whose values a projection shows: where they are equal, it is."""
-    return list({one.source.casefold(): one.source for one in projection.columns}.values())
+    return list({column.source.casefold(): column.source for column in projection.columns}.values())
 
 
 def clean_schema(schema: t.StructType) -> t.StructType:
@@ -74,7 +76,7 @@ def clean_schema(schema: t.StructType) -> t.StructType:
                 name: {} if name == "metadata" else True if name == "nullable" else clean(value)
                 for name, value in node.items()
             }
-        return [clean(one) for one in node] if isinstance(node, list) else node
+        return [clean(item) for item in node] if isinstance(node, list) else node
 
     return t.StructType.fromJson(clean(schema.jsonValue()))
 
@@ -105,8 +107,8 @@ def _filtered(frame: DataFrame, condition: Column) -> DataFrame:
 
 
 def _column(frame: DataFrame, one: ProjectedColumn, projection: Projection) -> Column:
-    found = {field.name.casefold(): field for field in frame.schema.fields}
-    field = found.get(one.source.casefold())
+    fields = {field.name.casefold(): field for field in frame.schema.fields}
+    field = fields.get(one.source.casefold())
     if field is None:
         raise InvalidRule(f"columns: the source has no column '{one.source}'")
     value, kind = f.col(quoted(field.name)), field.dataType

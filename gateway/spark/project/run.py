@@ -85,7 +85,7 @@ def projections(config: Config, is_chosen: Callable[[str], bool] = lambda _name:
         target = Target((name,), table.projection, for_spark(table.projection.source.url), root, first)
         known = found.get(root)
         if known is not None:
-            firsts = [one for one in (known.first_version, first) if one is not None]
+            firsts = [version for version in (known.first_version, first) if version is not None]
             target = replace(target, names=(*known.names, name), first_version=min(firsts, default=None))
         found[root] = target
     return [target for target in found.values() if any(map(is_chosen, target.names))]
@@ -144,18 +144,18 @@ def left_over(spark: SparkSession, targets: Sequence[Target]) -> list[str]:
     They are found where a projection is declared. One that cannot be listed has none.
     """
     kept = {target.root for target in targets}
-    found = []
+    directories = []
     for base in sorted({root.rpartition("/")[0] for root in kept}):
         with suppress(Py4JError):
             directory, files = java.path_and_files(spark, base)
-            listed = [one.getPath() for one in files.listStatus(directory) if one.isDirectory()]
+            listed = [status.getPath() for status in files.listStatus(directory) if status.isDirectory()]
             names = [path.getName() for path in listed]
             roots = [f"{base}/{name}" for name in names if _RULE.fullmatch(name)]
             path = java.classes(spark).org.apache.hadoop.fs.Path
-            found += [
+            directories += [
                 root for root in roots if root not in kept and files.exists(path(f"{root}/{WORK_DIRECTORY}"))
             ]
-    return sorted(found)
+    return sorted(directories)
 
 
 def unless_changed(job: Job) -> Outcome:

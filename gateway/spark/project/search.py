@@ -111,12 +111,12 @@ def _fields(schema: t.StructType) -> list[t.StructField]:
 def search(schema: t.StructType, rows: Sequence[Sequence[Any]], partitions: Sequence[str]) -> Search:
     """Return conditions that all rows fulfil, of which each is given by its `searched` columns."""
     listed = [_values(field, place, rows) for place, field in enumerate(_fields(schema))]
-    columns = [one for one in listed if one is not None]
-    inner = [one for one in columns if one.name not in partitions]
+    columns = [column for column in listed if column is not None]
+    inner = [column for column in columns if column.name not in partitions]
     # Numbers are compared faster than texts, so they come first where both tell rows apart.
-    telling = max(inner, key=lambda one: (len(one.literals), not one.is_text), default=None)
-    bounds = [one.among() for one in columns if one.name in partitions]
-    bounds += [one.within(1) for one in inner if not one.is_text and one is not telling]
+    telling = max(inner, key=lambda column: (len(column.literals), not column.is_text), default=None)
+    bounds = [column.among() for column in columns if column.name in partitions]
+    bounds += [column.within(1) for column in inner if not column.is_text and column is not telling]
     if telling is None:
         return Search(bounds, None)
     return Search([*bounds, telling.within(_MAX_INTERVALS)], telling.among())
@@ -145,14 +145,14 @@ def _collected(column: Column, field: t.StructField) -> Column:
 
 def _values(field: t.StructField, place: int, rows: Sequence[Sequence[Any]]) -> _Values | None:
     """Return the values of a column; None where one of them has no literal."""
-    found = {row[place] for row in rows}
-    ordered = sorted(found - {None})
+    values = {row[place] for row in rows}
+    ordered = sorted(values - {None})
     literals = [_literal(value, field.dataType) for value in ordered]
     if any(literal is None for literal in literals):
         return None
     is_text = isinstance(field.dataType, t.StringType)
     places = list(range(len(ordered))) if is_text else ordered
-    return _Values(field.name, is_text, [one for one in literals if one], places, None in found)
+    return _Values(field.name, is_text, [one for one in literals if one], places, None in values)
 
 
 def _literal(value: Any, kind: t.DataType) -> str | None:
@@ -160,7 +160,9 @@ def _literal(value: Any, kind: t.DataType) -> str | None:
     try:
         match kind:
             case t.StringType():
-                is_plain = value.isprintable() and not any(one in value for one in _NOT_IN_LITERALS)
+                is_plain = value.isprintable() and not any(
+                    character in value for character in _NOT_IN_LITERALS
+                )
                 return f"'{value}'" if is_plain and len(value) <= _MAX_TEXT_CHARACTERS else None
             case t.DateType():
                 return f"DATE '{(_EPOCH + dt.timedelta(days=value)).date().isoformat()}'"

@@ -92,14 +92,14 @@ class TableLog:
     def listed(self, first: int) -> list[int]:
         """Return the versions from one on whose commits are in the log. Nothing but the names is read."""
         try:
-            found = self._store.listFrom(self._file(first), self._hadoop)
+            files = self._store.listFrom(self._file(first), self._hadoop)
         except Py4JJavaError as error:
             if _is_missing(error):
                 return []
             raise
         commits = []
-        while found.hasNext():
-            stem, _, kind = found.next().getPath().getName().partition(".")
+        while files.hasNext():
+            stem, _, kind = files.next().getPath().getName().partition(".")
             if kind == "json" and stem.isdigit():
                 commits.append(int(stem))
         return commits
@@ -164,8 +164,8 @@ class TableLog:
             return inserted.union(deleted)
         reader, none = self._delta.commands.cdc.CDCReader, self._none
         session = java.session(self.spark)
-        found = reader.changesToBatchDF(self.log, first, last, session, none, none, True, none)
-        return java.frame(found, self.spark).drop(*_COMMIT).withColumnRenamed(_KIND, CHANGE_TYPE)
+        frame = reader.changesToBatchDF(self.log, first, last, session, none, none, True, none)
+        return java.frame(frame, self.spark).drop(*_COMMIT).withColumnRenamed(_KIND, CHANGE_TYPE)
 
     def stated_changes(self, first: int, last: int) -> DataFrame | None:
         """Return the rows that the change data feed of a range of versions states, as `changes` does.
@@ -176,11 +176,11 @@ class TableLog:
             return None
         try:
             feed = self.spark.read.format("delta").option("readChangeFeed", "true")
-            found = feed.option("startingVersion", first).option("endingVersion", last).load(self.root)
+            feed_rows = feed.option("startingVersion", first).option("endingVersion", last).load(self.root)
         except (PySparkException, Py4JJavaError):
             return None
         is_insert = f.col(_KIND).isin(INSERT, "update_postimage")
-        stated = found.withColumn(CHANGE_TYPE, f.when(is_insert, INSERT).otherwise(DELETE))
+        stated = feed_rows.withColumn(CHANGE_TYPE, f.when(is_insert, INSERT).otherwise(DELETE))
         return stated.drop(_KIND, *_COMMIT)
 
     def rows(self, number: int, files: Iterable[Action]) -> DataFrame:
@@ -190,22 +190,22 @@ class TableLog:
         )
         # Delta takes the settings of the rule from the active session.
         with java.active(self.spark):
-            found = self.log.createDataFrame(self.snapshot(number), actions, False, self._none)
-        return java.frame(found, self.spark)
+            frame = self.log.createDataFrame(self.snapshot(number), actions, False, self._none)
+        return java.frame(frame, self.spark)
 
     def files(self, number: int) -> list[Action] | None:
         """Return all files of a version as its checksum file lists them, each as an `add`; None without that.
 
         Delta writes such lists for small tables, from one commit to the next and without a look at the state.
         """
-        found = self._checksum(number).get("allFiles")
-        return None if found is None else list(found)
+        listed = self._checksum(number).get("allFiles")
+        return None if listed is None else list(listed)
 
     def size(self, number: int) -> tuple[int, int] | None:
         """Return the number of files of a version and their bytes; None if its checksum file has neither."""
-        found = self._checksum(number)
+        checksum = self._checksum(number)
         try:
-            return int(found["numFiles"]), int(found["tableSizeBytes"])
+            return int(checksum["numFiles"]), int(checksum["tableSizeBytes"])
         except KeyError:
             return None
 
@@ -275,10 +275,10 @@ class TableLog:
         """Return what the checksum file of a version states; nothing without the file."""
         try:
             (line,) = self._lines(self._path(self._directory, f"{number:020}.crc"))
-            found = json.loads(line)
+            checksum = json.loads(line)
         except (Py4JJavaError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return checksum if isinstance(checksum, dict) else {}
 
     def _staged(self, name: str) -> list[int]:
         path, files = self._found(name)

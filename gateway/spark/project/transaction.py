@@ -119,14 +119,14 @@ class Transaction:
         """Give files their statistics, which the log has beside deletion vectors, too."""
         snapshot = self._transaction.snapshot()
         with java.active(self._spark):
-            found = snapshot.getSpecificFilesWithStats(java.sequence(self._spark, paths))
-        self._added |= {str(file.path()): file for file in java.as_list(self._spark, found)}
+            files = snapshot.getSpecificFilesWithStats(java.sequence(self._spark, paths))
+        self._added |= {str(file.path()): file for file in java.as_list(self._spark, files)}
 
     def _rows(self) -> DataFrame:
         snapshot, none = self._transaction.snapshot(), java.none(self._spark)
         with java.active(self._spark):
-            found = self._log.createDataFrame(snapshot, self._files, False, none)
-        return java.frame(found, self._spark)
+            frame = self._log.createDataFrame(snapshot, self._files, False, none)
+        return java.frame(frame, self._spark)
 
 
 def files_added(spark: SparkSession, work: TableLog, committed: Changes, places: Places) -> list[Action]:
@@ -158,8 +158,8 @@ class _Vectors:
 
     def of_file(self, file: Action) -> Any:
         """Return the indexes of the rows that a file of the log has lost."""
-        found = self._delta.actions.Action.fromJson(as_added(file))
-        return self.read(found.deletionVector())
+        added = self._delta.actions.Action.fromJson(as_added(file))
+        return self.read(added.deletionVector())
 
     def read(self, vector: Any | None) -> Any:
         """Return the indexes of the rows that a deletion vector removes."""

@@ -88,7 +88,7 @@ class ColumnChunkFile(RangedFile):
         if len(wanted) > 1:
             self._fetched = list(self._connections.map(self._fetch, wanted))
         else:
-            self._fetched = [self._fetch(one) for one in wanted]
+            self._fetched = [self._fetch(chunk) for chunk in wanted]
 
     def _fetch(self, wanted: Range) -> tuple[int, bytes]:
         start, end = wanted

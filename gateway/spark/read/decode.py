@@ -133,17 +133,20 @@ class FileDecoder:
 
     def _checked_columns(self, file: pa.Schema) -> dict[str, CheckedColumn]:
         """Return the columns of the conditions that have statistics in a file, by their paths in it."""
-        found = {}
+        columns = {}
         for path in [] if self._filter is None else self._filter.columns:
-            field = next((one for one in self._shape.schema.fields if [physical_name(one)] == path), None)
+            field = next(
+                (candidate for candidate in self._shape.schema.fields if [physical_name(candidate)] == path),
+                None,
+            )
             if field is None or field.name in self._shape.partition_columns:
                 continue
             index = find_field(list(file), field, by_field_id=self._shape.by_field_id)
             # The path of a name with dots may be that of a nested field as well.
             if index is not None and "." not in file.field(index).name:
                 in_file = file.field(index)
-                found[in_file.name] = CheckedColumn(path[0], in_file.type, field.dataType)
-        return found
+                columns[in_file.name] = CheckedColumn(path[0], in_file.type, field.dataType)
+        return columns
 
     def constant_batches(
         self, rows: int, partition_values: Mapping[str, str | None] | None, constants: Mapping[str, pa.Scalar]
@@ -178,10 +181,10 @@ class FileDecoder:
                 raise UnsupportedTable("the table's log does not say the partition values of a removed file")
             text = partition_values.get(physical_name(field))
             return _Constant(partition_scalar(text, wanted.dataType, self._zone))
-        found = find_field(list(file), field, by_field_id=self._shape.by_field_id)
-        if found is None:
+        source = find_field(list(file), field, by_field_id=self._shape.by_field_id)
+        if source is None:
             return _Constant(pa.scalar(None, arrow_type(wanted.dataType)))
-        return _FromFile(file.field(found).name, field, wanted.dataType)
+        return _FromFile(file.field(source).name, field, wanted.dataType)
 
     def _change_column(
         self, file: pa.Schema, wanted: t.StructField, constants: Mapping[str, pa.Scalar]
@@ -190,10 +193,10 @@ class FileDecoder:
         if wanted.name in constants:
             return _Constant(constants[wanted.name])
         # It has no field id, even if the table's columns are mapped by id.
-        found = find_field(list(file), wanted, by_field_id=False)
-        if wanted.name != CHANGE_TYPE or found is None:
+        source = find_field(list(file), wanted, by_field_id=False)
+        if wanted.name != CHANGE_TYPE or source is None:
             raise UnsupportedTable(f"neither the table nor its files have a column {wanted.name}")
-        return _FromFile(file.field(found).name, wanted, wanted.dataType)
+        return _FromFile(file.field(source).name, wanted, wanted.dataType)
 
     def _assemble(
         self, plan: "list[_FromFile | _Constant]", batch: Any, rows: int, chosen: Any, reading: "_Conform"
@@ -282,7 +285,7 @@ class _Conform:
         fields = [array.type.field(index) for index in range(array.type.num_fields)]
         children = []
         for field in wanted.fields:
-            source = next((one for one in logged.fields if one.name == field.name), field)
+            source = next((candidate for candidate in logged.fields if candidate.name == field.name), field)
             index = find_field(fields, source, by_field_id=self.by_field_id)
             if index is None:
                 children.append(pa.nulls(len(array), arrow_type(field.dataType)))

@@ -119,8 +119,8 @@ def _lost_field(fields: t.StructType, among: t.StructType, head: TableHead, path
     return None
 
 
-def _another_table(one: TableHead, other: TableHead) -> str | None:
-    if one.table_id and other.table_id and one.table_id != other.table_id:
+def _another_table(head: TableHead, other: TableHead) -> str | None:
+    if head.table_id and other.table_id and head.table_id != other.table_id:
         return "it is another table by the same name"
     return None
 

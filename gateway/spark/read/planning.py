@@ -159,16 +159,20 @@ def partitions_of(
     )
     target = options.partition_bytes
     if listing.more:
-        outlined = sum(one.bytes + one.files * OPEN_COST_BYTES for one in listing.more)
+        outlined = sum(outline.bytes + outline.files * OPEN_COST_BYTES for outline in listing.more)
         target = target or piece_bytes(outlined)
     packed = [SharePartition(origin, group) for group in pack(tasks, target)]
     cut = [
-        PagePartition(replace(origin, page_token=one.page_token), number, one.mark, first, last, inserted)
-        for number, one in enumerate(listing.more, listing.first_page)
-        for first, last in pairwise(_cuts(one, target or 0))
+        PagePartition(
+            replace(origin, page_token=outline.page_token), number, outline.mark, first, last, inserted
+        )
+        for number, outline in enumerate(listing.more, listing.first_page)
+        for first, last in pairwise(_cuts(outline, target or 0))
     ]
-    target = target or piece_bytes(sum(one.cost for one in listing.versions.values()))
-    ranges = [one for group in _groups(listing.versions, target) for one in _pieces(origin, group, target)]
+    target = target or piece_bytes(sum(outline.cost for outline in listing.versions.values()))
+    ranges = [
+        piece for group in _groups(listing.versions, target) for piece in _pieces(origin, group, target)
+    ]
     return [*packed, *cut, *ranges]
 
 
@@ -188,22 +192,24 @@ def _groups(
     """Yield versions to list together, which have none between them that is not to be read."""
     group: list[tuple[int, VersionOutline]] = []
     filled = 0
-    for version, one in sorted(versions.items()):
-        if group and (not one.files or filled + one.cost > target):
+    for version, outline in sorted(versions.items()):
+        if group and (not outline.files or filled + outline.cost > target):
             yield group
             group, filled = [], 0
-        if one.files:
-            group.append((version, one))
-            filled += one.cost
+        if outline.files:
+            group.append((version, outline))
+            filled += outline.cost
     if group:
         yield group
 
 
 def _pieces(origin: Origin, group: list[tuple[int, VersionOutline]], target: int) -> Iterator[RangePartition]:
     """Yield the partitions of some versions. Each is another request for all of them."""
-    outlines = [one for _, one in group]
-    buckets = _number_of_pieces(sum(one.cost for one in outlines), sum(one.files for one in outlines), target)
-    mark = sum(one.mark for one in outlines) % MARKS
+    outlines = [outline for _, outline in group]
+    buckets = _number_of_pieces(
+        sum(outline.cost for outline in outlines), sum(outline.files for outline in outlines), target
+    )
+    mark = sum(outline.mark for outline in outlines) % MARKS
     parameters = {"startingVersion": group[0][0], "endingVersion": group[-1][0]}
     mine = replace(origin, query=replace(origin.query, parameters=parameters))
     return (RangePartition(mine, mark, bucket, buckets) for bucket in range(buckets))
@@ -236,16 +242,16 @@ def _listing_of_many(client: ShareClient, query: Query, pages: Iterator[Page]) -
     listed: list[Page] = []
     for page in pages:
         listed.append(page)
-        if sum(len(one.files) for one in listed) >= _MOST_KEPT_FILES:
+        if sum(len(listed_page.files) for listed_page in listed) >= _MOST_KEPT_FILES:
             break
     more = tuple(client.outlines(query, listed[-1]))
-    found = _listing(query, listed)
-    tokens = (one.refresh_token for one in more if one.refresh_token)
+    listing = _listing(query, listed)
+    tokens = (listed_page.refresh_token for listed_page in more if listed_page.refresh_token)
     return replace(
-        found,
+        listing,
         more=more,
         first_page=len(listed),
-        refresh_token=found.refresh_token or next(tokens, None),
+        refresh_token=listing.refresh_token or next(tokens, None),
     )
 
 

@@ -46,25 +46,25 @@ def add_outlines(outlines: dict[int, VersionOutline], lines: Iterable[bytes]) ->
         version, size = _VERSION.search(line), _SIZE.search(line)
         if version is None:
             raise UnsupportedTable("the server's change files have no version")
-        one = outlines.setdefault(int(version[1]), VersionOutline())
-        one.files += 1
-        one.cost += OPEN_COST_BYTES + (int(size[1]) if size else 0)
-        one.mark = (one.mark + mark) % MARKS
+        outline = outlines.setdefault(int(version[1]), VersionOutline())
+        outline.files += 1
+        outline.cost += OPEN_COST_BYTES + (int(size[1]) if size else 0)
+        outline.mark = (outline.mark + mark) % MARKS
         if _NO_CHANGE.search(line) is None:
-            one.removes.add(_REMOVES.search(line) is not None)
+            outline.removes.add(_REMOVES.search(line) is not None)
 
 
 def range_again(origin: Origin, mark: int, bucket: int, buckets: int) -> list[DataFile]:
     """Return the files of a bucket of the versions that the origin's query is of. Raises StaleListing."""
-    found, files, stated = 0, list[DataFile](), set[int | None]()
+    marks, files, stated = 0, list[DataFile](), set[int | None]()
     for page in ShareClient(origin.profile, origin.table).raw_pages(origin.query):
-        found += sum(_mark(_short(line)) for line in page.lines)
+        marks += sum(_mark(_short(line)) for line in page.lines)
         for file in page.parsed():
             if file.kind is FileKind.CDC:
                 stated.add(file.version)
             if crc32(file.id.encode()) % buckets == bucket:
                 files.append(file)
-    if found % MARKS != mark:
+    if marks % MARKS != mark:
         raise StaleListing("the server no longer lists the files of a part of this range: read it again")
     # A version's change files may all be in other buckets.
     return [file for file in files if file.kind is FileKind.CDC or file.version not in stated]

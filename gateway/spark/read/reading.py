@@ -156,7 +156,7 @@ def _fetched_ahead(
 
 
 def _has_room(ahead: Sequence[tuple[ReadTask, Any]], task: ReadTask) -> bool:
-    held = sum(_held_bytes(one) for one, _ in ahead)
+    held = sum(_held_bytes(batch) for batch, _ in ahead)
     return len(ahead) < CONNECTIONS and held + _held_bytes(task) <= _AHEAD_BYTES
 
 

@@ -59,12 +59,12 @@ def named_fields(fields: Sequence[t.StructField], names: Sequence[str]) -> list[
     unknown = [name for name in names if not {name, name.lower()} & by_name.keys()]
     if unknown:
         raise ValueError(f"the table has no column {', '.join(unknown)}")
-    found = [by_name.get(name) or by_name[name.lower()] for name in names]
-    taken = [field.name for field in found]
+    chosen = [by_name.get(name) or by_name[name.lower()] for name in names]
+    taken = [field.name for field in chosen]
     twice = [name for name in taken if taken.count(name) > 1]
     if twice:
         raise ValueError(f"columns names {twice[0]} twice")
-    return found
+    return chosen
 
 
 def physical_name(field: t.StructField) -> str:
@@ -89,9 +89,9 @@ def arrow_type(data_type: t.DataType) -> pa.DataType:
     if isinstance(data_type, t.VariantType):
         metadata = pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"})
         return pa.struct([pa.field("value", pa.binary(), nullable=False), metadata])
-    found = _ARROW_LEAVES.get(type(data_type))
-    if found is not None:
-        return found
+    leaf = _ARROW_LEAVES.get(type(data_type))
+    if leaf is not None:
+        return leaf
     if isinstance(data_type, t.DecimalType):
         return pa.decimal128(data_type.precision, data_type.scale)
     raise UnsupportedTable(f"columns of type {data_type.simpleString()} cannot be read")

@@ -90,12 +90,12 @@ class _Piece:
 
     def between(self, first: Offset, last: Offset) -> Sequence[_Task]:
         """Return the tasks after `first` and not after `last`, without a look at each of a long backlog."""
-        start, end = (bisect_right(self.tasks, _order(one), key=_order_after) for one in (first, last))
+        start, end = (bisect_right(self.tasks, _order(mark), key=_order_after) for mark in (first, last))
         return self.tasks[start:end]
 
     @cached_property
     def _ends_ms(self) -> int | None:
-        ends = (one.task.file.expires_ms for one in self.tasks)
+        ends = (entry.task.file.expires_ms for entry in self.tasks)
         return min((end for end in ends if end is not None), default=None)
 
     def is_fresh(self, listed_ms: int, now_ms: int) -> bool:
@@ -158,14 +158,14 @@ class ShareStreamReader(DataSourceStreamReader):
         first, last = Offset.of(start), Offset.of(end)
         # Spark calls this with the position of a restarted stream as well.
         self._reached = last
-        found: list[InputPartition] = []
+        planned: list[InputPartition] = []
         if first == last:
-            return found
+            return planned
         self._check_start(first)
         for piece in self._pieces(first, last, as_listed=True):
-            tasks = [one.task for one in piece.between(first, last)]
-            found += partitions_of(self._options, piece.listing, tasks, piece.inserted)
-        return found
+            tasks = [entry.task for entry in piece.between(first, last)]
+            planned += partitions_of(self._options, piece.listing, tasks, piece.inserted)
+        return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Fetch and decode one group of files."""
@@ -258,7 +258,10 @@ class ShareStreamReader(DataSourceStreamReader):
         tasks = list(change_tasks(listing.files) if is_feed else append_tasks(listing.files, **rule))
         if not is_feed:
             outlines = listing.versions.items()
-            read = {at: one if appends(at, one.removes, **rule) else VersionOutline() for at, one in outlines}
+            read = {
+                at: outline if appends(at, outline.removes, **rule) else VersionOutline()
+                for at, outline in outlines
+            }
             listing = replace(listing, versions=read)
         self._check(listing, versions[1])
         return _Piece(listing, tuple(_in_versions(tasks, whole=is_feed)))
@@ -279,9 +282,9 @@ class ShareStreamReader(DataSourceStreamReader):
     def _timestamp_ms(self, listing: Listing, version: int) -> int | None:
         """Return the time of a version; None if the server does not send it."""
         said = (file.timestamp_ms for file in listing.files if file.version == version and file.timestamp_ms)
-        found = next(said, None)
-        if found is not None:
-            return found
+        time_ms = next(said, None)
+        if time_ms is not None:
+            return time_ms
         words = {"startingVersion": version, "endingVersion": version}
         query = Query(words, changes=True, max_files=self._options.max_files_per_page)
         page = next(self._options.client().pages(query))
@@ -325,7 +328,7 @@ def _in_versions(tasks: Sequence[ReadTask], *, whole: bool) -> Iterator[_Task]:
 def _boundary(left: Sequence[_Task], most: int) -> Offset:
     """Return the offset after at most `most` tasks that leaves no task of the same offset unread."""
     end = left[most - 1].after
-    before = [one.after for one in islice(left, most) if one.after != end]
+    before = [entry.after for entry in islice(left, most) if entry.after != end]
     if left[most].after != end:
         return end
     return before[-1] if before else end

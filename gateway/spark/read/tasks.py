@@ -33,7 +33,7 @@ class ReadTask:
     @property
     def owners(self) -> tuple[DataFile, ...]:
         """Return the listed files whose URLs the task needs."""
-        return tuple(one for one in (self.file, self.without, self.only) if one is not None)
+        return tuple(file for file in (self.file, self.without, self.only) if file is not None)
 
 
 def snapshot_tasks(files: Iterable[DataFile], change_type: str | None = None) -> Iterator[ReadTask]:

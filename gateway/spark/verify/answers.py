@@ -77,8 +77,8 @@ class Answers:
     def older(self) -> Written | None:
         """Return a drawn version of the shared history before this one; None without any."""
         first = self.target.start_version
-        found = [one for one in self.written if first <= one.version < self.version]
-        return random.Random(self.seed).choice(found) if found else None  # noqa: S311 - no secret
+        earlier = [written for written in self.written if first <= written.version < self.version]
+        return random.Random(self.seed).choice(earlier) if earlier else None  # noqa: S311 - no secret
 
     @property
     def has_feed(self) -> bool:
@@ -97,7 +97,7 @@ class Answers:
         newest = self.written[0].version
         if not self.version <= latest <= max(newest, self.version):
             lines.append(f"version {latest} is said to be the latest one, the log has version {newest}")
-        late = [one for one in self.written if one.version > self.version]
+        late = [written for written in self.written if written.version > self.version]
         if late and late[-1].time_ms < self.begun_ms - self.late_ms:
             lines.append(
                 f"version {self.version} is answered as the latest one, and the log has version "
@@ -113,9 +113,9 @@ class Answers:
         lines = count_differences(self.head, whole, rows) + self._file_differences("the listing", whole)
         if rows:
             limit = max(1, rows // 2)
-            found = self._listed(Query({**at, "limitHint": limit}))
-            lines += limit_differences(found, limit, whole)
-            lines += self._file_differences(f"limitHint {limit}", found, has_all=False)
+            limited = self._listed(Query({**at, "limitHint": limit}))
+            lines += limit_differences(limited, limit, whole)
+            lines += self._file_differences(f"limitHint {limit}", limited, has_all=False)
         return lines
 
     def statistics(self) -> list[str]:
@@ -187,8 +187,8 @@ class Answers:
                 if kind.value in action and action[kind.value].get("dataChange", True)
             )
         parameters = {"startingVersion": first, "endingVersion": last, "includeHistoricalMetadata": True}
-        streamed = [one for one in self.written if first <= one.version <= last]
-        times = {one.version: one.time_ms for one in streamed if has_own_time(self.log, one)}
+        streamed = [written for written in self.written if first <= written.version <= last]
+        times = {written.version: written.time_ms for written in streamed if has_own_time(self.log, written)}
         served: Counter[tuple[int, FileKind, FileFacts]] = Counter()
         lines = []
         for page in self.client.pages(Query(parameters, has_stats=True)):
@@ -200,7 +200,7 @@ class Answers:
         groups = {(version, kind) for version, kind, _ in (*served, *own)}
         for version, kind in sorted(groups, key=str):
             sides = [
-                Counter({one[2]: count for one, count in side.items() if one[:2] == (version, kind)})
+                Counter({change[2]: count for change, count in side.items() if change[:2] == (version, kind)})
                 for side in (served, own)
             ]
             answer = f"{kind.value} of version {version}"
@@ -216,13 +216,13 @@ class Answers:
     def parquet(self) -> list[str]:
         """Describe differences of the listing in the parquet format."""
         try:
-            found = self._listed(Query(self._at, is_parquet=True))
+            listing = self._listed(Query(self._at, is_parquet=True))
         except HttpError as error:
             return [f"the parquet format: {_told(error)}"]
-        if found.head.version != self.version:
+        if listing.head.version != self.version:
             return []
-        lines = head_differences("the parquet format", found.head, self.own)
-        return lines + self._file_differences("the parquet format", found)
+        lines = head_differences("the parquet format", listing.head, self.own)
+        return lines + self._file_differences("the parquet format", listing)
 
     @property
     def _at(self) -> dict[str, Any]:
@@ -287,7 +287,7 @@ def _told_of(node: Any) -> Any:
             else _told_of(value)
             for name, value in node.items()
         }
-    return [_told_of(one) for one in node] if isinstance(node, list) else node
+    return [_told_of(item) for item in node] if isinstance(node, list) else node
 
 
 def _told(error: HttpError) -> HttpError:

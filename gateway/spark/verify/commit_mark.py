@@ -43,6 +43,8 @@ def commit_mark(spark: SparkSession, location: str, version: int) -> str | None:
     return f"{digest}-{status.getLen()}-{status.getModificationTime()}"
 
 
-def _mark_of_names(found: list[Any]) -> str | None:
-    lines = sorted(f"{one.getPath().getName()} {one.getLen()} {one.getModificationTime()}" for one in found)
+def _mark_of_names(statuses: list[Any]) -> str | None:
+    lines = sorted(
+        f"{one.getPath().getName()} {one.getLen()} {one.getModificationTime()}" for one in statuses
+    )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest() if lines else None

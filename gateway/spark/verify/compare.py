@@ -67,11 +67,11 @@ def compare_groups(shared: DataFrame, direct: DataFrame, keys: Sequence[str]) ->
     pairs = pairs.persist()
     try:
         groups, differing = pairs.agg(f.count(f.lit(1)), f.count_if(differ)).collect()[0]
-        found = pairs.where(differ).limit(_MOST_GROUPS).collect() if differing else []
+        rows = pairs.where(differ).limit(_MOST_GROUPS).collect() if differing else []
     finally:
         pairs.unpersist()
     differences = [
-        GroupDifference(tuple(row[name] for name in names), _side(row, "0"), _side(row, "1")) for row in found
+        GroupDifference(tuple(row[name] for name in names), _side(row, "0"), _side(row, "1")) for row in rows
     ]
     return Comparison(groups, differing, differences)
 
@@ -129,8 +129,8 @@ def differing_rows(shared: DataFrame, direct: DataFrame, most: int) -> list[RowD
             f.count_if(f.col("_side") == 1).alias("direct"),
         )
     )
-    found = counted.where("shared <> direct").orderBy("row").limit(most).collect()
-    return [RowDifference(row["row"], row["shared"], row["direct"]) for row in found]
+    rows = counted.where("shared <> direct").orderBy("row").limit(most).collect()
+    return [RowDifference(row["row"], row["shared"], row["direct"]) for row in rows]
 
 
 def key_text(key: Column) -> Column:

@@ -82,11 +82,11 @@ def digests(
     DataFrame, so its source leaves out no rows by it. `in_one_task`: for rows that cost less than tasks.
     """
     number = new_name(frames[0].columns)
-    whole, *others = frames
+    whole, *rest = frames
     marks = [f.when(part, f.lit(len(frames) + index)) for index, part in enumerate(parts)]
     first = f.explode(f.array_compact(f.array(f.lit(0), *marks))) if parts else f.lit(0)
     numbered = [whole.withColumn(number, first)]
-    numbered += [frame.withColumn(number, f.lit(index)) for index, frame in enumerate(others, 1)]
+    numbered += [frame.withColumn(number, f.lit(index)) for index, frame in enumerate(rest, 1)]
     rows = reduce(DataFrame.unionByName, numbered)
     hashed = [row_hash(whole.schema, seed).alias(f"_hash_{i}") for i, seed in enumerate(SEEDS)]
     united = (rows.coalesce(1) if in_one_task else rows).select(f.col(number).alias("_number"), *hashed)
@@ -206,19 +206,21 @@ def _variant_types(value: Column, levels: int) -> Column:
         return schema
     elements = f.try_variant_get(value, "$", "array<variant>")
     fields = f.map_values(f.try_variant_get(value, "$", "map<string, variant>"))
-    inner = f.transform(f.coalesce(elements, fields), lambda one: _variant_types(one, levels - 1))
+    inner = f.transform(
+        f.coalesce(elements, fields), lambda inner_value: _variant_types(inner_value, levels - 1)
+    )
     return f.when(f.contains(schema, f.lit("ARRAY")), f.concat_ws(";", schema, inner)).otherwise(schema)
 
 
 def _element_hashes(array: Column, element: t.DataType, seed: int) -> Column:
-    return f.transform(array, lambda one: _hash(_words(one, element, nullable=True, seed=seed), seed))
+    return f.transform(array, lambda value: _hash(_words(value, element, nullable=True, seed=seed), seed))
 
 
 def _entry_hashes(entries: Column, data_type: t.MapType, seed: int) -> Column:
-    def entry(one: Column) -> Column:
-        key = _words(one.getField("key"), data_type.keyType, nullable=False, seed=seed)
+    def entry(pair: Column) -> Column:
+        key = _words(pair.getField("key"), data_type.keyType, nullable=False, seed=seed)
         return _hash(
-            [*key, *_words(one.getField("value"), data_type.valueType, nullable=True, seed=seed)], seed
+            [*key, *_words(pair.getField("value"), data_type.valueType, nullable=True, seed=seed)], seed
         )
 
     return f.array_sort(f.transform(f.map_entries(entries), entry))

@@ -73,10 +73,10 @@ def facts_of_log(log: TableLog, version: int, part: Part) -> Counter[FileFacts]:
             f.col("deletionVector.cardinality"),
         ),
     ).alias("vector")
-    found = files.where(f.col("size") % part.of == part.number)
+    actions = files.where(f.col("size") % part.of == part.number)
     return Counter(
         _facts(row["path"], row["size"], row["partitionValues"], row["vector"], row["stats"])
-        for row in found.select("path", "size", "partitionValues", vector, "stats").collect()
+        for row in actions.select("path", "size", "partitionValues", vector, "stats").collect()
     )
 
 
@@ -99,9 +99,9 @@ def file_differences(
         known[one.name].append(one)
     lines = []
     for one in more:
-        others = known[one.name]
-        if others:
-            other = others.pop()
+        candidates = known[one.name]
+        if candidates:
+            other = candidates.pop()
             less -= Counter([other])
             different = [
                 word.replace("_", " ")
@@ -135,16 +135,16 @@ def _facts(
 def _canonical(statistics: str | None) -> str:
     """Return statistics as one text for all forms of their JSON; empty without any."""
     try:
-        found = json.loads(statistics or "{}", parse_int=Decimal, parse_float=Decimal)
-        kept = _stated({name: found[name] for name in _STATISTICS if name in found})
+        values = json.loads(statistics or "{}", parse_int=Decimal, parse_float=Decimal)
+        stated = _stated({name: values[name] for name in _STATISTICS if name in values})
     except (ValueError, TypeError):
         return "none that can be read"
-    return json.dumps(kept, sort_keys=True, default=lambda number: str(_DIGITS.normalize(number)))
+    return json.dumps(stated, sort_keys=True, default=lambda number: str(_DIGITS.normalize(number)))
 
 
 def _stated(node: Any) -> Any:
     """Return JSON without what states nothing."""
     if not isinstance(node, dict):
         return node
-    kept: Iterable[tuple[str, Any]] = ((name, _stated(value)) for name, value in node.items())
-    return {name: value for name, value in kept if value is not None and value != {}}
+    values: Iterable[tuple[str, Any]] = ((name, _stated(value)) for name, value in node.items())
+    return {name: value for name, value in values if value is not None and value != {}}

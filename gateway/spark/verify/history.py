@@ -123,9 +123,9 @@ class History:
             f.sum("rows").alias("rows"),
             f.sum("seconds").alias("seconds"),
         )
-        found = per_run.withColumn("at", f.unix_micros("run_at")).orderBy(f.desc("at")).limit(_MOST_RUNS)
+        latest = per_run.withColumn("at", f.unix_micros("run_at")).orderBy(f.desc("at")).limit(_MOST_RUNS)
         names = ("equal", "wrong", "unchanged", "postponed", "rows", "seconds")
-        return [Run(_instant(row["at"]), *(row[name] or 0 for name in names)) for row in found.collect()][
+        return [Run(_instant(row["at"]), *(row[name] or 0 for name in names)) for row in latest.collect()][
             ::-1
         ]
 

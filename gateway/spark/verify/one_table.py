@@ -225,7 +225,9 @@ class Verification:
             self._options.seed,
             first_on=self._head.partition_columns,
         )
-        readings = Readings(shared, direct, drawn, [self._hinted(one) for one in drawn])
+        readings = Readings(
+            shared, direct, drawn, [self._hinted(drawn_predicate) for drawn_predicate in drawn]
+        )
         found = readings.digests(in_one_task=self._has_few_rows)
         # One job has made them all.
         seconds = (time.monotonic() - started) / (len(drawn) + 2 if drawn else 1)
@@ -255,7 +257,7 @@ class Verification:
         comparison = compare_groups(shared, direct, keys)
         summary = f"digest {found.shared} shared, {found.direct} in the table"
         lines = [summary, *_partition_lines(comparison, keys, shown=self._options.shown_rows > 0)]
-        groups = [one.key for one in comparison.differences[:_MOST_FILES]]
+        groups = [group.key for group in comparison.differences[:_MOST_FILES]]
         return lines + self._drill_down(keys, groups)
 
     def _drill_down(self, keys: Sequence[str], groups: Sequence[tuple[str | None, ...]]) -> list[str]:

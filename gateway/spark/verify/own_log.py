@@ -44,20 +44,20 @@ def latest_versions(log: TableLog) -> list[Written]:
     return [Written(int(version), int(time)) for version, time in sorted(rows, reverse=True)]
 
 
-def has_own_time(log: TableLog, one: Written) -> bool:
+def has_own_time(log: TableLog, written: Written) -> bool:
     """Return whether Delta finds a version by the time of its commit, and the one before it just before.
 
     In a copied log commits have one time, or times in another order, to which Delta adds.
     """
-    times = (one.time_ms, one.time_ms - 1)
-    return [_active(log, time_ms) for time_ms in times] == [one.version, one.version - 1]
+    times = (written.time_ms, written.time_ms - 1)
+    return [_active(log, time_ms) for time_ms in times] == [written.version, written.version - 1]
 
 
 def _active(log: TableLog, time_ms: int) -> int | None:
     moment = java.classes(log.spark).java.sql.Timestamp(time_ms)
     try:
-        found = log.log.history().getActiveCommitAtTime(moment, java.none(log.spark), True, False, False)
+        commit = log.log.history().getActiveCommitAtTime(moment, java.none(log.spark), True, False, False)
     except (Py4JJavaError, PySparkException):
         # Before the first commit that is left, or a log that Delta does not date.
         return None
-    return int(found.version())
+    return int(commit.version())

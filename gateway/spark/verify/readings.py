@@ -51,7 +51,7 @@ class Readings:
         if not self.drawn:
             direct, shared = digests([self.direct, self.shared], in_one_task=in_one_task)
             return Found(shared, direct)
-        conditions = [one.column for one in self.drawn]
+        conditions = [predicate.column for predicate in self.drawn]
         first, last = conditions[0], conditions[-1]
         either = first | last
         uses = [
@@ -61,12 +61,12 @@ class Readings:
         ]
         skipped = [self.direct.where(condition) for condition in conditions]
         frames = [self.direct, self.shared, *self.hinted, *skipped, *uses]
-        found = iter(digests(frames, [*conditions, either], in_one_task=in_one_task))
-        of_direct, of_shared = next(found), next(found)
+        results = iter(digests(frames, [*conditions, either], in_one_task=in_one_task))
+        of_direct, of_shared = next(results), next(results)
         count = len(conditions)
-        of_hinted, of_skipped = list(islice(found, count)), list(islice(found, count))
-        of_united, of_both, of_either = islice(found, len(uses))
-        *of_filters, either_direct = found
+        of_hinted, of_skipped = list(islice(results, count)), list(islice(results, count))
+        of_united, of_both, of_either = islice(results, len(uses))
+        *of_filters, either_direct = results
         return Found(
             of_shared,
             of_direct,

@@ -47,21 +47,21 @@ def verify(
     given = list(targets)
     what = {**chosen.what(), "server": _product(share.profile)}
     subjects = [subject_of(target, share.profile.endpoint, what) for target in given]
-    found = [(proofs or {}).get(subject) for subject in subjects]
+    known = [(proofs or {}).get(subject) for subject in subjects]
     ends = None if chosen.budget is None else clock() + chosen.budget.total_seconds()
 
     def run(index: int) -> TableResult:
         if ends is not None and clock() >= ends:
             result = TableResult(given[index].table, postponed=True)
         else:
-            result = verify_table(sessions, share, given[index], chosen, found[index])
+            result = verify_table(sessions, share, given[index], chosen, known[index])
             logs.add(given[index].location)
         result.subject = subjects[index]
         return result
 
     results: dict[int, TableResult] = {}
     with ThreadPoolExecutor(max(chosen.parallel, 1)) as pool:
-        futures = {pool.submit(run, index): index for index in _oldest_first(found)}
+        futures = {pool.submit(run, index): index for index in _oldest_first(known)}
         for future in as_completed(futures):
             results[futures[future]] = future.result()
             progress(future.result())
