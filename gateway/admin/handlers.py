@@ -50,8 +50,8 @@ from gateway.admin.messages import (
     Token,
 )
 from gateway.admin.openapi import DOCUMENT
-from gateway.authentication import policies as federation
 from gateway.authentication.oauth_clients import secret_id
+from gateway.authentication.policies import TokenPolicy
 from gateway.catalog.grants import Grant
 from gateway.database.errors import DatabaseMissing
 from gateway.errors import InvalidParameter
@@ -168,7 +168,7 @@ def _first_credential(
             raise InvalidParameter(
                 "expiresInSeconds is for tokens of this server, not for federationPolicies"
             )
-        policies = {policy.name: _policy(policy) for policy in body.federation_policies}
+        policies = {policy.name: TokenPolicy.of(policy.oidc_policy) for policy in body.federation_policies}
         if len(policies) < len(body.federation_policies):
             raise InvalidParameter("federationPolicies have the same name")
         return Policies(policies)
@@ -194,7 +194,9 @@ async def list_policies(call: Call) -> FederationPolicies:
 async def add_policy(call: Call, body: FederationPolicy, query: GrantOptions) -> StoredFederationPolicy:
     """Add a federation policy to a recipient."""
     record = await call.with_database(
-        lambda database: database.add_policy(call.name, body.name, _policy(body), **asdict(query))
+        lambda database: database.add_policy(
+            call.name, body.name, TokenPolicy.of(body.oidc_policy), **asdict(query)
+        )
     )
     return _policy_named(record, body.name)
 
@@ -387,17 +389,6 @@ def _issued_secret(call: Call, issued: recipient_records.IssuedSecret) -> Issued
 def _seconds(time_ms: int | None) -> int:
     """Return a time in seconds; 0 for None."""
     return 0 if time_ms is None else time_ms // 1000
-
-
-def _policy(described: FederationPolicy) -> federation.TokenPolicy:
-    policy = described.oidc_policy
-    return federation.TokenPolicy(
-        policy.issuer,
-        policy.subject_claim,
-        policy.subject,
-        frozenset(policy.audiences),
-        tuple(sorted(policy.claims.items())),
-    )
 
 
 def _stored_policy(record: PolicyRecord) -> StoredFederationPolicy:

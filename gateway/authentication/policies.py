@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gateway.catalog.catalog import Recipient
-    from gateway.config import PolicyEntry
     from gateway.telemetry.request_record import GatewayTokenRefusal, RefusalReason
 
 SINGLE_CLAIMS = frozenset({"sub", "oid", "azp", "appid", "client_id", "email", "tid", "iss"})
@@ -55,11 +54,14 @@ class TokenPolicy:
     claims: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
-    def of(entry: PolicyEntry) -> TokenPolicy:
-        """Return the policy of a configuration."""
-        claims = tuple(sorted(entry.claims.items()))
+    def of(described: Any) -> TokenPolicy:
+        """Return the policy that a configuration, a request or the command line describes by these names."""
         return TokenPolicy(
-            entry.issuer, entry.subject_claim, entry.subject, frozenset(entry.audiences), claims
+            described.issuer,
+            described.subject_claim,
+            described.subject,
+            frozenset(described.audiences),
+            tuple(sorted(dict(described.claims).items())),
         )
 
     def accepts(self, claims: Mapping[str, Any]) -> bool:

@@ -50,13 +50,7 @@ def policy_of(arguments: argparse.Namespace) -> TokenPolicy:
         raise RecipientError(f"a policy needs {', '.join(missing)}")
     if len(dict(arguments.claims)) < len(arguments.claims):
         raise RecipientError("--claim: a claim is given twice, and a policy has one text for each")
-    return TokenPolicy(
-        arguments.issuer,
-        arguments.subject_claim,
-        arguments.subject,
-        frozenset(arguments.audiences),
-        tuple(sorted(dict(arguments.claims).items())),
-    )
+    return TokenPolicy.of(arguments)
 
 
 def policy_text(stored: PolicyRecord) -> str:

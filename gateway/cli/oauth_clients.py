@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gateway.cli.federation_policies import printable
@@ -14,7 +15,7 @@ from gateway.config import Config
 from gateway.times import utc_text
 
 if TYPE_CHECKING:
-    from gateway.governance.recipient_records import ClientRecord, RecipientRecord
+    from gateway.governance.recipient_records import ClientRecord, RecipientRecord, TokenRecord
 
 CHANGES = ("add", "list", "rotate", "remove")
 
@@ -53,9 +54,13 @@ def print_clients(record: RecipientRecord, now_ms: int) -> None:
 
 def client_text(client: ClientRecord, now_ms: int) -> str:
     """Return a stored client as a text for people."""
-    secrets = [
-        "never expires" if secret.expires_ms is None else f"expires {utc_text(secret.expires_ms)}"
-        for secret in client.secrets
-        if secret.live(now_ms)
-    ]
-    return printable(f"client {client.id}: secrets: {'; '.join(secrets) or 'none alive'}")
+    return printable(f"client {client.id}: secrets: {lives_text(client.secrets, now_ms) or 'none alive'}")
+
+
+def lives_text(credentials: Iterable[TokenRecord], now_ms: int) -> str:
+    """Return when those tokens or secrets end that have not ended."""
+    return "; ".join(
+        "never expires" if credential.expires_ms is None else f"expires {utc_text(credential.expires_ms)}"
+        for credential in credentials
+        if credential.live(now_ms)
+    )

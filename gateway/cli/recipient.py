@@ -30,6 +30,7 @@ from gateway.cli.oauth_clients import (
     add_bearer_token_arguments,
     add_client_arguments,
     client_text,
+    lives_text,
     print_clients,
     warn_of_keys,
 )
@@ -541,15 +542,11 @@ def _report_file(arguments: argparse.Namespace, expires_ms: int | None) -> None:
 
 def _print(record: RecipientRecord) -> None:
     now_ms = epoch_ms()
-    lives = [
-        "never expires" if token.expires_ms is None else f"expires {utc_text(token.expires_ms)}"
-        for token in record.tokens
-        if token.live(now_ms)
-    ]
+    lives = lives_text(record.tokens, now_ms)
     shares = ", ".join((*record.shares, *(printable(grant_text(grant)) for grant in record.grants))) or "none"
     networks = ", ".join(record.networks) or "anywhere"
     texts = "".join(f"; {name}: {printable(text)}" for name, text in record.texts.items() if text)
-    tokens = "; ".join(lives) or "none alive"
+    tokens = lives or "none alive"
     if record.forbids_bearer_tokens:
         tokens = f"forbidden ({tokens})" if lives else "forbidden"
     properties = "".join(f"; {printable(f'{key}={text}')}" for key, text in record.properties)

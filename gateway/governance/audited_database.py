@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
 from gateway.errors import Unavailable
 from gateway.governance.credential_store import configured_names
@@ -26,71 +26,66 @@ AUDIT_SECONDS = 2.0
 """Maximum time that a change waits for its audit record."""
 
 
+class Opening(TypedDict, total=False):
+    """How a database is opened.
+
+    Attributes:
+        now_ms: returns the time of changes.
+        create: create the database where there is none.
+        read_only: do not change it.
+
+    """
+
+    now_ms: Required[Callable[[], int]]
+    create: bool
+    read_only: bool
+
+
 def open_database(
     config: Config,
     actor: str,
     *,
-    now_ms: Callable[[], int],
     audit: AuditLog | None = None,
-    create: bool = True,
-    read_only: bool = False,
     beside: RecordedDatabase | None = None,
+    **options: Unpack[Opening],
 ) -> RecipientDatabase:
     """Open the database. Raises DatabaseError, OSError.
 
-    `create`: create the database where there is none. `read_only`: do not change it. `beside`: use the
-    connection of another one. With `failClosed` a change is in the audit log before it is committed; it
-    raises Unavailable when it cannot be recorded.
+    `beside`: use the connection of another one. With `failClosed` a change is in the audit log before it is
+    committed; it raises Unavailable when it cannot be recorded.
     """
     # Commands that open no database start sooner.
     from gateway.governance.recipient_store import RecipientDatabase  # noqa: PLC0415
 
-    before, after = _hooks(config, audit, "recipient", change_record)
     return RecipientDatabase(
         config.database_place,
         source=config.database_source,
-        now_ms=now_ms,
         actor=actor,
-        create=create,
-        read_only=read_only,
         beside=beside,
         known_shares=lambda: [share.name for share in config.shares],
         known_issuers=lambda: [issuer.issuer for issuer in config.gateway.oidc.issuers],
         taken_names=lambda: configured_names(config),
-        before_changes=before,
-        on_changes=after,
+        **_hooks(config, audit, "recipient", change_record),
+        **options,
     )
 
 
 def open_share_database(
-    config: Config,
-    actor: str,
-    *,
-    now_ms: Callable[[], int],
-    audit: AuditLog | None = None,
-    create: bool = True,
-    read_only: bool = False,
+    config: Config, actor: str, *, audit: AuditLog | None = None, **options: Unpack[Opening]
 ) -> ShareDatabase:
     """Open the database for operations on shares, as `open_database`."""
     # As above.
     from gateway.governance.share_store import ShareDatabase  # noqa: PLC0415
 
-    before, after = _hooks(config, audit, "share", share_change_record)
     return ShareDatabase(
-        config,
-        now_ms=now_ms,
-        actor=actor,
-        create=create,
-        read_only=read_only,
-        before_changes=before,
-        on_changes=after,
+        config, actor=actor, **_hooks(config, audit, "share", share_change_record), **options
     )
 
 
 def _hooks(
     config: Config, audit: AuditLog | None, what: str, record: Callable[[ChangeRecord], AuditRecord]
-) -> tuple[Callable[[Sequence[ChangeRecord]], None], Callable[[Sequence[ChangeRecord]], None]]:
-    """Return what is called before and after the commit of changes."""
+) -> dict[str, Callable[[Sequence[ChangeRecord]], None]]:
+    """Return what is called before and after the commit of changes, as `RecordedDatabase` takes it."""
     settings = config.gateway.audit
     first = audit if settings is not None and settings.fail_closed else None
 
@@ -105,7 +100,7 @@ def _hooks(
         if audit is not None and first is None:
             audit.put_all([record(change).line() for change in changes], timeout_seconds=AUDIT_SECONDS)
 
-    return before, after
+    return {"before_changes": before, "on_changes": after}
 
 
 def create_database(config: Config, now_ms: Callable[[], int]) -> None:
