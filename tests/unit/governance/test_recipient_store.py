@@ -173,15 +173,6 @@ def test_revoking_ends_every_token_at_once(database, clock):
     assert len(live_hashes(database.show("alice"), clock.now_ms)) == 1
 
 
-def test_shares_are_granted_and_taken_back_without_touching_tokens(database, clock):
-    database.add("alice", shares=["sales"])
-    assert database.grant("alice", ["logs", "SALES"]).shares == ("logs", "sales")
-    assert database.revoke("alice", shares=["Sales"]).shares == ("logs",)
-    assert live_hashes(database.show("alice"), clock.now_ms)
-    with pytest.raises(RecipientError, match="not granted"):
-        database.revoke("alice", shares=["sales"])
-
-
 def test_a_share_with_blanks_is_granted_and_an_absent_one_with_allow_absent(database, changes):
     database.add("alice", shares=["a share", "logs", "*"])
     assert database.show("alice").shares == ("*", "a share", "logs")
@@ -388,12 +379,6 @@ def test_a_file_that_another_program_has_locked_is_opened_without_a_wait_for_it(
         with RecipientDatabase(DatabasePlace(path), now_ms=clock, create=False) as second:
             assert time.monotonic() - started < 2
             assert [record.name for record in second.list()] == ["alice"]
-
-
-def test_networks_are_replaced_whole(database):
-    database.add("alice", networks=["192.0.2.0/24"])
-    assert database.allow("alice", ["2001:db8::/32"]).networks == ("2001:db8::/32",)
-    assert database.allow("alice", []).networks == ()
 
 
 @pytest.mark.parametrize(
