@@ -35,11 +35,14 @@ class RefreshingCredentials(Generic[C_co]):
         now_seconds: Callable[[], float] = time.time,
         *,
         previous: RefreshingCredentials[C_co] | None = None,
+        place: str = "the storage",
     ) -> None:
         """`request` blocks; it raises CredentialsUnavailable.
 
-        The credentials of `previous` are used until their renewal is due.
+        The credentials of `previous` are used until their renewal is due. `place` names in messages what the
+        credentials are for.
         """
+        self._place = place
         self._request = request
         self._now_seconds = now_seconds
         self._lock = threading.Lock()
@@ -124,7 +127,7 @@ class RefreshingCredentials(Generic[C_co]):
             with suppress(_native.LogError):
                 renew()
         except Exception:
-            log.exception("the storage's credentials were not renewed")
+            log.exception("%s's credentials were not renewed", self._place)
         finally:
             self._requested.set()
 
@@ -158,7 +161,7 @@ class RefreshingCredentials(Generic[C_co]):
             # A service that hangs has taken its time: the pause begins now.
             refused_at = self._now_seconds()
             self._refused = (refused_at, reason)
-            log.warning("the storage's credentials were not renewed: %s", reason)
+            log.warning("%s's credentials were not renewed: %s", self._place, reason)
             self._fail_without_keys(reason)
             self._requested_at_seconds, self._renew_at_seconds = refused_at, refused_at + REFUSED_SECONDS
             return
@@ -192,6 +195,8 @@ class RefreshingCredentials(Generic[C_co]):
         # A storage that had credentials is expected to have them again.
         is_denied = reason.lasting and self._current is None
         kind = _native.StorageDenied if is_denied else CredentialsFailed
-        error = kind("the provider's keys to the storage cannot be found or renewed; the provider must act")
+        error = kind(
+            f"the provider's keys to {self._place} cannot be found or renewed; the provider must act"
+        )
         error.detail = str(reason)
         return error

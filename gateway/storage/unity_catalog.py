@@ -127,7 +127,7 @@ class UnityCatalogTable:
         try:
             status, body = _send("GET", self._url, headers, private=private)
         except (HTTPError, OSError, ValueError) as error:
-            _fail(_native.StorageUnavailable, f"it cannot be reached ({type(error).__name__})")
+            _fail(_native.StorageUnavailable, f"it {_reason(error)}")
         if status == _UNAUTHORIZED and settings.oauth is not None:
             # The catalog may forget tokens before they end.
             _tokens_of(settings.oauth, private).refused()
@@ -235,15 +235,12 @@ def _tokens_of(client: CatalogClient, private: bool) -> RefreshingCredentials[_T
                 "the token endpoint of the catalog answers without a token"
             ) from None
         except (HTTPError, OSError, ValueError) as error:
-            reason = type(error).__name__
-            raise CredentialsUnavailable(
-                f"the token endpoint of the catalog cannot be reached ({reason})"
-            ) from None
+            raise CredentialsUnavailable(f"the token endpoint of the catalog {_reason(error)}") from None
         token = Secret(check_header(answer.access_token, "the access token of the catalog"))
         seconds = min(answer.expires_in or TOKEN_SECONDS, 365 * 86_400.0)
         return _Token(token, datetime.fromtimestamp(requested + seconds, UTC))
 
-    return RefreshingCredentials(request)
+    return RefreshingCredentials(request, place="the catalog")
 
 
 class _PublicConnection(urllib3.connection.HTTPSConnection):
@@ -259,6 +256,15 @@ class _PublicConnection(urllib3.connection.HTTPSConnection):
 
 class _PublicPool(urllib3.HTTPSConnectionPool):
     ConnectionCls = _PublicConnection
+
+
+class _Unbounded(OSError):
+    """Raised for an answer beyond the bounds of a request. The text has nothing of the answer."""
+
+
+def _reason(error: Exception) -> str:
+    """Return what a service did instead of answering. Texts of other errors may have its address."""
+    return str(error) if isinstance(error, _Unbounded) else f"cannot be reached ({type(error).__name__})"
 
 
 _ANY = urllib3.PoolManager(maxsize=8)
@@ -287,17 +293,16 @@ def _send(
         timeout=urllib3.Timeout(connect=REQUEST_SECONDS / 2, read=REQUEST_SECONDS / 2),
         preload_content=False,
     )
-    read = bytearray()
+    body_read = bytearray()
     try:
-        while (piece := response.read1(64 * 1024)) and len(read) <= MAX_ANSWER_BYTES:
-            read += piece
+        while piece := response.read1(64 * 1024):
+            body_read += piece
+            if len(body_read) > MAX_ANSWER_BYTES:
+                raise _Unbounded(f"answers more than {MAX_ANSWER_BYTES >> 20} MiB")
             if time.monotonic() > ends:
-                break
-        else:
-            if len(read) <= MAX_ANSWER_BYTES:
-                response.release_conn()
-                return response.status, bytes(read)
+                raise _Unbounded(f"does not end its answer in {REQUEST_SECONDS:.0f} seconds")
+        response.release_conn()
+        return response.status, bytes(body_read)
     finally:
         # Only a connection whose answer was read to its end is kept.
         response.close()
-    raise OSError("the answer is too long")

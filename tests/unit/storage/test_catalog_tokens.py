@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +20,7 @@ from gateway.config.secret import Secret
 from gateway.config.table_catalog import CatalogClient, TableCatalog
 from gateway.server.self_signed import self_signed_pair
 from gateway.storage.refreshing_credentials import RefreshingCredentials
-from gateway.storage.unity_catalog import UnityCatalogTable, access_token
+from gateway.storage.unity_catalog import MAX_ANSWER_BYTES, UnityCatalogTable, access_token
 
 SECRET, TOKEN = "secret-of-the-client", "token-of-the-catalog"
 LOADED = {"metadata": {"location": "s3://b/t"}, "commits": [], "latest-table-version": 3}
@@ -31,10 +34,13 @@ class Issuer:
         self.issued = 0
         self.fields: dict[str, Any] = {"expires_in": 3600}
         self.answer: Callable[[], Response] | None = None
+        self.catalog_answer: Response | None = None
         self.service: HttpService
 
     def __call__(self, request: Request) -> Response:
         if request.path != "/token":
+            if self.catalog_answer is not None:
+                return self.catalog_answer
             return json_response(LOADED, 200 if request.bearer == f"{TOKEN}-{self.issued}" else 401)
         if self.answer is not None:
             return self.answer()
@@ -61,8 +67,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Turns the clock of the tokens."""
     seconds = [1_700_000_000.0]
 
-    def made(request: Callable[[], Any]) -> Any:
-        return RefreshingCredentials(request, now_seconds=lambda: seconds[0])
+    def made(request: Callable[[], Any], **options: Any) -> Any:
+        return RefreshingCredentials(request, lambda: seconds[0], **options)
 
     monkeypatch.setattr("gateway.storage.unity_catalog.RefreshingCredentials", made)
     monkeypatch.setattr("gateway.storage.unity_catalog.time.time", lambda: seconds[0])
@@ -151,11 +157,33 @@ def test_what_is_no_token_is_an_error_without_anything_of_the_answer(
     with pytest.raises(kind) as refused:
         UnityCatalogTable(settings).ratified(HERE)
     assert detail in (refused.value.detail or "")
+    assert str(refused.value).startswith("the provider's keys to the catalog cannot be found or renewed")
     shown = f"{refused.value} {refused.value.detail}"
     assert "127.0.0.1" not in shown
     for word in (SECRET, TOKEN):
         assert word not in f"{shown} {caplog.text} {settings!r}", word
     assert all(request.path == "/token" for request in issuer.service.requests)
+
+
+@pytest.mark.parametrize("reason", ["answers more than 8 MiB", "does not end its answer in 10 seconds"])
+@pytest.mark.parametrize("of_token", [False, True])
+def test_an_answer_beyond_a_bound_is_named_by_the_bound(
+    *, issuer: Issuer, monkeypatch: pytest.MonkeyPatch, of_token: bool, reason: str
+) -> None:
+    if "MiB" in reason:
+        issuer.catalog_answer = Response(200, bytes(MAX_ANSWER_BYTES + 1))
+        issuer.answer = lambda: issuer.catalog_answer or Response(500)
+    else:
+        seconds = itertools.count(0, 20)
+        hurried = SimpleNamespace(time=time.time, monotonic=lambda: next(seconds))
+        monkeypatch.setattr("gateway.storage.unity_catalog.time", hurried)
+    issuer.issued = 1
+    secret: dict[str, Any] = {"oauth": issuer.client} if of_token else {"token": Secret(f"{TOKEN}-1")}
+    settings = TableCatalog(issuer.service.url, "a.b.t", allow_private_addresses=True, **secret)
+    with pytest.raises(_native.StorageUnavailable) as failed:
+        UnityCatalogTable(settings).ratified(HERE)
+    service = "the token endpoint of the catalog" if of_token else "the catalog: it"
+    assert failed.value.detail == f"{service} {reason}"
 
 
 def test_tokens_are_of_one_client_and_sent_to_the_catalog_alone(issuer: Issuer) -> None:
