@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
@@ -53,7 +54,7 @@ async def list_shares(call: Call) -> Shares:
 
 def _listed(config: Config, whole: WithStored) -> Shares:
     configured = _keys(config)
-    left_out = tuple(LeftOutObject(one.name, one.reason) for one in whole.left_out)
+    left_out = tuple(LeftOutObject(entry.name, entry.reason) for entry in whole.left_out)
     return Shares(tuple(_info(configured, share) for share in whole.config.shares), left_out)
 
 
@@ -97,10 +98,10 @@ async def update_share(call: Call, body: ShareUpdate) -> ShareInfo:
     options = _options(body)
     detail = _discovery_detail(options)
     for number, update in enumerate(body.updates):
-        found = update.data_object
-        detail[f"{number} {update.action}"] = f"{found.data_object_type} {found.shared_as}"
-        if not isinstance(found.tables, UnsetType):
-            detail[f"{number} discover"] = found.tables.discover
+        target = update.data_object
+        detail[f"{number} {update.action}"] = f"{target.data_object_type} {target.shared_as}"
+        if not isinstance(target.tables, UnsetType):
+            detail[f"{number} discover"] = target.tables.discover
 
     def change(database: ShareDatabase) -> WithStored:
         database.edit(call.share, edit, detail)
@@ -114,9 +115,9 @@ async def remove_share(call: Call) -> ShareInfo:
     """Remove a share of the database; the files of its tables stay."""
 
     def remove(database: ShareDatabase) -> StoredShare:
-        found = database.show(call.share)
+        share = database.show(call.share)
         database.remove(call.share)
-        return found
+        return share
 
     removed = await call.with_shares(remove)
     return ShareInfo(removed.name, "database", comment=removed.options.get("comment") or UNSET)
@@ -137,23 +138,23 @@ async def show_permissions(call: Call) -> Permissions:
     def stored(database: RecipientDatabase) -> list[PrivilegeAssignment]:
         taken = configured_names(call.administration.config())
         records = (record for record in database.list() if record.name.lower() not in taken)
-        return [one for record in records for one in assigned(recipient_of(record), "database")]
+        return [*chain.from_iterable(assigned(recipient_of(record), "database") for record in records)]
 
     configured = [*built_in_recipients(whole.config), *configured_recipients(whole.config)]
-    found = [one for recipient in configured for one in assigned(recipient, "configuration")]
+    assignments = [*chain.from_iterable(assigned(recipient, "configuration") for recipient in configured)]
     with suppress(DatabaseMissing):
-        found += await call.with_database(stored, read_only=True)
-    return Permissions(tuple(found))
+        assignments += await call.with_database(stored, read_only=True)
+    return Permissions(tuple(assignments))
 
 
 async def update_permissions(call: Call, body: PermissionsUpdate) -> Permissions:
     """Grant a share to recipients, or take it back: all changes or none."""
     await show_share(call)
     changes = [
-        Permission(one.principal, is_granted)
-        for one in body.changes
-        for is_granted, is_asked in ((True, one.add), (False, one.remove))
-        if is_asked
+        Permission(change.principal, is_granted)
+        for change in body.changes
+        for is_granted, privileges in ((True, change.add), (False, change.remove))
+        if privileges
     ]
     await call.with_database(lambda database: database.update_permissions(call.share, changes))
     if body.omit_permissions_list:
@@ -202,67 +203,72 @@ def _discovery_detail(options: Mapping[str, Any]) -> dict[str, str]:
 
 def updated(share: StoredShare, update: DataObjectUpdate) -> StoredShare:
     """Return a share after one change of its data objects. Raises ShareError."""
-    found, action = update.data_object, update.action
-    if found.data_object_type == "SCHEMA":
-        return _updated_schema(share, found, action)
-    if not isinstance(found.tables, UnsetType):
-        raise ShareError(f"{found.shared_as}: tables are discovered in a share or a SCHEMA")
-    schema, separator, name = found.shared_as.partition(".")
+    target, action = update.data_object, update.action
+    if target.data_object_type == "SCHEMA":
+        return _updated_schema(share, target, action)
+    if not isinstance(target.tables, UnsetType):
+        raise ShareError(f"{target.shared_as}: tables are discovered in a share or a SCHEMA")
+    schema, separator, name = target.shared_as.partition(".")
     if not (schema and separator and name):
-        raise ShareError(f"shared_as {found.shared_as!r}: expected schema.name")
-    if found.data_object_type == "VOLUME":
+        raise ShareError(f"shared_as {target.shared_as!r}: expected schema.name")
+    if target.data_object_type == "VOLUME":
         return _updated_volume(share, schema, name, update)
     if action == "REMOVE":
         return share_edits.without_table(share, schema, name)
-    options = _table_options(found)
+    options = _table_options(target)
     if action == "UPDATE":
-        # What the request does not give stays: without its access modes a table may have more of them.
+        # Fields that the request does not have stay: without its access modes a table may have more of them.
         before = share_edits.table_of(share, schema, name)
-        location = before.location if found.name is UNSET else found.name
+        location = before.location if target.name is UNSET else target.name
         table = StoredTable(name, location, {**before.options, **options})
         return share_edits.with_table(share, schema, table, is_new=False)
-    if found.name is UNSET:
-        raise _no_location(found)
-    return share_edits.with_table(share, schema, StoredTable(name, found.name, options))
+    return share_edits.with_table(share, schema, StoredTable(name, _location(target), options))
 
 
 def _updated_volume(share: StoredShare, schema: str, name: str, update: DataObjectUpdate) -> StoredShare:
-    found, action = update.data_object, update.action
+    target, action = update.data_object, update.action
     if action == "REMOVE":
         return share_edits.without_volume(share, schema, name)
-    volume = {"name": name, **_given(location=found.name, id=found.id, comment=found.comment)}
+    volume = {"name": name, **_given(location=target.name, id=target.id, comment=target.comment)}
     if action == "UPDATE":
         volume = {**share_edits.volume_of(share, schema, name), **volume}
         share = share_edits.without_volume(share, schema, name)
-    elif found.name is UNSET:
-        raise _no_location(found)
+    else:
+        _location(target)
     return share_edits.with_volume(share, schema, volume)
 
 
-def _updated_schema(share: StoredShare, found: DataObject, action: str) -> StoredShare:
+def _updated_schema(share: StoredShare, target: DataObject, action: str) -> StoredShare:
     if action == "REMOVE":
-        return share_edits.without_schema(share, found.shared_as)
+        return share_edits.without_schema(share, target.shared_as)
     if action == "ADD":
-        share = share_edits.with_schema(share, found.shared_as)
-    elif isinstance(found.tables, UnsetType):
+        share = share_edits.with_schema(share, target.shared_as)
+    elif isinstance(target.tables, UnsetType):
         raise ShareError("a schema has nothing to update but its discovered tables: add or remove it")
-    if isinstance(found.tables, UnsetType):
+    if isinstance(target.tables, UnsetType):
         return share
-    return share_edits.with_discovery(share, found.shared_as, _discovery(found.tables))
+    return share_edits.with_discovery(share, target.shared_as, _discovery(target.tables))
 
 
-def _no_location(found: DataObject) -> ShareError:
-    return ShareError(f"{found.shared_as}: name must be given, the location of the data")
+def _location(added: DataObject) -> str:
+    """Return the location of an added table or volume. Raises ShareError without one."""
+    if added.name is UNSET:
+        raise ShareError(f"{added.shared_as}: name must be given, the location of the data")
+    return added.name
 
 
-def _table_options(found: DataObject) -> dict[str, Any]:
-    history = found.history_data_sharing_status
+def _table_options(target: DataObject) -> dict[str, Any]:
+    history, modes, roots = (
+        target.history_data_sharing_status,
+        target.access_modes,
+        target.auxiliary_locations,
+    )
     return _given(
-        id=found.id,
+        id=target.id,
         historyShared=UNSET if history is UNSET else history == "ENABLED",
-        startVersion=found.start_version,
-        accessModes=UNSET if found.access_modes is UNSET else list(found.access_modes),
-        auxiliaryLocations=UNSET if found.auxiliary_locations is UNSET else list(found.auxiliary_locations),
+        startVersion=target.start_version,
+        accessModes=UNSET if modes is UNSET else list(modes),
+        auxiliaryLocations=UNSET if roots is UNSET else list(roots),
     )
 
 
@@ -273,15 +279,15 @@ def _given(**values: Any) -> dict[str, Any]:
 def _whole_info(config: Config, whole: WithStored, name: str) -> ShareInfo:
     share = _entry(whole, name)
     info = _info(_keys(config), share)
-    objects = tuple(found for schema in share.schemas for found in _objects(schema))
+    objects = tuple(chain.from_iterable(_objects(schema) for schema in share.schemas))
     return msgspec.structs.replace(info, objects=objects)
 
 
 def _entry(whole: WithStored, name: str) -> ShareEntry:
-    share = next((one for one in whole.config.shares if one.name.casefold() == name.casefold()), None)
-    if share is None:
-        raise ShareNotFound(f"there is no share {name!r}")
-    return share
+    for share in whole.config.shares:
+        if share.name.casefold() == name.casefold():
+            return share
+    raise ShareNotFound(f"there is no share {name!r}")
 
 
 def _info(configured: Container[str], share: ShareEntry) -> ShareInfo:

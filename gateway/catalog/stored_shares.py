@@ -22,7 +22,7 @@ from gateway.config.volumes import volume_problems
 
 IN_CONFIGURATION = "the configuration has a share of this name, which is the one that is shared"
 EXCLUDING_OPTIONS = frozenset({"id", "accessModes", "auxiliaryLocations"})
-"""Options by which a table may keep one of another share from being shared."""
+"""Options by which a table may exclude a table of another share."""
 OTHER_KEY = "its name in the database is not that of this key"
 
 
@@ -33,6 +33,11 @@ class StoredTable:
     name: str
     location: str
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """The name as it is compared."""
+        return self.name.casefold()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +51,10 @@ class StoredSchema:
     options: Mapping[str, Any] = field(default_factory=dict)
     tables: tuple[StoredTable, ...] = ()
 
-    def document(self) -> dict[str, Any]:
-        """Return the schema as a map of the configuration."""
-        if "tables" in self.options:
-            return {"name": self.name, **self.options}
-        tables = [{"name": table.name, "location": table.location, **table.options} for table in self.tables]
-        return {"name": self.name, **self.options, "tables": tables}
+    @property
+    def key(self) -> str:
+        """The name as it is compared."""
+        return self.name.casefold()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +70,9 @@ class StoredShare:
         """The name as it is compared."""
         return self.name.casefold()
 
-    def document(self) -> dict[str, Any]:
-        """Return the share as a map of the configuration."""
-        return {
-            "name": self.name,
-            **self.options,
-            "schemas": [schema.document() for schema in self.schemas],
-        }
-
     @property
     def excludes_others(self) -> bool:
-        """Return whether an id or a directory of it may keep a table of another share from being shared."""
+        """Return whether one of its ids or directories may exclude a table of another share."""
         return any(
             "volumes" in schema.options
             or any(not EXCLUDING_OPTIONS.isdisjoint(table.options) for table in schema.tables)
@@ -96,7 +91,7 @@ StoredShares = Mapping[str, StoredShare]
 
 @dataclass(frozen=True, slots=True)
 class _MadeShare:
-    """A stored share with its entry, None for an invalid share, and what is left out for itself."""
+    """A stored share, its entry, which is None for an invalid share, and its own invalid parts."""
 
     stored: StoredShare
     entry: ShareEntry | None
@@ -132,8 +127,8 @@ def with_stored(config: Config, stored: StoredShares, previous: WithStored | Non
     known = previous.made if previous is not None and previous.base is config else {}
     reader = EntryReader(config)
     made = {
-        key: found
-        if (found := known.get(key)) is not None and found.stored is share
+        key: earlier
+        if (earlier := known.get(key)) is not None and earlier.stored is share
         else _made(reader, key, share)
         for key, share in sorted(stored.items())
     }
@@ -153,7 +148,7 @@ def with_stored(config: Config, stored: StoredShares, previous: WithStored | Non
 
 def _made(reader: EntryReader, key: str, share: StoredShare) -> _MadeShare:
     if key != share.key:
-        # Another share may have the name, and commands and grants mean that one by it.
+        # Another share may have the name, and commands and grants with the name mean that share.
         return _MadeShare(share, None, (LeftOut(key, OTHER_KEY),))
     schemas, left_out = [], list[LeftOut]()
     for schema in share.schemas:
@@ -168,7 +163,7 @@ def _made(reader: EntryReader, key: str, share: StoredShare) -> _MadeShare:
 
 def stored_sources(config: Config, stored: StoredShares) -> tuple[Source, ...]:
     """Return the places where tables of stored shares are discovered."""
-    # Listed tables may be many, and say nothing about these places.
+    # There may be many listed tables, which have no such places.
     searched = {
         key: replace(share, schemas=tuple(replace(schema, tables=()) for schema in share.schemas))
         for key, share in stored.items()
@@ -176,8 +171,8 @@ def stored_sources(config: Config, stored: StoredShares) -> tuple[Source, ...]:
     }
     if not searched:
         return ()
-    own = with_stored(config, searched).config.shares[len(config.shares) :]
-    return tuple(chain.from_iterable(share.sources for share in own))
+    stored_shares = with_stored(config, searched).config.shares[len(config.shares) :]
+    return tuple(chain.from_iterable(share.sources for share in stored_shares))
 
 
 def _schema(
@@ -214,29 +209,30 @@ def _without_conflicts(
 
 
 def _without_problems(config: Config, shares: tuple[ShareEntry, ...]) -> tuple[Config, list[LeftOut]]:
-    """Return the configuration with shares, without directories that no credential may read, and these."""
+    """Return the configuration with shares. Directories that no credential may read are left out."""
     whole, left_out = replace(config, shares=(*config.shares, *shares)), list[LeftOut]()
     while any(_has_directories(share) for share in shares):
         roots = Roots(whole)
         problems: dict[Holder, str] = {}
-        found = chain(
+        for holder, reason in chain(
             directory_access_problems(whole, roots),
             volume_problems(whole, roots),
             session_policy_problems(config, shares),
-        )
-        for holder, reason in found:
+        ):
             problems.setdefault(holder, reason)
         if not problems:
             break
         holders = set(_holders(shares))
-        own = {holder: reason for holder, reason in problems.items() if holder in holders}
-        left_out += _left_out(own)
-        if own:
-            shares = tuple(_without(share, own) for share in shares)
+        of_shares = {holder: reason for holder, reason in problems.items() if holder in holders}
+        left_out += _left_out(of_shares)
+        if of_shares:
+            shares = tuple(_without(share, of_shares) for share in shares)
         else:
             # A directory of the configuration has files in common with one of the database.
             left_out += (
-                LeftOut(one.name, next(iter(problems.values()))) for one in shares if _has_directories(one)
+                LeftOut(share.name, next(iter(problems.values())))
+                for share in shares
+                if _has_directories(share)
             )
             shares = tuple(share for share in shares if not _has_directories(share))
         whole = replace(config, shares=(*config.shares, *shares))
@@ -266,10 +262,10 @@ def _without(share: ShareEntry, refused: Collection[Holder]) -> ShareEntry:
     if not refused:
         return share
 
-    def kept(schema: SchemaEntry) -> SchemaEntry:
+    def without(schema: SchemaEntry) -> SchemaEntry:
         prefix = f"{share.name}.{schema.name}."
-        tables = tuple(one for one in schema.tables if (False, prefix + one.name) not in refused)
-        volumes = tuple(one for one in schema.volumes if (True, prefix + one.name) not in refused)
-        return replace(schema, tables=tables, volumes=volumes)
+        tables = (table for table in schema.tables if (False, prefix + table.name) not in refused)
+        volumes = (volume for volume in schema.volumes if (True, prefix + volume.name) not in refused)
+        return replace(schema, tables=tuple(tables), volumes=tuple(volumes))
 
-    return replace(share, schemas=tuple(kept(schema) for schema in share.schemas))
+    return replace(share, schemas=tuple(without(schema) for schema in share.schemas))

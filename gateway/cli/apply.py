@@ -17,12 +17,12 @@ import yaml
 from gateway.catalog.stored_shares import StoredShare
 from gateway.cli.apply_recipients import RecipientStep, make, plan_recipients
 from gateway.cli.federation_policies import printable
+from gateway.cli.share_documents import share_of
 from gateway.cli.stored import actor, on_shares
 from gateway.cli.yaml_text import loaded
 from gateway.config.checks import dotted_names
 from gateway.config.errors import shown_key
 from gateway.governance.audited_database import open_database
-from gateway.governance.share_edits import of_document
 from gateway.governance.share_plan import Step, plan
 from gateway.governance.share_records import ShareError
 from gateway.telemetry.clock import epoch_ms
@@ -91,7 +91,7 @@ def read(file: Path) -> tuple[list[StoredShare], list[Any]]:
     unknown = sorted(str(key) for key in document.keys() - KEYS)
     if unknown:
         raise ShareError(f"{file}: unknown key {shown_key(unknown[0])}; accepted: {', '.join(sorted(KEYS))}")
-    shares = [of_document(_map(file, document_of_share)) for document_of_share in document.get("shares", [])]
+    shares = [share_of(_map(file, share)) for share in document.get("shares", [])]
     names = [share.key for share in shares]
     if len({*names}) < len(names):
         raise ShareError(f"{file}: a share is listed twice (names are case-insensitive)")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.cli.exported_tables import exported_tables
 from gateway.cli.new_file import NewFile
+from gateway.cli.share_documents import document_of
 from gateway.cli.stored import actor, failed, on_shares
 from gateway.cli.yaml_text import dumped
 from gateway.config import load
@@ -86,7 +87,7 @@ def _write(text: str, output: Path | None) -> None:
 def exported(shares: ShareDatabase, recipients: tuple[RecipientRecord, ...]) -> str:
     """Return the text of an export."""
     document = {
-        "shares": [share.document() for share in shares.all().values()],
+        "shares": [document_of(share) for share in shares.all().values()],
         "recipients": [recipient_document(record) for record in recipients],
     }
     return dumped(document)

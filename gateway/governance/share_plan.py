@@ -1,20 +1,21 @@
 """The steps from the stored shares to those of a file.
 
-In: what is stored, and what is wanted. Out: steps, in an order in which each is valid: none for equal states.
+In: the stored and the wanted shares. Out: steps, in an order in which each is valid; none for equal states.
 Nothing is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from gateway.catalog.stored_shares import StoredShare, StoredShares
-from gateway.governance.share_edits import of_document
+from gateway.catalog.stored_shares import StoredSchema, StoredShare, StoredShares, StoredTable
 from gateway.governance.share_records import ShareError
 
 Verb = Literal["add", "change", "remove"]
+_Place = tuple[str, str | None]
+_Part = StoredSchema | StoredTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Step:
         verb: what is done.
         name: the name of the share.
         share: its next state; None for a removal.
-        lines: what differs, for people.
+        lines: the differences, for people.
         before: its state in the plan; None for an addition.
 
     """
@@ -38,10 +39,7 @@ class Step:
 
 
 def plan(stored: StoredShares, wanted: Iterable[StoredShare], *, removes: bool) -> list[Step]:
-    """Return the steps to the wanted shares; without `removes` other shares, and what they have, stay.
-
-    A table or a schema that the file does not have is removed from a share only with `removes`, too.
-    """
+    """Return the steps to the wanted shares. Without `removes` other shares, schemas and tables stay."""
     steps, names = [], set()
     for share in wanted:
         names.add(share.key)
@@ -50,32 +48,37 @@ def plan(stored: StoredShares, wanted: Iterable[StoredShare], *, removes: bool) 
         if before is None or _comparable(before) != _comparable(after):
             lines = tuple(_differences(before, after))
             steps.append(Step("add" if before is None else "change", share.name, after, lines, before))
-    others = [share for key, share in stored.items() if key not in names] if removes else []
-    gone = [Step("remove", share.name, None, before=share) for share in others]
-    # Removed first: their names, ids and directories may be those of others.
-    return [*gone, *steps]
+    removed = [
+        Step("remove", share.name, None, before=share)
+        for key, share in stored.items()
+        if removes and key not in names
+    ]
+    # Removed first: other shares may take their names, ids and directories.
+    return [*removed, *steps]
 
 
 def _joined(before: StoredShare, after: StoredShare) -> StoredShare:
-    """Return a share with what it has now and the other state does not."""
-    earlier = dict(_parts(before))
-    merged = earlier | dict(_parts(after))
-    schemas: dict[str, dict[str, Any]] = {}
-    for (schema, table), value in merged.items():
-        if table is None:
-            schemas[schema] = {"tables": [], **_discovered(earlier.get((schema, None), {})), **value}
-    for (schema, table), value in merged.items():
-        if table is not None:
-            tables = schemas[schema]["tables"]
-            if not isinstance(tables, list):
-                name = schemas[schema]["name"]
-                raise ShareError(
-                    f"{after.name}.{name} would have listed tables and discovered ones; remove those that "
-                    "are there, or give --remove"
-                )
-            tables.append(value)
-    options = {**_discovered(before.options), **after.options}
-    return of_document({"name": after.name, **options, "schemas": list(schemas.values())})
+    """Return the next state of a share with the schemas, tables and discovery that it lacks."""
+    schemas = {schema.key: schema for schema in before.schemas}
+    for schema in after.schemas:
+        earlier = schemas.get(schema.key)
+        schemas[schema.key] = schema if earlier is None else _joined_schema(after.name, earlier, schema)
+    return StoredShare(after.name, _joined_options(before, after), tuple(schemas.values()))
+
+
+def _joined_schema(share: str, before: StoredSchema, after: StoredSchema) -> StoredSchema:
+    options = _joined_options(before, after)
+    tables = {table.key: table for table in (*before.tables, *after.tables)}
+    if tables and "tables" in options:
+        raise ShareError(
+            f"{share}.{after.name} would have listed tables and discovered ones; remove those that "
+            "are there, or give --remove"
+        )
+    return StoredSchema(after.name, options, tuple(tables.values()))
+
+
+def _joined_options(before: StoredShare | StoredSchema, after: StoredShare | StoredSchema) -> dict[str, Any]:
+    return {**_discovered(before.options), **after.options}
 
 
 def _discovered(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,49 +86,50 @@ def _discovered(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key == "tables"}
 
 
-def _parts(share: StoredShare) -> Iterator[tuple[tuple[str, str | None], dict[str, Any]]]:
-    """Iterate over schemas and tables by their keys, each as its map in the file, without its parts."""
-    for schema in share.document()["schemas"]:
-        # Discovered tables are a part of their schema.
-        tables = schema.pop("tables") if isinstance(schema["tables"], list) else []
-        key = schema["name"].casefold()
-        yield (key, None), schema
-        for table in tables:
-            yield (key, table["name"].casefold()), table
+def _parts(share: StoredShare) -> dict[_Place, _Part]:
+    """Return schemas, without their tables, and tables by their keys."""
+    parts: dict[_Place, _Part] = {}
+    for schema in share.schemas:
+        parts[schema.key, None] = replace(schema, tables=())
+        parts |= {(schema.key, table.key): table for table in schema.tables}
+    return parts
 
 
-def _comparable(share: StoredShare) -> tuple[str, Mapping[str, Any], dict[Any, Any]]:
+def _comparable(share: StoredShare) -> tuple[str, Mapping[str, Any], dict[_Place, _Part]]:
     """Return a share for comparisons: the order of its schemas and tables does not count."""
-    return share.name, dict(share.options), dict(_parts(share))
+    return share.name, share.options, _parts(share)
 
 
 def _differences(before: StoredShare | None, after: StoredShare) -> Iterator[str]:
-    options = {} if before is None else before.options
-    earlier = {} if before is None else dict(_parts(before))
-    later = dict(_parts(after))
-    if before is not None and (before.name, _described(options)) != (after.name, _described(after.options)):
+    if before is not None and _described(before) != _described(after):
         yield "its description"
-    yield from _discovery_differences("the share", options, after.options)
+    yield from _discovery_differences("the share", before, after)
+    earlier = {} if before is None else _parts(before)
+    later = _parts(after)
     for place in [*earlier, *(place for place in later if place not in earlier)]:
-        name = (later.get(place) or earlier[place])["name"]
+        part, former = later.get(place), earlier.get(place)
+        name = (part or earlier[place]).name
         shown = f"schema {name}" if place[1] is None else f"table {place[0]}.{name}"
-        if place not in later:
+        if part is None:
             yield f"- {shown}"
-        elif place not in earlier:
+        elif former is None:
             yield f"+ {shown}"
-        elif _described(earlier[place]) != _described(later[place]):
+        elif _described(former) != _described(part):
             yield f"~ {shown}"
-        yield from _discovery_differences(shown, earlier.get(place, {}), later.get(place, {}))
+        yield from _discovery_differences(shown, former, part)
 
 
-def _discovery_differences(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """Iterate over what differs in discovered tables, which may be those of a whole warehouse."""
-    earlier, later = _discovered(before), _discovered(after)
+def _discovery_differences(
+    name: str, before: StoredShare | _Part | None, after: StoredShare | _Part | None
+) -> Iterator[str]:
+    """Iterate over the differences of discovered tables, such as those of a whole warehouse."""
+    earlier, later = ({} if part is None else _discovered(part.options) for part in (before, after))
     if earlier != later:
         sign = "-" if not later else "~" if earlier else "+"
         yield f"{sign} tables of {name} that are discovered in {(later or earlier)['tables']['discover']}"
 
 
-def _described(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options without discovered tables."""
-    return {key: value for key, value in options.items() if key != "tables"}
+def _described(part: StoredShare | _Part) -> tuple[str, str, dict[str, Any]]:
+    """Return the name, the location and the options of a part without discovered tables."""
+    options = {key: value for key, value in part.options.items() if key != "tables"}
+    return part.name, part.location if isinstance(part, StoredTable) else "", options

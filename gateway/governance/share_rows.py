@@ -1,7 +1,7 @@
-"""The rows of shares in the database: their reading, and the writing of what differs.
+"""The rows of shares in the database: reads shares, and writes the differences of two states.
 
 In: a connection within a transaction. Out: stored shares. Triggers of the database note each changed share.
-Any program can write the rows: an invalid one is left out by an option that no entry has.
+Any program can write the rows. An invalid row becomes an entry with an unknown option, which excludes it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from gateway.catalog.stored_shares import EXCLUDING_OPTIONS, StoredSchema, StoredShare, StoredTable
 from gateway.database.rows import BATCH, all_rows, batches, delete_orphans, insert_rows, is_text
-from gateway.database.schema import SCHEMAS, SHARES, TABLES, name_key
+from gateway.database.schema import SCHEMAS, SHARES, TABLES
 
 _NO_OPTIONS = "{}"
 _WITH_TABLES = '%"tables"%'
@@ -40,14 +40,14 @@ def read(connection: Connection, keys: Collection[str] | None) -> dict[str, Stor
     if keys is None:
         return _read(connection, None)
     ordered = sorted(keys)
-    found: dict[str, StoredShare] = {}
+    shares: dict[str, StoredShare] = {}
     for start in range(0, len(ordered), BATCH):
-        found |= _read(connection, ordered[start : start + BATCH])
-    return found
+        shares |= _read(connection, ordered[start : start + BATCH])
+    return shares
 
 
 def discovering(connection: Connection) -> set[str]:
-    """Return the keys of shares whose tables may be discovered: those with the word in their options."""
+    """Return the keys of shares whose options have the word `tables`, as those with discovered tables do."""
     queries = (
         select(SHARES.c.key).where(SHARES.c.options.like(_WITH_TABLES)),
         select(SCHEMAS.c.share).where(SCHEMAS.c.options.like(_WITH_TABLES)),
@@ -56,8 +56,8 @@ def discovering(connection: Connection) -> set[str]:
 
 
 def exclude_others(connection: Connection, key: str) -> bool:
-    """Return whether a share beside that of a key may have what `StoredShare.excludes_others` says."""
-    # A text of another option may have the word, too: then more is compared.
+    """Return whether another share may exclude tables of this one, as `StoredShare.excludes_others`."""
+    # Texts of other options may have these words, too. The comparison is then of more shares.
     named = or_(*(TABLES.c.options.like(f'%"{name}"%') for name in sorted(EXCLUDING_OPTIONS)))
     queries = (
         select(TABLES.c.created_ms).where(TABLES.c.share != key, TABLES.c.options != _NO_OPTIONS, named),
@@ -71,8 +71,8 @@ class Differences:
     """The rows that differ between two states of shares.
 
     Attributes:
-        new_shares, new_schemas: keys of those that are new, under which nothing else may be left.
-        gone: places by their table.
+        new_shares, new_schemas: keys of new ones, below which old rows are deleted.
+        gone: places of removed rows by their table.
         changed: values by their place, by their table.
         new: rows by their table.
 
@@ -105,8 +105,8 @@ class Differences:
 
     def add(self, before: StoredShare | None, after: StoredShare) -> None:
         """Add what differs between two states of a share."""
-        earlier = {name_key(schema.name): schema for schema in before.schemas} if before else {}
-        later = {name_key(schema.name): schema for schema in after.schemas}
+        earlier = {schema.key: schema for schema in before.schemas} if before else {}
+        later = {schema.key: schema for schema in after.schemas}
         values = {"name": after.name, "options": _text(after.options)}
         if before is None:
             self.new_shares.append(after.key)
@@ -122,8 +122,8 @@ class Differences:
         if before is None or (before.name, before.options) != (after.name, after.options):
             values = {"name": after.name, "options": _text(after.options)}
             self._put(SCHEMAS, place, values, is_new=before is None)
-        earlier = {name_key(table.name): table for table in before.tables} if before else {}
-        later = {name_key(table.name): table for table in after.tables}
+        earlier = {table.key: table for table in before.tables} if before else {}
+        later = {table.key: table for table in after.tables}
         self.gone[TABLES] += ((*place, key) for key in sorted(earlier.keys() - later.keys()))
         for key, table in later.items():
             if earlier.get(key) != table:
@@ -144,9 +144,9 @@ def remove(connection: Connection, key: str) -> bool:
 
 def differences(before: StoredShare | None, after: StoredShare) -> Differences:
     """Return what differs between two states of a share; None: it is new."""
-    found = Differences()
-    found.add(before, after)
-    return found
+    whole = Differences()
+    whole.add(before, after)
+    return whole
 
 
 def _by_table(*tables: Table) -> dict[Table, list[Any]]:
@@ -179,10 +179,8 @@ def _read(connection: Connection, keys: Collection[str] | None) -> dict[str, Sto
         tables.setdefault((row.share, row.schema), []).append(table)
     schemas: dict[str, list[StoredSchema]] = {}
     for row in rows(select(SCHEMAS).order_by(SCHEMAS.c.share, SCHEMAS.c.key), SCHEMAS.c.share):
-        own = tuple(tables.get((row.share, row.key), ()))
-        schemas.setdefault(row.share, []).append(
-            StoredSchema(_name(row.name), _options(row.options, row.name), own)
-        )
+        options, of_schema = _options(row.options, row.name), tables.get((row.share, row.key), ())
+        schemas.setdefault(row.share, []).append(StoredSchema(_name(row.name), options, tuple(of_schema)))
     return {
         row.key: StoredShare(
             _name(row.name), _options(row.options, row.name), tuple(schemas.get(row.key, ()))
@@ -202,7 +200,7 @@ def _name(value: object) -> str:
 
 
 def _options(text: str, *names: object) -> dict[str, Any]:
-    """Return options. An unknown one among them leaves the entry out, and nothing else."""
+    """Return options; for an invalid text an unknown option, which excludes the entry alone."""
     if not all(map(is_text, names)):
         return {"a text that is no UTF-8": True}
     if text == _NO_OPTIONS:

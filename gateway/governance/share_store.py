@@ -1,8 +1,8 @@
 """Operations on the shares of the database.
 
 In: the operations of `delta-gateway share` and `table` and of the admin API, as functions from a share to its
-next state. Out: stored shares. A change is refused if the configuration would refuse its entries, with the
-same reason; it is part of the history, and servers notice it within a second.
+next state. Out: stored shares. A change is refused with the reason for which the configuration would refuse
+its entries. Each change is part of the history, and servers notice it within a second.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOT_STORABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class CheckedSteps:
-    """Steps whose end can be shared, with the state that they begin at."""
+    """Steps whose last state can be shared, with their first state."""
 
     steps: Sequence[Step]
     position: Position
@@ -61,13 +61,13 @@ class ShareDatabase(RecordedDatabase):
     def show(self, name: str) -> StoredShare:
         """Return a share. Raises ShareNotFound."""
         if _NOT_STORABLE.search(name):
-            # No share has the name, and PostgreSQL takes no such text.
+            # No share has the name, and PostgreSQL refuses such a text.
             raise self._missing(name)
         with self.database.reading() as connection:
-            found = share_rows.read(connection, [_key(name)]).get(_key(name))
-        if found is None:
+            share = share_rows.read(connection, [name_key(name)]).get(name_key(name))
+        if share is None:
             raise self._missing(name)
-        return found
+        return share
 
     def with_configuration(self) -> WithStored:
         """Return the configuration with all shares, and what is left out."""
@@ -77,7 +77,7 @@ class ShareDatabase(RecordedDatabase):
         """Return the changes of a share, also of a deleted one, oldest first; None: of all shares."""
         if name is not None and _NOT_STORABLE.search(name):
             return ()
-        return self.changes(KIND, None if name is None else _key(name))
+        return self.changes(KIND, None if name is None else name_key(name))
 
     def add(self, share: StoredShare, detail: Mapping[str, str] | None = None) -> StoredShare:
         """Add a share. Raises ShareExists, and ShareError for one that cannot be shared."""
@@ -115,23 +115,23 @@ class ShareDatabase(RecordedDatabase):
             return last_position(connection), share_rows.read(connection, None)
 
     def checked(self, steps: Sequence[Step], position: Position, stored: StoredShares) -> CheckedSteps:
-        """Return steps from the stored shares whose end can be shared as a whole. Raises ShareError."""
+        """Return steps whose last state can be shared as a whole. Raises ShareError."""
         for step in steps:
             if step.share is not None:
                 self._check_name(step.name)
                 _check_texts(step.share)
         self._check_end(stored, steps)
-        found = share_rows.Differences()
+        differences = share_rows.Differences()
         for step in steps:
             if step.share is None:
-                found.gone[SHARES].append((_key(step.name),))
+                differences.gone[SHARES].append((name_key(step.name),))
             else:
-                found.add(step.before, step.share)
-        return CheckedSteps(steps, position, stored, found)
+                differences.add(step.before, step.share)
+        return CheckedSteps(steps, position, stored, differences)
 
     def make(self, checked: CheckedSteps) -> None:
-        """Make steps, all or none. Raises ShareError where one of their shares has changed meanwhile."""
-        subjects = [Subject(KIND, step.name, _key(step.name)) for step in checked.steps]
+        """Make all steps or none. Raises ShareError if one of their shares was changed after the plan."""
+        subjects = [Subject(KIND, step.name, name_key(step.name)) for step in checked.steps]
         with self.together() as whole:
             changed = changed_since(whole.connection, checked.position).keys
             if changed is None or KIND in changed:
@@ -144,12 +144,11 @@ class ShareDatabase(RecordedDatabase):
     def _check_again(
         self, connection: Connection, checked: CheckedSteps, changed: Collection[str] | None
     ) -> None:
-        """Check steps after changes by others; None: anything may have changed. Raises ShareError."""
-        found = share_rows.read(connection, changed)
-        kept = {} if changed is None else {k: v for k, v in checked.stored.items() if k not in changed}
-        stored = {**kept, **found}
+        """Check steps after later changes; None: all shares may have changed. Raises ShareError."""
+        same = {} if changed is None else {k: v for k, v in checked.stored.items() if k not in changed}
+        stored = {**same, **share_rows.read(connection, changed)}
         for step in checked.steps:
-            if stored.get(_key(step.name)) != step.before:
+            if stored.get(name_key(step.name)) != step.before:
                 raise ShareError(f"share {step.name!r} was changed meanwhile; run the command again")
         self._check_end(stored, checked.steps)
 
@@ -157,8 +156,8 @@ class ShareDatabase(RecordedDatabase):
         """Remove a share with its schemas and tables; their files stay. Raises ShareNotFound."""
         if _NOT_STORABLE.search(name):
             raise self._missing(name)
-        with self.change(DELETED, Subject(KIND, name, _key(name))) as (connection, _detail):
-            if not share_rows.remove(connection, _key(name)):
+        with self.change(DELETED, Subject(KIND, name, name_key(name))) as (connection, _detail):
+            if not share_rows.remove(connection, name_key(name)):
                 raise self._missing(name)
 
     def _edit(
@@ -169,12 +168,12 @@ class ShareDatabase(RecordedDatabase):
         described: Mapping[str, str] | None,
     ) -> StoredShare:
         self._check_name(name)
-        # Before the lock is taken, which revocations wait for.
+        # Revocations wait for the lock, so the check is made before it is taken.
         with self.database.reading() as connection:
             position = last_position(connection)
         before, after = self._edited(self.database.reading, name, edit)
         differences = share_rows.differences(before, after)
-        with self.change(action, Subject(KIND, name, _key(name))) as (connection, detail):
+        with self.change(action, Subject(KIND, name, name_key(name))) as (connection, detail):
             changed = changed_since(connection, position).keys
             if changed is None or KIND in changed:
                 before, after = self._edited(lambda: nullcontext(connection), name, edit)
@@ -191,21 +190,21 @@ class ShareDatabase(RecordedDatabase):
     ) -> tuple[StoredShare | None, StoredShare]:
         """Return a share as it is, and its next state. Raises ShareError.
 
-        Other shares are read only where they can have an id or files in common with this one. Nothing is
-        computed within a transaction: that of a SQLite file keeps others from changing it.
+        Other shares are read only if they can have an id or files in common with this one. Nothing is
+        computed within a transaction, since one of SQLite blocks every other change.
         """
         if _NOT_STORABLE.search(name):
-            # No share has the name, and PostgreSQL takes no such text: one of both refuses it.
+            # No share has the name, and PostgreSQL refuses such a text. `edit` or the check raises.
             self._check({}, edit(None))
         with reading() as connection:
-            before = share_rows.read(connection, [_key(name)]).get(_key(name))
-            is_excluded = share_rows.exclude_others(connection, _key(name))
+            before = share_rows.read(connection, [name_key(name)]).get(name_key(name))
+            is_excluded = share_rows.exclude_others(connection, name_key(name))
         after = edit(before)
-        own = {} if before is None else {after.key: before}
+        stored = {} if before is None else {after.key: before}
         if after.excludes_others or is_excluded:
             with reading() as connection:
-                own = {**share_rows.read(connection, None), **own}
-        self._check(own, after)
+                stored = {**share_rows.read(connection, None), **stored}
+        self._check(stored, after)
         return before, after
 
     def _check_name(self, name: str) -> None:
@@ -213,26 +212,26 @@ class ShareDatabase(RecordedDatabase):
             raise ShareExists(f"share {name!r} is in the configuration file, where it is changed")
 
     def _check(self, stored: StoredShares, after: StoredShare) -> None:
-        """Raise ShareError where a state of a share would not be shared as a whole."""
+        """Raise ShareError if a part of the next state of a share would be left out."""
         _check_texts(after)
         self._check_shared(stored, {**stored, after.key: after})
 
     def _check_end(self, stored: StoredShares, steps: Iterable[Step]) -> None:
-        """Raise ShareError where something of the end of steps would not be shared."""
+        """Raise ShareError if a part of the last state would be left out."""
         end = dict(stored)
         for step in steps:
             if step.share is None:
-                del end[_key(step.name)]
+                del end[name_key(step.name)]
             else:
                 end[step.share.key] = step.share
         self._check_shared(stored, end)
 
     def _check_shared(self, stored: StoredShares, end: StoredShares) -> None:
-        """Raise ShareError where a state of shares has more left out than one before."""
+        """Raise ShareError if more is left out of the last state than of the stored one."""
         known = with_stored(self._config, stored)
         earlier = {*known.left_out}
         whole = with_stored(self._config, end, known)
-        new = [one for one in whole.left_out if one not in earlier]
+        new = [entry for entry in whole.left_out if entry not in earlier]
         if new:
             raise ShareError(f"{new[0].name}: {new[0].reason}")
 
@@ -240,10 +239,6 @@ class ShareDatabase(RecordedDatabase):
         if any(share.name.casefold() == name.casefold() for share in self._config.shares):
             return ShareExists(f"share {name!r} is in the configuration file, where it is changed")
         return ShareNotFound(f"the database has no share {name!r}")
-
-
-def _key(name: str) -> str:
-    return name_key(name)
 
 
 def _check_texts(share: StoredShare) -> None:

@@ -26,6 +26,7 @@ from gateway.catalog.stored_shares import (
     stored_sources,
     with_stored,
 )
+from gateway.cli.share_documents import document_of, share_of
 from gateway.config import Config, loads
 from gateway.config.database import DatabasePlace
 from gateway.config.shares import stable_id
@@ -276,7 +277,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_the_configuration_refuses_is_not_stored(database: ShareDatabase) -> None:
     for share, reason in REFUSED:
         with pytest.raises(ShareError) as refused:
-            database.add(share_edits.of_document(share))
+            database.add(share_of(share))
         assert reason in str(refused.value)
         assert database.all() == {}
 
@@ -331,7 +332,7 @@ def test_what_is_no_longer_valid_is_left_out_one_by_one(
             }
         ],
     }
-    database.add(share_edits.of_document(document))
+    database.add(share_of(document))
     with database.database.changing() as connection:
         connection.execute(
             update(TABLES).where(TABLES.c.key == "broken").values(options='{"accessModes": 7}')
@@ -452,7 +453,7 @@ def test_options_are_stored_as_json_with_any_text(database: ShareDatabase) -> No
     texts = {"a": "ü\u202e\n<script>", "b": "\U0001f600"}
     database.add(StoredShare("s", {"properties": texts}))
     assert database.show("s").options == {"properties": texts}
-    assert json.dumps(database.show("s").document())
+    assert json.dumps(document_of(database.show("s")))
 
 
 @pytest.mark.parametrize("is_volume", [False, True])
@@ -498,10 +499,10 @@ def test_tables_of_stored_shares_may_be_discovered(database: ShareDatabase, plac
     assert sources[0].discovery.template.root.account == "acct", "the account is that of the storage"
     assert sources[1].discovery.every_seconds == 5
     assert sources[1].discovery.history_shared
-    document = database.show("lake").document()
+    document = document_of(database.show("lake"))
     assert document["tables"] == both
     assert document["schemas"] == [{"name": "sales", "tables": DISCOVER}]
-    assert share_edits.of_document(document) == database.show("lake")
+    assert share_of(document) == database.show("lake")
     with pytest.raises(ShareExists, match="are discovered"):
         add_table(database, "lake", "sales", table())
     add_table(database, "lake", "other", table())
