@@ -6,13 +6,13 @@ line, key and the accepted values. An unknown key is a warning in the log, with 
 known key. Secrets are `Secret` and print as stars.
 """
 
-from gateway.config.administration import Admin, ConsoleOidc
+from gateway.config.administration import Admin
 from gateway.config.discovery import Discovery, Source
 from gateway.config.errors import ConfigError
-from gateway.config.federation import Issuer, Oidc, PolicyEntry
 from gateway.config.loader import CURRENT_VERSION, load, loads
 from gateway.config.locations import Location
 from gateway.config.oauth import OAuth
+from gateway.config.oidc import ConsoleOidc, Issuer, Oidc, PolicyEntry
 from gateway.config.operation import Audit, Limits, RecipientLimits, Ssl, StorageFaults, Tracing
 from gateway.config.projections import MinimumGroup, ProjectedColumn, Projection
 from gateway.config.recipients import Authorization, ClientEntry, GrantEntry, RecipientEntry, TokenEntry

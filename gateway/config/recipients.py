@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from gateway.config.checks import check_hash, check_networks, check_properties
 from gateway.config.errors import Invalid
-from gateway.config.federation import PolicyEntry
+from gateway.config.oidc import PolicyEntry
 from gateway.config.operation import RecipientLimits, setting
 from gateway.config.secret import Secret
 

@@ -17,11 +17,11 @@ from gateway.config.checks import check_networks, check_unique, check_url
 from gateway.config.database import Database, DatabasePlace
 from gateway.config.discovery import Source
 from gateway.config.errors import Invalid, shown
-from gateway.config.federation import Oidc
 from gateway.config.file_stamps import Stamp
 from gateway.config.locations import Location
 from gateway.config.name_forms import is_built_in
 from gateway.config.oauth import OAuth
+from gateway.config.oidc import Oidc
 from gateway.config.operation import (
     PROTECTS,
     Audit,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.authentication.policies import EMAIL, claim_values, is_verified_email
 from gateway.console.sessions import Role
+from gateway.oidc.sign_in_flow import SignInFailed
 
 if TYPE_CHECKING:
     from gateway.config import ConsoleOidc
@@ -20,21 +21,6 @@ NO_ROLE = (
     "The identity provider knows you, but your account has no role in this console. Ask those who operate "
     "the gateway for one, and sign in again."
 )
-
-
-class SignInFailed(Exception):
-    """Raised when nobody is signed in. The text is for the user.
-
-    Attributes:
-        status: status of the answer.
-        reason: the cause, for the log; without tokens, codes and secrets.
-
-    """
-
-    def __init__(self, status: int, message: str, reason: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from yarl import URL
 
-from gateway.config.administration import CALLBACK_PATH
+from gateway.config.oidc import CALLBACK_PATH
 from gateway.console.forms import form_of
 from gateway.console.rendering import redirect, respond
 from gateway.console.sessions import COOKIE, Session

@@ -12,16 +12,23 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from yarl import URL
 
-from gateway.console.identities import SignInFailed, identity_of
+from gateway.console.identities import identity_of
 from gateway.console.protection import SIGN_IN, sign_in_url
 from gateway.console.rendering import redirect
 from gateway.console.sessions import ProviderUser
 from gateway.console.sign_in import SIGNED_IN, TOO_MANY, begin, onward_page, sign_in_page, target_of
-from gateway.console.sign_in_flow import FLOW_SECONDS, SignInFlow, cookie_name, delete_cookie, set_cookie
 from gateway.console.site import SITE
 from gateway.errors import NotFound
 from gateway.limits.admission import LimitExceeded
 from gateway.limits.attempts import network_of
+from gateway.oidc.sign_in_flow import (
+    FLOW_SECONDS,
+    SignInFailed,
+    SignInFlow,
+    cookie_name,
+    delete_cookie,
+    set_cookie,
+)
 
 if TYPE_CHECKING:
     from gateway.config import ConsoleOidc

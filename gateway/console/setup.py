@@ -7,10 +7,10 @@ import time
 from typing import TYPE_CHECKING
 
 from gateway.authentication.sealed_tokens import SECRET_BYTES
-from gateway.console.provider_holder import ProviderHolder
 from gateway.console.sessions import Sessions
 from gateway.console.site import Site
 from gateway.limits.attempts import FailedAttempts
+from gateway.oidc.provider_holder import ProviderHolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,6 @@ from aiohttp import web
 from gateway.admin.administration import Administration
 from gateway.authentication.sealed_tokens import Sealer
 from gateway.config import Config, ConsoleOidc
-from gateway.console.provider_holder import ProviderHolder
 from gateway.console.questions import (
     ActivityAnswer,
     AskActivity,
@@ -41,6 +40,7 @@ from gateway.console.questions import (
 from gateway.console.sessions import Session, Sessions
 from gateway.errors import Unavailable
 from gateway.limits.attempts import FailedAttempts
+from gateway.oidc.provider_holder import ProviderHolder
 from gateway.telemetry.activity import LiveStream, RecentQuery, RecipientUse, add_uses
 from gateway.telemetry.rings import Slots, added
 

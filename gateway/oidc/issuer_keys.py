@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gateway.authentication.policies import TokenRefused
-from gateway.config.federation import Issuer
+from gateway.config.oidc import Issuer
 from gateway.oidc.identity_token import IdentityToken, SigningKey, SigningKeys
 from gateway.oidc.provider_requests import FetchError, ProviderSession, provider_session, reason_of
 from gateway.times import DAY_SECONDS

@@ -16,8 +16,8 @@ from urllib.parse import urlencode
 import aiohttp
 import orjson
 
-from gateway.config.federation import Issuer
 from gateway.config.fetched_urls import is_accepted_url
+from gateway.config.oidc import Issuer
 from gateway.outgoing import PublicResolver, client_error_text, proxy_hosts, proxy_of
 
 FETCH_SECONDS = 5.0

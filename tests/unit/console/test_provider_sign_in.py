@@ -35,13 +35,12 @@ from support.sign_in_provider import (
 )
 
 from gateway.config import Config, ConfigError, ConsoleOidc, loads
-from gateway.console import identity_provider
-from gateway.console.identities import MAX_NAME_LENGTH, SignInFailed, identity_of
-from gateway.console.identity_provider import MAX_HINT_LENGTH, ProviderMetadata
+from gateway.console.identities import MAX_NAME_LENGTH, identity_of
 from gateway.console.sessions import COOKIE, Role
-from gateway.console.sign_in_flow import FLOW_SECONDS, NAME
-from gateway.oidc import provider_requests
+from gateway.oidc import provider_requests, sign_in_provider
 from gateway.oidc.provider_requests import FetchError
+from gateway.oidc.sign_in_flow import FLOW_SECONDS, NAME, SignInFailed
+from gateway.oidc.sign_in_provider import MAX_HINT_LENGTH, ProviderMetadata
 
 NOW_MS = 1_790_000_000_000
 KEYS = [{"id": "k1", "secret": "a secret of all replicas"}]
@@ -474,7 +473,7 @@ async def test_a_provider_that_is_down_or_hangs_leaves_the_sign_in_by_token(
 async def test_the_last_discovery_document_is_used_while_the_provider_is_down(
     setting: Setting, console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identity_provider, "LIFE_SECONDS", 0.0)
+    monkeypatch.setattr(sign_in_provider, "LIFE_SECONDS", 0.0)
     await console.begin()
     fetched = len(setting.provider.requests)
     setting.provider.status = 503
@@ -507,7 +506,7 @@ async def test_an_outage_of_the_provider_is_no_attempt_of_its_users(
 async def test_few_codes_are_redeemed_at_once(
     setting: Setting, console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identity_provider, "CONCURRENT_CODES", 1)
+    monkeypatch.setattr(sign_in_provider, "CONCURRENT_CODES", 1)
     hanging, ending = asyncio.Event(), asyncio.Event()
     token = setting.provider._token
 

@@ -18,7 +18,7 @@ from support.identity_provider import AUDIENCE, IdentityProvider, public_jwk, si
 from gateway.authentication.credential_table import token_hash
 from gateway.authentication.policies import TokenRefused
 from gateway.config import Config, loads
-from gateway.config.federation import Issuer
+from gateway.config.oidc import Issuer
 from gateway.oidc import issuer_keys, provider_requests, token_verifier
 from gateway.oidc.identity_token import SigningKeys
 from gateway.oidc.issuer_keys import IssuerKeys

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.identity_provider import private_key, public_jwk, signed, unsigned
 
 from gateway.authentication.policies import TokenRefused
-from gateway.config.federation import ALGORITHMS
+from gateway.config.oidc import ALGORITHMS
 from gateway.oidc.identity_token import IdentityToken, SigningKeys
 from gateway.times import DAY_SECONDS
 

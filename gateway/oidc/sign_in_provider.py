@@ -22,14 +22,13 @@ import orjson
 
 from gateway.authentication.policies import TokenRefused, texts_of
 from gateway.config.fetched_urls import is_accepted_url
-from gateway.console.identities import SignInFailed
 from gateway.oidc.identity_token import IdentityToken
 from gateway.oidc.issuer_keys import IssuerKeys
 from gateway.oidc.provider_requests import EXPECTED, OK, FetchError, provider_session, reason_of
+from gateway.oidc.sign_in_flow import SignInFailed, SignInFlow
 
 if TYPE_CHECKING:
     from gateway.config import ConsoleOidc
-    from gateway.console.sign_in_flow import SignInFlow
     from gateway.oidc.provider_requests import ProviderAnswer
 
 log = logging.getLogger("gateway.admin")

@@ -24,6 +24,21 @@ NAME = "delta_gateway_sign_in"
 _BYTES = 32
 
 
+class SignInFailed(Exception):
+    """Raised when nobody is signed in. The text is for the user.
+
+    Attributes:
+        status: status of the answer.
+        reason: the cause, for the log; without tokens, codes and secrets.
+
+    """
+
+    def __init__(self, status: int, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
 @dataclass(frozen=True, slots=True)
 class SignInFlow:
     """A begun sign-in. `target` is the page of the console to which it leads on."""

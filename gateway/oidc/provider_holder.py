@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gateway.config import ConsoleOidc
-    from gateway.console.identity_provider import IdentityProvider
+    from gateway.oidc.sign_in_provider import IdentityProvider
 
-MODULE = "gateway.console.identity_provider"
+MODULE = "gateway.oidc.sign_in_provider"
 
 
 class ProviderHolder:
