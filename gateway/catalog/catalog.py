@@ -296,27 +296,27 @@ class Catalog:
 
     def share(self, recipient: Recipient, share: str) -> Share:
         """Find a granted share. Raises NotFound."""
-        found = self._seen(recipient, share)
-        if found is None:
+        visible = self._seen(recipient, share)
+        if visible is None:
             raise NotShared("share")
-        return _granted_part(recipient, found) if _is_partial(recipient, found) else found
+        return _granted_part(recipient, visible) if _is_partial(recipient, visible) else visible
 
     def schema(self, recipient: Recipient, share: str, schema: str) -> Schema:
         """Find a schema of a granted share. Raises NotFound."""
-        found = self._seen(recipient, share)
-        inner: Schema | None = (found or NO_SHARE).schemas.find(schema, NO_SCHEMA)
-        if inner is not None and found is not None and _is_partial(recipient, found):
-            inner = _granted_schema(recipient, found, inner)
+        parent = self._seen(recipient, share)
+        inner: Schema | None = (parent or NO_SHARE).schemas.find(schema, NO_SCHEMA)
+        if inner is not None and parent is not None and _is_partial(recipient, parent):
+            inner = _granted_schema(recipient, parent, inner)
         if inner is None or inner is NO_SCHEMA:
             raise NotShared("schema")
         return inner
 
     def table(self, recipient: Recipient, share: str, schema: str, table: str) -> SharedTable:
         """Find a granted table, with the rule of its grants. Raises NotFound."""
-        found = self._seen(recipient, share)
-        known = (found or NO_SHARE).schemas.find(schema, NO_SCHEMA).tables.find(table, NO_TABLE)
+        parent = self._seen(recipient, share)
+        known = (parent or NO_SHARE).schemas.find(schema, NO_SCHEMA).tables.find(table, NO_TABLE)
         granted: SharedTable | None = known
-        if found is not None and _is_partial(recipient, found):
+        if parent is not None and _is_partial(recipient, parent):
             granted = recipient.granted(known)
         if granted is None or known is NO_TABLE:
             raise NotShared("table")
@@ -324,11 +324,11 @@ class Catalog:
 
     def volume(self, recipient: Recipient, share: str, schema: str, volume: str) -> SharedVolume:
         """Find a granted volume. Raises NotFound."""
-        found = self._seen(recipient, share)
-        known = (found or NO_SHARE).schemas.find(schema, NO_SCHEMA).volumes.find(volume, NO_VOLUME)
+        parent = self._seen(recipient, share)
+        known = (parent or NO_SHARE).schemas.find(schema, NO_SCHEMA).volumes.find(volume, NO_VOLUME)
         may_read = True
-        if found is not None and _is_partial(recipient, found):
-            may_read = recipient.may_read_volumes(found, known.schema)
+        if parent is not None and _is_partial(recipient, parent):
+            may_read = recipient.may_read_volumes(parent, known.schema)
         if not may_read or known is NO_VOLUME:
             raise NotShared("volume")
         return known
@@ -350,10 +350,10 @@ class Catalog:
         self, recipient: Recipient, share: str, schema: str | None = None, table: str | None = None
     ) -> tuple[Grant, ...]:
         """Return the grants by which a recipient reads a table or sees a share; none where it does not."""
-        found = self._seen(recipient, share)
-        if found is None:
+        parent = self._seen(recipient, share)
+        if parent is None:
             return ()
-        grants = recipient.grants_in(found)
+        grants = recipient.grants_in(parent)
         if schema is None or table is None:
             return grants
         try:
@@ -364,10 +364,10 @@ class Catalog:
 
     def _seen(self, recipient: Recipient, share: str) -> Share | None:
         """Return a share with a grant. An absent share takes the same steps as one that is not granted."""
-        found = self._shares.find(share, NO_SHARE)
-        if not recipient.may_see(found) or found is NO_SHARE:
+        named = self._shares.find(share, NO_SHARE)
+        if not recipient.may_see(named) or named is NO_SHARE:
             return None
-        return found
+        return named
 
 
 def _is_partial(recipient: Recipient, share: Share) -> bool:
@@ -389,7 +389,7 @@ def _granted_schema(recipient: Recipient, share: Share, schema: Schema) -> Schem
     if not recipient.may_see_schema(share, schema.name):
         # Its tables are not looked at: the time would say that there are some, and how many.
         return None
-    tables = [found for table in schema.tables if (found := recipient.granted(table)) is not None]
+    tables = [granted for table in schema.tables if (granted := recipient.granted(table)) is not None]
     is_whole = recipient.may_read_volumes(share, schema.name)
     if not tables and not is_whole:
         return None
@@ -400,9 +400,9 @@ def _has(share: Share, schema: str | None, table: str | None) -> bool:
     """Return whether a share has a schema or a table by lower-case names; None for any."""
     if schema is None:
         return True
-    found = share.schemas.find(schema, NO_SCHEMA)
-    known = found.tables.find(table or "", NO_TABLE)
-    return found is not NO_SCHEMA and (table is None or known is not NO_TABLE)
+    inner = share.schemas.find(schema, NO_SCHEMA)
+    known = inner.tables.find(table or "", NO_TABLE)
+    return inner is not NO_SCHEMA and (table is None or known is not NO_TABLE)
 
 
 def page(names: Sequence[str], *, after: str | None, limit: int) -> tuple[range, str | None]:

@@ -27,11 +27,11 @@ class LeftOut:
 class Conflicts:
     """What of a configuration no other table may have: its ids, and files that are shared otherwise."""
 
-    def __init__(self, config: Config, others: Iterable[ShareEntry] = ()) -> None:
+    def __init__(self, config: Config, compared: Iterable[ShareEntry] = ()) -> None:
         """`others`: the shares of the tables that are compared, as far as tables have ids of their own."""
         self._readable = ReadableRoots(config)
         self._projections = projection_directories(config)
-        self._has_ids = have_own_ids(chain(config.shares, others))
+        self._has_ids = have_own_ids(chain(config.shares, compared))
         self._ids: dict[str, Location] = {}
         for share in config.shares if self._has_ids else ():
             for schema in share.schemas:

@@ -84,21 +84,21 @@ def _with_tables(
     added: dict[str, list[TableEntry]] = {}
     # The template of a schema is more exact than that of its share.
     for source in reversed(sources):
-        for found in discovered.of(source):
-            key = (source.schema or found.schema).casefold()
+        for table in discovered.of(source):
+            key = (source.schema or table.schema).casefold()
             taken = names.setdefault(key, set())
-            if found.location in listed:
+            if table.location in listed:
                 made: _Entries | str = "its directory is a table of the share already"
-            elif found.name.casefold() in taken:
+            elif table.name.casefold() in taken:
                 made = "a table of its schema has its name"
             else:
-                made = _entries(share, source, found, conflicts)
+                made = _entries(share, source, table, conflicts)
             if isinstance(made, str):
-                left_out.append(LeftOut(found.location.url, made))
+                left_out.append(LeftOut(table.location.url, made))
                 continue
             schemas.setdefault(key, made[0])
-            taken.add(found.name.casefold())
-            listed.add(found.location)
+            taken.add(table.name.casefold())
+            listed.add(table.location)
             added.setdefault(key, []).append(made[1])
     configured = [schema.name.casefold() for schema in share.schemas]
     ordered = (*configured, *sorted(added.keys() - {*configured}))
@@ -106,16 +106,18 @@ def _with_tables(
     return whole, left_out
 
 
-def _entries(share: ShareEntry, source: Source, found: FoundTable, conflicts: Conflicts) -> _Entries | str:
+def _entries(
+    share: ShareEntry, source: Source, discovered: FoundTable, conflicts: Conflicts
+) -> _Entries | str:
     """Return the entries of a found table and its schema, or why it is not shared."""
     try:
-        schema = SchemaEntry(source.schema or found.schema)
-        catalog = source.discovery.unity_catalog if found.managed_as else None
+        schema = SchemaEntry(source.schema or discovered.schema)
+        catalog = source.discovery.unity_catalog if discovered.managed_as else None
         table = TableEntry(
-            found.name,
-            found.location,
+            discovered.name,
+            discovered.location,
             history_shared=source.discovery.history_shared,
-            catalog=catalog.manages(found.managed_as) if catalog is not None else None,
+            catalog=catalog.manages(discovered.managed_as) if catalog is not None else None,
         )
     except Invalid as invalid:
         return f"its name {invalid}"

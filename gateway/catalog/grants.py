@@ -79,10 +79,11 @@ def still_readable(grants: Iterable[Grant], taken: Iterable[Grant]) -> tuple[str
     return tuple(dict.fromkeys(left))
 
 
-def _overlap(one: Grant, other: Grant) -> bool:
-    shares = {one.share, other.share}
+def _overlap(left: Grant, right: Grant) -> bool:
+    shares = {left.share, right.share}
     return (len(shares) == 1 or EVERY_SHARE in shares) and all(
-        None in pair or pair[0] == pair[1] for pair in ((one.schema, other.schema), (one.table, other.table))
+        None in pair or pair[0] == pair[1]
+        for pair in ((left.schema, right.schema), (left.table, right.table))
     )
 
 
@@ -125,11 +126,11 @@ class GrantIndex:
 
     def conditions(self, share: str, schema: str, table: str) -> list[str | None]:
         """Return the conditions of all grants for a table; None for one without a condition."""
-        found: list[str | None] = []
+        texts: list[str | None] = []
         for name in (EVERY_SHARE, share):
             for place in ((name, None, None), (name, schema, None), (name, schema, table)):
-                found += self._conditions.get(place, ())
-        return found
+                texts += self._conditions.get(place, ())
+        return texts
 
 
 NO_GRANTS = GrantIndex(())

@@ -139,35 +139,38 @@ def _list_shares(config: Config, stored: Mapping[str, StoredShare]) -> None:
         write_table(rows)
     else:
         sys.stdout.write("There is no share.\n")
-    for one in whole.left_out:
-        sys.stdout.write(f"{printable(one.name)} is stored and not shared: {printable(one.reason)}\n")
+    for entry in whole.left_out:
+        sys.stdout.write(f"{printable(entry.name)} is stored and not shared: {printable(entry.reason)}\n")
 
 
 def _show(database: ShareDatabase, config: Config, arguments: argparse.Namespace) -> None:
     key = arguments.name.casefold()
     whole = with_stored(config, database.all())
-    found = next((share for share in whole.config.shares if share.name.casefold() == key), None)
-    if found is None:
+    share = next((share for share in whole.config.shares if share.name.casefold() == key), None)
+    if share is None:
         # A stored share that is left out as a whole.
         raise ShareNotFound(
-            next((f"{one.name}: {one.reason}" for one in whole.left_out if one.name.casefold() == key), "")
+            next(
+                (f"{entry.name}: {entry.reason}" for entry in whole.left_out if entry.name.casefold() == key),
+                "",
+            )
             or f"there is no share {arguments.name!r}"
             + near_names(arguments.name, (share.name for share in whole.config.shares))
         )
     is_configured = any(share.name.casefold() == key for share in config.shares)
-    sys.stdout.write(f"{found.name}, from the {CONFIGURED if is_configured else STORED}\n")
-    for label, text in (("display name", found.display_name), ("comment", found.comment)):
+    sys.stdout.write(f"{share.name}, from the {CONFIGURED if is_configured else STORED}\n")
+    for label, text in (("display name", share.display_name), ("comment", share.comment)):
         if text:
             sys.stdout.write(f"{label}: {printable(text)}\n")
-    for name, text in found.properties.items():
+    for name, text in share.properties.items():
         sys.stdout.write(f"property {printable(name)}: {printable(text)}\n")
-    for source in found.sources:
+    for source in share.sources:
         sys.stdout.write(
             f"{printable(source.shown)}: tables are discovered {printable(source.discovery.shown)}\n"
         )
     rows = [
         {"schema": schema.name, "table": table.name, "location": table.location.url, "access": _access(table)}
-        for schema in found.schemas
+        for schema in share.schemas
         for table in schema.tables
     ]
     if rows:

@@ -106,9 +106,9 @@ def session_policy_problems(config: Config, shares: Iterable[ShareEntry]) -> Ite
     """Iterate over tables and volumes with too long a policy for a configured recipient, with the reason."""
     limited = limited_recipients(config)
     for share in shares:
-        granted = [one for one in limited if is_granted(one[0], share.name)]
+        granted = [recipient for recipient in limited if is_granted(recipient[0], share.name)]
         # The policy with the longest networks stands for those of all recipients.
-        longest = max(granted, key=lambda one: _length_of(one[1]), default=None)
+        longest = max(granted, key=lambda recipient: _length_of(recipient[1]), default=None)
         for schema in share.schemas:
             for table in schema.tables:
                 if DIRECTORY in table.access_modes:

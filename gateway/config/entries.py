@@ -125,9 +125,9 @@ def _check_keys(values: Mapping[str, Any], keys: frozenset[str]) -> None:
 def _node(value: Any) -> yaml.Node:
     """Return a value as the node that its text in the file would be. Raises ConfigError."""
     if isinstance(value, Mapping):
-        return yaml.MappingNode(f"{_TAG}map", [(_node(str(key)), _node(one)) for key, one in value.items()])
+        return yaml.MappingNode(f"{_TAG}map", [(_node(str(key)), _node(item)) for key, item in value.items()])
     if isinstance(value, (list, tuple)):
-        return yaml.SequenceNode(f"{_TAG}seq", [_node(one) for one in value])
+        return yaml.SequenceNode(f"{_TAG}seq", [_node(item) for item in value])
     if value is None:
         return yaml.ScalarNode(f"{_TAG}null", "null")
     if isinstance(value, bool):

@@ -20,8 +20,8 @@ def stamp(paths: Iterable[Path]) -> Stamp:
 def file_stamp(path: Path) -> FileStamp | None:
     """Return the state of a file; None if it is missing, which is a state, too."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
     # Copies that keep the time of modification, in place or from another file system, change the others.
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

@@ -18,13 +18,13 @@ KeyPaths = Mapping[str, tuple[tuple[str, bool], ...]]
 @functools.cache
 def key_paths(section: type) -> KeyPaths:
     """Return the paths of all keys below a section."""
-    found: dict[str, list[tuple[str, bool]]] = {}
+    by_name: dict[str, list[tuple[str, bool]]] = {}
     # The shallowest first.
     for path, name, protects in sorted(
-        dict.fromkeys(_walk(section, "", ())), key=lambda one: one[0].count(".")
+        dict.fromkeys(_walk(section, "", ())), key=lambda entry: entry[0].count(".")
     ):
-        found.setdefault(name.lower(), []).append((path, protects))
-    return {name: tuple(paths) for name, paths in found.items()}
+        by_name.setdefault(name.lower(), []).append((path, protects))
+    return {name: tuple(paths) for name, paths in by_name.items()}
 
 
 def right_paths(section: type, name: str) -> tuple[str, bool]:

@@ -49,7 +49,7 @@ def new_name_problem(name: str) -> str | None:
 
 def has_hidden(name: str) -> bool:
     """Return whether a name has a character that is not shown, or that changes how others are shown."""
-    hidden = (at for at, one in enumerate(name) if unicodedata.category(one) in _NOT_SHOWN)
+    hidden = (at for at, character in enumerate(name) if unicodedata.category(character) in _NOT_SHOWN)
     return not all(_joins(name, at) for at in hidden)
 
 
@@ -58,5 +58,5 @@ def _joins(name: str, at: int) -> bool:
     before, joiner, after = name[at - 1 : at], name[at], name[at + 1 : at + 2]
     if joiner not in _JOINERS or not before:
         return False
-    is_arabic = all(one and unicodedata.bidirectional(one) == "AL" for one in (before, after))
+    is_arabic = all(letter and unicodedata.bidirectional(letter) == "AL" for letter in (before, after))
     return unicodedata.combining(before) == _VIRAMA or (joiner == _JOINERS[0] and is_arabic)

@@ -73,7 +73,7 @@ def address_range(networks: Sequence[Network]) -> tuple[IPv4Address, IPv4Address
     """Return the first and the last address of networks that are one range of IPv4; None for others."""
     if any(isinstance(network, IPv6Network) for network in networks):
         return None
-    merged = sorted(collapse_addresses(one for one in networks if isinstance(one, IPv4Network)))
+    merged = sorted(collapse_addresses(network for network in networks if isinstance(network, IPv4Network)))
     for before, after in pairwise(merged):
         if int(before.broadcast_address) + 1 != int(after.network_address):
             return None

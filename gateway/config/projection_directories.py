@@ -61,7 +61,11 @@ def _problems_of_others(
                 f"{projection}, whose directory has rows before their proof"
             )
     # Tables of a catalog are compared one by one when they are found.
-    templates = [one for one in (source.discovery.discover for source in config.sources) if one is not None]
+    templates = [
+        template
+        for template in (source.discovery.discover for source in config.sources)
+        if template is not None
+    ]
     for template in templates:
         inner = next((name for root, name in roots.items() if may_contain(config, template.root, root)), None)
         if inner is not None:

@@ -146,7 +146,10 @@ class Projection:
     @property
     def name(self) -> str:
         """Return the name of the rule: 32 hexadecimal digits. It does not show the salt."""
-        columns = [[one.name, one.source, one.function, one.length, one.step] for one in self.columns]
+        columns = [
+            [column.name, column.source, column.function, column.length, column.step]
+            for column in self.columns
+        ]
         group = self.minimum_group
         # A version of another minimum stays where it was.
         minimum = None if group is None else [group.columns, group.rows]

@@ -133,8 +133,8 @@ class Reader:
 
     def value(self, hint: Any, node: yaml.Node, key: str, limits: Mapping[str, Any]) -> Any:
         """Read a value of type `hint`, within the field's limits."""
-        form, *others = forms_of(hint)
-        if others:
+        form, *alternatives = forms_of(hint)
+        if alternatives:
             return self.section(hint, node, key)
         hint, origin = form, typing.get_origin(form)
         if origin is tuple:
@@ -174,9 +174,9 @@ class Reader:
 
     def located(self, location: Location) -> Location:
         """Return a location with its account. Raises ValueError without one, and for an unknown cloud."""
-        found = self._with_account(location)
-        self._check_cloud(found)
-        return found
+        completed = self._with_account(location)
+        self._check_cloud(completed)
+        return completed
 
     def _with_account(self, location: Location) -> Location:
         """Add the account to a location whose form names none. Raises ValueError without one."""
@@ -314,7 +314,7 @@ def _form_of(kind: type, field: dataclasses.Field[Any], node: yaml.Node) -> data
     other = field.metadata.get("map_form")
     if other is None or not isinstance(node, yaml.MappingNode):
         return field
-    return next(found for found in dataclasses.fields(kind) if found.name == other)
+    return next(known for known in dataclasses.fields(kind) if known.name == other)
 
 
 def _is_utf_8(text: str) -> bool:

@@ -158,7 +158,7 @@ def type_of(hint: Any, metadata: typing.Mapping[str, Any]) -> str:
             return "map"
         return "list of texts or maps" if is_list(hint) else "text or map"
     if not is_list(hint) and any(
-        typing.get_origin(one) is typing.Literal for one in (hint, *typing.get_args(hint))
+        typing.get_origin(form) is typing.Literal for form in (hint, *typing.get_args(hint))
     ):
         return "text"
     if typing.get_origin(hint) is collections.abc.Mapping:

@@ -85,23 +85,23 @@ class Roots:
 
         The same directory may be several tables, several volumes, or an auxiliary location of several tables.
         """
-        own = [
+        roots = [
             root for at in dict.fromkeys(locations) for root in self._at.get(at, ()) if root.holder == holder
         ]
-        for one in own:
-            for inner in self._found(self._below, [one.location]):
+        for root in roots:
+            for inner in self._found(self._below, [root.location]):
                 if inner.holder != holder and inner.location not in locations:
                     yield f"the files of {inner.shown} lie within its directory"
-            same = list(self._found(self._at, [one.location]))
+            same = list(self._found(self._at, [root.location]))
             for other in same:
-                if other.holder != holder and not _may_coincide(one, other, same):
+                if other.holder != holder and not _may_coincide(root, other, same):
                     advice = (
-                        f": offer them by dir in the share {one.share}, too"
-                        if one.kind == "auxiliary"
+                        f": offer them by dir in the share {root.share}, too"
+                        if root.kind == "auxiliary"
                         else ""
                     )
                     yield f"the files of {other.shown} lie within its directory{advice}"
-            for outer in self._found(self._at, _outer(one.location)):
+            for outer in self._found(self._at, _outer(root.location)):
                 if outer.kind != "allowed" and outer.holder != holder and outer.location not in locations:
                     yield f"its directory lies within that of {outer.shown}"
 
@@ -138,11 +138,11 @@ class ReadableRoots:
         if place.kind == "s3":
             views.append(_aliased(place))
         for view in views:
-            found = self._outer.get(view) or next(
-                (self._names[one] for one in (view, *_outer(view)) if one in self._names), None
+            name = self._outer.get(view) or next(
+                (self._names[place] for place in (view, *_outer(view)) if place in self._names), None
             )
-            if found is not None:
-                return found
+            if name is not None:
+                return name
         return None
 
 
@@ -186,10 +186,10 @@ class NamedDirectories:
 
 def may_contain(config: Config, outer: Location, inner: Location) -> bool:
     """Return whether a location is another one or lies below it, in whatever form both are written."""
-    one, other = comparable(config, outer), comparable(config, inner)
-    if one.kind == other.kind == "s3" and (one.is_access_point or other.is_access_point):
-        other = replace(other, bucket=one.bucket)
-    return one.contains(other)
+    container, candidate = comparable(config, outer), comparable(config, inner)
+    if container.kind == candidate.kind == "s3" and (container.is_access_point or candidate.is_access_point):
+        candidate = replace(candidate, bucket=container.bucket)
+    return container.contains(candidate)
 
 
 def comparable(config: Config, location: Location) -> Location:
@@ -207,14 +207,14 @@ def readable_directories(config: Config) -> Iterator[tuple[str, str, Location]]:
         yield share.name, f"the volume {name}", volume.location
 
 
-def _may_coincide(one: Root, other: Root, same: Iterable[Root]) -> bool:
+def _may_coincide(first: Root, second: Root, same: Iterable[Root]) -> bool:
     """Return whether two roots may be one directory. `same` are all roots there."""
-    if "volume" in (one.kind, other.kind):
-        return one.kind == other.kind
-    if one.kind == "table" or other.kind != "table":
+    if "volume" in (first.kind, second.kind):
+        return first.kind == second.kind
+    if first.kind == "table" or second.kind != "table":
         return True
     # The source of a shallow clone: its recipients may have no grant for the source.
-    return any(root.kind == "table" and root.is_readable and root.share == one.share for root in same)
+    return any(root.kind == "table" and root.is_readable and root.share == first.share for root in same)
 
 
 def _roots(config: Config) -> Iterator[Root]:

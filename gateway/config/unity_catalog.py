@@ -88,7 +88,7 @@ class UnityCatalog:
         """Return the names of a table's schema and of the table in a share; in a schema, no schema."""
         texts = {"catalog": self.catalog, "schema": schema, "table": table}
         form = self.names or ("{schema}.{table}" if names_schemas else "{table}")
-        parts = [_PLACEHOLDER.sub(lambda found: texts[found[1]], part) for part in form.split(".")]
+        parts = [_PLACEHOLDER.sub(lambda match: texts[match[1]], part) for part in form.split(".")]
         return (parts[0], parts[1]) if names_schemas else ("", parts[0])
 
 

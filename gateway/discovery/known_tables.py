@@ -175,9 +175,9 @@ def _distinct(tables: Collection[FoundTable]) -> tuple[tuple[FoundTable, ...], t
     )
 
 
-def _replaced(known: Iterable[FoundTable], found: Collection[FoundTable]) -> set[FoundTable]:
+def _replaced(known: Iterable[FoundTable], newer: Collection[FoundTable]) -> set[FoundTable]:
     """Return known tables in whose place a search has found another: by its names or its location."""
-    names, locations = set(map(_folded, found)), {table.location for table in found}
+    names, locations = set(map(_folded, newer)), {table.location for table in newer}
     return {table for table in known if table.location in locations or _folded(table) in names}
 
 

@@ -220,7 +220,9 @@ class _CatalogSearch:
     def _contains_really(self, location: Location) -> bool:
         """Return whether a local directory is in an allowed one when links are followed."""
         real = os.path.realpath(location.key)
-        roots = (os.path.realpath(one.key) for one in self._catalog.within if one.kind == "file")
+        roots = (
+            os.path.realpath(location.key) for location in self._catalog.within if location.kind == "file"
+        )
         return any(real == root or real.startswith(root.rstrip("/") + "/") for root in roots)
 
     def result(self) -> SearchResult:

@@ -61,7 +61,12 @@ def document(
     holds the schemas of `kinds` in any case.
     """
     operations = tuple(operations)
-    used = [kind for one in operations for kind in (one.error, one.answer, one.body) if kind is not None]
+    used = [
+        kind
+        for operation in operations
+        for kind in (operation.error, operation.answer, operation.body)
+        if kind is not None
+    ]
     every = list(dict.fromkeys([name, *kinds, *used]))
     schemas, components = msgspec.json.schema_components(every, ref_template="#/components/schemas/{name}")
     references: Mapping[Any, Json] = dict(zip(every, schemas, strict=True))

@@ -184,5 +184,5 @@ def _column_class(column: Column, cells: Sequence[Cell]) -> str:
 def _is_numeric(cells: Sequence[Cell]) -> bool:
     """Return whether the column has numbers, and besides them only missing values and verdicts."""
     numbers = [isinstance(cell, int | float | Quantity) and not isinstance(cell, bool) for cell in cells]
-    others = [cell for cell, is_number in zip(cells, numbers, strict=True) if not is_number]
-    return any(numbers) and all(cell is None or isinstance(cell, Verdict) for cell in others)
+    texts = [cell for cell, is_number in zip(cells, numbers, strict=True) if not is_number]
+    return any(numbers) and all(cell is None or isinstance(cell, Verdict) for cell in texts)

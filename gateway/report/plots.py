@@ -146,7 +146,11 @@ class LinePlot:
 
     def _drawn(self, points: Sequence[Point]) -> list[Point]:
         if self.logarithmic:
-            return [point for point in points if all(math.isfinite(one) and one > 0 for one in point)]
+            return [
+                point
+                for point in points
+                if all(math.isfinite(coordinate) and coordinate > 0 for coordinate in point)
+            ]
         return [point for point in points if math.isfinite(point[0]) and not math.isinf(point[1])]
 
     def _ticks(self, values: list[float], unit: Unit) -> list[float]:

@@ -109,7 +109,7 @@ def _simplify(element: ET.Element, used: set[str]) -> None:
         del attributes["transform"]
     if "style" in attributes:
         style = _FONT_FAMILY.sub("", attributes["style"])
-        attributes["style"] = _PLACEHOLDER.sub(lambda found: _VARIABLES[found[0]], style)
+        attributes["style"] = _PLACEHOLDER.sub(lambda match: _VARIABLES[match[0]], style)
     for part in (element, *element):
         if part.tag not in {"text", "title"} and not (part.text or "").strip():
             part.text = None

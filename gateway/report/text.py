@@ -28,8 +28,8 @@ def shortened(text: str, most: int) -> str:
     return f"{line[:head]}\N{HORIZONTAL ELLIPSIS}{line[len(line) - (most - 1 - head) :]}"
 
 
-def _picture(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _picture(match: re.Match[str]) -> str:
+    code = ord(match[0])
     if code < _SPACE:
         return chr(_CONTROL_PICTURES + code)
     return "\N{SYMBOL FOR DELETE}" if code == _DELETE else "\N{REPLACEMENT CHARACTER}"

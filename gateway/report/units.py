@@ -141,8 +141,8 @@ def log_ticks(low: float, high: float) -> list[float]:
     last = max(last, first + 1)
     parts = (1.0, 2.0, 5.0) if last - first <= 2 else (1.0,)  # noqa: PLR2004 - decades
     every = max(math.ceil((last - first) / 6), 1)
-    found = [part * 10.0**power for power in range(first, last, every) for part in parts]
-    return [*found, 10.0**last]
+    ticks = [part * 10.0**power for power in range(first, last, every) for part in parts]
+    return [*ticks, 10.0**last]
 
 
 def _step(least: float, *, sexagesimal: bool) -> float:

@@ -54,11 +54,11 @@ class DataFile(web.FileResponse):
     """
 
     def __init__(
-        self, found: LocalFile, threads: Executor | None, rate: DrainRate, headers: Mapping[str, str]
+        self, file: LocalFile, threads: Executor | None, rate: DrainRate, headers: Mapping[str, str]
     ) -> None:
         """`threads` open and read the file: aiohttp would use the default ones, which all share."""
-        super().__init__(os.fsdecode(found.segments[-1]), headers=headers)
-        self._found = found
+        super().__init__(os.fsdecode(file.segments[-1]), headers=headers)
+        self._found = file
         self._threads = threads
         self._rate = rate
         self._file: io.BufferedReader | None = None

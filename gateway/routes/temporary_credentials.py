@@ -131,8 +131,8 @@ def requested_root(table: SharedTable, text: str | None) -> Location:
     raise InvalidParameter("location must be the location of the table, or one of its auxiliaryLocations")
 
 
-def _message(kind: type[Message], credential: TemporaryCredential, **others: str) -> Message:
+def _message(kind: type[Message], credential: TemporaryCredential, **extra_fields: str) -> Message:
     """Return a credential as a message, which has its secrets in the field of its form."""
     fields = {name: secret.reveal() for name, secret in credential.fields.items()}
     form = {credential.form: fields, "expirationTime": credential.expires_ms}
-    return msgspec.convert(others | form, kind)
+    return msgspec.convert(extra_fields | form, kind)

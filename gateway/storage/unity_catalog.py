@@ -151,8 +151,8 @@ def _commits_of(loaded: _LoadedTable, location: Location) -> RatifiedCommits:
         reason = "its table of this name has another location; correct `location`, or the name in `catalog`"
         _fail(_native.StorageRefused, reason)
     staged = tuple(
-        (one.version, one.file_name, one.file_size, one.file_modification_timestamp)
-        for one in loaded.commits or ()
+        (commit.version, commit.file_name, commit.file_size, commit.file_modification_timestamp)
+        for commit in loaded.commits or ()
     )
     is_managed = not CATALOG_MANAGED.isdisjoint(loaded.metadata.properties or ())
     if is_managed and loaded.latest_table_version is None:

@@ -25,11 +25,11 @@ class ManagedTable:
     def ask(self) -> None:
         """Ask the catalog, before the log is listed. Blocks. Raises LogError."""
         began = time.monotonic()
-        found = self.catalog.ratified(self.location)
+        answer = self.catalog.ratified(self.location)
         # Rounded up: an answer is never taken for a later one.
         age_ms = int((time.monotonic() - began) * MILLISECONDS) + 1
         try:
-            self.table.ratify(found.latest, list(found.staged), list(found.inline), age_ms=age_ms)
+            self.table.ratify(answer.latest, list(answer.staged), list(answer.inline), age_ms=age_ms)
         except _native.InvalidArgument as error:
             raise OddAnswer(str(error)) from None
 

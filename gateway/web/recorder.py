@@ -233,9 +233,11 @@ class RequestRecorder:
         )
         activity.rings.add(keys, facts)
         if storage is not None:
-            others = sum(one.storage == storage for one in (*self._fresh.values(), *self._begun.values()))
-            own = facts._replace(streams=facts.streams - streams + others)
-            activity.rings.add([("storage", storage)], own)
+            streams_of_storage = sum(
+                stream.storage == storage for stream in (*self._fresh.values(), *self._begun.values())
+            )
+            facts_of_storage = facts._replace(streams=facts.streams - streams + streams_of_storage)
+            activity.rings.add([("storage", storage)], facts_of_storage)
 
     def _remember(
         self, activity: Activity, context: RequestContext, recipient: str, status: int, seconds: float

@@ -130,8 +130,8 @@ class AzureEntry(StorageEntry):
                     "identity",
                 )
                 text = chosen if given == "identity" else f"a {camel_case(given)}"
-                others = [camel_case(key) for key in needed if key != given]
-                raise Invalid(given, f"{text} needs {' and '.join(others)}")
+                missing = [camel_case(key) for key in needed if key != given]
+                raise Invalid(given, f"{text} needs {' and '.join(missing)}")
         for name in dict.fromkeys(key for keys in _IDENTITY_KEYS.values() for key in keys):
             if getattr(self, name) is not None and name not in _IDENTITY_KEYS[chosen]:
                 if chosen == "auto":

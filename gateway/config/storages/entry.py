@@ -67,8 +67,8 @@ class StorageEntry:
             )
         known = {field.name: field.default for form in forms for field in dataclasses.fields(form)}
         given = {name: values[name] for name in known if name in values and values[name] != known[name]}
-        others = ([name for name in given if name not in form.__dataclass_fields__] for form in fitting)
-        form, strange = min(zip(fitting, others, strict=True), key=lambda one: len(one[1]))
+        foreign = ([name for name in given if name not in form.__dataclass_fields__] for form in fitting)
+        form, strange = min(zip(fitting, foreign, strict=True), key=lambda fit: len(fit[1]))
         if strange:
             raise Invalid(strange[0], f"is no key of a prefix of {form.KIND_NAME}; remove it")
         entry: StorageEntry = form(**given)

@@ -102,24 +102,24 @@ class GcsEntry(StorageEntry):
 def google_credentials(file: Path) -> dict[str, object]:
     """Read a file with credentials of Google. Raises ValueError, whose text has nothing of the file."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8-sig"))
+        document = json.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as reason:
         raise ValueError(f"{file} cannot be read: {reason.strerror}") from None
     except (ValueError, RecursionError):
         raise ValueError(f"{file} is not JSON") from None
-    kind = found.get("type") if isinstance(found, dict) else None
+    kind = document.get("type") if isinstance(document, dict) else None
     if not isinstance(kind, str) or kind not in _CREDENTIAL_FIELDS:
         raise ValueError(
             f"{file} has no credentials of Google: its `type` is none of {', '.join(_CREDENTIAL_FIELDS)}"
         )
     texts, maps = _CREDENTIAL_FIELDS[kind]
-    missing = [name for name in texts if not isinstance(found.get(name), str) or not found[name]]
-    missing += [name for name in maps if not isinstance(found.get(name), dict) or not found[name]]
+    missing = [name for name in texts if not isinstance(document.get(name), str) or not document[name]]
+    missing += [name for name in maps if not isinstance(document.get(name), dict) or not document[name]]
     if missing:
         raise ValueError(f"{file} has no {' and no '.join(missing)}")
-    if kind == "service_account" and not _is_private_key(found["private_key"]):
+    if kind == "service_account" and not _is_private_key(document["private_key"]):
         raise ValueError(f"{file} has a private_key that is no private key of RSA in PEM form")
-    return dict(found)
+    return dict(document)
 
 
 def _is_private_key(text: str) -> bool:
