@@ -107,7 +107,7 @@ def session_policy_problems(config: Config, shares: Iterable[ShareEntry]) -> Ite
     limited = limited_recipients(config)
     for share in shares:
         granted = [recipient for recipient in limited if is_granted(recipient[0], share.name)]
-        # The policy with the longest networks stands for those of all recipients.
+        # If the policy with the longest networks fits, the policies of all recipients do.
         longest = max(granted, key=lambda recipient: _length_of(recipient[1]), default=None)
         for schema in share.schemas:
             for table in schema.tables:

@@ -113,15 +113,15 @@ class Source:
         return self.share if self.schema is None else f"{self.share}.{self.schema}"
 
 
-def check_template(field: str, discovery: Discovery | None, *, names_schemas: bool) -> None:
-    """Check that the names of a share's tables have schemas, and those of a schema none. Raises Invalid."""
+def check_template(discovery: Discovery | None, *, names_schemas: bool) -> None:
+    """Check that the template of a share names schemas, and that of a schema none. Raises Invalid."""
     if discovery is None:
         return
     if discovery.unity_catalog is not None:
-        discovery.unity_catalog.check_names(field, names_schemas=names_schemas)
+        discovery.unity_catalog.check_names(names_schemas=names_schemas)
     elif discovery.template.names_schemas != names_schemas:
         raise Invalid(
-            field,
+            "tables",
             f"has no {{schema}}; give it, or discover tables in a schema; accepted: {ACCEPTED}"
             if names_schemas
             else "is of a schema, whose template has {table} alone",

@@ -103,7 +103,7 @@ def _value(config: Config, row: str) -> Any:
     for word in row.split("."):
         value = getattr(value, re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", word))
     if isinstance(value, Database):
-        # The user, the password and the options of its URL are those of the next connection.
+        # The next connection uses the user, the password and the options of the URL.
         return value.server
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value

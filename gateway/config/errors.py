@@ -38,7 +38,7 @@ class ConfigError(ValueError):
 
 
 class Invalid(ValueError):
-    """Raised by a section about one of its own keys; the reader adds the place.
+    """Raised by a section for one of its keys; the reader adds the place.
 
     `index`: the item of a list.
     """

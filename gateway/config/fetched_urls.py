@@ -15,7 +15,7 @@ _OF_IPV4 = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 
 
 def is_accepted_url(url: str, *, allow_private_addresses: bool) -> bool:
-    """Return whether a URL may be fetched, as far as the URL tells it."""
+    """Return whether a URL may be fetched, judged by its text."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""

@@ -1,6 +1,6 @@
 """The form in which names of recipients are compared for confusion, and names that none can have.
 
-Names that look the same would let one recipient be taken for another in logs, lists and grants. They are
+In logs, lists and grants, names that look the same would confuse two recipients. They are
 compared after NFKC, without case, and with the letters of other scripts that look like Latin ones replaced.
 """
 
@@ -34,7 +34,7 @@ def name_form(name: str) -> str:
 
 
 def is_built_in(name: str) -> bool:
-    """Return whether a name is taken for that of a recipient that the server itself makes."""
+    """Return whether a name looks like the name of a built-in recipient."""
     return name_form(name) in {name_form(built_in) for built_in in BUILT_IN}
 
 

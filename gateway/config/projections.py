@@ -155,7 +155,7 @@ class Projection:
         minimum = None if group is None else [group.columns, group.rows]
         rule = [RULE_VERSION, self.source.url, columns, self.where, self.partition_by, minimum]
         key = self.salt.reveal().encode() if self.salt is not None else b""
-        # Without a salt the name is that of a public rule. A salt is random, so no name gives it away.
+        # Without a salt the rule is public, and so is its name. A salt is random, so no name reveals it.
         return hmac.new(key, json.dumps(rule).encode(), hashlib.sha256).hexdigest()[:_NAME_DIGITS]
 
     def _check_partitions(self) -> None:

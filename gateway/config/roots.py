@@ -73,7 +73,7 @@ class Roots:
         if not self._below:
             return
         for root in self._roots:
-            # The bucket of an alias is unknown. Its keys are those of the bucket.
+            # The bucket of an alias is unknown. An alias and its bucket have the same keys.
             place = replace(root.location, bucket=_ANY_BUCKET) if root.is_aliased else root.location
             self._at.setdefault(place, []).append(root)
             for outer in _outer(place):
@@ -81,7 +81,7 @@ class Roots:
                     self._below[outer].append(root)
 
     def overlaps(self, holder: Holder, locations: Collection[Location]) -> Iterator[str]:
-        """Iterate over the directories that have files in common with those of a table or a volume.
+        """Iterate over the directories that share files with the directories of a table or a volume.
 
         The same directory may be several tables, several volumes, or an auxiliary location of several tables.
         """
@@ -193,7 +193,7 @@ def may_contain(config: Config, outer: Location, inner: Location) -> bool:
 
 
 def comparable(config: Config, location: Location) -> Location:
-    """Return a location for comparisons: the buckets of Google can be reached as those of S3, too."""
+    """Return a location for comparisons: the API of S3 reaches buckets of Google, too."""
     return config.gateway.storage(location).comparable(location)
 
 
@@ -218,7 +218,7 @@ def _may_coincide(first: Root, second: Root, same: Iterable[Root]) -> bool:
 
 
 def _roots(config: Config) -> Iterator[Root]:
-    """Iterate over the directories of all tables and volumes, and those of `allowedRoots`."""
+    """Iterate over the directories of all tables, volumes and `allowedRoots`."""
     for share, name, table in config.tables:
         is_readable = DIRECTORY in table.access_modes
         yield Root(name, share.name, comparable(config, table.location), "table", is_readable)
@@ -231,14 +231,14 @@ def _roots(config: Config) -> Iterator[Root]:
 
 
 def _views(location: Location) -> Iterator[Location]:
-    """Iterate over the places of a directory in the index: that of its bucket, and that of aliases."""
+    """Iterate over the places of a directory in the index: below its bucket, and below aliases."""
     yield location
     if location.kind == "s3":
         yield replace(location, bucket=_ANY_BUCKET)
 
 
 def _aliased(location: Location) -> Location:
-    """Return a location as that of any alias of an access point."""
+    """Return a location below any alias of an access point."""
     return replace(location, bucket=_ANY_ALIAS)
 
 

@@ -27,7 +27,7 @@ ID_NAMESPACE = uuid.UUID("6d3f2f5e-0c2b-5a5b-9a53-0f6f1d1f7c11")
 
 
 def stable_id(*names: str) -> str:
-    """Return the id of what has no id of its own, by its names in any case."""
+    """Return the id that names give, in any case."""
     return str(uuid.uuid5(ID_NAMESPACE, "/".join(name.casefold() for name in names)))
 
 
@@ -81,7 +81,7 @@ class TableEntry:
                     "access_modes",
                     "dir is not for a projection: its directory has rows before their proof",
                 )
-            # Everything that reads the table reads the directory of this rule, and none other.
+            # Every reader of the table reads the directory of this rule alone.
             object.__setattr__(self, "location", self.projection.root(self.location))
         if not self.access_modes:
             raise Invalid("access_modes", "is empty; accepted: url, dir")
@@ -131,11 +131,11 @@ class SchemaEntry:
     tables: tuple[TableEntry, ...] = dataclasses.field(default=(), metadata={"map_form": "discovery"})
     volumes: tuple[VolumeEntry, ...] = ()
     discovery: Discovery | None = dataclasses.field(default=None, metadata={"found": True})
-    """The map in the place of `tables`. Not a key of its own."""
+    """The map in place of `tables`. Not a key of the file."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        check_template("tables", self.discovery, names_schemas=False)
+        check_template(self.discovery, names_schemas=False)
         check_unique("tables", [table.name for table in self.tables])
         check_unique("volumes", [volume.name for volume in self.volumes])
 
@@ -166,14 +166,14 @@ class ShareEntry:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        check_template("tables", self.tables, names_schemas=True)
+        check_template(self.tables, names_schemas=True)
         check_length("display_name", self.display_name, MAX_NAME_LENGTH)
         check_length("comment", self.comment, MAX_COMMENT_LENGTH)
         check_properties(self.properties)
         check_unique("schemas", [schema.name for schema in self.schemas])
 
     def table_id(self, schema: SchemaEntry, table: TableEntry) -> str:
-        """Return the id of a table of the share, its own or that of its names."""
+        """Return the id of a table of the share: its `id`, or the one that its names give."""
         return table.id or stable_id(self.name, schema.name, table.name)
 
     @property
@@ -187,5 +187,5 @@ class ShareEntry:
 
 
 def have_own_ids(shares: Iterable[ShareEntry]) -> bool:
-    """Return whether a table has an id of its own, which may be that of the names of another one."""
+    """Return whether a table has an `id`, which may equal the one that another table's names give."""
     return any(table.id for share in shares for schema in share.schemas for table in schema.tables)

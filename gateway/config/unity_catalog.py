@@ -70,11 +70,11 @@ class UnityCatalog:
         """Return the place for messages."""
         return f"in the catalog {self.catalog!r} of {self.url}"
 
-    def check_names(self, field: str, *, names_schemas: bool) -> None:
+    def check_names(self, *, names_schemas: bool) -> None:
         """Check that names have a schema or none. Raises Invalid."""
         if self.names is not None and len(self.names.split(".")) != 1 + names_schemas:
             expected = "a schema and a table" if names_schemas else "a table alone"
-            raise Invalid(field, f"does not name {expected}; accepted: {ACCEPTED_NAMES}")
+            raise Invalid("tables", f"does not name {expected}; accepted: {ACCEPTED_NAMES}")
 
     def manages(self, name: str) -> TableCatalog:
         """Return the catalog of one of its tables, by the name `catalog.schema.table`. Raises Invalid."""

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from prometheus_client import Counter
 from run import PARTS
+from support import configuration_reference as reference
 from support.documentation import (
     DOCS,
     PAGES,
@@ -35,7 +36,7 @@ from unit.test_rust_layers import CORE_LAYERS as RUST_LAYERS
 from gateway.admin.app import OPERATIONS
 from gateway.app import routes
 from gateway.cli.command_line import parser
-from gateway.config import Admin, Config, Gateway, Limits, Location, StorageEntry, load, reference
+from gateway.config import Admin, Config, Gateway, Limits, Location, StorageEntry, load
 from gateway.config.storages import StorageForm
 from gateway.protocol import cors, headers
 from gateway.protocol.client_features import FIRST_PYTHON
@@ -85,13 +86,13 @@ def test_every_file_that_a_page_links_to_is_there(path: Path) -> None:
 
 def test_the_configuration_reference_equals_the_generated_one() -> None:
     text = page("configuration-reference")
-    command = "python -m gateway.config.reference docs/configuration-reference.md"
+    command = "python3 tests/support/configuration_reference.py docs/configuration-reference.md"
     assert reference.updated(text) == text, f"run: {command}"
 
 
 def test_every_key_has_a_meaning_and_only_keys_have_one() -> None:
-    for found in reference.sections():
-        for key in found.keys:
+    for section_of_keys in reference.sections():
+        for key in section_of_keys.keys:
             assert key.meaning.endswith("."), key.path
     for kind in (Config, Gateway, Limits, Admin):
         assert set(reference.attributes(kind)) == {field.name for field in dataclasses.fields(kind)}

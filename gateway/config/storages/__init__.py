@@ -19,7 +19,7 @@ _DEFAULT = {form.KIND: form for form in (S3Entry, AzureEntry, GcsEntry, LocalEnt
 
 
 def default_entry(location: Location) -> StorageEntry:
-    """Return the entry of a location without keys: that of its whole bucket."""
+    """Return the entry without keys for the bucket of a location."""
     return _default_entry(location.kind, location.bucket, location.account, location.domain)
 
 

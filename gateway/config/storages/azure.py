@@ -118,7 +118,7 @@ class AzureEntry(StorageEntry):
         self._check_identity(chosen)
 
     def _check_identity(self, chosen: str) -> None:
-        """Check that the keys of the chosen identity are there, and none of another one."""
+        """Check that the chosen identity has its keys, and no other identity has any."""
         needed = _IDENTITY_KEYS[chosen] if chosen in ("accountKey", "clientSecret") else ()
         if self.federated_token_file is not None:
             needed = ("tenant_id", "client_id")

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 from gateway.config.checks import check_url
 from gateway.config.errors import Invalid, shown
-from gateway.config.known_keys import camel_case
 from gateway.config.locations import Location
 from gateway.config.networks import Network, is_loopback
 from gateway.config.operation import setting
@@ -86,7 +85,7 @@ class StorageEntry:
         return ""
 
     def comparable(self, location: Location) -> Location:
-        """Return a location for comparisons with those of other entries."""
+        """Return a location for comparisons with locations of other entries."""
         return location
 
     def root_problem(self, location: Location) -> str | None:
@@ -126,10 +125,6 @@ class StorageEntry:
         ):
             raise Invalid(name, "has a line break, a control character, or a blank at an end")
 
-    def _check_pair(self, one: str, other: str) -> None:
-        if (getattr(self, one) is None) != (getattr(self, other) is None):
-            raise Invalid(one, f"{camel_case(one)} and {camel_case(other)} go together")
-
     def _check_form(self, name: str, form: re.Pattern[str], accepted: str) -> None:
         value = getattr(self, name)
         if value is not None and not form.fullmatch(value):
@@ -145,6 +140,12 @@ class LocalEntry(StorageEntry):
     def root_problem(self, _location: Location) -> str | None:
         """Return why no credential can be limited to a root, with what to do."""
         return "local files have no credentials; move them to an object store"
+
+
+def check_access_key(access_key_id: Secret | None, secret: Secret | None) -> None:
+    """Check that an access key has its secret, and a secret its key. Raises Invalid."""
+    if (access_key_id is None) != (secret is None):
+        raise Invalid("access_key_id", "accessKeyId and secretAccessKey go together")
 
 
 def is_insecure(url: str | None) -> bool:

@@ -17,7 +17,7 @@ from gateway.config.locations import Location
 from gateway.config.networks import Network
 from gateway.config.operation import setting
 from gateway.config.secret import Secret
-from gateway.config.storages.entry import StorageEntry, is_insecure
+from gateway.config.storages.entry import StorageEntry, check_access_key, is_insecure
 
 _CREDENTIAL_FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "service_account": (("client_email", "private_key", "token_uri"), ()),
@@ -79,7 +79,7 @@ class GcsEntry(StorageEntry):
 
     def _check(self) -> None:
         check_url("sts_endpoint", self.sts_endpoint)
-        self._check_pair("access_key_id", "secret_access_key")
+        check_access_key(self.access_key_id, self.secret_access_key)
         self._check_visible("access_key_id")
         self._check_printable("secret_access_key")
         if self.access_key_id is not None:

@@ -15,7 +15,7 @@ from gateway.config.locations import Location
 from gateway.config.networks import Network, parse_address
 from gateway.config.operation import setting
 from gateway.config.secret import Secret
-from gateway.config.storages.entry import StorageEntry
+from gateway.config.storages.entry import StorageEntry, check_access_key
 from gateway.config.storages.session_policy import partition_of, session_policy
 
 _ROLE = ("external_id", "role_session_name", "session_seconds")
@@ -91,12 +91,12 @@ class S3Entry(StorageEntry):
 
     @property
     def is_aws(self) -> bool:
-        """Return whether the store and the token service are those of AWS."""
+        """Return whether the store and the token service belong to AWS."""
         hosts = [urlsplit(url).hostname or "" for url in (self.endpoint, self.sts_endpoint) if url]
         return all(host.endswith(_AWS_DOMAINS) for host in hosts)
 
     def comparable(self, location: Location) -> Location:
-        """Return a location for comparisons: the buckets of Google can be reached as those of S3, too."""
+        """Return a location for comparisons: the API of S3 reaches buckets of Google, too."""
         host = (urlsplit(self.endpoint or "").hostname or "").rstrip(".")
         is_google = f".{host}".endswith(f".{_GOOGLE_DOMAIN}")
         # The bucket may be a part of the host name, which has no case.
@@ -128,7 +128,7 @@ class S3Entry(StorageEntry):
 
     def _check(self) -> None:
         check_url("sts_endpoint", self.sts_endpoint)
-        self._check_pair("access_key_id", "secret_access_key")
+        check_access_key(self.access_key_id, self.secret_access_key)
         self._check_visible("access_key_id", "session_token")
         self._check_printable("secret_access_key")
         for name in ("endpoint", "public_endpoint"):

@@ -42,7 +42,7 @@ def session_policy(location: Location, networks: Sequence[Network], *, partition
 
 
 def _decryption(bucket: str, below: str, partition: str) -> dict[str, Any]:
-    """Return the statement for KMS, whose key may be that of an object or of the bucket.
+    """Return the statement for KMS. Its key may belong to an object or to the bucket.
 
     It has no condition on addresses: KMS is called by S3, from an address of AWS.
     """
@@ -66,7 +66,7 @@ def escaped(key: str) -> str:
 
 
 def partition_of(role: str, region: str) -> str:
-    """Return the partition of ARNs: that of the role, else that of the region."""
+    """Return the partition of ARNs: the role's, else the region's."""
     match = _PARTITION.match(role)
     if match is not None:
         return match[1]

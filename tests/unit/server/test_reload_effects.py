@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 import aiohttp
 import pytest
 import yaml
+from support.configuration_reference import keys
 from support.gateway_app import PREFIX, TOKENS, Clock, bearer
 from support.gateway_process import storage
 from support.identity_provider import public_jwk, signed
@@ -40,7 +41,6 @@ from gateway.authentication.credential_table import configured_recipients, token
 from gateway.config import Location, Secret, load
 from gateway.config.effects import EFFECTS, Effect, row_of
 from gateway.config.file_stamps import stamp
-from gateway.config.reference import keys
 from gateway.server.accepted_config import RestartRequired, accepted
 from gateway.server.process import ServerProcess
 from gateway.server.start import Start
