@@ -66,7 +66,7 @@ def client_error_text(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"the proxy answers {error.status}"
     if isinstance(error, aiohttp.InvalidURL):
-        # That of a proxy may have a password.
+        # The URL of a proxy may have a password.
         return "its URL, or the URL of the proxy, is not valid"
     if isinstance(error, aiohttp.ClientResponseError | aiohttp.ClientPayloadError):
         # The texts of these quote the answer, also over several lines.

@@ -144,7 +144,7 @@ class SharedTable:
     managed_by: TableCatalog | None = None
     """The catalog that ratifies its commits."""
     rule: Rule | None = None
-    """Of the recipient's grants. It is part of the table, so that no answer, cache or token is without it."""
+    """The rule of the recipient's grants. As part of the table it is in every answer, cache and token."""
 
     @property
     def offers_urls(self) -> bool:
@@ -157,7 +157,7 @@ class SharedTable:
         return "dir" in self.access_modes
 
     def is_answered_by(self, earlier: SharedTable) -> bool:
-        """Return whether an answer that was begun for an `earlier` state of this table may go on."""
+        """Return whether an answer that began with an `earlier` state of this table may continue."""
         return (
             (self.id, self.location, self.rule) == (earlier.id, earlier.location, earlier.rule)
             and self.history_shared >= earlier.history_shared

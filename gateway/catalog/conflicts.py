@@ -1,4 +1,4 @@
-"""Which tables may not be shared beside those of the configuration, wherever their entries come from.
+"""The tables of a database or a search that may not be shared beside the configured ones.
 
 In: a configuration, and a table of the database or of a search. Out: why it is not shared, if it may not be.
 The configuration itself is refused as a whole for the same reasons when it is loaded.
@@ -28,7 +28,7 @@ class Conflicts:
     """What of a configuration no other table may have: its ids, and files that are shared otherwise."""
 
     def __init__(self, config: Config, compared: Iterable[ShareEntry] = ()) -> None:
-        """`others`: the shares of the tables that are compared, as far as tables have ids of their own."""
+        """`compared`: the shares of the tables to compare, needed where tables have an `id`."""
         self._readable = ReadableRoots(config)
         self._projections = projection_directories(config)
         self._has_ids = have_own_ids(chain(config.shares, compared))

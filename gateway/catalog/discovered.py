@@ -82,7 +82,7 @@ def _with_tables(
     listed = {table.location for schema in share.schemas for table in schema.tables}
     names = {key: {table.name.casefold() for table in schema.tables} for key, schema in schemas.items()}
     added: dict[str, list[TableEntry]] = {}
-    # The template of a schema is more exact than that of its share.
+    # The template of a schema is more exact than the template of its share.
     for source in reversed(sources):
         for table in discovered.of(source):
             key = (source.schema or table.schema).casefold()

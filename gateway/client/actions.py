@@ -104,7 +104,7 @@ class DataFile:
     num_records: int | None = None
     """The rows in the file, deleted ones included; None if the server does not send it."""
     stats: str | None = field(default=None, repr=False)
-    """Statistics as the server sends them, where they are asked for: they are larger than all else."""
+    """Statistics as the server sends them, if requested: they are larger than all other fields together."""
 
     @property
     def live_rows(self) -> int | None:

@@ -38,7 +38,7 @@ class Origin:
     version: int | None
     refresh_token: str | None = None
     page_token: str | None = None
-    """That of the page with the files, if they are of one."""
+    """The token of the page that has the files, if the listing has pages."""
 
     @property
     def is_range(self) -> bool:
@@ -79,7 +79,7 @@ class StaleListing(Exception):
 
 
 def page_again(origin: Origin, number: int, mark: str) -> RawPage:
-    """Return a page of a listing: that of the origin's token, or else that of a number in a new listing.
+    """Return a page of a listing by the origin's token, or by its number in a new listing.
 
     Raises StaleListing if that has other files.
     """

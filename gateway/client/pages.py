@@ -1,7 +1,7 @@
 """Versions, heads and files of one table, page by page.
 
 In: a profile, a table's name, a query. Out: heads and data files, page by page. An answer that is cut, or
-that ends in an errorMessage, is requested again or raises an error; it is never taken for a complete one.
+that ends in an errorMessage, is requested again or raises an error. It never counts as complete.
 """
 
 import hashlib

@@ -171,7 +171,7 @@ class Transport:
         self._connections = Connections()
 
     def another(self) -> "Transport":
-        """Return a transport with the same settings and connections of its own."""
+        """Return a transport with the same settings and new connections."""
         return Transport(
             timeout_seconds=self._timeout_seconds, retries=self.retries, uses_proxies=self._uses_proxies
         )

@@ -97,7 +97,7 @@ class _Search:
         self._real_root = os.path.realpath(root.key) if root.kind == "file" else None
 
     def run(self) -> SearchResult:
-        """List the directories of each level of the template, and those of tables."""
+        """List the directories of each level of the template, and the directories of tables."""
         discovery = self._source.discovery
         level = [_Directory(discovery.template.root, self._source.schema or "")]
         for template in discovery.template.levels:

@@ -1,4 +1,4 @@
-"""Which names of directories and catalogs can be those of shared schemas and tables."""
+"""Which names of directories and catalogs can be names of shared schemas and tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TOO_LONG = f"its name is longer than {MAX_NAME_LENGTH} characters"
 
 
 def name_problem(name: str) -> str | None:
-    """Return why a name cannot be that of a schema or a table; None if it can."""
+    """Return why a schema or a table cannot have a name; None if it can."""
     if name in ("", ".", ".."):
         return "its name is not valid"
     if len(name) > MAX_NAME_LENGTH:

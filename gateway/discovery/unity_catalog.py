@@ -45,7 +45,7 @@ _TYPES = ("MANAGED", "EXTERNAL")
 
 
 def search_catalog(source: Source, catalog: UnityCatalog, known: KnownTables) -> SearchResult:
-    """Search the tables of a catalog, on an event loop of its own. Blocks, raises nothing of the catalog."""
+    """Search the tables of a catalog on a new event loop. Blocks. Errors of the catalog are in the result."""
     return asyncio.run(_search(source, catalog, known))
 
 
@@ -72,7 +72,7 @@ class _CatalogSearch:
         self._locations = {table.location for table in known.seen}
         self._names = {_names_of(table) for table in known.seen}
         self._client = client
-        # A page that changes meanwhile may repeat an entry.
+        # A catalog that changes between two pages may repeat an entry.
         self._tables: dict[FoundTable, None] = {}
         self._more = 0
         """Number of tables beyond the limit that are not known."""

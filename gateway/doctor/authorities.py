@@ -22,7 +22,7 @@ class Authorities:
 
     @cached_property
     def of_machine(self) -> ssl.SSLContext:
-        """The authorities of this machine, or those of SSL_CERT_FILE."""
+        """The authorities of SSL_CERT_FILE, else of this machine."""
         return ssl.create_default_context()
 
     @cached_property

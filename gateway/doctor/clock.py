@@ -23,7 +23,7 @@ def skew_seconds(answer: Answer) -> float | None:
 
 
 def clock_problem(answer: Answer, service: str) -> Problem | None:
-    """Return the problem of a clock that differs from that of a service."""
+    """Return the problem of a clock that differs from the clock of a service."""
     skew = skew_seconds(answer)
     if skew is None or abs(skew) <= TOLERATED_SECONDS:
         return None

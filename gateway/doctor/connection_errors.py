@@ -55,7 +55,7 @@ class AnswerCut(OSError):
 
 
 def is_untrusted(error: Exception) -> bool:
-    """Return whether an error is that of a certificate whose authority is not known."""
+    """Return whether an error is about a certificate with an unknown authority."""
     return getattr(_certificate_error(error), "verify_code", None) in UNTRUSTED
 
 
@@ -230,7 +230,7 @@ def _timeout(error: Exception, service: Service, host: str) -> Problem:
 
 
 def _broken(error: Exception, service: Service, host: str) -> Problem:
-    # urllib3 has the error of the socket as its cause, or beside a text of its own.
+    # urllib3 keeps the socket's error as a cause, or beside its text.
     inner = next(
         (candidate for candidate in (error.__cause__, *error.args) if isinstance(candidate, Exception)), error
     )

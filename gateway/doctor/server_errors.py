@@ -85,7 +85,7 @@ class ServerError:
         if isinstance(nested, dict):
             fields = {"errorCode": nested.get("type"), **nested}
         names = ("errorCode", "error_code", "code", "error")
-        # Token endpoints can write codes of their own protocol beside that of OAuth.
+        # Token endpoints can write codes of their protocol beside the code of OAuth.
         self.code = _first(fields, *(reversed(names) if is_oauth else names))
         self.message = _first(fields, "message", "error_description", "errorMessage", "detail", "details")
         self.request_id = next(

@@ -136,7 +136,7 @@ class Transport:
         return answer
 
     def _as_requests(self, request: Callable[[ssl.SSLContext], Answer], host: str) -> Answer:
-        """Send a request by the authorities of requests, or else by those of the machine with a warning."""
+        """Send a request by the authorities of requests, else, with a warning, by those of the machine."""
         if host in self._only_by_machine:
             return request(self._authorities.of_machine)
         try:

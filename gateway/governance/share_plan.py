@@ -1,4 +1,4 @@
-"""The steps from the stored shares to those of a file.
+"""The steps from the stored shares to the shares of a file.
 
 In: the stored and the wanted shares. Out: steps, in an order in which each is valid; none for equal states.
 Nothing is written.
@@ -122,7 +122,7 @@ def _differences(before: StoredShare | None, after: StoredShare) -> Iterator[str
 def _discovery_differences(
     name: str, before: StoredShare | _Part | None, after: StoredShare | _Part | None
 ) -> Iterator[str]:
-    """Iterate over the differences of discovered tables, such as those of a whole warehouse."""
+    """Iterate over the differences of discovered tables, which may be a whole warehouse."""
     earlier, later = ({} if part is None else _discovered(part.options) for part in (before, after))
     if earlier != later:
         sign = "-" if not later else "~" if earlier else "+"

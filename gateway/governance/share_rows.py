@@ -104,7 +104,7 @@ class Differences:
                 insert_rows(connection, table, batch)
 
     def add(self, before: StoredShare | None, after: StoredShare) -> None:
-        """Add what differs between two states of a share."""
+        """Add the differences of two states of a share."""
         earlier = {schema.key: schema for schema in before.schemas} if before else {}
         later = {schema.key: schema for schema in after.schemas}
         values = {"name": after.name, "options": _text(after.options)}
@@ -143,7 +143,7 @@ def remove(connection: Connection, key: str) -> bool:
 
 
 def differences(before: StoredShare | None, after: StoredShare) -> Differences:
-    """Return what differs between two states of a share; None: it is new."""
+    """Return the differences of two states of a share; None: it is new."""
     whole = Differences()
     whole.add(before, after)
     return whole

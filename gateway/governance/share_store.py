@@ -49,7 +49,7 @@ class ShareDatabase(RecordedDatabase):
     """One connection to the database, for operations on shares."""
 
     def __init__(self, config: Config, **options: Any) -> None:
-        """Open the database of a configuration; `options` are those of `RecordedDatabase`."""
+        """Open the database of a configuration; `options` as of `RecordedDatabase`."""
         super().__init__(config.database_place, source=config.database_source, **options)
         self._config = config
 

@@ -37,7 +37,7 @@ class FailedAttempts:
     """The budgets of a server."""
 
     def __init__(self, now_seconds: Callable[[], float], shared: SharedLimits | None = None) -> None:
-        """`shared`: the limits that all workers share; without it those of this process."""
+        """`shared`: the limits that all workers share; without it each process has its limits."""
         self._now_seconds = now_seconds
         self._shared = shared or limits_of_one()
         self._seed = self._shared.seed

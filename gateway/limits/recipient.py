@@ -26,7 +26,7 @@ KEY_BYTES = 16
 
 
 class _Streams(Admission):
-    """The streams of a recipient in this worker. Under a limit they count together with those of others.
+    """The streams of a recipient in this worker. A limit counts the streams of all workers.
 
     Without a limit they are counted in this worker alone, for a limit that a reload sets while they run.
     """
@@ -165,7 +165,7 @@ class RecipientGates:
         now_seconds: Callable[[], float],
         shared: SharedLimits | None = None,
     ) -> None:
-        """`shared`: the limits that all workers share; without it those of this process."""
+        """`shared`: the limits that all workers share; without it each process has its limits."""
         self._now_seconds = now_seconds
         self._shared = shared or limits_of_one()
         self._gates: dict[str, RecipientGate] = {}

@@ -21,7 +21,7 @@ FORMATS: tuple[ResponseFormat, ...] = ("parquet", "delta")
 CACHED_HEADERS = 256
 CACHED_HEADER_LENGTH = 512
 MAX_HEADER_LENGTH = 8190
-"""That of one header field: of a hundred of them, the words would take seconds and megabytes."""
+"""Of one header field: the words of a hundred fields would take seconds and megabytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ class Cors:
         return (varies, ("Access-Control-Allow-Origin", origin), exposed)
 
     def preflight_headers(self, methods: Iterable[str], requested: str | None) -> dict[str, str]:
-        """Return the headers of the answer to a preflight, beside those of every answer.
+        """Return the headers that the answer to a preflight has beside the headers of every answer.
 
         `requested`: its `Access-Control-Request-Headers`. Allowed are the headers of the protocol, and of the
         others all, or those that are configured.

@@ -51,7 +51,7 @@ def series_variable(number: int) -> str:
 def drawing(width: float, height: float, salt: str) -> Iterator["Figure"]:
     """A figure of a size in CSS pixels, drawn with matplotlib's defaults instead of the machine's settings.
 
-    `salt` makes the ids of this figure different from those of other figures of the page.
+    `salt` makes the ids of the figures of a page different.
     """
     import matplotlib as mpl  # noqa: PLC0415 - takes long to import; only a page needs it
     from matplotlib.figure import Figure  # noqa: PLC0415
@@ -90,7 +90,7 @@ def finished(figure: "Figure", label: str) -> str:
 
 
 def _simplify(element: ET.Element, used: set[str]) -> None:
-    """Remove attributes that the page does not use, and replace colours and fonts by those of the page."""
+    """Remove attributes that the page does not use, and take its colours and fonts."""
     # SVG in HTML needs no namespace; without a namespace no prefix is written.
     element.tag = element.tag.removeprefix(f"{{{_SVG}}}")
     attributes = element.attrib

@@ -87,7 +87,7 @@ class Activation:
     def __init__(
         self, prefix: str, attempts: FailedAttempts, audit: AuditLog | None, now_ms: Callable[[], int]
     ) -> None:
-        """`prefix` is that of the endpoint, `attempts` the budgets that all workers share."""
+        """`prefix`: the endpoint's. `attempts`: the budgets that all workers share."""
         self._address = prefix + ACTIVATION
         self._audit = audit
         self._now_ms = now_ms

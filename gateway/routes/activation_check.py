@@ -1,4 +1,4 @@
-"""What `delta-gateway doctor` would find out about a new profile, as far as the server itself knows it.
+"""What the server knows of the findings that `delta-gateway doctor` would have for a new profile.
 
 In: the recipient of an activation link. Out: steps with the names and results of the doctor's. The lists are
 those of the catalog, and a table is read as its route reads it, under the rule of the recipient's grants.

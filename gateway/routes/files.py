@@ -161,7 +161,7 @@ def _range(text: str, size: int) -> str | None:
 
 
 def _is_same(validator: str, status: os.stat_result) -> bool:
-    """Return whether a file is still that of a validator: its strong tag, or the time of its last change."""
+    """Return whether a validator, a strong tag or the time of the last change, still fits a file."""
     if validator.startswith('"'):
         return validator == f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
     return validator == formatdate(math.ceil(status.st_mtime), usegmt=True)

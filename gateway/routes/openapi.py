@@ -147,7 +147,7 @@ def handler(routes: Iterable[Route], prefix: str) -> Handler:
 
 
 def document(routes: Iterable[Route], prefix: str, url: str) -> Json:
-    """Return the OpenAPI document of routes. `url` is that of the prefix for clients."""
+    """Return the OpenAPI document of routes. `url`: the prefix as clients see it."""
     described = {
         "info": {
             "title": "Delta Sharing",

@@ -1,4 +1,4 @@
-"""Temporary credentials: for the directory of a table, and for that of a volume.
+"""Temporary credentials for the directory of a table or a volume.
 
 In: a table that offers directory access and one of its roots, or a volume. Out: one JSON object. The
 credential is never in a log, a metric or the audit log, which has its id and its end.
@@ -80,7 +80,7 @@ async def temporary_volume_credentials(context: RequestContext) -> WholeResponse
 async def _issue(context: RequestContext, find: Find) -> TemporaryCredential:
     """Return a credential of the recipient for what `find` returns, and record it.
 
-    The token, the networks and the grant are those in force when the credential is there: it outlives the
+    The token, the networks and the grant are checked again after the credential is issued: it outlives the
     request, whose body and provider may take long. Raises AccessRevoked and Unavailable where they differ.
     """
     # Of the present state, which may be newer than the state at the head of the request.

@@ -265,7 +265,7 @@ def _compared(place: _Place, result: SearchResult | str) -> _Found:
 
 
 def _on_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """Run work on a thread of its own: a hanging search takes no thread of another."""
+    """Run work on a new thread: a hanging search takes no thread of another one."""
     return asyncio.wrap_future(DaemonThreads(THREAD).submit(work))
 
 

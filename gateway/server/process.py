@@ -292,7 +292,7 @@ class ServerProcess:
         while True:
             config, shares, discovered = self.config, self._shares, self._discovered
             served = await asyncio.to_thread(_served, config, shares, discovered, self._served)
-            # Each may have changed meanwhile.
+            # Each may have changed while the others were read.
             is_current = shares is self._shares and discovered is self._discovered
             if is_current and config is self.config:
                 self._serve(served)

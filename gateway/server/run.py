@@ -297,7 +297,7 @@ async def _supervise(start: Start) -> None:
                     log.info("serving by %d workers", workers)
                     manager.ready()
                     await stop.wait()
-                    # The metrics are there until the workers have ended.
+                    # Metrics are served until the workers have ended.
                     await end()
             finally:
                 await end()

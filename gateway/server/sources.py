@@ -54,7 +54,7 @@ class Sources:
         return self._thread.has_existed
 
     def all(self) -> tuple[Source, ...]:
-        """Return the places of the configuration and those of the database."""
+        """Return the places of the configuration and of the database."""
         return (*self._config().sources, *self._stored)
 
     @asynccontextmanager

@@ -46,8 +46,8 @@ class Start:
         path, config: the file, and the configuration that was read from it.
         read: the stamp of the file, from before it was read; without it, later changes alone are noticed.
         listeners: one for each worker; empty in a worker.
-        admin_listener: that of the admin API, if there is one; None in a worker.
-        slot: that of a worker, with its secrets; None for a process that serves alone or supervises.
+        admin_listener: listener of the admin API, if there is one; None in a worker.
+        slot: a worker's slot, with its secrets; None for a process that serves alone or supervises.
 
     """
 
@@ -60,7 +60,7 @@ class Start:
 
 
 def allow_descriptors() -> None:
-    """Raise the limit of descriptors as far as the system allows. Workers inherit it."""
+    """Raise the limit of descriptors to the system's maximum. Workers inherit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return

@@ -44,7 +44,7 @@ START_SECONDS = 60.0
 STEADY_SECONDS = 10.0
 PING_SECONDS = 5.0
 HUNG_SECONDS = 30.0
-"""A worker that sends nothing for so long is ended, though it is asked every `PING_SECONDS`."""
+"""A worker that sends nothing for this time is ended. It is pinged every `PING_SECONDS`."""
 STACKS_SECONDS = 1.0
 """Time to write the stacks of its threads."""
 MAX_STACKS_BYTES = 64 * 1024
@@ -290,7 +290,7 @@ class Supervisor:
         return WorkerReload(worker.index, process_id, refused)
 
     async def ask(self, question: Any, *, one: bool = False, seconds: float = ASK_SECONDS) -> list[Any]:
-        """Return the answers of all workers that answer in time; with `one` that of a single worker.
+        """Return the answers of all workers that answer in time; with `one` the answer of a single worker.
 
         `seconds`: the time in which a worker has to answer. With `one`, a second worker is asked after that.
         """

@@ -138,7 +138,7 @@ class StorageCalls:
     async def _ended_in_time(self, running: asyncio.Future[T], callers: Callable[[], int]) -> T:
         """Wait for a call. Its caller may leave earlier; the call has its place until it returns."""
         loop = asyncio.get_running_loop()
-        # A future and a timer of its own: asyncio's `timeout` and `shield` cost a small request a tenth.
+        # A plain future and a timer: asyncio's `timeout` and `shield` cost a tenth of a small request.
         ended: asyncio.Future[None] = loop.create_future()
         start_seconds = self.now_seconds()
 

@@ -94,7 +94,7 @@ class RefreshingCredentials(Generic[C_co]):
         return self._current
 
     def refused(self) -> None:
-        """Let the next `get` renew credentials that were not accepted, unless they are from a moment ago."""
+        """Make the next `get` renew credentials that were not accepted, unless they are a moment old."""
         if self._now_seconds() - self._requested_at_seconds >= REFUSED_SECONDS:
             self._renew_at_seconds = self._requested_at_seconds
 
@@ -104,7 +104,7 @@ class RefreshingCredentials(Generic[C_co]):
         return current if self._left_seconds(self._now_seconds()) > 0 else None
 
     def start(self, renew: Callable[[], object] | None = None) -> None:
-        """Call `renew`, else `get`, on a thread of its own, unless such a thread runs. Never blocks."""
+        """Call `renew`, else `get`, on a new thread, unless such a thread runs. Never blocks."""
         with self._state:
             if self._began is None:
                 self._began = time.monotonic()

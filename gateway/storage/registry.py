@@ -135,7 +135,7 @@ class Storages:
         ]
 
     def renew_due(self) -> None:
-        """Renew the credentials that are due, each identity on a thread of its own. Never blocks."""
+        """Renew the credentials that are due, each identity on its thread. Never blocks."""
         stores: dict[int, list[Store]] = {}
         for store in self.due():
             stores.setdefault(id(store.keys), []).append(store)

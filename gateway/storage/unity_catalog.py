@@ -198,7 +198,7 @@ def _fail_by(status: int) -> NoReturn:
 
 
 class OddAnswer(_native.StorageUnavailable):
-    """Raised for an answer that cannot be read. The catalog is there: its other tables may be read."""
+    """Raised for an answer that cannot be read. The catalog works: its other tables may be read."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(_MESSAGES[_native.StorageUnavailable])

@@ -26,7 +26,7 @@ class ManagedTable:
         """Ask the catalog, before the log is listed. Blocks. Raises LogError."""
         began = time.monotonic()
         answer = self.catalog.ratified(self.location)
-        # Rounded up: an answer is never taken for a later one.
+        # Rounded up: an answer never counts as a later one.
         age_ms = int((time.monotonic() - began) * MILLISECONDS) + 1
         try:
             self.table.ratify(answer.latest, list(answer.staged), list(answer.inline), age_ms=age_ms)

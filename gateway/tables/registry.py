@@ -49,7 +49,7 @@ class ServedTables:
     Attributes:
         tables: the tables.
         places: what their logs are read from.
-        local_roots: their local roots, and those of the configuration, by the ids in signed URLs.
+        local_roots: local roots of the tables and of the configuration, by the ids in signed URLs.
 
     """
 

@@ -17,7 +17,7 @@ from gateway.config import Config, ConfigError
 from gateway.errors import PermissionDenied
 
 RULES_BYTES = 128 * 1024 * 1024
-"""The memory of parsed rules: those of 20,000 recipients with a property each take a fifth of it."""
+"""The memory of parsed rules: 20,000 recipients with one property each take a fifth of it."""
 RULE_BYTES = 1024
 """About what a rule of one short condition takes, without its texts."""
 

@@ -160,7 +160,7 @@ def add_uses(uses: list[RecipientUse]) -> RecipientUse:
 
 
 def _refused(use: RecipientUse, reason: str, more: Refused) -> Refused:
-    """Add refused requests to those of a reason."""
+    """Add refused requests to the ones of a reason."""
     known = use.refused.get(reason, Refused(0, 0, ""))
     last = max(known, more, key=lambda refused: refused.last_ms)
     return Refused(known.requests + more.requests, last.last_ms, last.address)

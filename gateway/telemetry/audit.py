@@ -35,7 +35,7 @@ LOCK_SECONDS = 0.5
 """Time to wait for another process that writes to the file. One that is stopped delays no record longer."""
 BATCH_RECORDS = 512
 RECORD_BYTES = 2048
-"""The queue holds so many bytes for each of its records: three times those of a usual one."""
+"""The bytes that the queue holds for each of its records: three times a usual record."""
 
 
 @dataclass(slots=True)

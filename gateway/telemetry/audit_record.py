@@ -47,7 +47,7 @@ ANSWERED: Mapping[str, Action] = {
     Action.QUERY_TABLE: Action.QUERIED_TABLE,
     Action.QUERY_TABLE_CHANGES: Action.QUERIED_TABLE_CHANGES,
 }
-"""The action of an answer, by that of its request."""
+"""The action of an answer, by the action of its request."""
 
 
 @dataclass(frozen=True, slots=True)

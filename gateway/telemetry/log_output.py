@@ -1,4 +1,4 @@
-"""Log lines leave the process through a bounded queue and a thread, so that nothing waits for their reader.
+"""Sends log lines through a bounded queue and a thread: nothing waits for their reader.
 
 In: records of the standard library's logging. Out: one JSON object a line on the standard error. A reader
 that stalls fills the queue, which is bounded in bytes; further lines are lost, and the log states their
@@ -240,7 +240,7 @@ def _lost_line(count: int) -> bytes:
 
 
 def _pieces(lines: bytes, most_bytes: int) -> Iterator[bytes]:
-    """Group whole lines into pieces that one write takes; a longer line is a piece of its own."""
+    """Group whole lines into pieces that one write takes. A longer line is one piece."""
     begin = 0
     while begin < len(lines):
         end = lines.rfind(b"\n", begin, begin + most_bytes) + 1 or lines.find(b"\n", begin) + 1 or len(lines)

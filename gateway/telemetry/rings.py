@@ -21,7 +21,7 @@ EMPTY = (0,) * (FIRST_BYTE + len(FIRST_BYTE_SECONDS) + 1)
 Slots = Mapping[int, Iterable[int]]
 """The numbers of slots, by the start of each in milliseconds."""
 ALL = ("", "")
-"""The key of the ring of all requests; others are those of `recipient`, `table` and `storage` with a name."""
+"""The key of the ring of all requests. Other keys are `recipient`, `table` and `storage` with a name."""
 
 
 class Span(NamedTuple):

@@ -76,7 +76,7 @@ class Runner(web.ServerRunner):
     """Runs a request handler."""
 
     def __init__(self, handler: Handler, **options: Any) -> None:
-        """`options` are those of aiohttp's connections. Call it on the event loop."""
+        """`options`: as of aiohttp's connections. Call it on the event loop."""
         self._open_connections = OpenConnections()
         self._connections = _Server(self._open_connections, handler, access_log=None, **options)
         super().__init__(self._connections)
@@ -326,7 +326,7 @@ class _Connection(web.RequestHandler):
             self._strangers = None
 
     def refuses(self, path: str) -> bool:
-        """Return whether the connection is there for probes, and the request is none."""
+        """Return whether the connection is reserved for probes, and the request is not a probe."""
         if not self.is_for_probes or path in PROBES:
             return False
         if self._strangers is not None:

@@ -16,7 +16,7 @@ ALIASES = {"x-gzip": "gzip"}
 CACHED_HEADERS = 256
 CACHED_HEADER_LENGTH = 256
 MAX_HEADER_LENGTH = 8190
-"""That of one header field. The codings of a hundred such fields would block the event loop for a second."""
+"""Of one header field. The codings of a hundred such fields would block the event loop for a second."""
 
 _WEIGHT = re.compile(r"0(?:\.[0-9]*)?|1(?:\.0*)?")
 

@@ -138,7 +138,7 @@ class RequestContext(Struct, eq=False):
 
     @property
     def address(self) -> Address | None:
-        """The client's address, as far as proxies are trusted."""
+        """The client's address, read through trusted proxies."""
         return address_of(self.request, self.state.trusted_proxies)
 
     def sent_bytes(self, response: web.StreamResponse | None) -> int:

@@ -3,7 +3,7 @@
 The first chunk is ready before the headers are sent, so an early fault keeps its status. An answer that is
 complete by then is sent with its length; a longer one is chunked. After the first byte a fault becomes an
 endStreamAction where the client requested one; otherwise the connection is cut before the final chunk, so
-that a broken answer is never taken for a whole one. The event loop is never blocked and is yielded to after
+that a broken answer never looks complete. The event loop is never blocked and is yielded to after
 every chunk.
 """
 

@@ -76,7 +76,7 @@ OWN_TOKENS: tuple[Callable[[GatewayState, BearerToken], Credential | None], ...]
     ended_token,
     access_token,
 )
-"""The kinds of tokens of this server, in order. Identity providers are asked about all others."""
+"""The kinds of tokens of this server, in order. Identity providers verify all others."""
 
 
 class TokenAuthentication:

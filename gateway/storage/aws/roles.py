@@ -41,7 +41,7 @@ class Role:
 
 
 def role_of(environment: Mapping[str, str], region: str, entry: S3Entry) -> Role | None:
-    """Return the role that an environment names; None if even that of the instance is disabled."""
+    """Return the role that an environment names; None if the role of the instance is disabled, too."""
     if environment.get("AWS_WEB_IDENTITY_TOKEN_FILE") and environment.get("AWS_ROLE_ARN"):
         return Role("web identity", lambda: _web_identity(environment, region, entry))
     if any(environment.get(name) for name in _CONTAINER):

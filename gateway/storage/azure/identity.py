@@ -74,7 +74,7 @@ class AzureIdentity:
             return AzureCredentials(account_key=entry.account_key, source="accountKey of the configuration")
         now = datetime.now(UTC)
         if self._requested_at is not None and now < self._requested_at:
-            # Tokens have lifetimes: the ends in azure-identity's cache are those of a clock that was ahead.
+            # Tokens have lifetimes: a clock that was ahead has computed the ends in azure-identity's cache.
             # Azure refuses URLs before the start of their key.
             self._credential = self._key = None
         self._requested_at = now
@@ -235,7 +235,7 @@ class AzureIdentity:
         return (tenant, client) if tenant and client else None
 
     def _secret(self) -> str | None:
-        """Return the secret of the client; that of the environment belongs to the environment's client."""
+        """Return the client's secret. A secret of the environment belongs to the environment's client."""
         named = self._entry.client_id
         if self._entry.client_secret is None and named:
             return (

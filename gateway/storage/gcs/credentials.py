@@ -1,4 +1,4 @@
-"""Credentials of Google Cloud: an HMAC key, or a token with what signs beside it."""
+"""Credentials of Google Cloud: an HMAC key, or a token and its signer."""
 
 from __future__ import annotations
 

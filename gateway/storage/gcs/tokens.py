@@ -148,7 +148,7 @@ class Tokens:
         """Return a token; it is requested again when half of its life is over."""
         now = time.time()
         requested_at, renew_at = self._periods.get(id(credentials), (now, now))
-        # A token has a lifetime: its end is that of a clock that was ahead if the clock has stepped back.
+        # A token has a lifetime: if the clock has stepped back, it was ahead when the end was computed.
         if not requested_at <= now < renew_at:
             _requested(self.source, lambda: credentials.refresh(_BoundedRequest(proxies=self.proxies)))
             self._periods[id(credentials)] = now, now + max(0.0, _end(credentials) - now) / 2

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LocalStore(Store):
-    """The local file system; its URLs are those of the gateway's files route."""
+    """The local file system. Its URLs name the files route of the gateway."""
 
     keys = None
 

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class DaemonThreads(Executor):
-    """Runs each call on a thread of its own. The caller bounds their number.
+    """Runs each call on a new thread. The caller bounds their number.
 
     The interpreter joins the threads of a ThreadPoolExecutor at its exit, so one that hangs delays it.
     """

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CONCURRENT_REQUESTS = 8
 """Calls for one entry of `gateway.storages` at the same time."""
 RECIPIENT_REQUESTS = 4
-"""Those of one recipient."""
+"""The requests of one recipient."""
 QUEUED_REQUESTS = 256
 QUEUE_SECONDS = 5.0
 CALL_SECONDS = 10.0
