@@ -50,6 +50,9 @@ const BATCH_ROWS: usize = 4096;
 /// pages.
 pub(crate) const BATCH_BYTES: usize = 4 << 20;
 
+/// The rows of a slice of a row group, more or less. Its first and last pages are decompressed for two slices.
+const SLICE_ROWS: u32 = if cfg!(test) { 100 } else { 128 << 10 };
+
 /// Maximum number of parts whose footers are kept with an open checkpoint.
 const KEPT_FOOTERS: usize = 4;
 
@@ -82,9 +85,9 @@ pub struct ReadOptions {
     pub keep_tuple: Option<KeepTuple>,
     /// Skips a row group without reading it.
     pub may_match: Option<MayMatch>,
-    /// Whether each row group has a reader, if the footer is known: a filter leaves little to do for the consumer of
-    /// the batches, so several row groups are read at a time.
-    pub by_row_group: bool,
+    /// Whether each slice of a part has a reader, if the footer is known: a filter leaves little to do for the consumer
+    /// of the batches, so several slices are read at a time.
+    pub by_slice: bool,
     /// Counts the rows of the row groups that are read.
     pub rows_read: Option<Arc<AtomicU64>>,
     /// Counts the adds of the opened parts at most, including skipped row groups.
@@ -160,8 +163,8 @@ struct Part {
     /// reused.
     listed: Option<LogFileEntry>,
     is_json: bool,
-    /// The end of each row group, in rows; empty if the footer was not read.
-    row_group_ends: Arc<[u32]>,
+    /// The ends of the slices that have readers of their own, in rows; empty if the footer was not read.
+    slice_ends: Arc<[u32]>,
     /// The number of its adds at most, if it was opened.
     most_adds: Option<u64>,
     /// The rows that are left out because a later row adds the same file, ascending.
@@ -183,7 +186,7 @@ impl Checkpoint {
                 size: file.size,
                 listed: Some(file.clone()),
                 is_json: files.kind == CheckpointKind::UuidJson,
-                row_group_ends: Arc::default(),
+                slice_ends: Arc::default(),
                 most_adds: None,
                 repeated: Arc::default(),
                 footer: None,
@@ -196,7 +199,7 @@ impl Checkpoint {
                 // Parts of a multi-part checkpoint have no sidecars, and most have no protocol.
                 let file = part.open(storage)?;
                 top.read(&file)?;
-                part.row_group_ends = row_group_ends(&file);
+                part.slice_ends = slice_ends(&file);
                 part.most_adds = Some(most_adds(&file));
                 may_repeat |= files.kind == CheckpointKind::Classic && repeated::is_possible(&file);
                 let is_tagged = part.listed.as_ref().is_some_and(|listed| listed.entity_tag.is_some());
@@ -265,7 +268,7 @@ impl Checkpoint {
         let parts = self.parts.iter().map(|part| {
             let footer = part.footer.as_ref().map_or(0, Footer::memory_bytes);
             let texts = part.name.len() + part.path.len();
-            let rows = size_of_val(&*part.row_group_ends) + size_of_val(&*part.repeated);
+            let rows = size_of_val(&*part.slice_ends) + size_of_val(&*part.repeated);
             size_of::<Part>() + texts + rows + footer
         });
         parts.sum::<usize>() + self.metadata.as_ref().map_or(0, Metadata::memory_bytes)
@@ -273,7 +276,7 @@ impl Checkpoint {
 
     /// Returns a number of actions of commits that the checkpoint has at least, by the footers that were read.
     pub(crate) fn actions(&self) -> u64 {
-        let rows = self.parts.iter().filter_map(|part| part.row_group_ends.last()).copied();
+        let rows = self.parts.iter().filter_map(|part| part.slice_ends.last()).copied();
         let sidecars = self.parts.iter().filter(|part| part.listed.is_none()).count();
         // Rows of sidecars and of `checkpointMetadata` are of no commit.
         rows.map(u64::from).sum::<u64>().saturating_sub(sidecars as u64 + 1)
@@ -311,13 +314,20 @@ impl Checkpoint {
     }
 }
 
-fn row_group_ends(file: &ParquetFile<StoredFile>) -> Arc<[u32]> {
-    let rows = file.row_groups().iter().map(|row_group| row_group.num_rows() as u32);
-    let ends = rows.scan(0, |end: &mut u32, rows| {
-        *end += rows;
-        Some(*end)
-    });
-    ends.collect()
+/// Divides the rows of a file: by row groups, and large ones further if a reader can begin inside of them.
+fn slice_ends(file: &ParquetFile<StoredFile>) -> Arc<[u32]> {
+    let paths = file.leaves(|path| path == ["add", "path"]);
+    let mut ends = Vec::new();
+    let mut start = 0;
+    for row_group in file.row_groups() {
+        let rows = row_group.num_rows() as u32;
+        let is_placed = paths.iter().any(|leaf| row_group.column(*leaf).offset_index_offset().is_some());
+        let slices = if is_placed { (rows + SLICE_ROWS / 2) / SLICE_ROWS } else { 1 }.max(1);
+        let end_of = |slice: u32| start + (u64::from(rows) * u64::from(slice) / u64::from(slices)) as u32;
+        ends.extend((1..=slices).map(end_of));
+        start += rows;
+    }
+    ends.into()
 }
 
 /// Returns the number of adds that a file has at most: each has a path.
@@ -347,7 +357,7 @@ impl Part {
             size: sidecar.size_in_bytes,
             listed: None,
             is_json: false,
-            row_group_ends: Arc::default(),
+            slice_ends: Arc::default(),
             most_adds: None,
             repeated: Arc::default(),
             footer: None,

@@ -7,6 +7,7 @@ pub(super) mod file;
 mod footer;
 mod page_guard;
 mod page_meter;
+mod page_places;
 mod prefix_coded;
 pub(super) mod row_group_bounds;
 mod thrift;

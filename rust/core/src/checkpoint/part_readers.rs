@@ -43,10 +43,10 @@ impl PartReaders {
         Self { storage, parts, interner, options, tuples, next_part: 0, slices }
     }
 
-    /// Returns the wanted rows of a part, divided if row groups are to be read by several readers.
+    /// Returns the wanted rows of a part, divided if it is to be read by several readers.
     fn slices(&self, index: u32, part: &Part) -> Vec<Range<u32>> {
         let wanted = self.options.span.map_or(0..u32::MAX, |span| span.rows_of(index));
-        let ends = if self.options.by_row_group { &*part.row_group_ends } else { &[] };
+        let ends = if self.options.by_slice { &*part.slice_ends } else { &[] };
         let Some((_, inner)) = ends.split_last() else { return vec![wanted] };
         let starts = std::iter::once(0).chain(inner.iter().copied());
         let ends = inner.iter().copied().chain([u32::MAX]);
@@ -83,7 +83,7 @@ impl Iterator for PartReaders {
     }
 }
 
-/// An iterator over the adds of one part or of one of its row groups, in their order. It ends after an error.
+/// An iterator over the adds of one part or of one of its slices, in their order. It ends after an error.
 pub struct PartReader {
     storage: Storage,
     part: Part,
@@ -111,7 +111,7 @@ impl std::fmt::Debug for PartReader {
 }
 
 impl PartReader {
-    /// Returns the bytes of the part's file, which limit how many readers are open ahead. A reader of one row group
+    /// Returns the bytes of the part's file, which limit how many readers are open ahead. A reader of one slice
     /// holds decoded pages of all columns, so it counts as the whole file.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {

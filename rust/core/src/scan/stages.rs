@@ -285,7 +285,7 @@ impl Scan {
             .clone()
             .filter(|_| self.options.max_files.is_none() && self.options.limit_hint.is_none());
         // Beside other scans, more readers of this one would only hold more pages.
-        let by_row_group = may_match.is_some() && pool.as_ref().is_some_and(Pool::is_idle);
+        let by_slice = may_match.is_some() && pool.as_ref().is_some_and(Pool::is_idle);
         let reads_all = start.is_none() && keep_tuple.is_none() && may_match.is_none();
         let most_adds = start.is_none().then(Arc::default);
         let options = ReadOptions {
@@ -294,7 +294,7 @@ impl Scan {
             span: start.map(|start| Span { start, end: None }),
             keep_tuple,
             may_match,
-            by_row_group,
+            by_slice,
             rows_read: Some(Arc::clone(&self.rows_read)),
             most_adds: most_adds.clone(),
         };

@@ -1,7 +1,7 @@
 //! Windows of a remote file.
 //!
 //! Columns of a row group are read in parallel, each from its own offset. Windows are aligned to a grid and kept in LRU
-//! order; a window that continues a held one triggers a prefetch of its successor. Memory for held and requested windows
+//! order; a window that continues a held one triggers a prefetch of its successors. Memory for held and requested windows
 //! is bounded for any file size.
 
 use std::collections::HashMap;
@@ -15,10 +15,12 @@ use crate::error::{Error, Result};
 use crate::lock::lock;
 use crate::pool;
 
-/// Size of a window: the transfer of one takes longer than the latency of a request.
-const WINDOW_BYTES: u64 = 4 << 20;
-/// Maximum number of held and requested windows: several columns with one prefetched window each.
-const MAX_WINDOWS: usize = 8;
+/// Size of a window. Two readers of a row group are at the places of some fourteen columns together.
+const WINDOW_BYTES: u64 = 2 << 20;
+/// Maximum number of held and requested windows.
+const MAX_WINDOWS: usize = 16;
+/// Windows that are prefetched: their transfer takes longer than the latency of a request.
+const WINDOWS_AHEAD: u64 = 2;
 
 pub(super) struct Windows {
     shared: Arc<Shared>,
@@ -108,8 +110,9 @@ impl Windows {
         let mut state = self.shared.lock();
         self.request(&mut state, index)?;
         let continues = index.checked_sub(1).is_some_and(|previous| state.slots.contains_key(&previous));
-        if continues && (index + 1) * WINDOW_BYTES < self.shared.size {
-            self.request(&mut state, index + 1)?;
+        let ahead = index + 1..=index + WINDOWS_AHEAD;
+        for next in ahead.filter(|next| continues && next * WINDOW_BYTES < self.shared.size) {
+            self.request(&mut state, next)?;
         }
         loop {
             match state.slots.get(&index) {

@@ -34,7 +34,7 @@ impl FirstError {
         lock(&self.0).take()
     }
 
-    fn record_error(&self, error: &ParquetError) {
+    pub(crate) fn record_error(&self, error: &ParquetError) {
         self.record(store_error(error));
     }
 

@@ -22,6 +22,7 @@ use super::calendar::Calendar;
 use super::column_bytes::{ColumnBytes, FirstError, store_error};
 use super::footer;
 use super::page_meter::{BatchLimit, ColumnMeter, MeteredPages, PageMeter};
+use super::page_places::{KnownPlaces, PagePlaces, PlacedPages};
 use super::prefix_coded::Levels;
 use crate::checkpoint::{BATCH_BYTES, BATCH_ROWS};
 use crate::log_memory::Admitted;
@@ -40,6 +41,7 @@ pub(crate) struct Footer {
     metadata: Arc<ParquetMetaData>,
     /// The file's Arrow schema with strings as views.
     fields: Fields,
+    places: Arc<KnownPlaces>,
     _memory: Arc<Admitted>,
 }
 
@@ -52,11 +54,12 @@ impl Footer {
         let fields = types.fields(&inferred.fields, false);
         // Readers with a filter have the paths of the columns again.
         memory.keep(2 * (metadata.memory_size() + fields.size()) as u64);
-        Ok(Self { metadata: Arc::new(metadata), fields, _memory: Arc::new(memory) })
+        let places = Arc::default();
+        Ok(Self { metadata: Arc::new(metadata), fields, places, _memory: Arc::new(memory) })
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.metadata.memory_size() + self.fields.size()
+        self.metadata.memory_size() + self.fields.size() + KnownPlaces::most_bytes(&self.metadata)
     }
 }
 
@@ -194,7 +197,8 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         let meter = Arc::new(PageMeter::default());
         let pages = RowGroupPages {
             source: &self.source,
-            metadata: &self.footer.metadata,
+            footer: &self.footer,
+            is_selected: selection.is_some(),
             row_group,
             first_error: &first_error,
             meter: &meter,
@@ -252,7 +256,9 @@ impl Iterator for RowGroupReader {
 /// Gives the column chunks of one row group to the Arrow reader.
 struct RowGroupPages<'a, R> {
     source: &'a Arc<R>,
-    metadata: &'a ParquetMetaData,
+    footer: &'a Footer,
+    /// Whether some rows are read.
+    is_selected: bool,
     row_group: usize,
     first_error: &'a FirstError,
     meter: &'a Arc<PageMeter>,
@@ -263,33 +269,48 @@ struct RowGroupPages<'a, R> {
 
 impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<'_, R> {
     fn num_rows(&self) -> usize {
-        self.metadata.row_group(self.row_group).num_rows() as usize
+        self.metadata().row_group(self.row_group).num_rows() as usize
     }
 
     fn column_chunks(&self, leaf: usize) -> Result<Box<dyn PageIterator>, ParquetError> {
-        let column = self.metadata.row_group(self.row_group).column(leaf);
+        let column = self.metadata().row_group(self.row_group).column(leaf);
         let (start, length) = column.byte_range();
         let chunk = start..start.saturating_add(length);
         let (source, first_error) = (Arc::clone(self.source), self.first_error.clone());
         let meter = ColumnMeter::new(Arc::clone(self.meter));
         let codec = column.compression();
-        let bytes = ColumnBytes::new(source, first_error, chunk, codec, self.window_bytes, meter);
-        let pages = SerializedPageReader::new(Arc::new(bytes), column, self.num_rows(), None)?;
+        let bytes = Arc::new(ColumnBytes::new(source, first_error, chunk, codec, self.window_bytes, meter));
         let descriptor = column.column_descr();
         let levels = Levels {
             has_definitions: descriptor.max_def_level() > 0,
             has_repetitions: descriptor.max_rep_level() > 0,
         };
-        let pages = MeteredPages::new(pages, Arc::clone(self.meter), levels, self.limit);
-        Ok(Box::new(OnePageReader(Some(Box::new(pages)))))
+        let meter = Arc::clone(self.meter);
+        let places = if self.is_selected { self.places(leaf)? } else { None };
+        let pages: Box<dyn PageReader> = if let Some(places) = places {
+            let pages = PlacedPages::new(bytes, column, places)?;
+            Box::new(MeteredPages::new(pages, meter, levels, self.limit))
+        } else {
+            let pages = SerializedPageReader::new(bytes, column, self.num_rows(), None)?;
+            Box::new(MeteredPages::new(pages, meter, levels, self.limit))
+        };
+        Ok(Box::new(OnePageReader(Some(pages))))
     }
 
     fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
-        Box::new(std::iter::once(self.metadata.row_group(self.row_group)))
+        Box::new(std::iter::once(self.metadata().row_group(self.row_group)))
     }
 
     fn metadata(&self) -> &ParquetMetaData {
-        self.metadata
+        &self.footer.metadata
+    }
+}
+
+impl<R: ChunkReader + 'static> RowGroupPages<'_, R> {
+    fn places(&self, leaf: usize) -> Result<Option<Arc<PagePlaces>>, ParquetError> {
+        let column = self.metadata().row_group(self.row_group).column(leaf);
+        let places = self.footer.places.get(&**self.source, (self.row_group, leaf), column, self.num_rows());
+        places.inspect_err(|error| self.first_error.record_error(error))
     }
 }
 

@@ -163,7 +163,7 @@ impl<'a> Lengths<'a> {
     }
 }
 
-fn varint(rest: &mut &[u8]) -> Option<u64> {
+pub(super) fn varint(rest: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     for position in 0..10 {
         let (byte, behind) = rest.split_first()?;

@@ -28,6 +28,7 @@ pub(super) enum Shape {
 
 impl<'a> Thrift<'a> {
     pub(super) const I32: u8 = 5;
+    pub(super) const I64: u8 = 6;
     pub(super) const LIST: u8 = 9;
     const BINARY: u8 = 8;
     const STRUCT: u8 = 12;

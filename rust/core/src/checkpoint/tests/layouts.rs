@@ -355,14 +355,14 @@ fn files_of_partitions_that_are_not_kept_are_never_seen() {
     }
     let checkpoint = open(log.root(), &log.classic(&parquet(&schema(), &rows, small_pages()))).unwrap();
     let days = ["2024-01-00", "2024-01-01", "2024-01-07", "2024-01-09", "never", "2024-01"];
-    for (kept, by_row_group) in days.into_iter().flat_map(|day| [(day, false), (day, true)]) {
+    for (kept, by_slice) in days.into_iter().flat_map(|day| [(day, false), (day, true)]) {
         let requested = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let counter = Arc::clone(&requested);
         let keep = move |tuple: &PartitionTuple| {
             counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             tuple.values[0].as_deref().is_some_and(|day| day.starts_with(kept))
         };
-        let options = ReadOptions { keep_tuple: Some(Arc::new(keep)), by_row_group, ..everything() };
+        let options = ReadOptions { keep_tuple: Some(Arc::new(keep)), by_slice, ..everything() };
         let found = adds(&read(&checkpoint, options).unwrap());
         let is_kept = |add: &(u32, u32, Value)| {
             add.2["partitionValues"]["day"].as_str().is_some_and(|day| day.starts_with(kept))

@@ -151,14 +151,14 @@ proptest! {
             tuple.values[0].as_deref().is_some_and(|value| value.starts_with(&prefix))
         };
         let options = ReadOptions { span: Some(span), keep_tuple: Some(Arc::new(keep)), ..everything() };
-        let by_row_group = ReadOptions { by_row_group: true, ..options.clone() };
+        let by_slice = ReadOptions { by_slice: true, ..options.clone() };
         let is_wanted = |add: &&(u32, u32, Value)| {
             let value = add.2["partitionValues"]["b"].as_str();
             (start..start + length).contains(&add.1) && value.is_some_and(|value| value.starts_with(&kept))
         };
         let wanted: Vec<_> = expected.iter().filter(is_wanted).cloned().collect();
         let wanted = without_empty_stats(wanted);
-        for options in [options, by_row_group] {
+        for options in [options, by_slice] {
             prop_assert_eq!(without_empty_stats(adds(&read(&checkpoint, options).unwrap())), &wanted[..]);
         }
 
