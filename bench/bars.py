@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from figures import Results, text
 from logs import SMALL
+from make_log import WRITERS
 from scenarios import DEFAULT, HUNDRED_THOUSAND, LOCAL, MILLION, ON_DISK, SCENARIOS
 
 TEN_MILLION = 10_000_000
@@ -81,6 +82,17 @@ def rows(results: Results, bars: Sequence[Bar] | None = None) -> list[Row]:
     ]
 
 
+OF_WRITERS = (
+    ("full answer", "cold CPU per file", 1.2 * MICRO),
+    ("full answer", "cold time", 0.9),
+    ("full answer", "cold first byte", 50 * MILLI),
+    ("full answer", "cold peak beyond kept", 80 * MEGA),
+    ("limitHint 1, cold", "time", 40 * MILLI),
+    ("one day, cold", "time", 0.3),
+    ("bounds of a column, cold", "time", 0.6),
+    ("first page of 10,000, cold", "time", 60 * MILLI),
+)
+
 BARS = (
     Bar(DEFAULT, "small query", SMALL, "repeated, rate against bare aiohttp", 0.45, is_floor=True),
     Bar(DEFAULT, "small query", SMALL, "different bodies, rate against bare aiohttp", 0.3, is_floor=True),
@@ -102,6 +114,11 @@ BARS = (
     Bar(DEFAULT, "one day, cold", TEN_MILLION, "time", 2.5),
     Bar(DEFAULT, "one day, cold", MILLION, "time again", 0.02),
     Bar(DEFAULT, "one day, cold", TEN_MILLION, "time again", 0.15),
+    *(
+        Bar(DEFAULT, f"{scenario}, {writer}", MILLION, quantity, limit)
+        for writer in WRITERS
+        for scenario, quantity, limit in OF_WRITERS
+    ),
     Bar(ON_DISK, "first answer after a restart", MILLION, "first byte", 0.03),
     Bar(ON_DISK, "first answer after a restart", MILLION, "CPU against hot", 1.1),
     Bar(ON_DISK, "second worker", MILLION, "first byte", 0.03),

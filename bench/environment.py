@@ -32,6 +32,8 @@ class Bench:
     kernel: Path | None = None
     slow_seconds: float = 8
     """The time for which slow clients read."""
+    writer: str = ""
+    """Who writes the checkpoints of tables in the store."""
 
     def rounds_of(self, table: Table) -> int:
         """Return how many times a table is measured."""

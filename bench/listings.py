@@ -26,6 +26,7 @@ LATER_SECONDS = 3.0
 SETTLE_SECONDS = 0.5
 """After an answer, until memory that it no longer needs is returned."""
 MOST_ANSWERS = 40
+PAGE_FILES = 10_000
 LIMIT_ONE = json.dumps({"limitHint": 1})
 
 Rounds = Mapping[str, list[dict[str, float]]]
@@ -44,6 +45,16 @@ def first_file(bench: Bench, files: int) -> Measured:
 def one_day(bench: Bench, files: int) -> Measured:
     """Time and CPU of a predicate on one of 365 days of a table without that order, again, and later."""
     return per_release(bench, files, one_day_of_a_process)
+
+
+def by_statistics(bench: Bench, files: int) -> Measured:
+    """Time and CPU of a predicate on the bounds of a column, which selects a thousandth of the files."""
+    return per_release(bench, files, statistics_of_a_process)
+
+
+def first_page(bench: Bench, files: int) -> Measured:
+    """Time and CPU of the first page of 10,000 files."""
+    return per_release(bench, files, first_page_of_a_process)
 
 
 def restart(bench: Bench, files: int) -> Measured:
@@ -70,7 +81,7 @@ def per_release(
     bench: Bench, files: int, measure: Callable[[Server, Client, Table], dict[str, float]]
 ) -> Measured:
     """Measure new processes of all releases in interleaved rounds; return their medians."""
-    table = bench.logs.plain(files)
+    table = bench.logs.plain(files, bench.writer)
     rounds: Rounds = {release.name: [] for release in bench.releases}
     for _ in range(bench.rounds_of(table)):
         for release in bench.releases:
@@ -117,6 +128,23 @@ def first_file_of_a_process(server: Server, client: Client, table: Table) -> dic
     if not answer.ids or not table.holds(answer.ids):
         raise AssertionError(f"wrong answer: {answer}")
     return {"time": answer.seconds, "CPU": cpu}
+
+
+def statistics_of_a_process(server: Server, client: Client, table: Table) -> dict[str, float]:
+    """A cold answer to a predicate on the bounds of a column."""
+    found: list[Answer] = []
+    cpu = server.cpu(lambda: found.append(client.query(table, table.middle, table.middle_hint)))
+    return {"time": found[0].seconds, "CPU": cpu}
+
+
+def first_page_of_a_process(server: Server, client: Client, table: Table) -> dict[str, float]:
+    """A cold answer with the first page, of as many files as it may have."""
+    found: list[Answer] = []
+    body = json.dumps({"maxFiles": PAGE_FILES})
+    cpu = server.cpu(lambda: found.append(client.query(table, None, body)))
+    if found[0].files != min(PAGE_FILES, table.expected.files):
+        raise AssertionError(f"wrong answer: {found}")
+    return {"time": found[0].seconds, "CPU": cpu}
 
 
 def one_day_of_a_process(server: Server, client: Client, table: Table) -> dict[str, float]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
-from make_log import FIRST_DAY, MODULUS, LogOptions, make_log
+from make_log import FIRST_DAY, MODULUS, ROWS_PER_GROUP, LogOptions, make_adds, make_log
 
 if TYPE_CHECKING:
     from store import Store
@@ -42,6 +42,7 @@ class Table:
     version: int
     text_bytes: int
     """Of the paths and statistics of its files."""
+    options: LogOptions
 
     @cached_property
     def first_day(self) -> Expected:
@@ -49,6 +50,25 @@ class Table:
         prefix = f"date={FIRST_DAY}/"
         ids = [file_id(path) for path in self.live_paths() if path.startswith(prefix)]
         return Expected(len(ids), f"{sum(ids) % MODULUS:032x}")
+
+    @cached_property
+    def middle(self) -> Expected:
+        """The files of `middle_hint`: a thousandth of the checkpoint, by the bounds of a column."""
+        first, count = self._middle
+        begin = first - first % ROWS_PER_GROUP
+        adds = make_adds(self.options, begin, first - begin + count)[first - begin :]
+        ids = [file_id(add["path"]) for add in adds]
+        return Expected(len(ids), f"{sum(ids) % MODULUS:032x}")
+
+    @property
+    def middle_hint(self) -> str:
+        """A predicate that statistics decide."""
+        first, count = self._middle
+        return json.dumps({"predicateHints": [f"id >= {first * 1000}", f"id < {(first + count) * 1000}"]})
+
+    @property
+    def _middle(self) -> tuple[int, int]:
+        return self.options.adds // 2, self.options.adds // 1000
 
     def holds(self, ids: list[str]) -> bool:
         """Return whether all ids are those of live files."""
@@ -95,8 +115,11 @@ class Logs:
         self._store = store
         self._tables: dict[str, Table] = {}
 
-    def plain(self, files: int) -> Table:
-        """Return a table that is not ordered by its partition columns."""
+    def plain(self, files: int, writer: str = "") -> Table:
+        """Return a table that is not ordered by its partition columns; `writer` wrote its checkpoint."""
+        if writer:
+            name = f"{files}-{writer}".replace(" ", "-")
+            return self.made(name, LogOptions(adds=files, writer=writer, adds_per_commit=200))
         # A small table is its checkpoint alone; the commits of a larger one add and remove some files.
         commits = 0 if files <= SMALL else LogOptions.commits
         return self.made(str(files), LogOptions(adds=files, commits=commits))
@@ -112,7 +135,8 @@ class Logs:
             directory = self._directory / name
             facts: dict[str, Any] = make_log(directory, options)
             expected = Expected(facts["files"], facts["digest"])
-            self._tables[name] = Table(name, directory, expected, facts["version"], facts["text_bytes"])
+            version, text_bytes = facts["version"], facts["text_bytes"]
+            self._tables[name] = Table(name, directory, expected, version, text_bytes, options)
         return self._tables[name]
 
     def location(self, table: Table) -> str:

@@ -1,7 +1,7 @@
 """Makes Delta logs without data files, for benches and load tests.
 
     python bench/make_log.py DIRECTORY --adds 1000000 [--checkpoint classic|multipart|v2|none] [--parsed]
-                             [--deletion-vectors 0.1] [--commits 10] [--seed 7]
+                             [--writer deltalake] [--deletion-vectors 0.1] [--commits 10] [--seed 7]
 
 The table is partitioned by `date` (365 days) and `region` (10), each add carries about 250 bytes of stats
 over four columns. Commits after the checkpoint add and remove a few files. `expected.json` beside the log has
@@ -17,6 +17,8 @@ import hashlib
 import json
 import os
 import random
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -29,6 +31,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+WRITERS = ("deltalake", "delta-spark", "delta-spark stats_parsed", "delta-spark zstd")
 DAYS = 365
 REGIONS = [f"region-{number}" for number in range(10)]
 FIRST_DAY = dt.date(2025, 1, 1)
@@ -36,8 +39,6 @@ EPOCH_MS = 1_760_000_000_000
 ROWS_PER_GROUP = 100_000
 PART_ROWS = 500_000
 ADDS_WORTH_PROCESSES = 1_000_000
-ADDS_PER_COMMIT = 10
-REMOVES_PER_COMMIT = 5
 MODULUS = 1 << 128
 
 SCHEMA = {
@@ -123,6 +124,10 @@ class LogOptions:
     clustered: bool = False
     deletion_vectors: float = 0.0
     commits: int = 10
+    adds_per_commit: int = 10
+    """A commit removes half as many."""
+    writer: str = ""
+    """Writes the checkpoint, which has the form `checkpoint` otherwise: one of WRITERS."""
     seed: int = 7
 
 
@@ -265,7 +270,9 @@ def metadata_of(options: LogOptions) -> dict[str, Any]:
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps(SCHEMA, separators=(",", ":")),
         "partitionColumns": ["date", "region"],
-        "configuration": {},
+        "configuration": (
+            {"delta.checkpoint.writeStatsAsStruct": "true"} if "stats_parsed" in options.writer else {}
+        ),
         "createdTime": EPOCH_MS,
     }
 
@@ -374,9 +381,10 @@ def removal(add: dict[str, Any], version: int) -> dict[str, Any]:
 def write_commits(log: Path, options: LogOptions, totals: Totals) -> None:
     """Write the commits after the checkpoint: each adds new files and removes some of the first ones."""
     first = make_adds(options, 0, min(options.adds, ROWS_PER_GROUP))
+    adds, removes = options.adds_per_commit, options.adds_per_commit // 2
     for version in range(1, options.commits + 1):
-        added = make_adds(options, options.adds + version * ADDS_PER_COMMIT, ADDS_PER_COMMIT)
-        removed = first[(version - 1) * REMOVES_PER_COMMIT : version * REMOVES_PER_COMMIT]
+        added = make_adds(options, options.adds + version * adds, adds)
+        removed = first[(version - 1) * removes : version * removes]
         for add in added:
             totals.count(add)
         for add in removed:
@@ -400,11 +408,15 @@ def make_log(directory: Path, options: LogOptions) -> dict[str, Any]:
     log.mkdir(parents=True, exist_ok=True)
     totals = Totals()
     head: list[dict[str, Any]] = [{"protocol": protocol_of(options)}, {"metaData": metadata_of(options)}]
-    if options.checkpoint == "none":
+    if options.checkpoint == "none" or options.writer:
         adds = (add for span in spans_of(options, 0, options.adds, totals) for add in span)
         write_lines(log / f"{0:020d}.json", (*head, *({"add": add} for add in adds)))
-    else:
+    if options.writer:
+        script = [str(Path(__file__).with_name("writers.py")), str(directory), *options.writer.split()]
+        subprocess.run([sys.executable, *script], check=True)
+    elif options.checkpoint != "none":
         write_checkpoint(log, options, totals)
+    if options.writer or options.checkpoint != "none":
         # The commit under a checkpoint is never read for its files, so it may hold none of them.
         write_lines(log / f"{0:020d}.json", head)
     write_commits(log, options, totals)
@@ -430,6 +442,8 @@ def main() -> None:
     parser.add_argument("--clustered", action="store_true", help="adds ordered by date")
     parser.add_argument("--deletion-vectors", type=float, default=0.0, help="share of files that have one")
     parser.add_argument("--commits", type=int, default=10)
+    parser.add_argument("--adds-per-commit", type=int, default=10)
+    parser.add_argument("--writer", choices=WRITERS, default="", help="who writes the checkpoint")
     parser.add_argument("--seed", type=int, default=7)
     arguments = vars(parser.parse_args())
     directory = arguments.pop("directory")

@@ -8,7 +8,7 @@ the settings that separate the gateway from a store: a local log, and the cache 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import comparisons
 import listings
@@ -18,6 +18,7 @@ import under_load
 from environment import Bench
 from figures import Figure, Measured
 from logs import SMALL
+from make_log import WRITERS
 
 DEFAULT = "default configuration, log on S3"
 ON_DISK = "the same with columns on disk"
@@ -38,6 +39,8 @@ class Scenario:
     sizes: Sequence[int]
     quantities: Mapping[str, str]
     measure: Callable[[Bench, int], Measured]
+    writer: str = ""
+    """Who writes the checkpoint."""
 
     def sizes_of(self, large: int) -> list[int]:
         """Return the numbers of files of a run; `large` is 0 where it has no large table."""
@@ -45,7 +48,7 @@ class Scenario:
 
     def figures(self, bench: Bench, files: int) -> Iterator[Figure]:
         """Measure a table. Each quantity is one of the table below."""
-        for subject, values in self.measure(bench, files).items():
+        for subject, values in self.measure(replace(bench, writer=self.writer), files).items():
             for quantity, value in values.items():
                 unit = self.quantities[quantity]
                 yield Figure(self.setting, self.name, files, subject, quantity, float(value), unit)
@@ -81,6 +84,17 @@ METADATA = {
     for request in ("GET /version", "GET /metadata", "GET /shares")
     for connection in small_requests.CONNECTIONS
 }
+TIME = {"time": "s", "CPU": "s"}
+DAY = {**TIME, "time again": "s", "CPU again": "s", "time later": "s", "CPU later": "s"}
+FULL = {**COLD, "cold CPU": "s", **HOT, **MEMORY}
+OF_WRITERS: Mapping[str, tuple[Mapping[str, str], Callable[[Bench, int], Measured]]] = {
+    "full answer": (FULL, listings.full_answer),
+    "limitHint 1, cold": (TIME, listings.first_file),
+    "one day, cold": (DAY, listings.one_day),
+    "bounds of a column, cold": (TIME, listings.by_statistics),
+    "first page of 10,000, cold": (TIME, listings.first_page),
+}
+"""Measured on the checkpoints of each writer."""
 STAGES = ("reading and decoding the log", "signing and writing lines", "HTTP and the kernel")
 
 SCENARIOS = (
@@ -96,23 +110,21 @@ SCENARIOS = (
         DEFAULT,
         "full answer",
         (SMALL, HUNDRED_THOUSAND, MILLION, LARGE),
-        {**COLD, "cold CPU": "s", **HOT, **MEMORY},
+        FULL,
         listings.full_answer,
     ),
-    Scenario(DEFAULT, "limitHint 1, cold", (MILLION, LARGE), {"time": "s", "CPU": "s"}, listings.first_file),
+    Scenario(DEFAULT, "limitHint 1, cold", (MILLION, LARGE), TIME, listings.first_file),
     Scenario(
         DEFAULT,
         "one day, cold",
         (MILLION, LARGE),
-        {
-            "time": "s",
-            "CPU": "s",
-            "time again": "s",
-            "CPU again": "s",
-            "time later": "s",
-            "CPU later": "s",
-        },
+        DAY,
         listings.one_day,
+    ),
+    *(
+        Scenario(DEFAULT, f"{name}, {writer}", (MILLION,), quantities, measure, writer)
+        for writer in WRITERS
+        for name, (quantities, measure) in OF_WRITERS.items()
     ),
     Scenario(DEFAULT, "first answer after a restart", (MILLION,), FIRST, listings.restart),
     Scenario(DEFAULT, "second worker", (MILLION,), WORKERS, listings.second_worker),
