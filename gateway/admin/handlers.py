@@ -195,7 +195,7 @@ async def add_policy(call: Call, body: FederationPolicy, query: GrantOptions) ->
     """Add a federation policy to a recipient."""
     record = await call.with_database(
         lambda database: database.add_policy(
-            call.name, body.name, TokenPolicy.of(body.oidc_policy), **asdict(query)
+            call.name, body.name, TokenPolicy.of(body.oidc_policy), allow_absent=query.allow_absent
         )
     )
     return _policy_named(record, body.name)
