@@ -27,18 +27,21 @@ INTERRUPTED = SIGNAL_BASE + signal.SIGINT
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
     _open_standard_streams()
+    code = 0
     try:
         try:
-            return _run(arguments)
+            code = _run(arguments)
         finally:
             # Without this the interpreter writes the rest at its exit, where no error is caught.
             sys.stdout.flush()
     except BrokenPipeError:
-        if not _has_no_reader(1):
+        output = sys.stdout.fileno()
+        if not _has_no_reader(output):
             raise
         # As with `| head`. What is still buffered goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return SIGNAL_BASE + signal.SIGPIPE
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+        return code or SIGNAL_BASE + signal.SIGPIPE
+    return code
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -283,9 +283,6 @@ def test_a_reader_that_has_left_gets_no_token_and_ends_none(run, config, tmp_pat
         monkeypatch.setattr("sys.stdout", pipe)
         assert main(["recipient", "rotate", "acme", "-c", str(config)]) == 1
         monkeypatch.undo()
-        with pytest.raises(BrokenPipeError):
-            pipe.flush()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), writing)
     with closing(RecipientDatabase(DatabasePlace(tmp_path / "recipients.db"), now_ms=lambda: 0)) as database:
         assert [one.sha256 for one in database.show("acme").tokens] == [token_hash(token).hex()]
 
