@@ -8,12 +8,16 @@ session again from what the commands print.
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 from gateway.demo.command import Demo, introduction
@@ -34,9 +38,26 @@ BUTTONS = '<circle cx="20" cy="16" r="5"/><circle cx="38" cy="16" r="5"/><circle
 
 def main() -> None:
     """Draw the image."""
-    command = [sys.executable, "-P", "-m", "gateway", "demo", "--once"]
-    once = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603
+    once = on_a_terminal([sys.executable, "-P", "-m", "gateway", "demo", "--once"])
     IMAGE.write_text(svg(session(once)), encoding="utf-8")
+
+
+def on_a_terminal(command: Sequence[str], **options: Any) -> str:
+    """Return what a command prints on a terminal. `options`: those of `Popen`."""
+    terminal, standard_output = pty.openpty()
+    output = b""
+    try:
+        with subprocess.Popen(command, stdout=standard_output, **options) as process:  # noqa: S603
+            os.close(standard_output)
+            # On Linux the output of a terminal that nobody has open any more ends with an error.
+            with suppress(OSError):
+                while part := os.read(terminal, 65536):
+                    output += part
+    finally:
+        os.close(terminal)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, process.args, output)
+    return output.decode().replace("\r\n", "\n")
 
 
 def session(once: str) -> list[str]:

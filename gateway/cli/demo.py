@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from gateway.cli.serve import serve_file
+from gateway.cli.text_table import write_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     return demo.run(
         serve,
+        write_table,
         directory=arguments.directory,
         port=arguments.port,
         once=arguments.once,

@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,8 @@ PREFIX = "/delta-sharing"
 
 Serve = Callable[[Path], int]
 """Runs the gateway with a configuration file until it is stopped, and returns its exit code."""
+WriteRows = Callable[[Sequence[Mapping[str, object]]], None]
+"""Prints rows with the same keys."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Demo:
 
 def run(
     serve: Serve,
+    write_rows: WriteRows,
     *,
     directory: Path | None,
     port: int,
@@ -74,7 +77,7 @@ def run(
         tables = stack.enter_context(stored(store, directory, TABLES, store_endpoint))
         demo = prepare(directory, port, tables)
         if once:
-            return read_once(demo)
+            return read_once(demo, write_rows)
         sys.stdout.write(introduction(demo))
         sys.stdout.flush()
         return serve(demo.configuration)
@@ -154,7 +157,7 @@ def introduction(demo: Demo) -> str:
     )
 
 
-def read_once(demo: Demo) -> int:
+def read_once(demo: Demo, write_rows: WriteRows) -> int:
     """Start a gateway, read its shares through HTTP, print the rows and stop it.
 
     Without the extra `demo` only the number of rows is printed.
@@ -167,7 +170,7 @@ def read_once(demo: Demo) -> int:
                 # Of an extra, and slow to import.
                 from gateway.demo.frames import frame  # noqa: PLC0415
 
-                sys.stdout.write(f"{frame(table)}\n")
+                write_rows(frame(table).rows(named=True))
     if not has_frames:
         sys.stdout.write(
             "The rows are shown with the extra `demo`: pip install 'delta-sharing-gateway[demo]'\n"

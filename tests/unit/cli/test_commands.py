@@ -219,7 +219,7 @@ def test_a_server_beside_an_older_aiohttp_names_its_extra(
     # Before it prints how to read what it will not serve.
     monkeypatch.setattr("gateway.demo.command.prepare", lambda *_: pytest.fail("the demo has begun"))
     with pytest.raises(ExtraMissing, match=message):
-        demo_command.run(lambda _: 0, directory=tmp_path / "demo", port=0, once=False)
+        demo_command.run(lambda _: 0, lambda _: None, directory=tmp_path / "demo", port=0, once=False)
 
 
 @pytest.mark.parametrize(

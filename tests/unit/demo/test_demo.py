@@ -83,11 +83,19 @@ def test_it_reads_its_own_shares(demo_tables: Path, tmp_path: Path) -> None:
         for table, rows in ROWS.items():
             assert f"demo.default.{table}: {len(rows)} rows" in ended.stdout
         assert "Alps + lakes" in ended.stdout
-        image = terminal_session()
-        drawn = image.svg(image.session(ended.stdout))
-        assert image.IMAGE.read_text() == drawn, "run: python docs/images/demo.py"
+        assert "│" not in ended.stdout, "borders in a pipe"
     for name in ("demo.share", "gateway.yaml"):
         assert (tmp_path / "kept" / name).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.processes
+def test_the_picture_is_what_a_terminal_shows(tmp_path: Path) -> None:
+    image = terminal_session()
+    once = image.on_a_terminal(
+        gateway_command("demo", "--once", "--directory", tmp_path), env=package_environment(), cwd="/"
+    )
+    assert "Alps + lakes │" in once
+    assert image.IMAGE.read_text() == image.svg(image.session(once)), "run: python docs/images/demo.py"
 
 
 def terminal_session() -> ModuleType:
