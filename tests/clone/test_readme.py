@@ -66,6 +66,10 @@ ELSEWHERE = {
         DEVELOPMENT + "takes ten minutes",
         "test_answers_with_a_hundred_thousand_files_are_complete_and_correct",
     ),
+    'python bench/run.py --only ", delta" --logs logs': (
+        DEVELOPMENT + "takes minutes, and Java",
+        "test_answers_with_a_hundred_thousand_files_are_complete_and_correct",
+    ),
     "python bench/run.py --short": (
         DEVELOPMENT,
         "test_answers_with_a_hundred_thousand_files_are_complete_and_correct",
