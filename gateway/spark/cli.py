@@ -193,7 +193,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.junit:
         arguments.junit.write_text(report.junit(results), encoding="utf-8")
     if arguments.prometheus:
-        unnamed = {one.table for one in shared} - {one.table for one in targets}
+        unnamed = {table.table for table in shared} - {target.table for target in targets}
         report.write_metrics(arguments.prometheus, results, run_at, seconds, proofs, others=unnamed)
     if arguments.results:
         report.append_results(spark, results, arguments.results, run_at)
@@ -201,12 +201,12 @@ def _verify(arguments: argparse.Namespace) -> int:
         runs = History(spark, arguments.results).runs() if arguments.results else []
         arguments.html.write_text(page.html(results, run_at, runs), encoding="utf-8")
     counts = Counter(result.outcome for result in results)
-    others = "".join(
+    remaining = "".join(
         f", {counts[name]} {name}" for name in ("unproved", "unchanged", "postponed") if counts[name]
     )
     skipped = sum(check.skipped is not None for result in results for check in result.checks)
     skips = f"; {skipped} checks were skipped" if skipped else ""
-    _say(f"{counts['equal']} of {len(results)} tables are equal{others}{skips}")
+    _say(f"{counts['equal']} of {len(results)} tables are equal{remaining}{skips}")
     return 1 if any(result.is_wrong for result in results) else 0
 
 
@@ -297,7 +297,7 @@ def _project(arguments: argparse.Namespace) -> int:
         targets,
         options,
         parallel=arguments.parallel,
-        ended=lambda one: _say(str(one)),
+        ended=lambda outcome: _say(str(outcome)),
         budget=None if minutes is None else dt.timedelta(minutes=minutes),
     )
     seconds = (dt.datetime.now(dt.UTC) - run_at).total_seconds()
@@ -307,19 +307,19 @@ def _project(arguments: argparse.Namespace) -> int:
         _say(f"{root}: of a rule that the file no longer has; remove it when nobody reads it")
     if arguments.junit:
         arguments.junit.write_text(report.junit(outcomes), encoding="utf-8")
-    found = []
+    versions = []
     if arguments.html or arguments.prometheus:
-        found = published(spark, [target.root for target in targets], parallel=arguments.parallel)
+        versions = published(spark, [target.root for target in targets], parallel=arguments.parallel)
     if arguments.prometheus:
-        unnamed = {one.names[0] for one in declared} - {one.names[0] for one in targets}
-        report.write_metrics(arguments.prometheus, outcomes, found, run_at, seconds, others=unnamed)
+        unnamed = {target.names[0] for target in declared} - {target.names[0] for target in targets}
+        report.write_metrics(arguments.prometheus, outcomes, versions, run_at, seconds, others=unnamed)
     if arguments.html:
-        text = page.html(list(zip(outcomes, found, strict=True)), forgotten, run_at)
+        text = page.html(list(zip(outcomes, versions, strict=True)), forgotten, run_at)
         arguments.html.write_text(text, encoding="utf-8")
     counts = Counter(outcome.outcome for outcome in outcomes)
     fine = "rules fit their sources" if arguments.check else "projections are up to date"
-    others = f", {counts['postponed']} postponed" if counts["postponed"] else ""
-    _say(f"{len(outcomes) - counts['failed'] - counts['postponed']} of {len(outcomes)} {fine}{others}.")
+    postponed = f", {counts['postponed']} postponed" if counts["postponed"] else ""
+    _say(f"{len(outcomes) - counts['failed'] - counts['postponed']} of {len(outcomes)} {fine}{postponed}.")
     return 1 if counts["failed"] else 0
 
 

@@ -156,9 +156,9 @@ def branches(rows: DataFrame) -> list[DataFrame]:
 
 def as_list(spark: SparkSession, items: Any) -> list[Any]:
     """Return a sequence of Scala as a list."""
-    found = classes(spark).scala.jdk.javaapi.CollectionConverters.asJava(items)
+    elements = classes(spark).scala.jdk.javaapi.CollectionConverters.asJava(items)
     # An iterator of Java ends with an exception, which takes longer than all else.
-    return [found.get(index) for index in range(found.size())]
+    return [elements.get(index) for index in range(elements.size())]
 
 
 @contextmanager

@@ -155,7 +155,7 @@ def read_directory(spark: SparkSession, table: str, **options: Any) -> DataFrame
     chosen = _pruned(frame.schema.fields, parsed.columns)
     if parsed.columns is None:
         return frame
-    return frame.select(*(f"`{one.name.replace('`', '``')}`" for one in chosen))
+    return frame.select(*(f"`{field.name.replace('`', '``')}`" for field in chosen))
 
 
 def run_available_now(

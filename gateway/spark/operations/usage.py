@@ -134,13 +134,13 @@ def upsert_usage(tables: UsageTables, location: str) -> None:
 
     What was written before of the same day and the same source file is replaced, all else stays.
     """
-    kept = {
+    frames = {
         "daily": _daily(tables.answered, "source"),
         "errors": _errors(tables.answered, "source"),
         "slow": _slow(tables.answered, tables.slow_ms, "source"),
     }
     condition = _days_of_sources(tables.answered)
-    for name, frame in kept.items():
+    for name, frame in frames.items():
         place = f"{location.rstrip('/')}/{name}"
         writing = frame.write.format("delta")
         if not _exists(frame.sparkSession, place):

@@ -140,10 +140,10 @@ def _by_day(daily: DataFrame) -> dict[dt.date, int]:
 
 def _days(requests: Mapping[dt.date, int]) -> LinePlot:
     """Return the requests of each day, with 0 for days without requests."""
-    found = {day.toordinal(): count for day, count in requests.items()}
-    days = range(min(found), max(found) + 1) if found else range(0)
+    counts = {day.toordinal(): count for day, count in requests.items()}
+    days = range(min(counts), max(counts) + 1) if counts else range(0)
     # A wrong clock makes days far apart, so only the last of them are drawn.
-    points = [(day, found.get(day, 0)) for day in days[-_MOST_DAYS:]]
+    points = [(day, counts.get(day, 0)) for day in days[-_MOST_DAYS:]]
     return LinePlot("Requests by day", {"requests": points}, COUNT, DAYS)
 
 

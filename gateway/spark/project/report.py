@@ -52,7 +52,7 @@ def _case(outcome: Outcome) -> Case:
 def write_metrics(
     path: Path,
     outcomes: Sequence[Outcome],
-    found: Sequence[Published | None],
+    versions: Sequence[Published | None],
     run_at: dt.datetime,
     seconds: float,
     *,
@@ -64,10 +64,10 @@ def write_metrics(
     not about, of which the file keeps what it says.
     """
 
-    def subject(one: Outcome, version: Published | None) -> Subject:
+    def subject(outcome: Outcome, version: Published | None) -> Subject:
         published_at = None if version is None else version.proved_at
-        good_at = run_at if one.outcome in UP_TO_DATE else published_at
-        is_wrong = None if one.outcome == "postponed" else one.error is not None
-        return Subject(one.names[0], one.outcome, is_wrong, good_at)
+        good_at = run_at if outcome.outcome in UP_TO_DATE else published_at
+        is_wrong = None if outcome.outcome == "postponed" else outcome.error is not None
+        return Subject(outcome.names[0], outcome.outcome, is_wrong, good_at)
 
-    _METRICS.write(path, list(map(subject, outcomes, found)), run_at, seconds, others=others)
+    _METRICS.write(path, list(map(subject, outcomes, versions)), run_at, seconds, others=others)

@@ -76,19 +76,19 @@ def projections(config: Config, is_chosen: Callable[[str], bool] = lambda _name:
 
     Such a one has all of its names, and the longest of its histories, by whichever name it is chosen.
     """
-    found: dict[str, Target] = {}
+    targets: dict[str, Target] = {}
     for _, name, table in config.tables:
         if table.projection is None:
             continue
         root = for_spark(table.location.url)
         first = table.start_version if table.history_shared else None
         target = Target((name,), table.projection, for_spark(table.projection.source.url), root, first)
-        known = found.get(root)
+        known = targets.get(root)
         if known is not None:
             firsts = [version for version in (known.first_version, first) if version is not None]
             target = replace(target, names=(*known.names, name), first_version=min(firsts, default=None))
-        found[root] = target
-    return [target for target in found.values() if any(map(is_chosen, target.names))]
+        targets[root] = target
+    return [target for target in targets.values() if any(map(is_chosen, target.names))]
 
 
 def keep(
@@ -115,7 +115,7 @@ def keep(
     logs = OpenedLogs(spark)
     ends = None if budget is None else clock() + budget.total_seconds()
 
-    def one(target: Target) -> Outcome:
+    def outcome_at_turn(target: Target) -> Outcome:
         session = sessions.get()
         try:
             job = Job(session, target, options)
@@ -134,8 +134,10 @@ def keep(
         if budget is not None:
             times = threads.map(lambda target: ended_ms(spark, target.root), targets)
         order = [index for _, index in sorted(zip(times, range(len(targets)), strict=False))]
-        found = dict(zip(order, threads.map(one, [targets[index] for index in order]), strict=True))
-    return [found[index] for index in range(len(targets))]
+        outcomes = dict(
+            zip(order, threads.map(outcome_at_turn, [targets[index] for index in order]), strict=True)
+        )
+    return [outcomes[index] for index in range(len(targets))]
 
 
 def left_over(spark: SparkSession, targets: Sequence[Target]) -> list[str]:
@@ -143,9 +145,9 @@ def left_over(spark: SparkSession, targets: Sequence[Target]) -> list[str]:
 
     They are found where a projection is declared. One that cannot be listed has none.
     """
-    kept = {target.root for target in targets}
+    in_use = {target.root for target in targets}
     directories = []
-    for base in sorted({root.rpartition("/")[0] for root in kept}):
+    for base in sorted({root.rpartition("/")[0] for root in in_use}):
         with suppress(Py4JError):
             directory, files = java.path_and_files(spark, base)
             listed = [status.getPath() for status in files.listStatus(directory) if status.isDirectory()]
@@ -153,7 +155,9 @@ def left_over(spark: SparkSession, targets: Sequence[Target]) -> list[str]:
             roots = [f"{base}/{name}" for name in names if _RULE.fullmatch(name)]
             path = java.classes(spark).org.apache.hadoop.fs.Path
             directories += [
-                root for root in roots if root not in kept and files.exists(path(f"{root}/{WORK_DIRECTORY}"))
+                root
+                for root in roots
+                if root not in in_use and files.exists(path(f"{root}/{WORK_DIRECTORY}"))
             ]
     return sorted(directories)
 

@@ -152,7 +152,7 @@ def _values(field: t.StructField, place: int, rows: Sequence[Sequence[Any]]) -> 
         return None
     is_text = isinstance(field.dataType, t.StringType)
     places = list(range(len(ordered))) if is_text else ordered
-    return _Values(field.name, is_text, [one for one in literals if one], places, None in values)
+    return _Values(field.name, is_text, [literal for literal in literals if literal], places, None in values)
 
 
 def _literal(value: Any, kind: t.DataType) -> str | None:

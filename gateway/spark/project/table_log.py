@@ -112,8 +112,8 @@ class TableLog:
             with suppress(Py4JJavaError, ValueError, KeyError):
                 (line,) = self._lines(path)
                 checkpoint = int(json.loads(line)["version"])
-        found = self.listed(checkpoint) or self.listed(0)
-        return max(found, default=_NO_VERSION)
+        versions = self.listed(checkpoint) or self.listed(0)
+        return max(versions, default=_NO_VERSION)
 
     def latest(self) -> Version:
         """Return the latest version."""

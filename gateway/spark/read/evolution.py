@@ -105,10 +105,10 @@ def lost_column(fields: t.DataType, among: t.DataType, head: TableHead, path: st
 
 
 def _lost_field(fields: t.StructType, among: t.StructType, head: TableHead, path: str) -> str | None:
-    others = {field.name.lower(): field for field in among.fields}
+    by_name = {field.name.lower(): field for field in among.fields}
     for field in fields.fields:
         name = f"{path}.{field.name}"
-        other = others.get(field.name.lower())
+        other = by_name.get(field.name.lower())
         if other is None:
             return f"there is no column {name.lstrip('.')}"
         if head.column_mapping_mode != "none" and physical_name(field) != physical_name(other):

@@ -208,12 +208,12 @@ class ShareStreamReader(DataSourceStreamReader):
 
         A backlog that is read in steps is not listed again for each commit of the table.
         """
-        kept = self._kept
-        if kept is None or not isinstance(kept.versions, tuple) or kept.versions[1] >= latest:
+        listing = self._kept
+        if listing is None or not isinstance(listing.versions, tuple) or listing.versions[1] >= latest:
             return latest
-        first, last = kept.versions
+        first, last = listing.versions
         start = reached.version + (1 if reached.is_whole else 0)
-        if first <= start <= last and kept.piece.is_fresh(kept.listed_ms, self._now_ms()):
+        if first <= start <= last and listing.piece.is_fresh(listing.listed_ms, self._now_ms()):
             return last
         return latest
 
@@ -237,13 +237,13 @@ class ShareStreamReader(DataSourceStreamReader):
     def _piece(self, versions: tuple[int, int] | int, *, as_listed: bool, whole: bool) -> _Piece:
         """List a snapshot or a range. The listing that found a batch's end is kept to plan the batch."""
         now_ms = self._now_ms()
-        kept = self._kept
-        is_kept = kept is not None and kept.holds(versions)
-        if kept is None or not is_kept or not (as_listed or kept.piece.is_fresh(kept.listed_ms, now_ms)):
+        last = self._kept
+        has_versions = last is not None and last.holds(versions)
+        if last is None or not has_versions or not (as_listed or last.piece.is_fresh(last.listed_ms, now_ms)):
             # Never two listings in memory.
-            self._kept = kept = None
-            self._kept = kept = _Kept(versions, self._list(versions, whole=whole), now_ms)
-        return kept.piece
+            self._kept = last = None
+            self._kept = last = _Kept(versions, self._list(versions, whole=whole), now_ms)
+        return last.piece
 
     def _list(self, versions: tuple[int, int] | int, *, whole: bool) -> _Piece:
         if isinstance(versions, int):

@@ -45,6 +45,7 @@ def commit_mark(spark: SparkSession, location: str, version: int) -> str | None:
 
 def _mark_of_names(statuses: list[Any]) -> str | None:
     lines = sorted(
-        f"{one.getPath().getName()} {one.getLen()} {one.getModificationTime()}" for one in statuses
+        f"{status.getPath().getName()} {status.getLen()} {status.getModificationTime()}"
+        for status in statuses
     )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest() if lines else None

@@ -43,35 +43,35 @@ def listed(client: ShareClient, query: Query, part: Part) -> Listed:
     return Listed(first.head, files, size, rows, facts)
 
 
-def count_differences(stated: TableHead, found: Listed, rows: int) -> list[str]:
+def count_differences(stated: TableHead, listed: Listed, rows: int) -> list[str]:
     """Describe numbers of a listing that are not those of its files, of the metadata, or of the `rows`."""
     lines = []
-    for name, head in (("the metadata", stated), ("the listing", found.head)):
+    for name, head in (("the metadata", stated), ("the listing", listed.head)):
         for what, number, counted in (
-            ("files", head.num_files, found.files),
-            ("bytes", head.size_bytes, found.bytes),
+            ("files", head.num_files, listed.files),
+            ("bytes", head.size_bytes, listed.bytes),
         ):
             if number is not None and number != counted:
                 lines.append(f"{name} states {number} {what}, {counted} are listed")
     for what, one, other in (
-        ("files", stated.num_files, found.head.num_files),
-        ("bytes", stated.size_bytes, found.head.size_bytes),
+        ("files", stated.num_files, listed.head.num_files),
+        ("bytes", stated.size_bytes, listed.head.size_bytes),
     ):
         if (one is None) != (other is None):
             lines.append(f"the metadata and the listing do not both state the number of {what}")
-    return [*lines, *row_differences("the listing", found, rows)]
+    return [*lines, *row_differences("the listing", listed, rows)]
 
 
-def row_differences(name: str, found: Listed, rows: int) -> list[str]:
+def row_differences(name: str, listed: Listed, rows: int) -> list[str]:
     """Describe a listing whose files have another number of rows than the table."""
-    if found.rows is None or found.rows == rows:
+    if listed.rows is None or listed.rows == rows:
         return []
-    return [f"{name} states {found.rows} rows, the table has {rows}"]
+    return [f"{name} states {listed.rows} rows, the table has {rows}"]
 
 
-def limit_differences(found: Listed, limit: int, whole: Listed) -> list[str]:
+def limit_differences(listed: Listed, limit: int, whole: Listed) -> list[str]:
     """Describe a listing with a `limitHint` whose files may have fewer rows, where the table has as many."""
-    if found.files >= whole.files or (found.rows is not None and found.rows >= limit):
+    if listed.files >= whole.files or (listed.rows is not None and listed.rows >= limit):
         return []
-    rows = "an unknown number of" if found.rows is None else found.rows
+    rows = "an unknown number of" if listed.rows is None else listed.rows
     return [f"limitHint {limit}: files of {rows} rows are listed"]

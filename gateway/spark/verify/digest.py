@@ -90,8 +90,8 @@ def digests(
     rows = reduce(DataFrame.unionByName, numbered)
     hashed = [row_hash(whole.schema, seed).alias(f"_hash_{i}") for i, seed in enumerate(SEEDS)]
     united = (rows.coalesce(1) if in_one_task else rows).select(f.col(number).alias("_number"), *hashed)
-    found = united.groupBy("_number").agg(*digest_columns()).collect()
-    by_number = {row["_number"]: Digest.of(row) for row in found}
+    digests = united.groupBy("_number").agg(*digest_columns()).collect()
+    by_number = {row["_number"]: Digest.of(row) for row in digests}
     return [by_number.get(index, EMPTY) for index in range(len(frames) + len(parts))]
 
 

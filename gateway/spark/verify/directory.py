@@ -58,8 +58,8 @@ def compare_directory(
         (by_url - by_directory, "have URLs and are not in the directory's log"),
         (by_directory - by_url, "are in the directory's log and have no URL"),
     )
-    found = [f"{len(files)} files {text}" for files, text in differences if files]
-    return found + directory.unreadable(lines)
+    lines_of_files = [f"{len(files)} files {text}" for files, text in differences if files]
+    return lines_of_files + directory.unreadable(lines)
 
 
 class _Directory:
@@ -117,14 +117,14 @@ class _Directory:
         if self._signer is None:
             return []
         transport = Transport()
-        found = []
+        lines = []
         for file in islice(files, _FETCHED_FILES):
             try:
                 transport.fetch_range(file["deltaSingleAction"]["add"]["path"], 0, 1)
             except HttpError as error:
-                found.append(f"the file {file['id']} cannot be read by the credentials: {error.status}")
+                lines.append(f"the file {file['id']} cannot be read by the credentials: {error.status}")
         transport.close()
-        return found
+        return lines
 
 
 def _key(file: Mapping[str, Any]) -> FileKey:
