@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -10,6 +10,8 @@ from yarl import URL
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+    from gateway.telemetry.activity import LiveStream
 
 PAGE_LENGTH = 50
 MAX_QUERY_LENGTH = 255
@@ -102,6 +104,21 @@ def listing(
 ) -> Listing[T]:
     """Return a page of the items whose name has the wanted text; beyond the last page the last one."""
     return Listing(wanted, *cut(items, name, wanted.text, wanted.page, order))
+
+
+STREAM_ORDERS: Mapping[str, Callable[[LiveStream], str]] = {
+    "recipient": lambda stream: stream.recipient.casefold(),
+    "table": lambda stream: stream.table.casefold(),
+}
+"""Of the live streams, beside that of their starts."""
+
+
+def stream_listing(request: web.Request, streams: Iterable[LiveStream]) -> Listing[LiveStream]:
+    """Return the page of the live streams that a request wants."""
+    wanted = Wanted.by(request, "stream-", sorts=[*STREAM_ORDERS])
+    return listing(
+        wanted, streams, lambda stream: f"{stream.recipient} {stream.table}", STREAM_ORDERS.get(wanted.sort)
+    )
 
 
 def cut(

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.admin import handlers
 from gateway.admin.call import Call
 from gateway.console.charts import plots_of
-from gateway.console.listing import Wanted, listing
+from gateway.console.listing import Wanted, listing, stream_listing
 from gateway.console.questions import ReloadRecord, StorageStatus
 from gateway.console.recipient_pages import file_entries, file_row
 from gateway.console.rendering import respond
@@ -127,9 +127,13 @@ async def activity(request: web.Request) -> web.Response:
     listed = listing(
         wanted, queries, lambda query: f"{query.recipient} {query.table}", ORDERS.get(wanted.sort)
     )
-    text = wanted.text.casefold()
-    streams = [stream for stream in streams if text in f"{stream.recipient} {stream.table}".casefold()]
-    return await respond(request, "activity.html", found=listed, streams=streams, workers=site.workers)
+    return await respond(
+        request,
+        "activity.html",
+        found=listed,
+        streams=stream_listing(request, streams),
+        workers=site.workers,
+    )
 
 
 async def storages(request: web.Request) -> web.Response:

@@ -29,7 +29,7 @@ from gateway.admin.messages import (
 from gateway.catalog.grants import Grant, grant_text
 from gateway.console.charts import plots_of
 from gateway.console.forms import FORM, form_of
-from gateway.console.listing import MAX_QUERY_LENGTH, PAGE_LENGTH, Listing, Wanted, listing
+from gateway.console.listing import MAX_QUERY_LENGTH, PAGE_LENGTH, Listing, Wanted, listing, stream_listing
 from gateway.console.protection import PREFIX
 from gateway.console.rendering import redirect, respond
 from gateway.console.site import SITE, session_of
@@ -241,7 +241,7 @@ async def recipient(request: web.Request) -> web.Response:
         changes=listing(Wanted.by(request, "change-"), changes[::-1], _change_text),
         use=(await site.uses([row.name])).get(row.name),
         queries=queries[:SHOWN_QUERIES],
-        streams=streams,
+        streams=stream_listing(request, streams),
         plots=await plots_of(request, "recipient", row.name),
         shares=await site.places(),
         chosen=chosen,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from gateway.console.charts import plots_of
-from gateway.console.listing import Listing, Wanted
+from gateway.console.listing import Listing, Wanted, listing, stream_listing
 from gateway.console.questions import (
     READER_FILTERS,
     READER_ORDERS,
@@ -22,6 +22,7 @@ from gateway.console.questions import (
     AskShare,
     AskShares,
     AskTable,
+    ColumnRow,
     ReaderRow,
     TableFacts,
 )
@@ -32,12 +33,16 @@ from gateway.protocol.client_features import CLIENTS, readers
 from gateway.protocol.snippets import snippets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 EAGER_FILES = 100_000
 """The files of a larger table are read only by those who ask for it."""
 EVERY_FILE = 2**62
 SHOWN_QUERIES = 20
+COLUMN_ORDERS: Mapping[str, Callable[[ColumnRow], str]] = {
+    "name": lambda column: column.name.casefold(),
+    "type": lambda column: column.type,
+}
 PROFILE = "profile.share"
 """The name of the recipient's file in examples."""
 
@@ -111,6 +116,7 @@ async def table(request: web.Request) -> web.Response:
         "table.html",
         table=answer.table,
         facts=facts,
+        columns=_columns(request, facts.columns if facts is not None else ()),
         refused=answer.refused,
         clients=clients_of(facts) if facts is not None else [],
         readers=await _readers(request),
@@ -120,8 +126,17 @@ async def table(request: web.Request) -> web.Response:
         ),
         bars=bars_of(facts.inventory.files_by_size) if facts and facts.inventory else [],
         queries=queries[:SHOWN_QUERIES],
-        streams=streams,
+        streams=stream_listing(request, streams),
         workers=site.workers,
+    )
+
+
+def _columns(request: web.Request, columns: Sequence[ColumnRow]) -> Listing[ColumnRow]:
+    """Return a page of the columns of a table, without an order in that of its schema."""
+    wanted = Wanted.by(request, "column-", only=["partition"], sorts=[*COLUMN_ORDERS])
+    accepted = [column for column in columns if not wanted.only or column.is_partition]
+    return listing(
+        wanted, accepted, lambda column: f"{column.name} {column.comment}", COLUMN_ORDERS.get(wanted.sort)
     )
 
 

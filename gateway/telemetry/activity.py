@@ -37,6 +37,8 @@ class RecentQuery(Struct, frozen=True):
     file_bytes: int | None = None
     failure: str | None = None
     """Why the request was refused, or why the stream ended early."""
+    names: tuple[str, ...] = ()
+    """Of the share, the schema and the table, which may have dots; empty where the table is unknown."""
 
 
 class LiveStream(Struct, frozen=True):
@@ -46,6 +48,8 @@ class LiveStream(Struct, frozen=True):
     recipient: str
     table: str
     kind: str
+    names: tuple[str, ...] = ()
+    """As of a query."""
 
 
 class Refused(Struct, frozen=True):

@@ -118,7 +118,8 @@ class RequestRecorder:
 
             def stream() -> LiveStream:
                 # The handler finds the table.
-                return LiveStream(start_ms, recipient, context.record.table or UNKNOWN_TABLE, kind)
+                table = context.record.table or UNKNOWN_TABLE
+                return LiveStream(start_ms, recipient, table, kind, _table_names(context))
 
             self._activity.stream_started(context.id, stream)
 
@@ -266,6 +267,7 @@ class RequestRecorder:
                 record.returned,
                 record.file_bytes,
                 record.refusal or record.outcome,
+                _table_names(context),
             )
             activity.query_ended(query)
 
@@ -364,3 +366,10 @@ def events_counter(counter: Counter, totals: Callable[[], Iterable[tuple[str, in
 
 def _totals(counts: AuditCounts | LogCounts, outcomes: Sequence[str]) -> Iterable[tuple[str, int]]:
     return ((outcome, getattr(counts, outcome)) for outcome in outcomes)
+
+
+def _table_names(context: RequestContext) -> tuple[str, ...]:
+    """Return the names of the share, the schema and the table of a request, once its table is known."""
+    if context.record.table is None:
+        return ()
+    return tuple(context.names[part] for part in ("share", "schema", "table"))

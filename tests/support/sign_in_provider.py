@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote_plus, urlsplit
 
+import msgspec
 from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry, generate_latest
@@ -23,6 +24,7 @@ from gateway.admin.setup import administer
 from gateway.authentication.credential_table import token_hash
 from gateway.config import Config
 from gateway.console.app import add_console
+from gateway.console.questions import ActivityAnswer
 from gateway.console.setup import site_of
 from gateway.telemetry.activity import Activity
 from gateway.telemetry.metrics import AdminMetrics
@@ -167,6 +169,8 @@ async def console_client(
         assert seconds
         if activity is not None and question["type"] == "AskRanks":
             return [{"ranks": activity.figures(question["figure"])}]
+        if activity is not None and question["type"] == "AskActivity":
+            return [msgspec.to_builtins(ActivityAnswer((), tuple(activity.streams())))]
         # No process answers, but that of one that shares nothing.
         return [{"places": [], "total": 0}] if one and question["type"] == "AskPlaces" else []
 

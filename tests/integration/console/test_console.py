@@ -242,6 +242,15 @@ def test_a_table_shows_its_facts_clients_sizes_and_recent_queries(browser: Brows
         assert re.search(rf"Rows\n{ROWS['cities']}\n", shown), shown
         assert "region\tstring\tyes" in shown
         assert "How to read it" in shown
+        columns = visited.page.locator("#column-list ~ .scrolled").first.locator("tbody tr td:first-child")
+        assert columns.all_inner_texts() == ["city", "inhabitants", "founded", "region"]
+        visited.page.click("a:text-is('Type')")
+        visited.page.wait_for_url("**?column-sort=type#column-list")
+        assert columns.all_inner_texts() == ["founded", "inhabitants", "city", "region"]
+        visited.page.select_option("#column-only", "partition")
+        visited.page.press("#column-q", "Enter")
+        visited.page.wait_for_url("**column-only=partition**")
+        assert columns.all_inner_texts() == ["region"]
         visited.page.click("a:has-text('acme')")
         visited.page.wait_for_url("**/console/recipients/acme")
         visited.page.click(".names a:has-text('demo')")
@@ -274,6 +283,12 @@ def test_hostile_names_are_texts(browser: Browser, console: Console) -> None:
             assert HOSTILE[0] in text_of(visited)
             assert visited.page.title() != "owned"
             assert visited.shown("script").count() == 0
+        dotted = quote(HOSTILE[4], safe="")
+        path = f"/shares/{dotted}/schemas/default/tables/{dotted}/query"
+        assert console.gateway.request("POST", path, {}, {}).status == 200
+        visited.open("/console/activity")
+        visited.page.click(f"a:has-text('{HOSTILE[4]}')")
+        visited.page.wait_for_url(f"**{table_path(HOSTILE[4], HOSTILE[4])}")
         visited.open("/console/shares")
         assert "\u202e" not in text_of(visited)
         assert "\N{REPLACEMENT CHARACTER}txt.eman" in text_of(visited)

@@ -24,7 +24,7 @@ from gateway.governance.audited_database import open_database
 from gateway.governance.credentials import NewToken
 from gateway.governance.recipient_records import RecipientRecord
 from gateway.governance.recipient_store import RecipientDatabase
-from gateway.telemetry.activity import Activity
+from gateway.telemetry.activity import Activity, LiveStream
 
 NOW_MS = 1_790_000_000_000
 DAY_SECONDS = 86_400
@@ -337,6 +337,25 @@ async def test_recipients_are_ranked_by_their_use(tmp_path: Path) -> None:
             assert await listed(f"sort={sort}") == ["B", "A", "from-file"]
         assert await listed("only=refused") == ["B"]
         assert await listed("sort=ends") == ["from-file", "A", "B"]
+
+
+async def test_live_streams_are_sorted_and_found_and_link_to_tables_with_dots(tmp_path: Path) -> None:
+    activity = Activity()
+    for number, (name, table) in enumerate([("b", "a.x.2026"), ("a", "c.0"), ("B", "b")]):
+        stream = LiveStream(NOW_MS + number, name, f"Sales.eu.{table}", "query", ("Sales", "eu", table))
+        activity.stream_started(name, lambda stream=stream: stream)  # type: ignore[misc]
+    config = configuration(tmp_path / "none", FILE)
+    async with console_client(lambda: config, Clock(NOW_MS), activity=activity) as client:
+        await client.post("/console/sign-in", {"secret": VIEWER_TOKEN})
+
+        async def listed(query: str) -> list[str]:
+            page = await (await client.get(f"/console/activity?{query}")).text()
+            return re.findall(r'href="/console/shares/Sales/eu/([^"]+)"', page)
+
+        assert await listed("") == ["a.x.2026", "c.0", "b"]
+        assert await listed("stream-sort=recipient") == ["c.0", "a.x.2026", "b"]
+        assert await listed("stream-sort=table&q=nothing") == ["a.x.2026", "b", "c.0"]
+        assert await listed("stream-q=C.0") == ["c.0"]
 
 
 async def test_without_a_database_the_file_is_listed(tmp_path: Path) -> None:
