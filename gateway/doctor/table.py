@@ -28,7 +28,8 @@ MAX_HEAD_LINES = 2
 # The head, a file, and the end that some servers send.
 MAX_QUERY_LINES = 4
 
-CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
+# In the delta format it is a property of the table; in the other one servers say it, once the feed is shared.
+CHANGE_DATA_FEED = ("delta.enableChangeDataFeed", "enableChangeDataFeed")
 FEATURES = ",".join(sorted(KNOWN_FEATURES))
 DELTA = f"responseformat=delta;readerfeatures={FEATURES}"
 BOTH = f"responseformat=delta,parquet;readerfeatures={FEATURES}"
@@ -51,6 +52,7 @@ class FormatResult:
     is_refusal: bool = False
     """Whether the server offers the format for other tables, and not for this one."""
     file: SharedFile | None = None
+    has_feed: bool = False
 
 
 def examine_table(server: Server, table: ChosenTable, findings: Findings) -> list[SharedFile]:
@@ -75,7 +77,7 @@ def examine_table(server: Server, table: ChosenTable, findings: Findings) -> lis
             findings.warn(step, result.problem)
         else:
             findings.fail(step, result.problem)
-    if has_feed:
+    if has_feed or any(result.has_feed for result in results.values()):
         _changes(server, table, version, findings)
     return [result.file for result in results.values() if result.file]
 
@@ -107,10 +109,15 @@ def _metadata(server: Server, table: ChosenTable, findings: Findings) -> tuple[t
         advice = "remove the feature from the table, or share a copy without it; newer clients may read it"
         findings.warn("metadata", Problem(message, Owner.PROVIDER, advice))
     modes = metadata.get("accessModes")
-    configuration = metadata.get("configuration")
-    value = configuration.get(CHANGE_DATA_FEED) if isinstance(configuration, dict) else None
     given = tuple(map(str, modes)) if isinstance(modes, list) and modes else table.access_modes
-    return given, str(value).lower() == "true"
+    return given, _has_feed(metadata)
+
+
+def _has_feed(metadata: Mapping[str, Any]) -> bool:
+    """Return whether the metadata of an answer names a change data feed."""
+    configuration = metadata.get("configuration")
+    values = map(configuration.get, CHANGE_DATA_FEED) if isinstance(configuration, dict) else ()
+    return any(str(value).lower() == "true" for value in values)
 
 
 def _changes(server: Server, table: ChosenTable, version: str, findings: Findings) -> None:
@@ -142,11 +149,11 @@ def _query(server: Server, table: ChosenTable, name: Format) -> FormatResult:
             return FormatResult(_refused_format(answer, name), is_refusal=True)
         if answer.status != 200:  # noqa: PLR2004 - OK
             server_errors.refuse(answer, f"a query in the {name} format", server.authorization.hint)
-        _head(answer, f"a query in the {name} format")
+        metadata = _head(answer, f"a query in the {name} format")[1]
         answered = answer.headers.get(CAPABILITIES, "").lower()
         if name == "delta" and "responseformat=delta" not in answered:
             return FormatResult(_old_server(), is_refusal=True)
-        return FormatResult(file=_first_file(answer, name))
+        return FormatResult(file=_first_file(answer, name), has_feed=_has_feed(metadata))
     except StepFailed as failed:
         return FormatResult(failed.problem)
 

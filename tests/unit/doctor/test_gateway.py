@@ -189,3 +189,19 @@ async def test_a_gateway_with_a_table_in_a_directory_has_no_problem(
             assert steps(findings)[-1] == ("file", "ok")
     finally:
         await client.close()
+
+
+@pytest.mark.parametrize(("history", "status"), [("false", "warn"), ("true", "ok")])
+async def test_a_feed_that_is_on_is_examined_whether_it_is_shared_or_not(
+    demo_tables: Path, tmp_path: Path, examine: Examine, history: str, status: str
+) -> None:
+    table = f"{{name: orders, location: {demo_tables / 'orders'}, historyShared: {history}}}"
+    shares = f"shares: [{{name: demo, schemas: [{{name: default, tables: [{table}]}}]}}]\n"
+    client, _ = await serve(shares + recipients(alice="demo"))
+    try:
+        findings = await asyncio.to_thread(examine, str(profile_of(client, tmp_path)))
+    finally:
+        await client.close()
+    (changes,) = (finding for finding in findings if finding.step == "changes")
+    assert changes.status == status
+    assert ("historyShared" in str(changes.advice)) is (status == "warn")
