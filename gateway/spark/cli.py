@@ -248,8 +248,8 @@ def _report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _project_arguments(parser: argparse.ArgumentParser) -> None:
     _tables_arguments(parser)
-    parser.add_argument("--check", action="store_true", help="check the rules against their sources alone")
-    parser.add_argument("--whole", action="store_true", help="prove all rows, and not the changed ones alone")
+    parser.add_argument("--check", action="store_true", help="only check the rules against their sources")
+    parser.add_argument("--whole", action="store_true", help="prove all rows, not only the changed ones")
     parser.add_argument("--parallel", type=int, default=4, metavar="N", help="projections at a time")
     parser.add_argument(
         "--optimize-hours", type=int, default=24, metavar="N",

@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 _MAX_CAUSES = 20
-NAMED_ALONE = "a catalog manages the table, and Spark reads such a table by its name in the catalog alone"
+NAMED_ALONE = "a catalog manages the table, and Spark reads such a table only by its name in the catalog"
 _SAID = {"DELTA_PATH_BASED_ACCESS_TO_CATALOG_MANAGED_TABLE_BLOCKED": NAMED_ALONE}
 """What conditions mean whose own text does not fit a command that reads locations."""
 

@@ -40,7 +40,7 @@ _mutex = Lock()
 class Locked(Exception):
     """Raised while another job keeps the projection."""
 
-    def __init__(self, message: str = "another job is at work on it") -> None:
+    def __init__(self, message: str = "another job is running on it") -> None:
         super().__init__(message)
 
 
@@ -109,7 +109,7 @@ class _Lease:
     def check(self) -> None:
         """Raise Locked if the lock was lost, or may have been."""
         if self._lost or _now_ms() >= self._until_ms:
-            raise Locked("its lock was lost, and another job may be at work on it; the next run begins again")
+            raise Locked("its lock was lost, and another job may be running on it; the next run starts again")
 
     def _take(self) -> None:
         try:
@@ -120,7 +120,7 @@ class _Lease:
             if lease is None or _until_ms(lease) > _now_ms():
                 minutes = max(1, self._lease_ms // 60_000)
                 raise Locked(
-                    f"another job is at work on it, or was killed less than {minutes} min ago"
+                    f"another job is running on it, or was killed less than {minutes} min ago"
                 ) from None
             try:
                 self._put(lambda text: self._directory.replace(LOCK_FILE, text, lease))

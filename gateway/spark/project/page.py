@@ -15,24 +15,24 @@ from gateway.spark.project.results import UP_TO_DATE, Outcome
 
 Kept = tuple[Outcome, Published | None]
 
-_AGAIN = "Then run for this projection alone, with"
+_AGAIN = "Then run only this projection, with"
 _ACTIONS: Mapping[str, tuple[str, str]] = {
-    "Locked": (f"wait for the job that is at work, and let one timer alone start the command. {_AGAIN}", ""),
+    "Locked": (f"wait for the running job, and start the command from only one timer. {_AGAIN}", ""),
     "InvalidRule": (
         "correct the rule in the configuration. Then check it against its source, with",
         "--check",
     ),
     "NotProved": (
-        "let nothing but this command write to the directory. Then prove all rows of this projection, with",
+        "ensure that only this command writes to the directory. Then prove all rows of this projection, with",
         "--whole",
     ),
     "NotKept": (f"change what the error names. {_AGAIN}", ""),
-    "CommitExists": (f"let one timer alone start the command. {_AGAIN}", ""),
+    "CommitExists": (f"start the command from only one timer. {_AGAIN}", ""),
     "Unsafe": (f"change what the error names. {_AGAIN}", ""),
 }
 _OTHERS = (
-    "check the locations of the source and of the projection, and this process's access to them: the error "
-    f"is named by its kind alone, since its text may quote values of rows. {_AGAIN}"
+    "check the locations of the source and of the projection, and this process's access to them. Only the "
+    f"kind of the error is shown, because its text may quote values of rows. {_AGAIN}"
 )
 """The advice by the kind of a failure, and the options of its command."""
 

@@ -52,7 +52,7 @@ class CommitExists(Exception):
     """Raised for a version that is there already."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(f"another writer was faster with version {number}; the next run begins again")
+        super().__init__(f"another writer was faster with version {number}; the next run starts again")
 
 
 @dataclass(frozen=True)

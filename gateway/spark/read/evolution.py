@@ -112,7 +112,7 @@ def _lost_field(fields: t.StructType, among: t.StructType, head: TableHead, path
         if other is None:
             return f"there is no column {name.lstrip('.')}"
         if head.column_mapping_mode != "none" and physical_name(field) != physical_name(other):
-            return f"column {name.lstrip('.')} is another one by the same name"
+            return f"column {name.lstrip('.')} is a different column with the same name"
         reason = lost_column(field.dataType, other.dataType, head, name)
         if reason is not None:
             return reason
@@ -121,7 +121,7 @@ def _lost_field(fields: t.StructType, among: t.StructType, head: TableHead, path
 
 def _another_table(head: TableHead, other: TableHead) -> str | None:
     if head.table_id and other.table_id and head.table_id != other.table_id:
-        return "it is another table by the same name"
+        return "it is a different table with the same name"
     return None
 
 

@@ -96,11 +96,11 @@ class Answers:
         latest = self.client.version()
         newest = self.written[0].version
         if not self.version <= latest <= max(newest, self.version):
-            lines.append(f"version {latest} is said to be the latest one, the log has version {newest}")
+            lines.append(f"version {latest} is reported as the latest, but the log has version {newest}")
         late = [written for written in self.written if written.version > self.version]
         if late and late[-1].time_ms < self.begun_ms - self.late_ms:
             lines.append(
-                f"version {self.version} is answered as the latest one, and the log has version "
+                f"version {self.version} is returned as the latest, but the log has version "
                 f"{late[-1].version} since {_iso(late[-1].time_ms)}"
             )
         return lines
@@ -141,7 +141,7 @@ class Answers:
             questions[f"{name} by its time"] = {"timestamp": text}
             found = self.client.version(text)
             if found != version:
-                lines.append(f"version {found} is said to be the first one since the time of {name}")
+                lines.append(f"version {found} is reported as the first since the time of {name}")
         for answer, at in questions.items():
             try:
                 listing = self._listed(Query(at))
@@ -271,7 +271,7 @@ def head_differences(answer: str, served: TableHead, own: TableHead) -> list[str
     stated = {one.name: _told_of(one.jsonValue()) for one in of_share.fields}
     if not lines:
         lines += [
-            f"{answer}: what the table says of column {one.name}, such as its comment, is another"
+            f"{answer}: the metadata of column {one.name}, such as its comment, differs"
             for one in of_table.fields
             if stated[one.name] != _told_of(one.jsonValue())
         ]

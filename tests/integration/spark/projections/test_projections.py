@@ -828,7 +828,7 @@ def test_a_second_job_is_refused_at_once(kept: Kept) -> None:
         with pytest.raises(Locked):
             kept.run()
         (outcome,) = keep(kept.spark, [kept.target], NO_MAINTENANCE, parallel=1)
-    assert outcome.error == "another job is at work on it"
+    assert outcome.error == "another job is running on it"
 
 
 class TestLockOfAnObjectStore:
@@ -889,7 +889,7 @@ def test_a_version_is_published_once(kept: Kept, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(TableLog, "publish", late)
     (outcome,) = keep(kept.spark, [kept.target], NO_MAINTENANCE, parallel=1)
-    assert outcome.error == "another writer was faster with version 1; the next run begins again"
+    assert outcome.error == "another writer was faster with version 1; the next run starts again"
     monkeypatch.undo()
     (outcome,) = keep(kept.spark, [kept.target], NO_MAINTENANCE, parallel=1)
     assert outcome.error is not None

@@ -118,7 +118,7 @@ if IS_LONG:
                 assert "written whole; version 0 " in one.ask("run")
                 kept.sql("DELETE FROM {t} WHERE id < 20")
                 assert one.ask("run removed") == "paused"
-                assert "another job is at work on it" in other.ask("run")
+                assert "another job is running on it" in other.ask("run")
                 one.say("go on")
                 assert "changed rows; version 1 " in one.answer()
                 assert other.ask("digest") == str(digest(kept.expected()))
@@ -126,7 +126,7 @@ if IS_LONG:
                     kept.sql(f"DELETE FROM {{t}} WHERE id % 7 = {version}")
                     assert one.ask(f"{command} proved") == "paused"
                     # As long as it holds the lock, it renews it.
-                    assert "another job is at work on it" in other.ask("run")
+                    assert "another job is running on it" in other.ask("run")
                     one.process.send_signal(signal.SIGSTOP)
                     assert f"changed rows; version {version} " in run_when_free(other)
                     one.process.send_signal(signal.SIGCONT)
