@@ -275,6 +275,9 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             tuples.verdicts.retain(&mut rows, &column, &keep);
             kept.append(&mut rows);
         }
+        if !left.is_empty() {
+            return Err(self.corrupt("a row group ends early"));
+        }
         self.tuples.put(tuples);
         Ok(RowNumbers::of(kept, wanted))
     }

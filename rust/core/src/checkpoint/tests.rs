@@ -1,5 +1,6 @@
 mod damage;
 mod golden;
+mod indexes;
 mod layouts;
 mod naive;
 mod sums;

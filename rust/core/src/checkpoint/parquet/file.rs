@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field, FieldRef, Fields, TimeUnit};
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelection};
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelection, RowSelector};
 use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema};
 use parquet::basic::Type as PhysicalType;
 use parquet::column::page::{PageIterator, PageReader};
@@ -193,30 +193,36 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         selection: Option<RowSelection>,
         limit: Option<BatchLimit>,
     ) -> Result<RowGroupReader> {
-        let first_error = FirstError::default();
-        let meter = Arc::new(PageMeter::default());
         let pages = RowGroupPages {
-            source: &self.source,
-            footer: &self.footer,
-            is_selected: selection.is_some(),
+            source: Arc::clone(&self.source),
+            footer: self.footer.clone(),
+            by_index: selection.is_some(),
             row_group,
-            first_error: &first_error,
-            meter: &meter,
+            first_error: FirstError::default(),
+            meter: Arc::default(),
             limit,
             window_bytes: WINDOWS_BYTES / projection.leaves.max(1),
         };
-        let inner = without_panic(|| {
-            ParquetRecordBatchReader::try_new_with_row_groups(
-                &projection.levels,
-                &pages,
-                batch_rows,
-                selection,
-            )
-        })
-        .map_err(|error| from_parquet(&self.name, &error))?;
-        Ok(RowGroupReader { inner: Some(inner), name: Arc::clone(&self.name), first_error, meter })
+        let open = |selection| pages.open(&projection.levels, batch_rows, selection);
+        let inner = open(selection.clone()).map_err(|error| from_parquet(&self.name, &error))?;
+        let (first_error, meter) = (pages.first_error.clone(), Arc::clone(&pages.meter));
+        let levels = projection.levels.clone();
+        let by_headers = selection.map(|selection| -> ReadOn {
+            Box::new(move |rows| {
+                pages.footer.places.leave();
+                let left = selection.row_count().saturating_sub(rows);
+                let rest = RowSelection::from(vec![RowSelector::skip(rows), RowSelector::select(left)]);
+                let pages = RowGroupPages { by_index: false, ..pages };
+                pages.open(&levels, batch_rows, Some(selection.and_then(&rest)))
+            })
+        });
+        let name = Arc::clone(&self.name);
+        Ok(RowGroupReader { inner: Some(inner), name, first_error, meter, by_headers, rows: 0 })
     }
 }
+
+/// Continues behind a number of rows.
+type ReadOn = Box<dyn FnOnce(usize) -> Result<ParquetRecordBatchReader, ParquetError> + Send>;
 
 /// The batches of one row group.
 pub(crate) struct RowGroupReader {
@@ -224,6 +230,10 @@ pub(crate) struct RowGroupReader {
     name: Arc<str>,
     first_error: FirstError,
     meter: Arc<PageMeter>,
+    /// Reads the rest without the offset index, which may be wrong where the file is not.
+    by_headers: Option<ReadOn>,
+    /// The rows that were returned.
+    rows: usize,
 }
 
 impl RowGroupReader {
@@ -244,30 +254,43 @@ impl Iterator for RowGroupReader {
     fn next(&mut self) -> Option<Self::Item> {
         let inner = self.inner.as_mut()?;
         self.meter.next_batch();
-        let batch = without_panic(|| Ok(inner.next().transpose()?)).transpose()?;
-        Some(batch.map_err(|error| {
-            // After its first error a reader's results are undefined.
-            self.inner = None;
-            self.first_error.take().unwrap_or_else(|| from_parquet(&self.name, &error))
-        }))
+        let error = match without_panic(|| Ok(inner.next().transpose()?)) {
+            Ok(batch) => {
+                self.rows += batch.as_ref().map_or(0, RecordBatch::num_rows);
+                return batch.map(Ok);
+            }
+            Err(error) => error,
+        };
+        // After its first error a reader's results are undefined.
+        self.inner = None;
+        let failure = self.first_error.take().or_else(|| store_error(&error));
+        if failure.is_none()
+            && !self.is_too_large()
+            && let Some(read_on) = self.by_headers.take()
+            && let Ok(reader) = read_on(self.rows)
+        {
+            self.inner = Some(reader);
+            return self.next();
+        }
+        Some(Err(failure.unwrap_or_else(|| from_parquet(&self.name, &error))))
     }
 }
 
 /// Gives the column chunks of one row group to the Arrow reader.
-struct RowGroupPages<'a, R> {
-    source: &'a Arc<R>,
-    footer: &'a Footer,
-    /// Whether some rows are read.
-    is_selected: bool,
+struct RowGroupPages<R> {
+    source: Arc<R>,
+    footer: Footer,
+    /// Whether pages are found by the offset index.
+    by_index: bool,
     row_group: usize,
-    first_error: &'a FirstError,
-    meter: &'a Arc<PageMeter>,
+    first_error: FirstError,
+    meter: Arc<PageMeter>,
     limit: Option<BatchLimit>,
     /// The size of one read of a column.
     window_bytes: usize,
 }
 
-impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<'_, R> {
+impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<R> {
     fn num_rows(&self) -> usize {
         self.metadata().row_group(self.row_group).num_rows() as usize
     }
@@ -276,8 +299,8 @@ impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<'_, R> {
         let column = self.metadata().row_group(self.row_group).column(leaf);
         let (start, length) = column.byte_range();
         let chunk = start..start.saturating_add(length);
-        let (source, first_error) = (Arc::clone(self.source), self.first_error.clone());
-        let meter = ColumnMeter::new(Arc::clone(self.meter));
+        let (source, first_error) = (Arc::clone(&self.source), self.first_error.clone());
+        let meter = ColumnMeter::new(Arc::clone(&self.meter));
         let codec = column.compression();
         let bytes = Arc::new(ColumnBytes::new(source, first_error, chunk, codec, self.window_bytes, meter));
         let descriptor = column.column_descr();
@@ -285,8 +308,8 @@ impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<'_, R> {
             has_definitions: descriptor.max_def_level() > 0,
             has_repetitions: descriptor.max_rep_level() > 0,
         };
-        let meter = Arc::clone(self.meter);
-        let places = if self.is_selected { self.places(leaf)? } else { None };
+        let meter = Arc::clone(&self.meter);
+        let places = if self.by_index { self.places(leaf)? } else { None };
         let pages: Box<dyn PageReader> = if let Some(places) = places {
             let pages = PlacedPages::new(bytes, column, places)?;
             Box::new(MeteredPages::new(pages, meter, levels, self.limit))
@@ -306,10 +329,21 @@ impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<'_, R> {
     }
 }
 
-impl<R: ChunkReader + 'static> RowGroupPages<'_, R> {
+impl<R: ChunkReader + 'static> RowGroupPages<R> {
+    fn open(
+        &self,
+        levels: &FieldLevels,
+        batch_rows: usize,
+        selection: Option<RowSelection>,
+    ) -> Result<ParquetRecordBatchReader, ParquetError> {
+        without_panic(|| {
+            ParquetRecordBatchReader::try_new_with_row_groups(levels, self, batch_rows, selection)
+        })
+    }
+
     fn places(&self, leaf: usize) -> Result<Option<Arc<PagePlaces>>, ParquetError> {
         let column = self.metadata().row_group(self.row_group).column(leaf);
-        let places = self.footer.places.get(&**self.source, (self.row_group, leaf), column, self.num_rows());
+        let places = self.footer.places.get(&*self.source, (self.row_group, leaf), column, self.num_rows());
         places.inspect_err(|error| self.first_error.record_error(error))
     }
 }

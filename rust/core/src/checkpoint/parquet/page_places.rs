@@ -1,11 +1,12 @@
 //! The places of the pages of a column chunk, from the offset index of the file (parquet-format, PageIndex.md).
 //!
 //! With them a reader of some rows begins at the page of the first one. Otherwise it reads the header of each page before
-//! it, and the whole page where values repeat. Writers may leave the index out, and one that does not fit its column chunk
-//! is not used. A page that is read must have as many rows as the index says.
+//! it, and the whole page where values repeat. Writers may leave the index out, and one whose pages do not fill their column
+//! chunk is not used. Where a page has other rows than the index says, the file is read without it.
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use parquet::basic::Encoding;
@@ -48,16 +49,21 @@ impl PagePlaces {
         let count = (id, kind) == PAGE_LOCATIONS;
         let count = thrift.structs().filter(|length| count && *length <= index.len() as u64)?;
         let mut pages: Vec<PagePlace> = Vec::with_capacity(count as usize);
+        let mut end = chunk.start;
         for _ in 0..count {
-            let page = PagePlace::parse(&mut thrift)?;
-            let follows = |last: &PagePlace| last.start < page.start && last.first_row < page.first_row;
-            let is_valid = pages.last().map_or(page.first_row == 0, follows);
-            if !is_valid || !chunk.contains(&page.start) || page.first_row >= rows {
+            let (page, bytes) = PagePlace::parse(&mut thrift)?;
+            // Only a dictionary is before the first page.
+            let is_next = match pages.last() {
+                Some(last) => page.start == end && last.first_row < page.first_row,
+                None => page.start >= end && page.first_row == 0,
+            };
+            end = page.start.checked_add(bytes)?;
+            if !is_next || bytes == 0 || !chunk.contains(&page.start) || page.first_row >= rows {
                 return None;
             }
             pages.push(page);
         }
-        (!pages.is_empty()).then_some(Self { pages, rows })
+        (!pages.is_empty() && end == chunk.end).then_some(Self { pages, rows })
     }
 
     fn rows_of(&self, page: usize) -> Option<usize> {
@@ -67,8 +73,8 @@ impl PagePlaces {
 }
 
 impl PagePlace {
-    /// Reads a `PageLocation` (parquet.thrift).
-    fn parse(thrift: &mut Thrift<'_>) -> Option<Self> {
+    /// Reads a `PageLocation` (parquet.thrift). Returns also the bytes of the page with its header.
+    fn parse(thrift: &mut Thrift<'_>) -> Option<(Self, u64)> {
         let mut id = 0;
         let mut numbers = [0; 3];
         for (number, kind) in numbers.iter_mut().zip([Thrift::I64, Thrift::I32, Thrift::I64]) {
@@ -78,16 +84,20 @@ impl PagePlace {
             }
             *number = thrift.zigzag()?;
         }
-        let [start, _, first_row] = numbers;
+        let [start, bytes, first_row] = numbers;
         let is_end = thrift.field(&mut id)?.is_none();
         let place = Self { start: start.try_into().ok()?, first_row: first_row.try_into().ok()? };
-        is_end.then_some(place)
+        Some((place, bytes.try_into().ok()?)).filter(|_| is_end)
     }
 }
 
 /// The places that readers of a file have looked up, by row group and leaf.
 #[derive(Debug, Default)]
-pub(super) struct KnownPlaces(Mutex<Known>);
+pub(super) struct KnownPlaces {
+    known: Mutex<Known>,
+    /// Whether an index of the file was wrong.
+    is_wrong: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -96,6 +106,11 @@ struct Known {
 }
 
 impl KnownPlaces {
+    /// Reads the file without its index from here on.
+    pub(super) fn leave(&self) {
+        self.is_wrong.store(true, Ordering::Relaxed);
+    }
+
     /// Returns the places of the pages of a leaf in a row group, `None` if the file does not say them.
     pub(super) fn get<R: ChunkReader>(
         &self,
@@ -112,16 +127,17 @@ impl KnownPlaces {
             return Ok(None);
         };
         let is_inside = start.checked_add(length as u64).is_some_and(|end| end <= source.len());
-        if !is_read || !is_inside || length > MAX_INDEX_BYTES {
+        let is_wrong = self.is_wrong.load(Ordering::Relaxed);
+        if is_wrong || !is_read || !is_inside || length > MAX_INDEX_BYTES {
             return Ok(None);
         }
-        if let Some(known) = lock(&self.0).places.get(&(row_group, leaf)) {
+        if let Some(known) = lock(&self.known).places.get(&(row_group, leaf)) {
             return Ok(known.clone());
         }
         let (first, bytes) = column.byte_range();
         let chunk = first..first.saturating_add(bytes);
         let places = PagePlaces::parse(&source.get_bytes(start, length)?, &chunk, rows).map(Arc::new);
-        let mut known = lock(&self.0);
+        let mut known = lock(&self.known);
         let more = ENTRY_BYTES + places.as_ref().map_or(0, |places| size_of_val(&*places.pages));
         if known.bytes + more <= MAX_KEPT_BYTES {
             known.bytes += more;
@@ -260,7 +276,10 @@ fn rows_of(page: &Page, has_repetitions: bool) -> Option<usize> {
         Page::DataPage { num_values, .. } if !has_repetitions => Some(*num_values as usize),
         Page::DataPage { rep_level_encoding: Encoding::RLE, buf, num_values, .. } => {
             let (length, levels) = buf.split_first_chunk()?;
-            zeros(levels.get(..u32::from_le_bytes(*length) as usize)?, *num_values as usize)
+            let levels = levels.get(..u32::from_le_bytes(*length) as usize)?;
+            // A page without a row index may continue the last row of the page before it.
+            let begins_row = *num_values == 0 || zeros(levels, 1)? == 1;
+            zeros(levels, *num_values as usize).filter(|_| begins_row)
         }
         Page::DataPage { .. } | Page::DictionaryPage { .. } => None,
     }
@@ -301,11 +320,11 @@ mod tests {
 
     use super::*;
 
-    /// Returns an offset index of the pages (start, first row).
-    fn index(pages: &[(u8, u8)]) -> Vec<u8> {
+    /// Returns an offset index of the pages (start, bytes, first row).
+    fn index(pages: &[(u8, u8, u8)]) -> Vec<u8> {
         let mut index = vec![0x19, (pages.len() as u8) << 4 | 0xc];
-        for (start, first_row) in pages {
-            index.extend([0x16, 2 * start, 0x15, 2, 0x16, 2 * first_row, 0]);
+        for (start, bytes, first_row) in pages {
+            index.extend([0x16, 2 * start, 0x15, 2 * bytes, 0x16, 2 * first_row, 0]);
         }
         index.push(0);
         index
@@ -313,22 +332,25 @@ mod tests {
 
     #[test]
     fn an_index_is_used_only_if_it_fits_its_column_chunk() {
-        let parse = |pages: &[(u8, u8)]| PagePlaces::parse(&index(pages), &(4..40), 30);
-        let places = parse(&[(10, 0), (20, 10), (39, 29)]).unwrap();
+        let parse = |pages: &[(u8, u8, u8)]| PagePlaces::parse(&index(pages), &(4..40), 30);
+        let places = parse(&[(10, 10, 0), (20, 19, 10), (39, 1, 29)]).unwrap();
         assert_eq!([0, 1, 2, 3].map(|page| places.rows_of(page)), [Some(10), Some(19), Some(1), None]);
         for wrong in [
             &[][..],
-            &[(3, 0)],
-            &[(40, 0)],
-            &[(10, 1)],
-            &[(10, 0), (10, 5)],
-            &[(10, 0), (9, 5)],
-            &[(10, 0), (20, 0)],
-            &[(10, 0), (20, 30)],
+            &[(3, 37, 0)],
+            &[(40, 0, 0)],
+            &[(10, 30, 1)],
+            &[(10, 0, 0), (10, 30, 5)],
+            &[(10, 30, 0), (9, 31, 5)],
+            &[(10, 10, 0), (20, 20, 0)],
+            &[(10, 10, 0), (20, 20, 30)],
+            &[(10, 9, 0), (20, 20, 10)],
+            &[(10, 10, 0), (20, 19, 10)],
+            &[(10, 10, 0), (20, 21, 10)],
         ] {
             assert_eq!(parse(wrong), None, "{wrong:?}");
         }
-        let whole = index(&[(10, 0), (20, 10)]);
+        let whole = index(&[(10, 10, 0), (20, 20, 10)]);
         for end in 0..whole.len() - 1 {
             assert_eq!(PagePlaces::parse(&whole[..end], &(4..40), 30), None, "{end} bytes");
         }
@@ -347,6 +369,7 @@ mod tests {
         };
         assert_eq!(rows_of(&page(&[20, 0], 10), true), Some(10));
         assert_eq!(rows_of(&page(&[20, 0, 6, 1], 13), true), Some(10));
+        assert_eq!(rows_of(&page(&[2, 1, 20, 0], 11), true), None, "it begins inside of a row");
         assert_eq!(rows_of(&page(&[3, 0b1010_1010], 8), true), Some(4));
         assert_eq!(rows_of(&page(&[3, 0b1111_1010], 4), true), Some(2), "padding is no level");
         assert_eq!(rows_of(&page(&[3], 8), true), None, "a level is missing");
