@@ -86,21 +86,32 @@ impl Ratified {
         self.latest
     }
 
+    /// The place of a version among the commits, which have no gap.
+    fn place(&self, version: i64) -> Option<usize> {
+        let place = usize::try_from(version.checked_sub(self.commits.first()?.version)?).ok()?;
+        (place < self.commits.len()).then_some(place)
+    }
+
     /// Returns the files of a listing that began at a name, with those of the catalog. A missing latest version is
     /// [`Error::CorruptLog`], as is an answer that the catalog does not manage the table.
     fn join(&self, mut entries: Vec<LogFileEntry>, from_name: &str) -> Result<Vec<LogFileEntry>> {
         let latest = self.latest.ok_or_else(|| Error::corrupt(LOG_DIRECTORY, DIFFER))?;
-        let version_of = |name: &str| LogFileName::parse(name).map(|name| name.version());
-        entries.retain(|entry| version_of(&entry.name).is_none_or(|version| version <= latest));
-        for commit in &self.commits {
-            let published = commit_name(commit.version);
-            let place = entries.iter().position(|entry| entry.name == published);
-            match place {
-                Some(place) => entries[place] = commit.file.clone(),
-                None if *published >= *from_name => entries.push(commit.file.clone()),
-                None => {}
+        entries.retain(|entry| LogFileName::parse(&entry.name).is_none_or(|name| name.version() <= latest));
+        let mut published = vec![false; self.commits.len()];
+        for entry in &mut entries {
+            let Some(LogFileName::Commit(version)) = LogFileName::parse(&entry.name) else { continue };
+            let Some(place) = self.place(version) else { continue };
+            if entry.name == *commit_name(version) {
+                *entry = self.commits[place].file.clone();
+                published[place] = true;
             }
         }
+        let unpublished = self.commits.iter().zip(published).filter(|(_, is_published)| !is_published);
+        entries.extend(
+            unpublished
+                .filter(|(commit, _)| *commit_name(commit.version) >= *from_name)
+                .map(|(commit, _)| commit.file.clone()),
+        );
         let has_latest = |entry: &LogFileEntry| match LogFileName::parse(&entry.name) {
             Some(LogFileName::Checksum(_)) | None => false,
             Some(name) => name.version() == latest,
@@ -179,6 +190,79 @@ impl TableCatalog {
     /// The content of an inline commit, as long as the catalog has it.
     pub(super) fn inline(&self, file: &LogFileEntry) -> Option<Bytes> {
         let answer = self.answer()?;
-        answer.commits.iter().find(|commit| commit.file == *file)?.content.clone()
+        let commit = &answer.commits[answer.place(LogFileName::parse(&file.name)?.version())?];
+        (commit.file == *file).then(|| commit.content.clone())?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VERSIONS: i64 = 6;
+
+    fn published(version: i64) -> LogFileEntry {
+        LogFileEntry { name: commit_name(version), ..entry("", 1, 0) }
+    }
+
+    fn answer(versions: std::ops::Range<i64>, latest: i64) -> Ratified {
+        let staged = |version| RatifiedCommit::staged(version, &format!("{version:020}.a.json"), 2, 0);
+        Ratified::new(Some(latest), versions.map(staged).collect()).unwrap()
+    }
+
+    /// Joins commit by commit, each with a search of the whole listing.
+    fn one_by_one(answer: &Ratified, mut entries: Vec<LogFileEntry>, from_name: &str) -> Vec<LogFileEntry> {
+        entries.retain(|entry| {
+            LogFileName::parse(&entry.name).is_none_or(|name| Some(name.version()) <= answer.latest)
+        });
+        for commit in &answer.commits {
+            let name = commit_name(commit.version);
+            match entries.iter().position(|entry| entry.name == name) {
+                Some(place) => entries[place] = commit.file.clone(),
+                None if *name >= *from_name => entries.push(commit.file.clone()),
+                None => {}
+            }
+        }
+        entries
+    }
+
+    #[test]
+    fn a_joined_listing_is_the_one_of_each_commit_in_turn() {
+        let mut compared = 0;
+        for latest in 0..VERSIONS {
+            for first in 0..=latest + 1 {
+                let answer = answer(first..latest + 1, latest);
+                for listed in 0..1_u32 << VERSIONS {
+                    for from in 0..=VERSIONS {
+                        let from_name = commit_name(from);
+                        let mut entries: Vec<_> = (from..VERSIONS)
+                            .filter(|version| listed >> version & 1 == 1)
+                            .map(published)
+                            .collect();
+                        entries.push(entry("unknown", 3, 0));
+                        let expected = one_by_one(&answer, entries.clone(), &from_name);
+                        if let Ok(joined) = answer.join(entries, &from_name) {
+                            assert_eq!(joined, expected);
+                            compared += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert!(compared > 5_000, "{compared}");
+    }
+
+    #[test]
+    fn an_inline_commit_is_read_by_its_file_alone() {
+        let inline = RatifiedCommit::inline(3, Bytes::from_static(b"content"), 0);
+        let file = inline.file.clone();
+        let catalog = TableCatalog::default();
+        assert_eq!(catalog.inline(&file), None);
+        let staged = RatifiedCommit::staged(2, &format!("{:020}.a.json", 2), 2, 0);
+        catalog.ratify(Ratified::new(Some(3), vec![staged.clone(), inline]).unwrap(), Instant::now());
+        assert_eq!(catalog.inline(&file), Some(Bytes::from_static(b"content")));
+        assert_eq!(catalog.inline(&LogFileEntry { size: 1, ..file }), None);
+        assert_eq!(catalog.inline(&staged.file), None);
+        assert_eq!(catalog.inline(&published(7)), None);
     }
 }
