@@ -8,7 +8,7 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 
-use crate::actions::{DeletionVectorDescriptor, FileBatch, RowIndices, Totals};
+use crate::actions::{DeletionVectorDescriptor, FileBatch, RowIndices};
 use crate::commit::Columns;
 use crate::log_path::normal_path;
 
@@ -106,35 +106,6 @@ impl ReplaySet {
     /// remove.
     pub fn older_files(&self) -> impl Iterator<Item = usize> {
         self.entries.iter().enumerate().filter(|(_, entry)| entry.begins_with_remove).map(|(index, _)| index)
-    }
-
-    /// Divides `sizes`, of which a checkpoint has `counts` adds. Returns the totals of the adds that are as many as the
-    /// older files of their size, and the sizes that only paths decide: those of another number of adds, and of adds in
-    /// the commits, of which the checkpoint may have an older form.
-    pub(crate) fn match_sizes(&self, sizes: &[i64], counts: &[u64]) -> (Totals, Vec<i64>) {
-        let mut expected = vec![(0, false); sizes.len()];
-        for entry in &self.entries {
-            if let Ok(position) = sizes.binary_search(&entry.size) {
-                let (older, is_added) = &mut expected[position];
-                *older += u64::from(entry.begins_with_remove);
-                *is_added |= !entry.begins_with_remove;
-            }
-        }
-        let (mut matched, mut others) = (Totals::default(), Vec::new());
-        for ((size, count), (older, is_added)) in sizes.iter().zip(counts).zip(expected) {
-            let is_matched = older == *count && (!is_added || *count == 0);
-            let bytes = size.unsigned_abs().checked_mul(*count);
-            match bytes.and_then(|size_bytes| matched.plus(Totals { files: *count, size_bytes })) {
-                Some(sum) if is_matched => matched = sum,
-                _ => others.push(*size),
-            }
-        }
-        (matched, others)
-    }
-
-    /// Returns the positions of the older files of these sizes, which are ascending.
-    pub(crate) fn older_files_of(&self, sizes: &[i64]) -> impl Iterator<Item = usize> {
-        self.older_files().filter(move |position| sizes.binary_search(&self.entries[*position].size).is_ok())
     }
 
     /// Inserts a key; returns true if it is new.
@@ -351,28 +322,6 @@ mod tests {
         assert_eq!(live(&[REMOVE, ADD]), [0]);
         assert_eq!(live(&[ADD, REMOVE]), RowIndices::new());
         assert_eq!(live(&[ADD, ADD]), [1]);
-    }
-
-    #[test]
-    fn sizes_decide_where_the_checkpoint_has_as_many_adds_as_are_removed() {
-        let mut set = ReplaySet::default();
-        let remove = |path: &str, size: i64| format!(r#"{{"remove":{{"path":"{path}","size":{size}}}}}"#);
-        let add = |path: &str, size: i64| format!(r#"{{"add":{{"path":"{path}","size":{size}}}}}"#);
-        let lines = [remove("a", 10), remove("b", 10), remove("c", 20), add("d", 20), add("e", 30)];
-        live_paths(&mut set, &lines.each_ref().map(String::as_str));
-        let sizes = [10, 20, 30];
-        assert_eq!(set.sizes().unwrap(), sizes);
-        let totals = |files, size_bytes| Totals { files, size_bytes };
-        for (counts, expected) in [
-            ([2, 0, 0], (totals(2, 20), vec![20])),
-            ([2, 1, 0], (totals(2, 20), vec![20])),
-            ([1, 0, 0], (totals(0, 0), vec![10, 20])),
-            ([3, 2, 1], (totals(0, 0), vec![10, 20, 30])),
-        ] {
-            assert_eq!(set.match_sizes(&sizes, &counts), expected, "{counts:?}");
-        }
-        assert_eq!(set.older_files_of(&[10]).count(), 2);
-        assert_eq!(set.older_files_of(&[20, 30]).count(), 1);
     }
 
     #[test]

@@ -517,49 +517,32 @@ impl Snapshot {
         Ok(totals)
     }
 
-    /// Sums up the live files of the checkpoint. The paths of a small checkpoint are read, and of one whose files were added
-    /// again with other sizes, which some writers do without a remove.
+    /// Sums up the live files of the checkpoint.
+    ///
+    /// The sizes that the commits state select the adds whose paths are read. They are right if this finds every file
+    /// that the commits only remove: otherwise a writer stated a wrong size, and all paths are read. So are those of a small
+    /// checkpoint, and of one whose files were added again with other sizes, which some writers do without a remove.
     fn checkpoint_totals(&self, checkpoint: &Checkpoint, stop: &Stop) -> Result<Totals> {
         let threads = self.sum_threads();
+        let checked = |sums: Sums| self.check_adds(sums.adds).map(|()| sums.live);
+        if self.seen.is_empty() {
+            return checked(checkpoint.totals(None, threads, stop)?);
+        }
         let is_by_sizes = checkpoint.size_bytes() > SMALL_BYTES
             && !self.segment.is_counted_by_paths(&self.storage, &self.root);
-        let sums = if self.seen.is_empty() {
-            checkpoint.totals(None, threads, stop)?
-        } else if is_by_sizes && let Some(sums) = self.sums_by_sizes(checkpoint, stop)? {
-            self.is_counted_by_sizes.store(true, Ordering::Relaxed);
-            sums
-        } else {
-            checkpoint.totals(Some(&|path, vector| self.seen.contains(path, vector)), threads, stop)?
-        };
-        self.check_adds(sums.adds)?;
-        Ok(sums.live)
-    }
-
-    /// Sums up the live files of the checkpoint by the sizes that the commits state. They decide where the checkpoint has
-    /// as many adds of a size as the commits remove older files of it, and the paths of adds of other sizes are read.
-    ///
-    /// Returns `None` if this does not find every file that the commits only remove: a writer stated a wrong size. A
-    /// remove of what is not there, or with a wrong size that one other file has, shows as a contradiction at the end of a
-    /// whole answer.
-    fn sums_by_sizes(&self, checkpoint: &Checkpoint, stop: &Stop) -> Result<Option<Sums>> {
-        let threads = self.sum_threads();
-        let Some(mut sizes) = self.seen.sizes() else { return Ok(None) };
-        let mut matched = Totals::default();
-        if let Some((all, counts)) = checkpoint.totals_by_size(&sizes, threads, stop)? {
-            (matched, sizes) = self.seen.match_sizes(&sizes, &counts);
-            if sizes.is_empty() {
-                return Ok(Some(Sums { live: all.live.minus(matched), ..all }));
+        if is_by_sizes && let Some(sizes) = self.seen.sizes() {
+            let found: Vec<AtomicBool> = (0..self.seen.len()).map(|_| AtomicBool::new(false)).collect();
+            let is_dead: IsDead<'_> = &|path, vector| {
+                let position = self.seen.position(path, vector);
+                position.inspect(|position| found[*position].store(true, Ordering::Relaxed)).is_some()
+            };
+            let sums = checkpoint.totals_without(is_dead, &sizes, threads, stop)?;
+            if self.seen.older_files().all(|position| found[position].load(Ordering::Relaxed)) {
+                self.is_counted_by_sizes.store(true, Ordering::Relaxed);
+                return checked(sums);
             }
         }
-        let found: Vec<AtomicBool> = (0..self.seen.len()).map(|_| AtomicBool::new(false)).collect();
-        let is_dead: IsDead<'_> = &|path, vector| {
-            let position = self.seen.position(path, vector);
-            position.inspect(|position| found[*position].store(true, Ordering::Relaxed)).is_some()
-        };
-        let sums = checkpoint.totals_without(is_dead, &sizes, threads, stop)?;
-        let is_found =
-            self.seen.older_files_of(&sizes).all(|position| found[position].load(Ordering::Relaxed));
-        Ok(is_found.then(|| Sums { live: sums.live.minus(matched), ..sums }))
+        checked(checkpoint.totals(Some(&|path, vector| self.seen.contains(path, vector)), threads, stop)?)
     }
 
     /// Threads that read a bucket mostly wait, so their number does not depend on the processors.

@@ -1,8 +1,8 @@
 //! The number and total size of the files of a checkpoint, from one pass over as few columns as possible.
 //!
 //! A sum over all adds reads the sizes alone. If newer commits supersede some of them, the paths decide, which cost far
-//! more. A data file never changes, so only adds with the size of a superseded file can be superseded: the number of adds
-//! of each of these sizes often decides, and otherwise the pass reads the paths of such adds only.
+//! more. A data file never changes, so only adds with the size of a superseded file can be superseded: with these sizes
+//! the pass reads the paths of such adds only.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -45,8 +45,6 @@ enum Dead<'a> {
     Probed(IsDead<'a>),
     /// The same, and every dead add has one of the sizes.
     Sized(IsDead<'a>, &'a Sizes<'a>),
-    /// None, and the adds of each of the sizes are counted.
-    Counted(&'a Sizes<'a>, &'a [AtomicU64]),
 }
 
 impl Checkpoint {
@@ -67,24 +65,6 @@ impl Checkpoint {
         stop: &Stop,
     ) -> Result<Sums> {
         self.sum_up(Dead::Sized(is_dead, &Sizes::new(sizes)), threads, stop)
-    }
-
-    /// Sums up all adds, and counts those of each of `sizes`, which are ascending. Returns `None` if they are not read
-    /// by columns.
-    pub fn totals_by_size(
-        &self,
-        sizes: &[i64],
-        threads: usize,
-        stop: &Stop,
-    ) -> Result<Option<(Sums, Vec<u64>)>> {
-        // A top file in JSON has no adds beside sidecars.
-        let has_rows = |part: &Part| part.is_json && part.most_adds != Some(0) || !part.repeated.is_empty();
-        if self.parts.iter().any(has_rows) {
-            return Ok(None);
-        }
-        let counts: Vec<AtomicU64> = sizes.iter().map(|_| AtomicU64::new(0)).collect();
-        let sums = self.sum_up(Dead::Counted(&Sizes::new(sizes), &counts), threads, stop)?;
-        Ok(Some((sums, counts.into_iter().map(AtomicU64::into_inner).collect())))
     }
 
     fn sum_up(&self, dead: Dead<'_>, threads: usize, stop: &Stop) -> Result<Sums> {
@@ -137,7 +117,7 @@ impl Checkpoint {
             // Read whole or not at all.
             let is_first = slice.number == 0;
             let is_dead = match dead {
-                Dead::None | Dead::Counted(..) => None,
+                Dead::None => None,
                 Dead::Probed(is_dead) | Dead::Sized(is_dead, _) => Some(is_dead),
             };
             return if is_first {
@@ -232,14 +212,8 @@ impl<'a> Sizes<'a> {
     }
 
     pub(crate) fn contains(&self, size: i64) -> bool {
-        self.position(size).is_some()
-    }
-
-    #[inline]
-    fn position(&self, size: i64) -> Option<usize> {
         let bit = self.bit_of(size);
-        let may_be = self.bits[bit / 64] >> (bit % 64) & 1 == 1;
-        if may_be { self.values.binary_search(&size).ok() } else { None }
+        self.bits[bit / 64] >> (bit % 64) & 1 == 1 && self.values.binary_search(&size).is_ok()
     }
 }
 
@@ -256,7 +230,7 @@ impl PartSums<'_> {
     fn of_rows(&self, wanted: &Range<u32>) -> Result<Totals> {
         let fields: &[&str] = match self.dead {
             Dead::Probed(_) => &["path", "size", "deletionVector"],
-            Dead::None | Dead::Sized(..) | Dead::Counted(..) => &["size"],
+            Dead::None | Dead::Sized(..) => &["size"],
         };
         let mut totals = Totals::default();
         let mut first_row = 0;
@@ -294,12 +268,6 @@ impl PartSums<'_> {
                     if sizes.iter().any(|size| dead_sizes.contains(*size)) {
                         adds.retain(&mut rows);
                         suspects.collect(&rows, &sizes, dead_sizes);
-                    }
-                    sum(&sizes)
-                }
-                Dead::Counted(counted, counts) => {
-                    for position in sizes.iter().filter_map(|size| counted.position(*size)) {
-                        counts[position].fetch_add(1, Ordering::Relaxed);
                     }
                     sum(&sizes)
                 }

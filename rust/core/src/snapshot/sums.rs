@@ -1,7 +1,5 @@
 //! The totals of a version count its live files, whatever sizes the commits state.
 
-use std::collections::HashSet;
-
 use ::parquet::file::properties::WriterProperties;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -107,20 +105,6 @@ fn of_live_files(snapshot: &Snapshot) -> Totals {
     totals
 }
 
-/// Writes a checkpoint and the commits after it.
-fn written(layout: Layout, commits: &[Vec<Action>]) -> (Log, Arc<Snapshot>) {
-    let log = Log::new();
-    checkpoint(&log, layout);
-    log.write(&format!("{:020}.json", 7), br#"{"commitInfo":{}}"#);
-    for (number, actions) in commits.iter().enumerate() {
-        let drawn = actions.iter().map(|drawn| action(*drawn).to_string());
-        let lines: Vec<String> = drawn.chain([r#"{"commitInfo":{}}"#.to_owned()]).collect();
-        log.write(&format!("{:020}.json", 8 + number), lines.join("\n").as_bytes());
-    }
-    let snapshot = Snapshot::load(&Storage::local(), log.root(), TimeTravel::Latest, None).unwrap();
-    (log, snapshot)
-}
-
 /// Writes the commits after the checkpoint, and compares the totals of each version, loaded and advanced.
 fn compare(layout: Layout, commits: &[Vec<Action>]) -> Vec<u64> {
     let log = Log::new();
@@ -192,30 +176,6 @@ proptest! {
         commits in prop::collection::vec(prop::collection::vec(drawn_action(), 0..30), 1..4),
     ) {
         compare(layout, &commits);
-    }
-
-    #[test]
-    fn sizes_decide_the_totals_of_commits_that_remove_what_is_there(
-        layout in prop::sample::select(LAYOUTS.to_vec()),
-        drawn in prop::collection::vec(prop::collection::vec(drawn_action(), 0..30), 1..4),
-    ) {
-        let mut files: HashSet<_> = (0..FILES).map(|file| (2 * file, usize::from(file % 3 == 0))).collect();
-        let mut commits = Vec::new();
-        for mut commit in drawn {
-            commit.retain(|(is_add, path, vector, stated)| {
-                if *is_add {
-                    files.insert((*path, *vector));
-                }
-                *is_add || !matches!(stated, Stated::Wrong) && files.remove(&(*path, *vector))
-            });
-            commits.push(commit);
-            let (log, snapshot) = written(layout, &commits);
-            let checkpoint = snapshot.checkpoint().unwrap().unwrap();
-            let sums = snapshot.sums_by_sizes(checkpoint, &Stop::default()).unwrap();
-            let expected = of_live_files(&snapshot).minus(live_totals(snapshot.commit_batches()));
-            prop_assert!(sums.is_none_or(|sums| sums.live == expected), "{:?}: {:?}", log.root(), sums);
-            prop_assert!(sums.is_some() || snapshot.seen().sizes().is_none(), "sizes suffice");
-        }
     }
 }
 
