@@ -63,6 +63,8 @@ SHOWN_CHANGES = 100
 PLACE_FIELDS = ("share", "schema", "table", "condition")
 LIVES = {"expiresInSeconds": ("days", DAY_SECONDS), "oldExpiresInSeconds": ("old_hours", HOUR_SECONDS)}
 """The fields of forms that give a life, and their units, by the fields of requests."""
+FIELDS = frozenset({"name", *TEXTS})
+"""The fields of forms that have the name of the request's field."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -307,11 +309,11 @@ async def grant(request: web.Request) -> web.Response:
     parts = [unquote(part) for part in sent.get("part", "").split("/") if part]
     sent = {**sent, "share": _share_of(sent), **dict(zip(PLACE_FIELDS[1:], parts, strict=False))}
     fields = {name: text for name in PLACE_FIELDS if (text := sent.get(name, "").strip())}
-    options = _request(sent, GrantOptions)
     if fields.keys() == {"share"}:
-        await handlers.grant_share(_call(request, share=fields["share"]), options)
+        await handlers.grant_share(_call(request, share=fields["share"]), GrantOptions())
         return _shown(request)
-    granted = await handlers.grant_part(_call(request), decode_form(fields, GrantedPart), options)
+    part = decode_form(fields, GrantedPart)
+    granted = await handlers.grant_part(_call(request), part, GrantOptions())
     if granted.warnings:
         back = recipient_path(request.match_info["name"])
         return await respond(request, "granted.html", name=granted.name, warnings=granted.warnings, back=back)
@@ -385,11 +387,18 @@ def _shown(request: web.Request) -> web.Response:
 
 
 def _request(sent: Mapping[str, str], kind: type[T], **given: object) -> T:
-    """Return the request of a form, whose fields have the names of the request's, but for `LIVES`."""
-    lives = {name: _seconds(sent.get(field), unit_seconds) for name, (field, unit_seconds) in LIVES.items()}
-    values = {**sent, **lives, **given}
-    names = (field.encode_name for field in msgspec.structs.fields(kind))
-    return decode_query({name: values[name] for name in names if name in values}, kind)
+    """Return the request of a form: its lives, its `FIELDS` by the names of the request's, and what is given.
+
+    What the page does not offer, such as `allowAbsent`, no form sets.
+    """
+    names = {field.encode_name for field in msgspec.structs.fields(kind)}
+    lives = {
+        name: _seconds(sent.get(field), unit_seconds)
+        for name, (field, unit_seconds) in LIVES.items()
+        if name in names
+    }
+    texts = {name: sent[name] for name in FIELDS & names & sent.keys()}
+    return decode_query({**texts, **lives, **given}, kind)
 
 
 def _seconds(sent: str | None, unit_seconds: int) -> int | None:

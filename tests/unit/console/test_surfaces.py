@@ -326,3 +326,36 @@ async def test_the_surfaces_have_the_fields_of_a_request(
         (sent,) = re.findall(rf'<form[^>]* method="post" action="{address}">(.*?)</form>', text, re.DOTALL)
         names = {*re.findall(r'<(?:input|select)[^>]* name="(\w+)"', sent)} - {"token", "form", "seen"}
         assert {OF_FORMS.get(name, name) for name in names} <= {*fields, "shares", "share", "condition"}
+
+
+HOSTILE_FIELDS = {
+    "activation": "true",
+    "allowAbsent": "true",
+    "expiresInSeconds": "60",
+    "federationPolicies": "[]",
+    "linkExpiresInSeconds": "60",
+    "networks": NETWORK,
+    "oauthClient": "true",
+    "shares": "logs",
+}
+"""Fields of requests that no page of the console offers by these names."""
+
+
+async def test_a_form_sets_nothing_that_its_page_does_not_show(surfaces: Surfaces, config: Config) -> None:
+    async def status(action: str, **fields: str) -> int:
+        text = await (await surfaces.console.get("/console/recipients")).text()
+        hidden = dict(re.findall(r'type="hidden" name="(token|form)" value="([^"]+)"', text))
+        sent = {**HOSTILE_FIELDS, **hidden, "seen": "*", **fields}
+        return (await surfaces.console.post(f"/console/recipients{action}", sent)).status
+
+    assert await status("", name="absent", share="absent", days="90") == 400
+    assert await status("", name="acme", share="sales", days="90") == 201
+    before, _ = told(config, "acme")
+    assert before is not None
+    assert (before.shares, before.networks, before.clients, len(before.tokens)) == (("sales",), (), (), 1)
+    assert await status("/acme/grant", share="absent") == 400
+    assert await status("/acme/grant", share="absent", schema="s") == 400
+    assert await status("/acme/link", days="90") == 201
+    record, history = told(config, "acme")
+    assert record == before
+    assert [action for action, _ in history] == ["createRecipient", "createActivationLink"]
