@@ -25,6 +25,7 @@ from gateway.database.migration import opened
 from gateway.database.rows import batches, insert_rows
 from gateway.database.schema import HISTORY
 from gateway.governance.recipient_records import ChangedMeanwhile, ChangeRecord
+from gateway.governance.rows import NOT_STORABLE
 
 T = TypeVar("T")
 
@@ -192,6 +193,8 @@ class RecordedDatabase:
 
     def last_change(self, kind: str, key: str) -> LastChange:
         """Return the last change of a subject."""
+        if NOT_STORABLE.search(key):
+            return LastChange(kind, key, 0)
         with self.database.reading() as connection:
             return _last_change(connection, kind, key)
 

@@ -585,3 +585,8 @@ def test_a_form_that_is_sent_twice_gets_no_secret_that_was_revoked_meanwhile(dat
     database.revoke("bob")
     with pytest.raises(LinkInvalid):
         database.activate(link.code, "secret-of-the-form")
+
+
+@pytest.mark.parametrize("key", ["a\0b", "a\udcff"])
+def test_a_name_that_no_database_accepts_has_no_last_change(database, key):
+    assert database.last_change("recipient", key).number == 0
