@@ -62,7 +62,9 @@ fn assert_indexes_decide_nothing(content: &[u8], masks: &[u8], step: usize) -> u
         assert_eq!(answers_of(&log, &content), expected, "byte {position}");
     }
     let mut torn = content.to_vec();
-    altered.iter().for_each(|position| torn[*position] = 0);
+    for position in &altered {
+        torn[*position] = 0;
+    }
     assert_eq!(answers_of(&log, &torn), expected);
     altered.len()
 }
