@@ -74,6 +74,10 @@ ELSEWHERE = {
         DEVELOPMENT,
         "test_answers_with_a_hundred_thousand_files_are_complete_and_correct",
     ),
+    "python bench/spark_plan.py --files 2000000 --columns 1000 --statistics": (
+        DEVELOPMENT + "takes half a minute",
+        "test_the_plan_of_a_large_table_has_all_of_its_files_within_bounded_memory",
+    ),
     "python bench/governance.py --changes 300": (
         DEVELOPMENT + "takes half an hour",
         "test_many_recipients_and_tables_change_no_answer_and_changes_are_seen_by_every_worker",

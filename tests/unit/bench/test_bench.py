@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -52,6 +53,15 @@ def test_many_recipients_and_tables_change_no_answer_and_changes_are_seen_by_eve
     assert done.stdout.splitlines()[-1] == "answers are right"
     for kind in ("sqlite", "postgresql"):
         assert f"{kind:10} change of a grant until 4 workers answer by it, 4 changes" in done.stdout
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(60)
+def test_the_plan_of_a_large_table_has_all_of_its_files_within_bounded_memory() -> None:
+    command = [sys.executable, "bench/spark_plan.py", "--files", "40000", "--columns", "10", "--statistics"]
+    figures = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    assert figures["files"] == 40_000
+    assert figures["memory_mb"] < 600
 
 
 def test_every_bar_belongs_to_a_figure_of_the_table_of_scenarios(bench: Any) -> None:
