@@ -135,7 +135,7 @@ def test_a_form_that_is_sent_to_both_workers_gets_one_profile(
     assert activated(served, code, form="that-of-another-form")[0] == 404
 
 
-STEP = re.compile(r"<li>(?:<strong class=\"bad\">)?(\w+)(?:</strong>)? (\w+): <bdi>(.*?)</bdi></li>")
+STEP = re.compile(r"<li><strong class=\"(?:good|bad)\">(\w+)</strong> (\w+): <bdi>(.*?)</bdi></li>")
 
 
 def steps_of(page: str) -> dict[str, tuple[str, str]]:
