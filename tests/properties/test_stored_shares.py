@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gateway.catalog.stored_shares import StoredSchema, StoredShare, StoredTable, with_stored
+from gateway.cli.share_documents import document_of, share_of
 from gateway.cli.yaml_text import dumped
 from gateway.config import loads
-from gateway.governance.share_edits import of_document
 from gateway.governance.share_plan import plan
 from gateway.governance.share_records import ShareError
 from gateway.governance.share_store import ShareDatabase
@@ -79,8 +79,8 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShareDatabase
 @example(StoredShare("s", {"comment": "\x85"}, ()))
 @example(StoredShare("s", {"comment": "a\u2028\u2029 b\r"}, ()))
 def test_a_share_is_the_same_after_yaml(share: StoredShare) -> None:
-    text = dumped(share.document())
-    assert of_document(yaml.safe_load(text)) == share
+    text = dumped(document_of(share))
+    assert share_of(yaml.safe_load(text)) == share
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
@@ -88,8 +88,8 @@ def test_a_share_is_the_same_after_yaml(share: StoredShare) -> None:
 def test_an_applied_export_is_the_exported_state(
     database: ShareDatabase, earlier: tuple[StoredShare, ...], wanted: tuple[StoredShare, ...]
 ) -> None:
-    text = dumped([share.document() for share in wanted])
-    exported = [of_document(one) for one in yaml.safe_load(text)]
+    text = dumped([document_of(share) for share in wanted])
+    exported = [share_of(document) for document in yaml.safe_load(text)]
     for state in (earlier, exported):
         position, stored = database.stored()
         database.make(database.checked(plan(stored, state, removes=True), position, stored))
