@@ -88,17 +88,20 @@ class MemoryGate:
         elif (self._relief is None or self._relief.done()) and not (self._is_exhausted and self.used_bytes):
             _ = self._relieve_soon()
 
-    async def enter_stream(self, recipient: str) -> int:
-        """Take a stream's memory and return its bytes. Raises LimitExceeded when there is none in time."""
+    async def enter_stream(self, recipient: str, streams: int = 1) -> int:
+        """Take the memory of one or several streams and return its bytes.
+
+        Raises LimitExceeded when there is none in time.
+        """
         if not self.is_above:
             self._is_exhausted = False
             fits = True
         else:
             fits = await self._is_relieved()
         # A cost of the whole limit is admitted alone.
-        admitted_bytes = (
-            max(self._stream_bytes, self.limit_bytes) if self.is_exhausted else self._stream_bytes
-        )
+        admitted_bytes = streams * self._stream_bytes
+        if self.is_exhausted:
+            admitted_bytes = max(admitted_bytes, self.limit_bytes)
         if not fits or not await self._enter(recipient, admitted_bytes):
             raise LimitExceeded(LimitKind.MEMORY, self._queue_seconds)
         self.admitted += 1

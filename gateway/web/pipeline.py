@@ -51,6 +51,8 @@ Next = Callable[[RequestContext], Awaitable[web.StreamResponse]]
 Middleware = Callable[[RequestContext, Next], Awaitable[web.StreamResponse]]
 
 MAX_TOKEN_REQUEST_BYTES = 16 * 1024
+LARGE_ANSWER_STREAMS = 2
+"""As how many streams a whole answer counts: texts of a log are read, parsed, kept, and written twice."""
 
 
 class RequestPipeline:
@@ -204,7 +206,7 @@ class RequestPipeline:
             return await self._issue(context, check)
         if not context.route.may_stream:
             if context.route.may_be_large:
-                await self._admit(context)
+                await self._admit(context, LARGE_ANSWER_STREAMS)
             return await self._answer(context, check)
         await gate.enter_stream()
         try:
@@ -236,10 +238,10 @@ class RequestPipeline:
             check()
         return response
 
-    async def _admit(self, context: RequestContext) -> None:
+    async def _admit(self, context: RequestContext, streams: int = 1) -> None:
         """Take memory for the answer until it is sent, which is when the request's task ends."""
         memory, name = self.limits.memory, context.required_recipient.name
-        admitted_bytes = await memory.enter_stream(name)
+        admitted_bytes = await memory.enter_stream(name, streams)
         self.running.at_end(partial(memory.leave_stream, name, admitted_bytes))
 
     async def _stream(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:

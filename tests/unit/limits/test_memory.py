@@ -27,6 +27,17 @@ async def admitted_stream(gate: MemoryGate, recipient: str | None = None) -> Asy
         gate.leave_stream(name, taken)
 
 
+async def test_a_large_answer_takes_the_memory_of_several_streams():
+    gate = MemoryGate(100, stream_bytes=20, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: 50)
+    async with admitted_stream(gate):
+        taken = await gate.enter_stream("alice", 2)
+        assert (taken, gate.used_bytes) == (40, 60)
+        with pytest.raises(LimitExceeded):
+            await gate.enter_stream("bob", 3)
+        gate.leave_stream("alice", taken)
+        assert gate.used_bytes == 20
+
+
 async def test_a_query_that_does_not_fit_waits_or_is_refused():
     resident = [50]
     gate = MemoryGate(
