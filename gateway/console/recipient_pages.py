@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote
 
@@ -133,17 +133,17 @@ async def recipients(request: web.Request) -> web.Response:
     """List the recipients, with what they have used."""
     site, wanted = request.app[SITE], Wanted.by(request, only=["ending", "refused"], sorts=["ends", *FIGURES])
     entries = await asyncio.to_thread(file_entries, site, wanted.text)
-    rank = await _rank_of(site, wanted, entries)
+    rank = await _rank_of(site, wanted)
+    if rank.reads_ends:
+        ends = ((key, file_row(entry).ends_ms) for key, entry in entries.items())
+        rank.ends.update({(key, False): end_ms for key, end_ms in ends if end_ms is not None})
 
     def find(database: RecipientDatabase) -> Listing[RecipientRow]:
         place = {"number": wanted.page, "length": PAGE_LENGTH}
+        if rank.reads_ends:
+            stored = database.ending(LAST_TIME_MS)[1].first
+            rank.ends.update({(recipient_key(name), True): end_ms for name, end_ms in stored})
         if wanted.only or wanted.sort:
-            rank.ends.update(
-                {
-                    (recipient_key(name), True): end_ms
-                    for name, end_ms in database.ending(LAST_TIME_MS)[1].first
-                }
-            )
             page = database.ranked_page(wanted.text, [*entries], rank, **place)
         else:
             page = database.page(wanted.text, sorted(entries), **place)
@@ -169,18 +169,24 @@ class RecipientRank:
     """The place of a recipient in a list; without one it is left out.
 
     Attributes:
-        only, sort: the filter and the order that are asked for.
+        only: the filter that is asked for.
+        order: `ends` or a figure; empty for that of names.
         before_ms: the end of tokens that end soon.
+        figures: the use by recipients, of the figures that `only` and `order` need.
         ends: the last ends of credentials, by the key and whether the recipient is stored.
-        figures: the use by recipients, of those figures that are asked for.
 
     """
 
     only: str
-    sort: str
+    order: str
     before_ms: int
-    ends: dict[tuple[str, bool], int]
     figures: Mapping[str, Mapping[str, int]]
+    ends: dict[tuple[str, bool], int] = field(default_factory=dict)
+
+    @property
+    def reads_ends(self) -> bool:
+        """Whether the place depends on `ends`."""
+        return self.order == "ends" or self.only == "ending"
 
     def __call__(self, key: str, is_stored: bool) -> float | None:
         """Return the place of a recipient by its key."""
@@ -189,22 +195,20 @@ class RecipientRank:
             return None
         if self.only == "refused" and key not in self.figures["refusals"]:
             return None
-        sort = self.sort or {"ending": "ends", "refused": "refusals"}.get(self.only, "")
-        if sort == "ends":
+        if self.order == "ends":
             return end_ms
-        return -self.figures[sort].get(key, 0) if sort else 0
+        return -self.figures[self.order].get(key, 0) if self.order else 0
 
 
-async def _rank_of(site: Site, wanted: Wanted, entries: Mapping[str, RecipientEntry]) -> RecipientRank:
-    """Return the rank of the recipients of the file; that of stored ones needs their ends too."""
-    figures = {wanted.sort, "refusals" if wanted.only == "refused" else ""} & FIGURES.keys()
-    ranks = {figure: await site.ranks(figure) for figure in figures}
-    ends = ((key, file_row(entry).ends_ms) for key, entry in entries.items())
+async def _rank_of(site: Site, wanted: Wanted) -> RecipientRank:
+    """Return the rank of recipients that a request wants, without the ends of their credentials."""
+    usual = {"ending": "ends", "refused": "refusals"}.get(wanted.only, "")
+    order = wanted.sort or usual
+    ranks = {figure: await site.ranks(figure) for figure in {order, usual} & FIGURES.keys()}
     return RecipientRank(
         wanted.only,
-        wanted.sort,
+        order,
         site.now_ms() + SOON_SECONDS * MILLISECONDS,
-        {(key, False): end_ms for key, end_ms in ends if end_ms is not None},
         {name: {recipient_key(who): use for who, use in rank.items()} for name, rank in ranks.items()},
     )
 
