@@ -4,7 +4,7 @@ import datetime as dt
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,6 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def tables(made: Path, tmp_path: Path) -> dict[str, Path]:
     return {name: Path(shutil.copytree(made, tmp_path / name)) for name in ("one", "other")}
-
-
-@pytest.fixture
-def server(tables: dict[str, Path]) -> Iterator[PlainServer]:
-    serving = PlainServer(tables)
-    yield serving
-    serving.close()
 
 
 @pytest.fixture

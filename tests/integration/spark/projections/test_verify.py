@@ -53,13 +53,6 @@ def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
 
 
 @pytest.fixture
-def server(tables: dict[str, Path]) -> Iterator[PlainServer]:
-    serving = PlainServer(tables)
-    yield serving
-    serving.close()
-
-
-@pytest.fixture
 def through(spark: Any, tables: dict[str, Path], server: PlainServer) -> Iterator[Callable[..., TableResult]]:
     """Verify one table through a proxy that rewrites the answers."""
     proxies: list[RewritingProxy] = []
