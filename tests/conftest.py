@@ -17,10 +17,14 @@ from typing import Any
 import pytest
 import run
 import tools
+from hypothesis import HealthCheck, settings
 
 if sys.dont_write_bytecode:
     # Compiling the tests takes each process of pytest eight seconds: what it compiles is kept in the cache.
     sys.dont_write_bytecode, sys.pycache_prefix = False, str(tools.CACHE / "bytecode")
+# How long an example takes says something of the other processes alone.
+settings.register_profile("any-load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-load")
 pytest.register_assert_rewrite("support", "tables")
 pytest_plugins = [
     "support.store_fixtures",

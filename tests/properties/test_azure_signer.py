@@ -95,7 +95,7 @@ def check(url: str, key: str, endpoint: str | None, text: str, signing_key: str)
     return query
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @odd_keys
 @given(key=keys, lifetime_seconds=lifetimes, endpoint=endpoints, portable=st.booleans())
 def test_a_signature_of_the_accounts_key_is_that_of_azures_library(
@@ -115,7 +115,7 @@ def test_a_signature_of_the_accounts_key_is_that_of_azures_library(
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @odd_keys
 @given(key=keys, lifetime_seconds=lifetimes, endpoint=endpoints, portable=st.booleans())
 def test_a_signature_of_a_user_delegation_key_is_that_of_azures_library(

@@ -19,7 +19,7 @@ def needs_the_native_module() -> None:
     native()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(rows_of_a_file)
 def test_a_vector_of_the_twin_is_read(rows: list[int]) -> None:
     vector = deletion_vectors.encode(rows)
@@ -28,7 +28,7 @@ def test_a_vector_of_the_twin_is_read(rows: list[int]) -> None:
     assert found == sorted(set(rows))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(rows_of_a_file)
 def test_the_reference_reader_reads_written_vectors(rows: list[int]) -> None:
     stored = native().encode_deletion_vector(rows)
@@ -38,7 +38,7 @@ def test_the_reference_reader_reads_written_vectors(rows: list[int]) -> None:
     assert stored == deletion_vectors.file_of(stored[5 : 5 + size])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 2**20), min_size=1, max_size=30))
 def test_an_inline_vector_is_read(rows: list[int]) -> None:
     vector = deletion_vectors.encode(rows)
@@ -46,7 +46,7 @@ def test_an_inline_vector_is_read(rows: list[int]) -> None:
     assert native().inline_deletion_vector_rows(deletion_vectors.to_z85(padded)) == sorted(set(rows))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.integers(0, 2**20), max_size=30), st.data())
 def test_a_damaged_vector_is_an_error(rows: list[int], data: st.DataObject) -> None:
     vector = deletion_vectors.encode(rows)
@@ -57,7 +57,7 @@ def test_a_damaged_vector_is_an_error(rows: list[int], data: st.DataObject) -> N
         native().deletion_vector_rows(bytes(stored), offset=1, size_in_bytes=len(vector))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=200), st.integers(0, 300), st.integers(0, 300))
 def test_noise_is_an_error(noise: bytes, offset: int, size: int) -> None:
     with pytest.raises(native().CorruptLog):

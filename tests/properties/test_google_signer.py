@@ -67,7 +67,7 @@ def received(url: str) -> Request:
     return Request("GET", f"/{rest}", {"host": host}, b"")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @odd_keys
 @given(key=keys, lifetime_seconds=lifetimes, endpoint=endpoints, project=projects)
 def test_a_url_by_a_service_accounts_key_is_that_of_googles_library(
@@ -95,7 +95,7 @@ def test_a_url_by_a_service_accounts_key_is_that_of_googles_library(
     assert verify(received(ours), Keys({}, {EMAIL: account.public_key()}), now=NOW) == EMAIL
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @odd_keys
 @given(key=keys, lifetime_seconds=lifetimes, endpoint=endpoints, project=projects)
 def test_a_url_by_an_hmac_key_is_verified_from_the_url_alone(

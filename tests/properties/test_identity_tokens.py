@@ -232,7 +232,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         runner.run(client.close())
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(tokens())
 def test_a_token_is_accepted_exactly_if_it_satisfies_every_rule(gateway: Gateway, token: str) -> None:
     refusal = gateway.answer("unknown")
@@ -244,7 +244,7 @@ def test_a_token_is_accepted_exactly_if_it_satisfies_every_rule(gateway: Gateway
     assert gateway.answer(token) == found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(TEXT | st.sampled_from([part({"alg": "RS256"}), part([]), part(b"\xff"), part(b"[" * 3000)])))
 def test_any_text_is_refused_by_the_same_answer(gateway: Gateway, parts: list[str]) -> None:
     token = ".".join(parts)[:7000]
@@ -255,7 +255,7 @@ def test_tokens_that_are_drawn_are_often_accepted() -> None:
     """Otherwise the rules behind the signature would not be reached."""
     seen: list[bool] = []
 
-    @settings(max_examples=100, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=100, database=None, derandomize=True)
     @given(tokens())
     def draw(token: str) -> None:
         seen.append(is_accepted(token))

@@ -40,7 +40,7 @@ def one_file(root: Path, action: dict[str, Any]) -> Any:
 FILE: dict[str, Any] = {"path": "a", "vector": None, "size": 1, "part": None, "stats": None, "tags": None}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(path=paths)
 @example(path="a%00b")
 @example(path="a\0b")

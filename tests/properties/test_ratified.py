@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.native import lines, native
 from support.ratified_log import Answering, RatifiedLog
@@ -195,7 +195,7 @@ def run(drawn: list[tuple[str, int]]) -> None:
         check_now(Replica(log), 1)
 
 
-@settings(max_examples=QUICK, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=QUICK)
 @given(drawn=histories)
 def test_every_answer_is_that_of_a_ratified_version(drawn: list[tuple[str, int]]) -> None:
     native()
@@ -204,7 +204,7 @@ def test_every_answer_is_that_of_a_ratified_version(drawn: list[tuple[str, int]]
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-@settings(max_examples=LONG, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=LONG)
 @given(drawn=histories)
 def test_every_answer_is_that_of_a_ratified_version_in_many_histories(drawn: list[tuple[str, int]]) -> None:
     native()

@@ -135,7 +135,7 @@ def runner() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(VERSIONS, st.sampled_from(VALUES))
 def test_a_rule_shows_of_each_version_what_its_column_holds_there(
     runner: asyncio.Runner, versions: list[Version], value: str

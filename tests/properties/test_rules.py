@@ -225,7 +225,7 @@ def configuration(root: Path, grants: list[Any], properties: dict[str, str]) -> 
 # All examples are one test: a busy machine needs more than the limit of a test.
 # A mark is stronger than the option of the command line.
 @pytest.mark.timeout(600 if EXAMPLES == CI_EXAMPLES else 0)
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(drawn=drawn_rules.tables(), scopes=st.lists(st.integers(1, 3), min_size=2, max_size=2))
 def test_no_url_outside_of_a_rule_is_signed_and_none_inside_is_missing(
     runner: asyncio.Runner, client: Client, drawn: Drawn, scopes: list[int]

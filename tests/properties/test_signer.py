@@ -60,7 +60,7 @@ def parts(url: str) -> tuple[str, str, str, dict[str, str]]:
     return split.scheme, split.netloc, split.path, dict(parse_qsl(split.query))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     stores,
     keys,
@@ -93,7 +93,7 @@ def test_a_url_is_that_of_boto3(
     assert expires_ms == (signed_at + lifetime_seconds) * 1000
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(keys, st.none() | st.text("abcXYZ019+/=", min_size=1, max_size=40))
 def test_a_url_whose_reader_pays_has_the_signature_of_botocore_for_the_same_query(
     key: str, token: str | None

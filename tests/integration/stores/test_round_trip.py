@@ -48,7 +48,7 @@ def now() -> dict[str, int]:
     return {"now_ms": int(time.time() * 1000), "lifetime_seconds": 600}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(key=keys)
 def test_of_azure(azurite: Azurite, key: str) -> None:
     signer = native().Signer.azure(
@@ -62,7 +62,7 @@ def test_of_azure(azurite: Azurite, key: str) -> None:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(key=keys)
 def test_of_google(google_storage_server: GoogleStorage, key: str) -> None:
     google_storage_server.secrets["GOOG1ROUND"] = "secret"
@@ -84,7 +84,7 @@ def client(versitygw: VersityGw) -> Any:
         yield client
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(key=keys)
 def test_of_s3(versitygw: VersityGw, client: Any, key: str) -> None:
     signer = native().Signer.s3(

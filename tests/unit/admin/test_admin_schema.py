@@ -57,7 +57,7 @@ def send_all(admin: Any, mode: Any, checks: list[Any]) -> int:
             continue
 
         @given(case=operation.as_strategy(generation_mode=mode))
-        @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
         def send(case: Any) -> None:
             nonlocal requested
             response = case.call(headers={"Authorization": f"Bearer {TOKEN}"})

@@ -158,7 +158,7 @@ def test_any_answer_of_a_route_ends_in_findings(
     monkeypatch.setenv("https_proxy", server.http.url)
     is_credential = route in {"s3", "r2", "azure"}
 
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
     @given(spoiled(GOOD[route]), st.just(200) if is_credential else STATUSES, HEADERS)
     def examine(value: Any, status: int, headers: dict[str, str]) -> None:
         path = ROUTES["credentials" if is_credential else route]
@@ -178,7 +178,7 @@ def test_any_lines_of_a_table_end_in_findings(
     lines = server.delta() if response_format == "delta" else server.parquet()
     lines.append({"endStreamAction": {"errorMessage": None}})
 
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
     @given(spoiled(lines))
     def examine(spoilt: Any) -> None:
         headers = {
@@ -198,7 +198,7 @@ def test_any_answer_of_a_token_endpoint_ends_in_findings(
 ) -> None:
     fields: dict[str, Any] = {}
 
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
     @given(
         VALUES
         | st.sampled_from(["a.e30.b", "a.W10.b", "a.!.b", "a.eyJleHAiOiAxZTk5OX0.b", 1e308, "9" * 5000])
@@ -232,7 +232,7 @@ def test_any_profile_ends_in_findings(tmp_path: Path) -> None:
     )
     documents = st.dictionaries(st.sampled_from(names), VALUES | kinds).map(encoded) | st.binary(max_size=40)
 
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
     @given(documents)
     def examine(content: bytes) -> None:
         profile.write_bytes(content)

@@ -700,7 +700,7 @@ STEPS = {
 }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from([*STEPS, "add", "add"]), st.integers(0, 11)), max_size=25))
 def test_incremental_reads_equal_the_content_of_the_database(tmp_path_factory, steps):
     clock = Clock(1_700_000_000_000)

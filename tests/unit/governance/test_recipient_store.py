@@ -22,6 +22,7 @@ from support.gateway_app import Clock
 from gateway.authentication.credential_table import token_hash
 from gateway.authentication.policies import TokenPolicy
 from gateway.config.database import DatabasePlace
+from gateway.database import engine
 from gateway.database.errors import DatabaseBusy, DatabaseMissing, DatabaseUnusable
 from gateway.database.schema import METADATA
 from gateway.governance.credentials import NewClient, NewLink, NewSecret, NewToken, Policies
@@ -133,7 +134,7 @@ def test_rotation_never_lengthens_an_old_life(database, clock):
     assert expires_ms in {token.expires_ms for token in database.show("alice").tokens}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(
@@ -483,7 +484,9 @@ def test_polling_detects_changes_of_other_processes_and_not_reads(database, plac
         assert reader.read() is after
 
 
-def test_changes_at_the_same_time_leave_two_live_tokens_at_most(database, place, clock):
+def test_changes_at_the_same_time_leave_two_live_tokens_at_most(database, place, clock, monkeypatch):
+    # Each of the 24 waits for those that SQLite lets pass first, on a busy machine longer than a request may.
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 60)
     database.add("alice")
     # Which token is the youngest, the time says.
     ticks = count(clock.now_ms + 1)

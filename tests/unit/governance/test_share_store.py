@@ -622,7 +622,7 @@ VARIANTS = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["a", "b", "file"]), st.lists(st.sampled_from(VARIANTS), max_size=1)),

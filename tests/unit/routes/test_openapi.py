@@ -129,7 +129,7 @@ def test_no_value_of_a_body_that_the_document_allows_is_refused(name: str) -> No
     values = values_of(DOCUMENT["components"]["schemas"]["QueryBody"]["properties"][name])
 
     @given(values)
-    @settings(max_examples=EXAMPLES, deadline=None)
+    @settings(max_examples=EXAMPLES)
     def read(value: Any) -> None:
         TableQuery.parse(json.dumps({name: value}).encode())
 
@@ -208,7 +208,7 @@ def send_drawn(operation: Any, headers: dict[str, str], checks: list[Any]) -> se
     statuses = set()
 
     @given(case=operation.as_strategy())
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
     def send(case: Any) -> None:
         # Drawn names would all be absent.
         names = case.path_parameters or {}

@@ -13,7 +13,7 @@ import threading
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -225,7 +225,6 @@ def test_removed_values_of_a_gauge_take_no_memory_for_ever():
     values.close()
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(0, 1000), max_size=20), max_size=4))
 def test_observations_flushed_together_equal_single_ones(batches):
     one_by_one, settled = Metrics(), Metrics()
