@@ -21,7 +21,7 @@ from gateway.governance.share_store import ShareDatabase
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
 NAMES = st.text(
     st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="/"), min_size=1, max_size=12
-)
+).filter(lambda text: text not in {".", ".."})
 PATHS = st.text("abcü %{}$'\"#-", min_size=1, max_size=12).map(lambda text: f"/{text}")
 
 
