@@ -44,11 +44,6 @@ class Changes:
     others: dict[str, Action] = field(default_factory=dict)
 
     @property
-    def keys(self) -> list[FileKey]:
-        """Return the files that are in one of both versions."""
-        return [*self.removed, *self.added]
-
-    @property
     def are_empty(self) -> bool:
         """Return whether the last version has the files of the version before the range."""
         return not self.removed and not self.added
@@ -63,42 +58,51 @@ class Changes:
         for action in self.added.values():
             yield {"add": moved(action)}
 
+    def apply(self, commit: Iterable[Action]) -> None:
+        """Extend the range by a commit.
 
-def fold(commits: Iterable[Iterable[Action]]) -> Changes:
-    """Put the commits of a range together, in order.
-
-    Change data files are left out: every commit of the job removes whole files, or rows by deletion vectors,
-    and adds files. Readers derive the changed rows from these.
-    """
-    changes = Changes()
-    for commit in commits:
+        Change data files are left out: every commit of the job removes whole files, or rows by deletion
+        vectors, and adds files. Readers derive the changed rows from these.
+        """
         # Actions of one commit have no order: a remove is always of an earlier version.
         actions = list(commit)
         for action in (one["remove"] for one in actions if "remove" in one):
             key = file_key(action)
-            if changes.added.pop(key, None) is None:
-                changes.removed[key] = action
+            if self.added.pop(key, None) is None:
+                self.removed[key] = action
         for action in (one["add"] for one in actions if "add" in one):
             key = file_key(action)
-            if changes.removed.pop(key, None) is None:
-                changes.added[key] = action
+            if self.removed.pop(key, None) is None:
+                self.added[key] = action
         for one in actions:
             for name in ("protocol", "metaData"):
                 if name in one:
-                    changes.others[name] = one[name]
+                    self.others[name] = one[name]
             if "domainMetadata" in one:
-                changes.others[f"domainMetadata:{one['domainMetadata']['domain']}"] = one["domainMetadata"]
+                self.others[f"domainMetadata:{one['domainMetadata']['domain']}"] = one["domainMetadata"]
+
+
+def fold(commits: Iterable[Iterable[Action]]) -> Changes:
+    """Put the commits of a range together, in order."""
+    changes = Changes()
+    for commit in commits:
+        changes.apply(commit)
     return changes
 
 
-def mark_of(keys: Iterable[FileKey], before: str = "") -> str:
-    """Return what tells a set of files from others.
+def mark_of(keys: Iterable[FileKey]) -> str:
+    """Return what tells a set of files from others. The mark of two sets together is their exclusive or."""
+    return f"{reduce(xor, map(hash_of, keys), 0):064x}"
 
-    `before`: the mark of a set. The keys that are in it leave it, and the others join it.
-    """
-    words = (hashlib.sha256(json.dumps(key).encode()).digest() for key in keys)
-    start = int(before or "0", 16)
-    return f"{reduce(xor, (int.from_bytes(word) for word in words), start):064x}"
+
+def hash_of(key: FileKey) -> int:
+    """Return a hash of what identifies a file."""
+    return int.from_bytes(hashlib.sha256(json.dumps(key).encode()).digest())
+
+
+def changed_file(action: Action) -> tuple[str, FileKey] | None:
+    """Return whether an action is an `add` or a `remove`, and of which file; None for another action."""
+    return next(((kind, file_key(action[kind])) for kind in ("add", "remove") if kind in action), None)
 
 
 def file_key(action: Mapping[str, Any]) -> FileKey:

@@ -15,6 +15,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as f
 
 from gateway.spark import java
+from gateway.spark.project.commit_range import CommitRange
 from gateway.spark.project.order import in_own_order
 from gateway.spark.project.search import all_of, conditions
 from gateway.spark.project.table_log import CHANGE_TYPE, DELETE, INSERT
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from gateway.spark.project.actions import Action
     from gateway.spark.project.table_log import TableLog
 
 MAX_LISTED_HASHES = 5000
@@ -48,7 +48,7 @@ class Disagreement(Exception):
 class Written:
     """The commits of some changes, and the digests of the rows that these inserted and deleted."""
 
-    commits: list[list[Action]]
+    commits: CommitRange
     inserted: Digest
     deleted: Digest
 
@@ -73,7 +73,7 @@ def apply_changes(
     _remove(spark, work, net.where(f.col("n") < 0))
     step("removed")
     removal = work.latest().number
-    commits = work.commits(base + 1, removal)
+    commits = CommitRange(work.actions, base).read_to(removal)
     # To find the removed rows, whole files are read: once, for what is to be added again and for the digest.
     removed = work.changes(base + 1, removal).persist()
     try:
@@ -84,9 +84,8 @@ def apply_changes(
         inserted, deleted = signed_digest(removed)
     finally:
         removed.unpersist()
-    version = work.latest().number
-    commits += work.commits(removal + 1, version)
-    of_added = signed_digest(work.changes(removal + 1, version))
+    commits.read_to(work.latest().number)
+    of_added = signed_digest(work.changes(removal + 1, commits.last))
     return Written(commits, inserted + of_added[0], deleted + of_added[1])
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from gateway.spark.project.actions import fold
 from gateway.spark.project.changes import (
     HASHES,
     ROW,
@@ -29,6 +28,7 @@ from gateway.spark.project.changes import (
     net_changes,
     with_hashes,
 )
+from gateway.spark.project.commit_range import CommitRange
 from gateway.spark.project.order import in_own_order
 from gateway.spark.project.reduced import reduced
 from gateway.spark.project.rule import chosen, plain_columns, projected
@@ -242,10 +242,9 @@ def _committed(
         transaction.add(rows)
     transaction.commit()
     step("added")
-    version = work.latest().number
-    commits = work.commits(base + 1, version)
-    added = files_added(work.spark, work, fold(commits), places)
-    return Written(commits, digest(work.rows(version, added)) if added else EMPTY, EMPTY)
+    commits = CommitRange(work.actions, base).read_to(work.latest().number)
+    added = files_added(work.spark, work, commits.changes(), places)
+    return Written(commits, digest(work.rows(commits.last, added)) if added else EMPTY, EMPTY)
 
 
 def _places(

@@ -15,16 +15,18 @@ In: the rule, the source and the projection's directory. Out: a version that equ
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
+from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from gateway.config.projections import WORK_DIRECTORY
-from gateway.spark.project.actions import WORK_PROPERTIES, file_key, fold, mark_of
+from gateway.spark.project.actions import WORK_PROPERTIES, file_key, mark_of
 from gateway.spark.project.changes import (
     Disagreement,
     Written,
@@ -32,12 +34,13 @@ from gateway.spark.project.changes import (
     net_changes,
     signed_digest,
 )
+from gateway.spark.project.commit_range import CommitRange
 from gateway.spark.project.compaction import compact
 from gateway.spark.project.errors import NotKept, NotProved, kind_of
 from gateway.spark.project.few import Changed, apply_few, apply_net, few_changes
 from gateway.spark.project.lock import locked
 from gateway.spark.project.order import in_own_order
-from gateway.spark.project.record import RECORD_FIELD, Record, difference, stamp
+from gateway.spark.project.record import RECORD_FIELD, Record, difference
 from gateway.spark.project.results import Options, Outcome
 from gateway.spark.project.rule import check_rule, clean_schema, projected
 from gateway.spark.project.table_log import CHANGE_TYPE, TableLog
@@ -46,7 +49,7 @@ from gateway.spark.verify.compare import quoted
 from gateway.spark.verify.digest import Digest, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -74,19 +77,18 @@ _ALL_PARTITIONS = ("partitionOverwriteMode", "static")
 _GROUP_ROWS = "rows of a group"
 """No column of a projection has a space in its name."""
 
+_MANY_FILES = 1000
+_SMALL_FILE_BYTES = 1 << 20
+
 _UNREADABLE = (PySparkException, Py4JJavaError, FileNotFoundError)
 
 
 @dataclass(frozen=True)
 class _Proved:
-    """A proved version of the work table, its digest, and the commits that lead to it.
-
-    The commits were read before the rows: a commit of another writer in between makes the proof fail.
-    """
+    """The commits of the work table that lead to a proved version, and the digest of its rows."""
 
     digest: Digest
-    version: int
-    commits: list[list[Action]]
+    commits: CommitRange
 
 
 def _as_read(node: Any) -> Any:
@@ -156,7 +158,7 @@ class Job:
         if self.options.check or self.options.whole:
             return None
         number = self._published.number()
-        record = Record.of(self._published.commit(number)) if number >= 0 else None
+        record = Record.of(self._published.actions(number)) if number >= 0 else None
         if record is None or not record.source_stamp or self._is_time_to_maintain(record):
             return None
         version = record.source_version
@@ -181,7 +183,7 @@ class Job:
     def _run(self, source: Version) -> Outcome:
         outcome = Outcome(self.target.names)
         published = self._published.number()
-        record = Record.of(self._published.commit(published)) if published >= 0 else None
+        record = Record.of(self._published.actions(published)) if published >= 0 else None
         if published >= 0 and record is None:
             raise NotKept(
                 f"version {published} of its directory is another writer's, and has no proof: remove "
@@ -212,10 +214,16 @@ class Job:
             return -1
         if work.number < record.work_version:
             raise NotKept("the directory lacks versions of the work table; move it away to begin again")
-        published = record.work_base + 1, record.work_version
-        if record.work_stamp and not self._is_local and self._work.stamp_of(*published) != record.work_stamp:
-            raise NotKept("another writer has changed its work table; move the directory away to begin again")
+        if record.work_stamp and not self._is_local:
+            published = self._commits(record.work_base).read_to(record.work_version)
+            if published.stamp != record.work_stamp:
+                raise NotKept(
+                    "another writer has changed its work table; move the directory away to begin again"
+                )
         return self._restore(record.work_version)
+
+    def _commits(self, base: int) -> CommitRange:
+        return CommitRange(self._work.actions, base)
 
     @property
     def _is_local(self) -> bool:
@@ -231,7 +239,7 @@ class Job:
             return version
         DeltaTable.forPath(self.spark, self._work.root).restoreToVersion(version)
         restored = self._work.latest().number
-        if not fold(self._work.commits(version + 1, restored)).are_empty:
+        if not self._commits(version).read_to(restored).keeps_files:
             raise NotProved("the work table cannot be restored")
         self._step("restored")
         return restored
@@ -243,15 +251,14 @@ class Job:
             if reason is None:
                 try:
                     proved = self._by_changes(outcome, base, source, record)
-                    return self._publish(outcome, base, source, proved, record)
+                    return self._publish(outcome, source, proved, record)
                 except (Disagreement, NotMarked, NotProved):
                     reason = "the changes did not lead to what the rule makes of the source"
                 except _UNREADABLE as error:
                     reason = f"the source's changes cannot be read ({kind_of(error)})"
                 base = self._restore(base)
             outcome.remark = f"written anew: {reason}"
-        proved = self._whole(outcome, base, source)
-        return self._publish(outcome, base, source, proved, record)
+        return self._publish(outcome, source, self._whole(outcome, base, source), record)
 
     def _is_proved(self, source: Version, record: Record) -> bool:
         """Return whether a version of the source is the one that the record is about."""
@@ -319,12 +326,11 @@ class Job:
             raise NotProved("the changed rows differ from those of the source")
         outcome.how, outcome.changed_rows = "changes", written.inserted.rows + written.deleted.rows
         total = record.digest + change
-        version = base + len(written.commits)
-        if self.options.whole and not self._digest_of_source(source) == total == self._digest_of_work(
-            version
+        if self.options.whole and not (
+            self._digest_of_source(source) == total == self._digest_of_work(written.commits.last)
         ):
             raise NotProved("the rows differ from those of the source")
-        return _Proved(total, version, written.commits)
+        return _Proved(total, written.commits)
 
     def _files_of(self, base: int, record: Record) -> list[Action] | None:
         """Return the files of the work table if its checksum file lists those that were published."""
@@ -365,17 +371,35 @@ class Job:
                 self._work.root
             )
             self._step("created")
-        expected = self._digest_of_source(source)
-        written = in_own_order(rows, expected.rows, partitions).write.format("delta").mode("overwrite")
-        written.option(*_ALL_PARTITIONS).save(self._work.root)
+        with self._read_once(source, rows):
+            expected = digest(rows)
+            ordered = in_own_order(rows, expected.rows, partitions)
+            writing = ordered.write.format("delta").mode("overwrite").option(*_ALL_PARTITIONS)
+            writing.save(self._work.root)
         self._step("written")
-        now = self._work.latest().number
-        commits = self._work.commits(base + 1, now)
-        found = self._digest_of_work(now)
-        if found != expected:
-            raise NotProved(f"{found.rows} rows were written, the rule makes {expected.rows} of the source")
-        outcome.how, outcome.changed_rows = "whole", found.rows
-        return _Proved(found, now, commits)
+        commits = self._commits(base).read_to(self._work.latest().number)
+        written = self._digest_of_work(commits.last)
+        if written != expected:
+            raise NotProved(f"{written.rows} rows were written, the rule makes {expected.rows} of the source")
+        outcome.how, outcome.changed_rows = "whole", written.rows
+        return _Proved(written, commits)
+
+    @contextmanager
+    def _read_once(self, source: Version, rows: DataFrame) -> Iterator[None]:
+        """Keep the rows of many small files on disk between two readings within a block.
+
+        To open such a file costs more than its rows. Those of large files are read again: they might fill
+        the disk.
+        """
+        files, size = self._source.content(source.number)
+        is_kept = files >= _MANY_FILES and size < files * _SMALL_FILE_BYTES
+        if is_kept:
+            rows.persist(StorageLevel.DISK_ONLY)
+        try:
+            yield
+        finally:
+            if is_kept:
+                rows.unpersist()
 
     def _prove_again(self, outcome: Outcome, base: int, source: Version, record: Record) -> Record:
         """Prove all rows of the published version; write it anew where it differs."""
@@ -389,22 +413,17 @@ class Job:
             return record
         else:
             outcome.remark = "written anew: it differed from its source"
-        proved = self._whole(outcome, base, source)
-        return self._publish(outcome, base, source, proved, record)
+        return self._publish(outcome, source, self._whole(outcome, base, source), record)
 
-    def _publish(
-        self, outcome: Outcome, base: int, source: Version, proved: _Proved, before: Record | None
-    ) -> Record:
+    def _publish(self, outcome: Outcome, source: Version, proved: _Proved, before: Record | None) -> Record:
         """Publish the version of the work table that is proved, which may not be the latest."""
-        if not self._is_local and self._work.stamp_of(base + 1, proved.version) != stamp(proved.commits):
-            raise NotProved("another writer has changed its work table meanwhile")
-        self._check_groups(proved.version)
+        self._check_groups(proved.commits.last)
         now = self.now_ms()
         optimized, vacuumed = (before.optimized_ms, before.vacuumed_ms) if before else (now, now)
         record = Record(
             source_id=source.table_id,
             source_version=source.number,
-            work_version=proved.version,
+            work_version=proved.commits.last,
             digest=proved.digest,
             optimized_ms=optimized,
             vacuumed_ms=vacuumed,
@@ -413,7 +432,7 @@ class Job:
             source_stamp=self._source_stamp,
             files=mark_of(()) if before is None else before.files,
         )
-        return self._commit(outcome, base, proved.commits, record)
+        return self._commit(outcome, proved.commits, record)
 
     def _check_groups(self, version: int) -> None:
         """Raise NotKept if too few rows share values in a version. No message says which values these are."""
@@ -430,12 +449,11 @@ class Job:
                 "(minimumGroup): the version is not published"
             )
 
-    def _commit(self, outcome: Outcome, base: int, commits: list[list[Action]], record: Record) -> Record:
-        """Publish the changes that commits of the work table made to its version `base`."""
+    def _commit(self, outcome: Outcome, commits: CommitRange, record: Record) -> Record:
+        """Publish what commits of the work table change. Raises NotProved if they were replaced."""
         number, now = outcome.version + 1, self.now_ms()
-        changes = fold(commits)
-        files = mark_of(changes.keys, record.files) if record.files else ""
-        record = replace(record, work_base=base, work_stamp=stamp(commits), files=files)
+        files = commits.mark(record.files) if record.files else ""
+        record = replace(record, work_base=commits.base, work_stamp=commits.stamp, files=files)
         information: dict[str, Any] = {
             "timestamp": now,
             "operation": "PROJECT",
@@ -448,9 +466,9 @@ class Job:
             "version": record.source_version,
             "lastUpdated": now,
         }
-        self._step("proved")
-        head = [{"commitInfo": information}, {"txn": transaction}]
-        self._published.publish(number, [*head, *changes.lines()])
+        with commits.published([{"commitInfo": information}, {"txn": transaction}]) as commit:
+            self._step("proved")
+            self._published.publish(number, commit)
         outcome.version = number
         self._step("published")
         self._published.checkpoint(number)
@@ -466,12 +484,11 @@ class Job:
             record = self._optimize(outcome, record, now)
         if self._is_due(record.vacuumed_ms, self.options.vacuum_hours, now):
             self._vacuum(now)
-            work, base = self._work.latest().number, record.work_version
-            commits = self._work.commits(base + 1, work)
-            if not fold(commits).are_empty:
+            commits = self._commits(record.work_version).read_to(self._work.latest().number)
+            if not commits.keeps_files:
                 raise NotKept("another writer has changed its work table meanwhile; the next run undoes that")
             # VACUUM changes no files of a version: the published commit only says when it ran.
-            self._commit(outcome, base, commits, replace(record, vacuumed_ms=now, work_version=work))
+            self._commit(outcome, commits, replace(record, vacuumed_ms=now, work_version=commits.last))
 
     @staticmethod
     def _is_due(last_ms: int, hours: int, now: int) -> bool:
@@ -487,17 +504,16 @@ class Job:
         # Also files with a deletion vector: recipients get them whole, with the removed rows.
         compact(self._work)
         self._step("optimized")
-        work = self._work.latest().number
-        commits = self._work.commits(base + 1, work)
-        changes = fold(commits)
-        if changes.are_empty:
+        commits = self._commits(base).read_to(self._work.latest().number)
+        if commits.keeps_files:
             return record
+        changes = commits.changes()
         before = digest(self._work.rows(base, changes.removed.values()))
-        after = digest(self._work.rows(work, changes.added.values()))
+        after = digest(self._work.rows(commits.last, changes.added.values()))
         if before != after:
             self._restore(base)
             raise NotProved("compaction has changed rows")
-        return self._commit(outcome, base, commits, replace(record, work_version=work, optimized_ms=now))
+        return self._commit(outcome, commits, replace(record, work_version=commits.last, optimized_ms=now))
 
     def _vacuum(self, now: int) -> None:
         """Remove files that no version of the shared history and none of its changes need."""

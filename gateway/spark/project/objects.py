@@ -7,6 +7,8 @@ asked for it (Hadoop 3.4.2): without that the last of two writers wins.
 
 from __future__ import annotations
 
+from io import BytesIO
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -14,6 +16,9 @@ from py4j.protocol import Py4JJavaError
 from gateway.spark import java
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 _IF_ABSENT = "fs.option.create.conditional.overwrite"
@@ -51,14 +56,17 @@ class Directory:
         ):
             raise Unsafe
 
-    def create(self, name: str, text: str) -> None:
-        """Write a file that is not there yet. Raises Refused and Unsafe."""
+    def create(self, name: str, content: str | Path) -> None:
+        """Write a file that is not there yet. Raises Refused and Unsafe.
+
+        `content`: a text, or a file of this machine.
+        """
         self.check()
         path = self._path(self._root, name)
         if self.is_s3:
-            self._write(path, text, lambda: self._files.createFile(path).must(_IF_ABSENT, True).build())
+            self._write(path, content, lambda: self._files.createFile(path).must(_IF_ABSENT, True).build())
         else:
-            self._write(path, text, lambda: self._files.create(path, False))
+            self._write(path, content, lambda: self._files.create(path, False))
 
     def check_refusal(self, name: str) -> None:
         """Raise Unsafe where a file that is there can be created: some stores ignore the condition."""
@@ -86,34 +94,48 @@ class Directory:
     def read(self, name: str) -> str | None:
         """Return the text of a file; None without one."""
         try:
-            stream = self._files.open(self._path(self._root, name))
-        except Py4JJavaError as error:
-            if error.java_exception.getClass().getSimpleName() == "FileNotFoundException":
-                return None
-            raise
-        try:
-            return bytes(stream.readAllBytes()).decode()
-        finally:
-            stream.close()
+            return b"".join(self._parts(self._path(self._root, name))).decode()
+        except FileNotFoundError:
+            return None
 
     def remove(self, name: str) -> None:
         """Remove a file."""
         self._files.delete(self._path(self._root, name), False)
 
-    def _write(self, path: Any, text: str, opened: Any) -> None:
+    def _write(self, path: Any, content: str | Path, opened: Callable[[], Any]) -> None:
         try:
             stream = opened()
             try:
-                data = text.encode()
-                for start in range(0, len(data), _PART_BYTES):
-                    stream.write(bytearray(data[start : start + _PART_BYTES]))
+                for part in _parts(content):
+                    stream.write(bytearray(part))
             finally:
                 stream.close()
-        except Py4JJavaError:
+        except Py4JJavaError as error:
             # The answer to a write that was done may be lost, and its repetition is refused then.
-            content = self.read(path.getName())
-            if content == text:
-                return
-            if content is None:
-                raise
-            raise Refused from None
+            try:
+                is_written = all(a == b for a, b in zip_longest(_parts(content), self._parts(path)))
+            except FileNotFoundError:
+                raise error from None
+            if not is_written:
+                raise Refused from None
+
+    def _parts(self, path: Any) -> Iterator[bytes]:
+        """Yield the parts of a file. Raises FileNotFoundError."""
+        try:
+            stream = self._files.open(path)
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getSimpleName() == "FileNotFoundException":
+                raise FileNotFoundError from None
+            raise
+        try:
+            while part := bytes(stream.readNBytes(_PART_BYTES)):
+                yield part
+        finally:
+            stream.close()
+
+
+def _parts(content: str | Path) -> Iterator[bytes]:
+    """Yield the parts of a text or a file of this machine."""
+    with BytesIO(content.encode()) if isinstance(content, str) else content.open("rb") as file:
+        while part := file.read(_PART_BYTES):
+            yield part

@@ -24,7 +24,7 @@ from gateway.spark.project.table_log import TableLog
 from gateway.spark.verify.compare import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -61,7 +61,7 @@ def ended_ms(spark: SparkSession, root: str) -> int:
     with suppress(*_ABSENT):
         log = TableLog(spark, root)
         version = log.number()
-        published_ms = _written_ms(log.commit(version)) if version >= 0 else 0
+        published_ms = _written_ms(log.actions(version)) if version >= 0 else 0
     with suppress(*_ABSENT):
         path, files = java.path_and_files(spark, f"{root}/{_FAILED}")
         failed_ms = files.getFileStatus(path).getModificationTime() if files.exists(path) else 0
@@ -91,8 +91,7 @@ def _published(spark: SparkSession, root: str) -> Published | None:
         version = log.number()
         if version < 0:
             return None
-        commit = log.commit(version)
-        record = Record.of(commit)
+        record = Record.of(log.actions(version))
         if record is None:
             return None
         files, size = _size(spark, root, record)
@@ -104,7 +103,7 @@ def _published(spark: SparkSession, root: str) -> Published | None:
         rows=record.digest.rows,
         files=files,
         bytes=size,
-        proved_at=dt.datetime.fromtimestamp(_written_ms(commit) / 1000, dt.UTC),
+        proved_at=dt.datetime.fromtimestamp(_written_ms(log.actions(version)) / 1000, dt.UTC),
     )
 
 
@@ -117,7 +116,7 @@ def _size(spark: SparkSession, root: str, record: Record) -> tuple[int, int]:
     return row["numFiles"], row["sizeInBytes"]
 
 
-def _written_ms(commit: list[Action]) -> int:
+def _written_ms(commit: Iterable[Action]) -> int:
     """Return the time of a commit; 0 for one that states none, which is another writer's."""
     times = (action["commitInfo"].get("timestamp") for action in commit if "commitInfo" in action)
     return int(next(times, None) or 0)

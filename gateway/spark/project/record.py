@@ -11,7 +11,9 @@ from gateway.spark.project.evaluation import Evaluation
 from gateway.spark.verify.digest import Digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    from gateway.spark.project.actions import Action
 
 RECORD_FIELD = "projection"
 _WORD = 1 << 64
@@ -59,7 +61,7 @@ class Record:
         return asdict(self) | {"digest": words}
 
     @classmethod
-    def of(cls, commit: list[dict[str, Any]]) -> Record | None:
+    def of(cls, commit: Iterable[Action]) -> Record | None:
         """Return the record of a commit; None for one that the job has not written."""
         for action in commit:
             stated = action.get("commitInfo", {}).get(RECORD_FIELD)
@@ -73,17 +75,28 @@ class Record:
         return None
 
 
-def stamp(commits: Iterable[Iterable[dict[str, Any]]]) -> str:
-    """Return what tells commits from others of the same versions: a hash of their JSON, made in parts."""
-    hashed, end = hashlib.sha256(b"["), ""
-    for commit in commits:
-        hashed.update(f"{end}[".encode())
-        for place, action in enumerate(commit):
-            hashed.update((", " * bool(place) + json.dumps(action, sort_keys=True)).encode())
-        hashed.update(b"]")
-        end = ", "
-    hashed.update(b"]")
-    return hashed.hexdigest()
+class Stamp:
+    """What tells commits from others of the same versions: a hash of their JSON, made action by action."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256(b"[")
+        self._separator = ""
+
+    @property
+    def text(self) -> str:
+        """Return the stamp of the commits so far."""
+        whole = self._hash.copy()
+        whole.update(b"]")
+        return whole.hexdigest()
+
+    def of_commit(self, actions: Iterable[Action]) -> Iterator[Action]:
+        """Yield the actions of the next commit. The stamp has them when all were taken."""
+        self._hash.update(f"{self._separator}[".encode())
+        self._separator = ", "
+        for place, action in enumerate(actions):
+            self._hash.update((", " * bool(place) + json.dumps(action, sort_keys=True)).encode())
+            yield action
+        self._hash.update(b"]")
 
 
 def difference(plus: Digest, minus: Digest) -> Digest:

@@ -10,7 +10,6 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -21,10 +20,10 @@ from pyspark.sql import types as t
 from gateway.spark import java
 from gateway.spark.project.actions import fold
 from gateway.spark.project.objects import Directory, Refused
-from gateway.spark.project.record import stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -40,7 +39,7 @@ _OF_DELTA = frozenset({_KIND, *_COMMIT})
 """The columns that Delta adds to changed rows, in place of a table's own ones by these names."""
 _CHECKPOINT_INTERVAL = 10
 _LINES = 5000
-"""Lines of a commit that go between Python and Java at once: one text of all would be copied many times."""
+"""Lines of a commit that Java gives to Python at once."""
 _NO_VERSION = -1
 _FEED = "delta.enableChangeDataFeed"
 _LAST_CHECKPOINT = "_last_checkpoint"
@@ -138,14 +137,6 @@ class TableLog:
         except Py4JJavaError as error:
             raise FileNotFoundError(f"version {number} is not in the log") from error
 
-    def commits(self, first: int, last: int) -> list[list[Action]]:
-        """Return the actions of a range of versions. Raises FileNotFoundError."""
-        return [self.commit(number) for number in range(first, last + 1)]
-
-    def stamp_of(self, first: int, last: int) -> str:
-        """Return the `stamp` of what `commits` returns, of which no more than an action is in memory."""
-        return stamp(map(self.actions, range(first, last + 1)))
-
     def changes(self, first: int, last: int) -> DataFrame:
         """Return the rows that a range of versions inserts and deletes, with `CHANGE_TYPE`. Lazy.
 
@@ -156,7 +147,7 @@ class TableLog:
             empty = t.StructType([*self.latest().schema.fields, t.StructField(CHANGE_TYPE, t.StringType())])
             return self.spark.createDataFrame([], empty)
         if self._has_columns_of_delta(last):
-            changed = fold(self.commits(first, last))
+            changed = fold(map(self.actions, range(first, last + 1)))
             inserted, deleted = (
                 self.rows(last, files.values()).withColumn(CHANGE_TYPE, f.lit(kind))
                 for kind, files in ((INSERT, changed.added), (DELETE, changed.removed))
@@ -201,6 +192,11 @@ class TableLog:
         listed = self._checksum(number).get("allFiles")
         return None if listed is None else list(listed)
 
+    def content(self, number: int) -> tuple[int, int]:
+        """Return the number of files of a version and their bytes."""
+        snapshot = self.snapshot(number)
+        return int(snapshot.numOfFiles()), int(snapshot.sizeInBytes())
+
     def size(self, number: int) -> tuple[int, int] | None:
         """Return the number of files of a version and their bytes; None if its checksum file has neither."""
         checksum = self._checksum(number)
@@ -209,27 +205,31 @@ class TableLog:
         except KeyError:
             return None
 
-    def publish(self, number: int, actions: Iterable[Action]) -> None:
-        """Write a version, as a whole and once beside other writers. Raises CommitExists and Unsafe."""
-        lines = (json.dumps(action, separators=(",", ":")) for action in actions)
+    def publish(self, number: int, commit: Path) -> None:
+        """Write a version, as a whole and once beside other writers. Raises CommitExists and Unsafe.
+
+        `commit`: a file of this machine with the lines, in ASCII.
+        """
         directory = Directory(self.spark, self._directory, self._hadoop)
         if directory.is_s3:
             # Delta's own way takes turns within one process alone.
             try:
-                directory.create(f"{number:020}.json", "".join(f"{line}\n" for line in lines))
+                directory.create(f"{number:020}.json", commit)
             except Refused:
                 raise CommitExists(number) from None
             return
-        parts = iter(lambda: "\n".join(islice(lines, _LINES)), "")
-        texts, file = java.sequence(self.spark, parts).iterator(), self._file(number)
+        file = self._file(number)
         if number == 0:
             file.getFileSystem(self._hadoop).mkdirs(file.getParent())
+        lines = java.companion(java.classes(self.spark).scala.io, "Source").fromFile(str(commit), "US-ASCII")
         try:
-            self._store.write(file, texts, False, self._hadoop)
+            self._store.write(file, lines.getLines(), False, self._hadoop)
         except Py4JJavaError as error:
             if error.java_exception.getClass().getName().endswith("FileAlreadyExistsException"):
                 raise CommitExists(number) from None
             raise
+        finally:
+            lines.close()
 
     def checkpoint(self, number: int) -> None:
         """Write a checkpoint where one is due, and remove commits that the table's retention no longer keeps.
@@ -250,11 +250,12 @@ class TableLog:
 
         The commit knows it: the time of its file is that of a copy, where the log was copied.
         """
-        actions = self.commit(number)
-        removed = (action.get("remove", {}).get("deletionTimestamp") for action in actions)
-        stated = (action.get("commitInfo", {}).get("timestamp") for action in actions)
-        times = [self._status(number).getModificationTime(), *removed, *stated]
-        return min(int(time) for time in times if time is not None)
+        begun = int(self._status(number).getModificationTime())
+        for action in self.actions(number):
+            removed = action.get("remove", {}).get("deletionTimestamp")
+            stated = action.get("commitInfo", {}).get("timestamp")
+            begun = min([begun, *(int(time) for time in (removed, stated) if time is not None)])
+        return begun
 
     def stamp(self, number: int) -> str:
         """Return what tells the commit of a version from another one of that number; empty if it is gone."""
@@ -294,9 +295,13 @@ class TableLog:
         return path, path.getFileSystem(self._hadoop)
 
     def _lines(self, path: Any) -> Iterator[str]:
-        parts = self._store.read(path, self._hadoop).grouped(_LINES)
-        while parts.hasNext():
-            yield from str(parts.next().mkString("\n")).split("\n")
+        lines = self._store.readAsIterator(path, self._hadoop)
+        try:
+            parts = lines.grouped(_LINES)
+            while parts.hasNext():
+                yield from str(parts.next().mkString("\n")).split("\n")
+        finally:
+            lines.close()
 
     def _file(self, number: int) -> Any:
         return self._path(self._directory, f"{number:020}.json")

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -175,7 +176,7 @@ class Answers:
         own: Counter[tuple[int, FileKind, FileFacts]] = Counter()
         for version in range(first, last + 1):
             try:
-                actions = self.log.commit(version)
+                actions = list(islice(self.log.actions(version), _MOST_ACTIONS + 1))
             except FileNotFoundError as error:
                 raise NotCompared(str(error)) from None
             if len(actions) > _MOST_ACTIONS:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tracemalloc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.spark.project.actions import file_key, fold, moved
+from gateway.spark.project.actions import file_key, fold, mark_of, moved
+from gateway.spark.project.commit_range import CommitRange
+from gateway.spark.project.errors import NotProved
 from gateway.spark.project.evaluation import Evaluation
-from gateway.spark.project.record import Record, difference, stamp
+from gateway.spark.project.record import Record, Stamp, difference
 from gateway.spark.verify.digest import Digest
 
 Files = dict[Any, dict[str, Any]]
@@ -45,6 +49,44 @@ def histories(draw: st.DrawFn) -> tuple[Files, list[list[dict[str, Any]]], Files
         commits.append(draw(st.permutations(commit)))
         before = after
     return first, commits, before
+
+
+@given(histories())
+def test_commits_that_are_read_action_by_action_are_published_as_those_in_memory(history: Any) -> None:
+    first, commits, last = history
+    changes, head = fold(commits), {"commitInfo": {"name": "\u00fc"}}
+    commit_range = CommitRange(commits.__getitem__, -1).read_to(len(commits) - 1)
+    assert commit_range.keeps_files == changes.are_empty
+    assert commit_range.mark(mark_of(first)) == mark_of(last)
+    with commit_range.published([head]) as file:
+        text = file.read_text(encoding="ascii")
+    assert not file.exists()
+    lines = [json.loads(line) for line in text.splitlines()]
+    kinds = [next(iter(line)) for line in lines]
+    assert kinds == ["commitInfo", *["remove"] * len(changes.removed), *["add"] * len(changes.added)]
+    assert sorted(map(json.dumps, lines)) == sorted(map(json.dumps, [head, *changes.lines()]))
+
+
+def test_a_commit_that_was_replaced_since_it_was_read_is_not_published() -> None:
+    commits = [[{"add": file(number, None)} for number in range(3)]]
+    commit_range = CommitRange(commits.__getitem__, -1).read_to(0)
+    commits[0][1] = {"add": file(9, None)}
+    with pytest.raises(NotProved, match="another writer"), commit_range.published([]):
+        raise AssertionError
+
+
+def test_the_memory_of_a_published_commit_does_not_grow_with_its_files() -> None:
+    def actions(_number: int) -> Iterator[dict[str, Any]]:
+        return ({"add": file(number, None) | {"stats": "x" * 400}} for number in range(20_000))
+
+    commit_range = CommitRange(actions, -1).read_to(0)
+    tracemalloc.start()
+    try:
+        with commit_range.published([]) as commit:
+            assert commit.stat().st_size > 20_000 * 400
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @given(histories())
@@ -121,4 +163,6 @@ COMMITS = [[{"b": 1, "a": "\u00fc"}, {"c": [None, {}]}], [], [{"d": {"f": 1.5, "
 def test_a_stamp_is_that_of_the_commits_as_one_text(number: int) -> None:
     """Published records have such stamps."""
     text = json.dumps(COMMITS[:number], sort_keys=True)
-    assert stamp(map(iter, COMMITS[:number])) == hashlib.sha256(text.encode()).hexdigest()
+    stamp = Stamp()
+    assert [list(stamp.of_commit(iter(commit))) for commit in COMMITS[:number]] == COMMITS[:number]
+    assert stamp.text == hashlib.sha256(text.encode()).hexdigest()

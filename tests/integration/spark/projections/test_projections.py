@@ -35,6 +35,7 @@ from gateway.config.projections import WORK_DIRECTORY
 from gateway.spark import cli
 from gateway.spark.project import changes as changing
 from gateway.spark.project import few
+from gateway.spark.project import job as writing
 from gateway.spark.project import reduced as reducing
 from gateway.spark.project.errors import InvalidRule, NotKept, NotProved
 from gateway.spark.project.evaluation import rule_session
@@ -727,6 +728,23 @@ def test_versions_of_two_evaluations_are_never_mixed(kept: Kept) -> None:
     kept.assert_equal()
 
 
+def test_many_small_files_of_a_source_are_read_once(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    ordered = writing.in_own_order
+
+    def after_a_reading(rows: Any, *rest: Any) -> Any:
+        for file in Path(kept.source).glob("*.parquet"):
+            file.rename(file.with_suffix(".away"))
+        return ordered(rows, *rest)
+
+    monkeypatch.setattr(writing, "_MANY_FILES", 1)
+    monkeypatch.setattr(writing, "in_own_order", after_a_reading)
+    assert kept.run().how == "whole"
+    for file in Path(kept.source).glob("*.away"):
+        file.rename(file.with_suffix(".parquet"))
+    kept.assert_equal()
+    assert not kept.spark._jsparkSession.sharedState().cacheManager().numCachedEntries()
+
+
 def ages() -> str:
     names = [name.split()[0] for name in ROWS.split(", ")]
     return f"SELECT * FROM ({values(0, 20)}) AS t({', '.join(names)})"
@@ -878,14 +896,16 @@ def is_lost(check: Callable[[], None]) -> bool:
     return False
 
 
-def test_a_version_is_published_once(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_is_published_once(kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept.run()
     kept.sql("DELETE FROM {t} WHERE id < 50")
     publish = TableLog.publish
 
-    def late(log: TableLog, number: int, actions: Any) -> None:
-        publish(log, number, [{"commitInfo": {"operation": "of another writer"}}])
-        publish(log, number, actions)
+    def late(log: TableLog, number: int, commit: Path) -> None:
+        foreign = tmp_path / "commit.json"
+        foreign.write_text(json.dumps({"commitInfo": {"operation": "of another writer"}}) + "\n")
+        publish(log, number, foreign)
+        publish(log, number, commit)
 
     monkeypatch.setattr(TableLog, "publish", late)
     (outcome,) = keep(kept.spark, [kept.target], NO_MAINTENANCE, parallel=1)
