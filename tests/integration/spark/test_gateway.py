@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from support.gateway_process import RunningGateway, running_gateway, share
 from support.spark_session import FEW_ROWS, settings
 from tables import by_hand
 from tables.demo import ROWS as DEMO_ROWS
 from tables.golden import made_tables
+from tables.writer import Column, Table
 
 from gateway.spark import cli
 from gateway.spark.operations.fleet import advise, look_at, survey
@@ -91,6 +93,50 @@ def test_every_made_table_is_equal(spark: Any, tmp_path_factory: pytest.TempPath
     refused = {name for name in by_hand.TABLES if name.startswith("refused-")}
     # The Delta protocol reads an empty string as null, Spark reads it as text.
     assert unequal == dict.fromkeys(refused, "spark cannot") | {"partition-value-empty": "other rows"}
+
+
+def test_a_log_with_two_table_ids_and_a_remove_without_size_is_read(spark: Any, tmp_path: Path) -> None:
+    """deltalake before 0.25.3 wrote another id with each new schema. Streams end there, as in Delta.
+
+    Of change data delta-spark reads no row of such a remove.
+    """
+    columns = [Column("id", "long")]
+    table = Table(tmp_path / "t", columns, configuration={"delta.enableChangeDataFeed": "true"})
+    first = table.add([{"id": 0}])
+    table.commit(first, table.add([{"id": 1}]))
+    columns.append(Column("word", "string"))
+    table.commit({"metaData": table.metadata | {"id": "another"}}, table.add([{"id": 2, "word": "x"}]))
+    removal = table.remove(first)
+    del removal["remove"]["size"]
+    table.commit(removal, table.add([{"id": 3}]))
+    table.commit(table.add([{"id": 4, "word": "y"}]))
+    changes = [
+        {(0, None, "insert"), (1, None, "insert")},
+        {(2, "x", "insert")},
+        {(0, None, "delete"), (3, None, "insert")},
+        {(4, "y", "insert")},
+    ]
+    register(spark)
+    with running_gateway(tmp_path, [share("s", {"t": str(table.root)})]) as gateway:
+        places = {"delta-sharing": "s.default.t", "delta": str(table.root)}
+        for start in range(len(changes)):
+            reading = spark.read.format("delta-sharing").option("profile", str(gateway.profile))
+            reading.option("readChangeFeed", "true").option("startingVersion", start)
+            rows = reading.load(places["delta-sharing"]).select("id", "word", "_change_type").collect()
+            assert sorted(map(tuple, rows)) == sorted(set().union(*changes[start:]))
+            streamed: list[Any] = []
+            for kind, place in places.items():
+                stream = spark.readStream.format(kind).option("startingVersion", start)
+                stream.option("skipChangeCommits", "true").option("profile", str(gateway.profile))
+                name = f"appended_{kind.replace('-', '_')}_{start}"
+                writing = stream.load(place).writeStream.format("memory").queryName(name)
+                writing.option("checkpointLocation", str(tmp_path / name))
+                try:
+                    writing.trigger(availableNow=True).start().awaitTermination()
+                    streamed.append(sorted(map(tuple, spark.table(name).collect())))
+                except StreamingQueryException as error:
+                    streamed.append("[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE]" in str(error))
+            assert streamed == [[True, [(2, "x"), (4, "y")], [(4, "y")], [(4, "y")]][start]] * 2
 
 
 @pytest.mark.nightly
