@@ -1,13 +1,11 @@
-"""Keeps one projection up to date: writes it, proves it and publishes it.
-
-For example, the source has version 8, and the last published version was made from version 7. The job appends
-and removes rows in the work table until it equals rule(source at 8), compares digests, and adds one commit to
-the published log. If anything fails, recipients still read what was made from version 7.
+"""Brings one projection up to date: writes it, proves it and publishes it.
 
 A projection is two Delta tables, one inside the other. Spark writes the work table, in the directory `data`.
-The outer log lists the same files, and only its versions are served. A commit of the outer log is put there
-whole, after the proof, so no request can reach rows without a proof. The next job undoes what a killed one
-left in the work table.
+The log around it lists the same files, and only its versions are served. If the source has version 8 and the
+published version equals rule(source at 7), the job changes the work table until it equals rule(source at 8),
+compares digests, and adds one commit to the published log. The commit is written as a whole, after the proof,
+so no request reaches rows without a proof. After a failure recipients still read rule(source at 7), and the
+next job undoes what the failed one left in the work table.
 
 In: the rule, the source and the projection's directory. Out: a version that equals rule(source), or an error.
 """
@@ -69,10 +67,10 @@ _PROPERTIES = {
 }
 _HOUR_MS = 3_600_000
 _MIN_RETAINED_HOURS = 168
-"""Hours for which removed files are kept at least: longer than signed URLs and tokens are valid."""
+"""Removed files are kept longer than signed URLs and tokens are valid."""
 
 _ALL_PARTITIONS = ("partitionOverwriteMode", "static")
-"""The option of a whole write, whatever the session says."""
+"""An option of a whole write, which a setting of the session would change."""
 
 _GROUP_ROWS = "rows of a group"
 """No column of a projection has a space in its name."""
@@ -92,9 +90,9 @@ class _Proved:
 
 
 def _as_read(node: Any) -> Any:
-    """Return a field of a schema, in JSON, without what does not change how its files are read.
+    """Return the parts of a field, in JSON, by which files are read.
 
-    These are comments, and the state of an identity column, which each insert changes.
+    Comments are none of them, nor the state of an identity column, which each insert changes.
     """
     if isinstance(node, dict):
         return {
@@ -149,11 +147,11 @@ class Job:
             return self._run(source)
 
     def unchanged(self) -> Outcome | None:
-        """Return the outcome of a run that has nothing to do; None if there may be something.
+        """Return the outcome of a run without work; None if there may be work.
 
-        Nothing is to do if the source has no later version than the proved one, its commit of that version is
-        still the same, and the work table is there. That takes the file names of three logs and one commit.
-        Nothing is written, so no lock is needed.
+        There is none if the proved version is the latest of the source and has the same commit as before, and
+        the work table exists. The check reads the file names of three logs and the start of one commit. It
+        writes nothing and takes no lock.
         """
         if self.options.check or self.options.whole:
             return None
@@ -176,7 +174,7 @@ class Job:
         )
 
     def _step(self, name: str) -> None:
-        """Begin the next write. Raises Locked if another job may have taken the lock."""
+        """Check the lock before the next write. Raises Locked if another job may have it."""
         self.step(name)
         self._check_lock()
 
@@ -208,7 +206,7 @@ class Job:
         return outcome
 
     def _recovered(self, record: Record | None) -> int:
-        """Undo unpublished writes; return the version of the work table that equals the published one."""
+        """Undo unpublished writes. Return the version of the work table that equals the published one."""
         work = self._work.latest()
         if record is None:
             return -1
@@ -227,14 +225,14 @@ class Job:
 
     @property
     def _is_local(self) -> bool:
-        """Return whether the directory is one of files, where each commit of Delta has a condition.
+        """Return whether the directory is local, where Delta never overwrites a commit.
 
-        In S3 a job that was stopped for a while can overwrite a commit of the work table.
+        In S3 a job that was suspended can overwrite a commit of the work table.
         """
         return self.target.root.startswith("/")
 
     def _restore(self, version: int) -> int:
-        """Undo all versions after one, by a new version; return the number of the version that equals it."""
+        """Undo all versions after one. Return the number of the new version that equals it."""
         if self._work.latest().number == version:
             return version
         DeltaTable.forPath(self.spark, self._work.root).restoreToVersion(version)
@@ -245,59 +243,59 @@ class Job:
         return restored
 
     def _update(self, outcome: Outcome, base: int, source: Version, record: Record | None) -> Record:
-        """Write and publish the projection of a version of the source."""
+        """Update the work table to a version of the source, and publish it."""
         if record is not None:
-            reason = self._why_whole(source, record)
+            reason = self._reason_to_rewrite(source, record)
             if reason is None:
                 try:
                     proved = self._by_changes(outcome, base, source, record)
                     return self._publish(outcome, source, proved, record)
                 except (Disagreement, NotMarked, NotProved):
-                    reason = "the changes did not lead to what the rule makes of the source"
+                    reason = "the applied changes did not give the rows of the rule"
                 except _UNREADABLE as error:
                     reason = f"the source's changes cannot be read ({kind_of(error)})"
                 base = self._restore(base)
-            outcome.remark = f"written anew: {reason}"
+            outcome.remark = f"rewritten: {reason}"
         return self._publish(outcome, source, self._whole(outcome, base, source), record)
 
     def _is_proved(self, source: Version, record: Record) -> bool:
-        """Return whether a version of the source is the one that the record is about."""
-        known = (record.source_id, record.source_version)
-        return (source.table_id, source.number) == known and self._has_its_past(record)
+        """Return whether the record is about this version of the source."""
+        proved = (record.source_id, record.source_version)
+        return (source.table_id, source.number) == proved and self._has_proved_commit(record)
 
     def _is_early(self, record: Record) -> bool:
-        """Return whether the next version has to wait."""
+        """Return whether `publishEverySeconds` postpones the next version."""
         seconds = self.target.projection.publish_every_seconds
         if seconds is None or self.options.whole:
             return False
         return 0 <= self.now_ms() - record.changed_ms < seconds * 1000
 
-    def _has_its_past(self, record: Record) -> bool:
-        """Return whether the commit of the source is the proved one: a restored copy has another one."""
+    def _has_proved_commit(self, record: Record) -> bool:
+        """Return whether the source has the commit of the proved version: a restored copy has another one."""
         stamp = self._source.stamp(record.source_version)
         return not stamp or not record.source_stamp or stamp == record.source_stamp
 
-    def _why_whole(self, source: Version, record: Record) -> str | None:
-        """Return why changes are not enough; None if they are. Raises NotKept."""
+    def _reason_to_rewrite(self, source: Version, record: Record) -> str | None:
+        """Return why the changes of the source cannot be applied; None if they can. Raises NotKept."""
         if other := record.evaluation.difference(self._evaluation):
             if not self.options.whole:
                 raise NotKept(
-                    f"the rule may make other rows now ({other}): see what it makes, then run with --whole, "
-                    "which writes all rows anew"
+                    f"the rule may give other rows now ({other}): check its rows, then run with --whole, "
+                    "which rewrites all rows"
                 )
-            return f"the rule is evaluated in another way ({other})"
+            return f"the rule is evaluated differently ({other})"
         if source.table_id != record.source_id:
             return "the source is another table"
         if source.number < record.source_version:
-            return "the source was put back to an earlier version"
-        if not self._has_its_past(record):
-            return "the source has another past"
+            return "the source was restored to an earlier version"
+        if not self._has_proved_commit(record):
+            return "the source has another history"
         try:
             before = self._source.at(record.source_version)
         except _UNREADABLE:
             return "the source's log does not go back far enough"
-        known = {column.name: _as_read(column.jsonValue()) for column in source.schema.fields}
-        if any(known.get(column.name) != _as_read(column.jsonValue()) for column in before.schema.fields):
+        columns = {column.name: _as_read(column.jsonValue()) for column in source.schema.fields}
+        if any(columns.get(column.name) != _as_read(column.jsonValue()) for column in before.schema.fields):
             return "the source's columns have changed"
         if CHANGE_TYPE in source.schema.names:
             return f"the source has a column '{CHANGE_TYPE}'"
@@ -307,7 +305,7 @@ class Job:
         return None
 
     def _by_changes(self, outcome: Outcome, base: int, source: Version, record: Record) -> _Proved:
-        """Apply the source's changes to the work table and prove them."""
+        """Apply the changes of the source to the work table, and prove them."""
         versions = record.source_version + 1, source.number
         changed = Changed(self._source.changes(*versions), self.target.projection)
         few = few_changes(
@@ -333,14 +331,14 @@ class Job:
         return _Proved(total, written.commits)
 
     def _files_of(self, base: int, record: Record) -> list[Action] | None:
-        """Return the files of the work table if its checksum file lists those that were published."""
+        """Return the published files of the work table; None if its checksum file does not list them."""
         files = self._work.files(base)
         if files is None or mark_of(map(file_key, files)) != record.files:
             return None
         return files
 
     def _by_many(self, base: int, rows: DataFrame) -> tuple[Digest, Written]:
-        """Apply changed rows; return the digest that they should change, and what was written."""
+        """Apply changed rows. Return the expected change of the digest, and what was written."""
         rows = rows.persist()
         net = net_changes(rows).persist()
         try:
@@ -354,7 +352,7 @@ class Job:
             rows.unpersist()
 
     def _whole(self, outcome: Outcome, base: int, source: Version) -> _Proved:
-        """Write all rows and prove them."""
+        """Write and prove all rows."""
         rows = projected(self._rows_of_source(source), self.target.projection)
         schema, work = clean_schema(rows.schema), self._work.latest()
         partitions = self.target.projection.partition_by
@@ -365,7 +363,7 @@ class Job:
             builder.partitionedBy(*partitions).execute()
             self._step("created")
         elif work.schema != schema:
-            # The schema of the rows has what the source says about its columns.
+            # That of the rows has comments and constraints of the source.
             empty = self.spark.createDataFrame([], schema).write.format("delta").mode("overwrite")
             empty.option(*_ALL_PARTITIONS).option("overwriteSchema", "true").partitionBy(*partitions).save(
                 self._work.root
@@ -380,7 +378,7 @@ class Job:
         commits = self._commits(base).read_to(self._work.latest().number)
         written = self._digest_of_work(commits.last)
         if written != expected:
-            raise NotProved(f"{written.rows} rows were written, the rule makes {expected.rows} of the source")
+            raise NotProved(f"{written.rows} rows were written, and the rule gives {expected.rows}")
         outcome.how, outcome.changed_rows = "whole", written.rows
         return _Proved(written, commits)
 
@@ -402,9 +400,9 @@ class Job:
                 rows.unpersist()
 
     def _prove_again(self, outcome: Outcome, base: int, source: Version, record: Record) -> Record:
-        """Prove all rows of the published version; write it anew where it differs."""
+        """Prove all rows of the published version, and rewrite it if they differ."""
         if other := record.evaluation.difference(self._evaluation):
-            outcome.remark = f"written anew: the rule is evaluated in another way ({other})"
+            outcome.remark = f"rewritten: the rule is evaluated differently ({other})"
         elif (
             self._digest_of_source(source)
             == record.digest
@@ -412,11 +410,11 @@ class Job:
         ):
             return record
         else:
-            outcome.remark = "written anew: it differed from its source"
+            outcome.remark = "rewritten: it differed from its source"
         return self._publish(outcome, source, self._whole(outcome, base, source), record)
 
     def _publish(self, outcome: Outcome, source: Version, proved: _Proved, before: Record | None) -> Record:
-        """Publish the version of the work table that is proved, which may not be the latest."""
+        """Publish the proved version of the work table. Another writer may have added later ones."""
         self._check_groups(proved.commits.last)
         now = self.now_ms()
         optimized, vacuumed = (before.optimized_ms, before.vacuumed_ms) if before else (now, now)
@@ -435,7 +433,7 @@ class Job:
         return self._commit(outcome, proved.commits, record)
 
     def _check_groups(self, version: int) -> None:
-        """Raise NotKept if too few rows share values in a version. No message says which values these are."""
+        """Raise NotKept if fewer rows than `minimumGroup` share values. No message names the values."""
         least = self.target.projection.minimum_group
         if least is None:
             return
@@ -475,10 +473,10 @@ class Job:
         return record
 
     def _maintain(self, outcome: Outcome, record: Record) -> None:
-        """Compact and clean, if due."""
+        """Compact and clean the work table when it is due."""
         now = self.now_ms()
         if max(record.optimized_ms, record.vacuumed_ms) > now:
-            ahead = "its last compaction or cleaning is dated ahead of this clock, and counts as never"
+            ahead = "the time of its last compaction or cleaning is in the future, and is ignored"
             outcome.remark = f"{outcome.remark}; {ahead}" if outcome.remark else ahead
         if self._is_due(record.optimized_ms, self.options.optimize_hours, now):
             record = self._optimize(outcome, record, now)
@@ -492,16 +490,15 @@ class Job:
 
     @staticmethod
     def _is_due(last_ms: int, hours: int, now: int) -> bool:
-        # A time in the future was written by a clock that was ahead: it counts as never.
+        # A clock that was ahead has written a time in the future.
         return hours > 0 and not 0 <= now - last_ms < hours * _HOUR_MS
 
     def _optimize(self, outcome: Outcome, record: Record, now: int) -> Record:
-        """Compact small files and files with removed rows, and publish that if no row changed.
+        """Compact small files and files with removed rows, and publish the result if no row changed.
 
-        Without such files there is no new version, and the next run looks again.
+        Without such files there is no new version.
         """
         base = record.work_version
-        # Also files with a deletion vector: recipients get them whole, with the removed rows.
         compact(self._work)
         self._step("optimized")
         commits = self._commits(base).read_to(self._work.latest().number)
@@ -516,16 +513,16 @@ class Job:
         return self._commit(outcome, commits, replace(record, work_version=commits.last, optimized_ms=now))
 
     def _vacuum(self, now: int) -> None:
-        """Remove files that no version of the shared history and none of its changes need."""
+        """Remove files that neither a version of the shared history nor its change data needs."""
         hours = _MIN_RETAINED_HOURS
         if self.target.first_version is not None:
             oldest = max(self._published.oldest(), self.target.first_version)
             oldest = min(oldest, self._published.number())
             begun_ms = self._published.begun_ms(oldest)
             if begun_ms > now:
-                # Its age is unknown, so which files recipients need is unknown, too.
+                # Without its age the files that recipients need are unknown.
                 return
-            # VACUUM looks at the clock later: of the two hours at least one remains.
+            # VACUUM reads the clock later: at least one of the two hours remains.
             hours = max(hours, (now - begun_ms) // _HOUR_MS + 2)
         if hours > _KEPT_DAYS * 24:
             return

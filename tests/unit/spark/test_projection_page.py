@@ -89,8 +89,8 @@ def test_a_page_without_failures_says_what_was_done() -> None:
     text = text_of(html([CHANGED, IDLE], [], RUN_AT))
     assert "2 projections, 190 rows: all are up to date. 8 rows were changed." in text
     assert "Failures" not in text
-    whole = Outcome(("s.d.fine",), "whole", 7, 12, 100, 100, 1.5, "written anew: the source has another past")
-    assert "the source has another past" in text_of(html([(whole, BEFORE)], [], RUN_AT))
+    whole = Outcome(("s.d.fine",), "whole", 7, 12, 100, 100, 1.5, "rewritten: the source has another history")
+    assert "the source has another history" in text_of(html([(whole, BEFORE)], [], RUN_AT))
 
 
 def test_a_check_writes_nothing() -> None:

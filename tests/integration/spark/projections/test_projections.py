@@ -34,14 +34,14 @@ from gateway.config import Projection
 from gateway.config.projections import WORK_DIRECTORY
 from gateway.spark import cli
 from gateway.spark.project import changes as changing
-from gateway.spark.project import few
+from gateway.spark.project import few, objects
 from gateway.spark.project import job as writing
 from gateway.spark.project import reduced as reducing
 from gateway.spark.project.errors import InvalidRule, NotKept, NotProved
 from gateway.spark.project.evaluation import rule_session
 from gateway.spark.project.job import Job
 from gateway.spark.project.lock import LOCK_FILE, Locked, locked
-from gateway.spark.project.objects import Directory
+from gateway.spark.project.objects import Directory, Refused
 from gateway.spark.project.published import published
 from gateway.spark.project.reduced import reduced
 from gateway.spark.project.results import Options, Outcome, Target
@@ -522,12 +522,12 @@ def test_a_source_with_other_columns_or_another_past_is_written_anew(kept: Kept)
     rows = kept.spark.read.format("delta").load(kept.source)
     writing = rows.where("id > 5").write.format("delta").mode("overwrite").option("overwriteSchema", "true")
     writing.partitionBy("hidden").save(kept.source)
-    assert kept.run().remark == "written anew: the source is partitioned by other columns"
+    assert kept.run().remark == "rewritten: the source is partitioned by other columns"
     kept.assert_equal()
     kept.sql(f"CREATE OR REPLACE TABLE {{t}} USING delta AS SELECT * EXCEPT (age), 5L AS age FROM ({ages()})")
     outcome = kept.run()
     assert outcome.how == "whole"
-    assert outcome.remark.startswith("written anew: ")
+    assert outcome.remark.startswith("rewritten: ")
     kept.assert_equal()
     assert dict(kept.served().dtypes)["decade"] == "bigint"
 
@@ -584,7 +584,7 @@ def test_a_source_that_was_put_back_from_a_copy_is_written_anew(kept: Kept) -> N
     # The same table with another version of the same number.
     kept.sql("DELETE FROM {t} WHERE id > 150")
     outcome = kept.run()
-    assert (outcome.how, outcome.remark) == ("whole", "written anew: the source has another past")
+    assert (outcome.how, outcome.remark) == ("whole", "rewritten: the source has another history")
     kept.assert_equal()
     assert kept.run().how == "nothing"
 
@@ -603,7 +603,7 @@ def test_a_source_that_is_put_back_during_a_run_is_written_anew_by_the_next_one(
             copy.rename(source)
 
     assert Job(kept.spark, kept.target, NO_MAINTENANCE, put_back).run().how == "changes"
-    assert kept.run().remark == "written anew: the source has another past"
+    assert kept.run().remark == "rewritten: the source has another history"
     kept.assert_equal()
 
 
@@ -761,7 +761,7 @@ def test_the_proof_decides_what_is_published(kept: Kept, monkeypatch: pytest.Mon
             kept.run()
         assert digest(kept.served()) == before
     outcome = kept.run()
-    assert (outcome.how, "the changes did not lead to" in outcome.remark) == ("whole", True)
+    assert (outcome.how, "the applied changes did not give" in outcome.remark) == ("whole", True)
     kept.assert_equal()
     monkeypatch.undo()
     # Another writer is faster than the publication: what it wrote has no proof.
@@ -780,7 +780,7 @@ def test_the_proof_decides_what_is_published(kept: Kept, monkeypatch: pytest.Mon
     honest, answers = Job._digest_of_work, [before]
     monkeypatch.setattr(Job, "_digest_of_work", lambda job, at: answers.pop() if answers else honest(job, at))
     whole = replace(NO_MAINTENANCE, whole=True)
-    assert kept.run(whole).remark == "written anew: it differed from its source"
+    assert kept.run(whole).remark == "rewritten: it differed from its source"
     kept.assert_equal()
 
 
@@ -886,6 +886,24 @@ class TestLockOfAnObjectStore:
             lock.create(LOCK_FILE, "another job's")
             wait_until(lambda: is_lost(check))
         assert lock.read(LOCK_FILE) == "another job's"
+
+
+def test_a_file_is_created_once_in_parts(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "_PART_BYTES", 3)
+    directory = Directory(spark, str(tmp_path / "objects"), spark._jsc.hadoopConfiguration())
+    content = tmp_path / "content"
+    for text in ("", "abc", "abcdefgh"):
+        content.write_text(text)
+        directory.create(f"of {len(text)}", content)
+        assert directory.read(f"of {len(text)}") == text
+    # The same content is taken for a write whose answer was lost.
+    directory.create("of 8", content)
+    for other in ("abcdefgx", "abcdef", "abcdefghi"):
+        content.write_text(other)
+        with pytest.raises(Refused):
+            directory.create("of 8", content)
+    assert directory.read("of 8") == "abcdefgh"
+    assert directory.read("none") is None
 
 
 def is_lost(check: Callable[[], None]) -> bool:
