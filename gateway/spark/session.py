@@ -103,10 +103,10 @@ def check_java() -> None:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     needed = f"Java {_OLDEST_JAVA} or later is needed: install it, or let JAVA_HOME name it"
     try:
-        said = subprocess.run([str(java), "-version"], check=True, capture_output=True, text=True).stderr  # noqa: S603 - the Java that Spark takes
+        output = subprocess.run([str(java), "-version"], check=True, capture_output=True, text=True).stderr  # noqa: S603 - the Java that Spark takes
     except (OSError, subprocess.CalledProcessError) as error:
         raise SparkUnavailable(f"Java is not installed. {needed}") from error
-    match = _JAVA_VERSION.search(said)
+    match = _JAVA_VERSION.search(output)
     if match is not None and int(match[1]) < _OLDEST_JAVA:
         raise SparkUnavailable(f"this is Java {match[1]}. {needed}")
 
@@ -115,11 +115,11 @@ def _started(builder: Any) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return builder.getOrCreate()  # type: ignore[no-any-return]
     check_java()
-    with _quiet_start() as said:
+    with _quiet_start() as output:
         try:
             session: SparkSession = builder.getOrCreate()
         except PySparkException as error:
-            lines = list(said)
+            lines = list(output)
             if any(_NOT_RESOLVED.search(line) for line in lines):
                 raise SparkUnavailable(
                     "Delta's jars cannot be downloaded from Maven's central repository: --jars DIR names a "

@@ -83,9 +83,9 @@ def read_audit(spark: SparkSession, paths: list[str]) -> DataFrame:
     lines = spark.read.text(paths).where(f.col("_metadata.file_block_start") == f.lit(0))
     numbered = lines.select(path, "value", f.monotonically_increasing_id().alias("number"))
     sources = numbered.groupBy("path").agg(f.sha2(f.min_by("value", "number"), 256).alias("source"))
-    kept = reading.json(paths).select("*", path).join(f.broadcast(sources), "path", "left")
+    records = reading.json(paths).select("*", path).join(f.broadcast(sources), "path", "left")
     copies = _copies(spark, sources)
-    return (kept.where(~f.col("path").isin(copies)) if copies else kept).drop("path")
+    return (records.where(~f.col("path").isin(copies)) if copies else records).drop("path")
 
 
 def _copies(spark: SparkSession, sources: DataFrame) -> list[str]:
@@ -97,9 +97,9 @@ def _copies(spark: SparkSession, sources: DataFrame) -> list[str]:
     if not groups:
         return []
     path = f.col("_metadata.file_path").alias("path")
-    reading = spark.read.text([_plain(one) for paths in groups for one in paths])
+    reading = spark.read.text([_plain(file) for paths in groups for file in paths])
     lines = {row["path"]: row["count"] for row in reading.select(path).groupBy("path").count().collect()}
-    return [one for paths in groups for one in sorted(paths, key=lambda one: (lines[one], one))[:-1]]
+    return [file for paths in groups for file in sorted(paths, key=lambda file: (lines[file], file))[:-1]]
 
 
 def _plain(name: str) -> str:

@@ -66,20 +66,20 @@ class Changes:
         """
         # Actions of one commit have no order: a remove is always of an earlier version.
         actions = list(commit)
-        for action in (one["remove"] for one in actions if "remove" in one):
+        for action in (entry["remove"] for entry in actions if "remove" in entry):
             key = file_key(action)
             if self.added.pop(key, None) is None:
                 self.removed[key] = action
-        for action in (one["add"] for one in actions if "add" in one):
+        for action in (entry["add"] for entry in actions if "add" in entry):
             key = file_key(action)
             if self.removed.pop(key, None) is None:
                 self.added[key] = action
-        for one in actions:
+        for entry in actions:
             for name in ("protocol", "metaData"):
-                if name in one:
-                    self.others[name] = one[name]
-            if "domainMetadata" in one:
-                self.others[f"domainMetadata:{one['domainMetadata']['domain']}"] = one["domainMetadata"]
+                if name in entry:
+                    self.others[name] = entry[name]
+            if "domainMetadata" in entry:
+                self.others[f"domainMetadata:{entry['domainMetadata']['domain']}"] = entry["domainMetadata"]
 
 
 def fold(commits: Iterable[Iterable[Action]]) -> Changes:

@@ -221,8 +221,8 @@ def apply_net(work: TableLog, base: int, net: DataFrame, step: Callable[[str], N
             raise Disagreement
         deleted = digest(copies(net.where("n < 0").withColumn("n", -f.col("n"))))
     added = net.where("n > 0")
-    more = added.agg(f.sum("n")).collect()[0][0] or 0
-    rows = in_own_order(copies(added), more, partitions) if more else None
+    number_added = added.agg(f.sum("n")).collect()[0][0] or 0
+    rows = in_own_order(copies(added), number_added, partitions) if number_added else None
     return replace(_committed(transaction, work, places, rows, step), deleted=deleted)
 
 

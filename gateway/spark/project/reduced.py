@@ -57,17 +57,17 @@ def reduced(
     if stated is not None:
         # Some feeds that are there cannot be read, such as over a rename.
         with suppress(PySparkException, Py4JJavaError):
-            found = _stated(stated, names, most)
-            if found is not None and found.is_right(lambda digest: digest == _digest(rows, names)):
-                return found.rows
+            few = _stated(stated, names, most)
+            if few is not None and few.is_right(lambda digest: digest == _digest(rows, names)):
+                return few.rows
     sums = _sums(_compared(rows, names)).limit(most + 1).collect()
     # So many rows differ at least.
     if len(sums) > most or sum(abs(total["n"]) for total in sums) > most:
         return None
-    found = _kept(_net(rows.where(_is_in(_compared(rows, names), sums)), names, most), names, most)
+    few = _kept(_net(rows.where(_is_in(_compared(rows, names), sums)), names, most), names, most)
     # Had a sum been taken for that of one row by mistake, rows would be missing.
-    if found is not None and found.is_right(lambda digest: _sum_of(digest) == _total(sums)):
-        return found.rows
+    if few is not None and few.is_right(lambda digest: _sum_of(digest) == _total(sums)):
+        return few.rows
     return None
 
 
@@ -130,16 +130,16 @@ def _net(rows: DataFrame, names: Sequence[str], most: int) -> DataFrame:
 
 def _kept(rows: DataFrame, names: Sequence[str], most: int) -> _Kept | None:
     """Return rows to read again, or None if there are more of them."""
-    kept = rows.limit(most + 1).persist()
+    few = rows.limit(most + 1).persist()
     numbers: Counter[Hashes] = Counter()
 
     def are_few() -> bool:
-        hashed = _compared(kept, names).select(sign().alias("sign"), *_hashes(kept, names)).collect()
+        hashed = _compared(few, names).select(sign().alias("sign"), *_hashes(few, names)).collect()
         for direction, *hashes in hashed:
             numbers[hashes[0], hashes[1]] += direction
         return len(hashed) <= most
 
-    return _Kept(kept, digest_of(numbers)) if _is_kept(kept, are_few) else None
+    return _Kept(few, digest_of(numbers)) if _is_kept(few, are_few) else None
 
 
 def _sums(rows: DataFrame) -> DataFrame:
@@ -151,9 +151,13 @@ def _sums(rows: DataFrame) -> DataFrame:
     n, word = f.col("sign"), f.col(_WORD)
     halved = [(n * half).alias(name) for name, half in zip(_PARTS, halves(word), strict=True)]
     columns = [_place(word).alias("place"), n.alias("n"), word.alias(_XOR), *halved]
-    summed = [f.sum("n").alias("n"), f.bit_xor(_XOR).alias(_XOR), *(f.sum(one).alias(one) for one in _PARTS)]
+    summed = [
+        f.sum("n").alias("n"),
+        f.bit_xor(_XOR).alias(_XOR),
+        *(f.sum(part).alias(part) for part in _PARTS),
+    ]
     # A row costs less to add to a sum than to hand on through a union, whose sums are few.
-    apart = [one.select(*columns).groupBy("place").agg(*summed) for one in java.branches(signed)]
+    apart = [branch.select(*columns).groupBy("place").agg(*summed) for branch in java.branches(signed)]
     places = reduce(DataFrame.union, apart).groupBy("place").agg(*summed)
     return places.where(" OR ".join(f"{name} <> 0" for name in ("n", *_PARTS)))
 

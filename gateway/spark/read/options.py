@@ -142,13 +142,13 @@ class ReadOptions:
         return parsed
 
     def _check(self) -> None:
-        for one, other in (
+        for name, other in (
             ("versionAsOf", "timestampAsOf"),
             ("startingVersion", "startingTimestamp"),
             ("endingVersion", "endingTimestamp"),
         ):
-            if {one, other} <= self.given:
-                raise ValueError(f"{one} and {other} exclude each other")
+            if {name, other} <= self.given:
+                raise ValueError(f"{name} and {other} exclude each other")
         first, last = self.starting_version, self.ending_version
         if first is not None and last is not None and last < first:
             raise ValueError(f"endingVersion {last} is before startingVersion {first}")

@@ -135,15 +135,15 @@ def list_range(
     query = Query({**range_of, "includeHistoricalMetadata": True}, changes, options.max_files_per_page)
     outlines: dict[int, VersionOutline] = {}
     pages: list[RawPage] = []
-    kept: list[RawPage] = []
+    pending: list[RawPage] = []
     for page in options.client().raw_pages(query):
         pages.append(replace(page, lines=[]))
-        kept.append(page)
-        if whole and (outlines or sum(len(one.lines) for one in kept) > _MOST_KEPT_FILES):
-            for one in kept:
-                add_outlines(outlines, one.lines)
-            kept = []
-    files = tuple(file for one in kept for file in one.parsed())
+        pending.append(page)
+        if whole and (outlines or sum(len(raw.lines) for raw in pending) > _MOST_KEPT_FILES):
+            for raw in pending:
+                add_outlines(outlines, raw.lines)
+            pending = []
+    files = tuple(file for raw in pending for file in raw.parsed())
     return replace(_listing(query, pages), files=files, versions=outlines)
 
 

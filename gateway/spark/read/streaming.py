@@ -281,8 +281,8 @@ class ShareStreamReader(DataSourceStreamReader):
 
     def _timestamp_ms(self, listing: Listing, version: int) -> int | None:
         """Return the time of a version; None if the server does not send it."""
-        said = (file.timestamp_ms for file in listing.files if file.version == version and file.timestamp_ms)
-        time_ms = next(said, None)
+        times = (file.timestamp_ms for file in listing.files if file.version == version and file.timestamp_ms)
+        time_ms = next(times, None)
         if time_ms is not None:
             return time_ms
         words = {"startingVersion": version, "endingVersion": version}

@@ -132,7 +132,7 @@ class Answers:
         """
         version, name = older.version, f"version {older.version}"
         try:
-            own, facts = own_head(self.log, version), facts_of_log(self.log, version, self._part)
+            expected, facts = own_head(self.log, version), facts_of_log(self.log, version, self._part)
         except _UNREADABLE:
             raise NotCompared("Spark cannot read it: its commits are gone") from None
         lines = []
@@ -140,9 +140,9 @@ class Answers:
         if has_own_time(self.log, older):
             text = _iso(older.time_ms)
             questions[f"{name} by its time"] = {"timestamp": text}
-            found = self.client.version(text)
-            if found != version:
-                lines.append(f"version {found} is reported as the first since the time of {name}")
+            number = self.client.version(text)
+            if number != version:
+                lines.append(f"version {number} is reported as the first since the time of {name}")
         for answer, at in questions.items():
             try:
                 listing = self._listed(Query(at))
@@ -150,8 +150,8 @@ class Answers:
             except HttpError as error:
                 lines.append(f"{answer}: {_told(error)}")
                 continue
-            lines += head_differences(answer, head, own) + head_differences(
-                f"{answer}, listed", listing.head, own
+            lines += head_differences(answer, head, expected) + head_differences(
+                f"{answer}, listed", listing.head, expected
             )
             lines += self._file_differences(answer, listing, facts)
             if self.target.condition is not None:
@@ -173,7 +173,7 @@ class Answers:
     def stream(self) -> list[str]:
         """Describe differences of the latest versions as a stream reads them. Raises NotCompared."""
         first, last = self.streamed
-        own: Counter[tuple[int, FileKind, FileFacts]] = Counter()
+        expected: Counter[tuple[int, FileKind, FileFacts]] = Counter()
         for version in range(first, last + 1):
             try:
                 actions = list(islice(self.log.actions(version), _MOST_ACTIONS + 1))
@@ -181,7 +181,7 @@ class Answers:
                 raise NotCompared(str(error)) from None
             if len(actions) > _MOST_ACTIONS:
                 raise NotCompared(f"version {version} has more than {_MOST_ACTIONS:,} actions")
-            own.update(
+            expected.update(
                 _changed(version, kind, facts_of_action(action[kind.value]))
                 for action in actions
                 for kind in (FileKind.ADD, FileKind.REMOVE)
@@ -198,11 +198,11 @@ class Answers:
                 served[_changed(version, file.kind, facts_of(file))] += 1
                 if version in times and file.timestamp_ms != times[version]:
                     lines.append(f"a file has another time than version {version}")
-        groups = {(version, kind) for version, kind, _ in (*served, *own)}
+        groups = {(version, kind) for version, kind, _ in (*served, *expected)}
         for version, kind in sorted(groups, key=str):
             sides = [
                 Counter({change[2]: count for change, count in side.items() if change[:2] == (version, kind)})
-                for side in (served, own)
+                for side in (served, expected)
             ]
             answer = f"{kind.value} of version {version}"
             lines += file_differences(answer, *sides, has_all=self.target.condition is None)
@@ -245,14 +245,16 @@ class Answers:
         return listed(self.client, replace(query, has_stats=True), self._part)
 
     def _file_differences(
-        self, answer: str, found: Listed, own: Counter[FileFacts] | None = None, *, has_all: bool = True
+        self, answer: str, served: Listed, expected: Counter[FileFacts] | None = None, *, has_all: bool = True
     ) -> list[str]:
         # A rule leaves files out.
         is_whole = has_all and self.target.condition is None
-        return file_differences(answer, found.facts, self._facts if own is None else own, has_all=is_whole)
+        return file_differences(
+            answer, served.facts, self._facts if expected is None else expected, has_all=is_whole
+        )
 
 
-def head_differences(answer: str, served: TableHead, own: TableHead) -> list[str]:
+def head_differences(answer: str, served: TableHead, expected: TableHead) -> list[str]:
     """Describe the differences of what is stated of a table."""
     names = (
         "version",
@@ -265,16 +267,16 @@ def head_differences(answer: str, served: TableHead, own: TableHead) -> list[str
     lines = [
         f"{answer}: the {name.replace('_', ' ')} differs from the log"
         for name in names
-        if getattr(served, name) != getattr(own, name)
+        if getattr(served, name) != getattr(expected, name)
     ]
-    of_share, of_table = shared_schema(served), shared_schema(own)
+    of_share, of_table = shared_schema(served), shared_schema(expected)
     lines += [f"{answer}: {line}" for line in compare_schemas(of_share, of_table)]
-    stated = {one.name: _told_of(one.jsonValue()) for one in of_share.fields}
+    stated = {field.name: _told_of(field.jsonValue()) for field in of_share.fields}
     if not lines:
         lines += [
-            f"{answer}: the metadata of column {one.name}, such as its comment, differs"
-            for one in of_table.fields
-            if stated[one.name] != _told_of(one.jsonValue())
+            f"{answer}: the metadata of column {field.name}, such as its comment, differs"
+            for field in of_table.fields
+            if stated[field.name] != _told_of(field.jsonValue())
         ]
     return lines
 

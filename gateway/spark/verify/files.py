@@ -89,31 +89,32 @@ def facts_of_action(action: Mapping[str, Any]) -> FileFacts:
 
 
 def file_differences(
-    answer: str, served: Counter[FileFacts], own: Counter[FileFacts], *, has_all: bool
+    answer: str, served: Counter[FileFacts], expected: Counter[FileFacts], *, has_all: bool
 ) -> list[str]:
     """Describe the files of an answer that the log does not have so, and with `has_all` those it lacks."""
-    more = served - own
-    less = own - served if has_all else Counter[FileFacts]()
+    more = served - expected
+    less = expected - served if has_all else Counter[FileFacts]()
     known: defaultdict[str, list[FileFacts]] = defaultdict(list)
-    for one in own - served:
-        known[one.name].append(one)
+    for file in expected - served:
+        known[file.name].append(file)
     lines = []
-    for one in more:
-        candidates = known[one.name]
+    for file in more:
+        candidates = known[file.name]
         if candidates:
             other = candidates.pop()
             less -= Counter([other])
             different = [
                 word.replace("_", " ")
                 for word in FileFacts._fields
-                if getattr(one, word) != getattr(other, word)
+                if getattr(file, word) != getattr(other, word)
             ]
-            lines.append(f"{answer}: file {one.name}: its {', '.join(different)} in the log differ")
+            lines.append(f"{answer}: file {file.name}: its {', '.join(different)} in the log differ")
         else:
             lines.append(
-                f"{answer}: file {one.name} is listed {served[one]} times, the log has it {own[one]} times"
+                f"{answer}: file {file.name} is listed {served[file]} times, "
+                f"the log has it {expected[file]} times"
             )
-    lines += [f"{answer}: file {one.name} is not listed" for one in less]
+    lines += [f"{answer}: file {file.name} is not listed" for file in less]
     rest = len(lines) - _MOST_NAMED
     return [*lines[:_MOST_NAMED], *([f"{answer}: and {rest} more files"] if rest > 0 else [])]
 

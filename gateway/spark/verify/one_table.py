@@ -228,16 +228,16 @@ class Verification:
         readings = Readings(
             shared, direct, drawn, [self._hinted(drawn_predicate) for drawn_predicate in drawn]
         )
-        found = readings.digests(in_one_task=self._has_few_rows)
+        results = readings.digests(in_one_task=self._has_few_rows)
         # One job has made them all.
         seconds = (time.monotonic() - started) / (len(drawn) + 2 if drawn else 1)
-        self._result.rows = found.shared.rows
+        self._result.rows = results.shared.rows
         self._result.checks.append(
-            Check("rows", seconds, tuple(self._row_differences(shared, direct, found)))
+            Check("rows", seconds, tuple(self._row_differences(shared, direct, results)))
         )
-        self._check("counts", lambda: self._answers.counts(found.direct.rows))
+        self._check("counts", lambda: self._answers.counts(results.direct.rows))
         self._check("statistics", self._answers.statistics)
-        for number, (predicate, filtered) in enumerate(zip(drawn, found.filtered, strict=True), 1):
+        for number, (predicate, filtered) in enumerate(zip(drawn, results.filtered, strict=True), 1):
             name = predicate.text if self._options.shown_rows > 0 else f"{number} on {predicate.field}"
             differences = self._filter_differences(predicate, direct, filtered)
             remark = remark_on(filtered)
@@ -245,17 +245,17 @@ class Verification:
             self._result.checks.append(check)
         if drawn:
             again = time.monotonic()
-            uses = {**found.uses, "all rows, after filters": (digest(shared), found.direct)}
+            uses = {**results.uses, "all rows, after filters": (digest(shared), results.direct)}
             differences = use_differences(uses)
             seconds += time.monotonic() - again
             self._result.checks.append(Check("uses", seconds, tuple(differences)))
 
-    def _row_differences(self, shared: DataFrame, direct: DataFrame, found: Found) -> list[str]:
-        if found.shared == found.direct:
+    def _row_differences(self, shared: DataFrame, direct: DataFrame, results: Found) -> list[str]:
+        if results.shared == results.direct:
             return []
         keys = list(self._head.partition_columns)
         comparison = compare_groups(shared, direct, keys)
-        summary = f"digest {found.shared} shared, {found.direct} in the table"
+        summary = f"digest {results.shared} shared, {results.direct} in the table"
         lines = [summary, *_partition_lines(comparison, keys, shown=self._options.shown_rows > 0)]
         groups = [group.key for group in comparison.differences[:_MOST_FILES]]
         return lines + self._drill_down(keys, groups)
@@ -270,8 +270,8 @@ class Verification:
         shared = in_groups(self._shared(withFileName="true"), keys, groups)
         direct = in_groups(self._direct(file_name=name), keys, groups)
         files = compare_groups(shared, direct, [name])
-        names = [str(one.key[0]) for one in files.differences[:_MOST_FILES]]
-        lines = [f"file {one.key[0]}: {one}" for one in files.differences[:_MOST_FILES]]
+        names = [str(difference.key[0]) for difference in files.differences[:_MOST_FILES]]
+        lines = [f"file {difference.key[0]}: {difference}" for difference in files.differences[:_MOST_FILES]]
         rows = differing_rows(
             shared.where(f.col(name).isin(names)).drop(name),
             direct.where(f.col(name).isin(names)).drop(name),
@@ -289,13 +289,13 @@ class Verification:
         )
         return self._shared(**hints).where(predicate.column)
 
-    def _filter_differences(self, predicate: Predicate, direct: DataFrame, found: Filtered) -> list[str]:
-        if found.shared == found.direct:
+    def _filter_differences(self, predicate: Predicate, direct: DataFrame, results: Filtered) -> list[str]:
+        if results.shared == results.direct:
             return []
         shared = self._hinted(predicate)
         truth = filtered_without_skipping(direct, predicate.column)
         rows = differing_rows(shared, truth, self._options.shown_rows)
-        return [str(GroupDifference((), found.shared, found.direct)), *(f"row {row}" for row in rows)]
+        return [str(GroupDifference((), results.shared, results.direct)), *(f"row {row}" for row in rows)]
 
     def _check_changes(self) -> None:
         if not self._history:
@@ -315,8 +315,8 @@ class Verification:
             reason = error if direct is None else _failure(direct)
             if reason is None:
                 raise
-            said = described(reason, has_values=self._options.shown_rows > 0)
-            self._skip(name, f"Spark cannot read them directly: {said}")
+            message = described(reason, has_values=self._options.shown_rows > 0)
+            self._skip(name, f"Spark cannot read them directly: {message}")
 
     def _compare_changes(self, shared: DataFrame, direct: DataFrame) -> list[str]:
         schema = compare_schemas(shared.schema, direct.schema)
@@ -326,7 +326,7 @@ class Verification:
         if of_share == of_table:
             return []
         comparison = compare_groups(shared, direct, _CHANGE_KEYS)
-        groups = [one.key for one in comparison.differences[:_MOST_FILES]]
+        groups = [difference.key for difference in comparison.differences[:_MOST_FILES]]
         rows = differing_rows(
             in_groups(shared, _CHANGE_KEYS, groups),
             in_groups(direct, _CHANGE_KEYS, groups),
@@ -334,7 +334,10 @@ class Verification:
         )
         # Where a second reading differs no more, this line alone says that the first one did.
         lines = [f"digest {of_share} shared, {of_table} in the table"]
-        lines += [f"{one.key[0]} of version {one.key[1]}: {one}" for one in comparison.differences]
+        lines += [
+            f"{difference.key[0]} of version {difference.key[1]}: {difference}"
+            for difference in comparison.differences
+        ]
         return lines + [f"row {row}" for row in rows]
 
     def _first_change_version(self) -> int:
@@ -375,9 +378,9 @@ def _partition_lines(comparison: Comparison, keys: Sequence[str], *, shown: bool
         return []
     if not shown:
         return [f"{comparison.differing} of {comparison.groups} partitions differ"]
-    lines = [
-        f"partition {', '.join(f'{key}={value}' for key, value in zip(keys, one.key, strict=True))}: {one}"
-        for one in comparison.differences
-    ]
-    more = comparison.differing - len(lines)
-    return [*lines, f"and {more} more partitions"] if more else lines
+    lines = []
+    for group in comparison.differences:
+        values = ", ".join(f"{key}={value}" for key, value in zip(keys, group.key, strict=True))
+        lines.append(f"partition {values}: {group}")
+    omitted = comparison.differing - len(lines)
+    return [*lines, f"and {omitted} more partitions"] if omitted else lines

@@ -72,16 +72,16 @@ def html(results: Sequence[TableResult], run_at: dt.datetime, runs: Sequence[Run
 def _summary(results: Sequence[TableResult], wrong: int) -> str:
     rows = sum(result.rows for result in results)
     counts = Counter(result.outcome for result in results)
-    more = {
+    texts = {
         "unproved": "equal as far as the server lets them be compared",
         "unchanged": "unchanged since their proof",
         "postponed": "left for the next run",
     }
-    others = "".join(f" {counts[name]:,} {text}." for name, text in more.items() if counts[name])
+    counted = "".join(f" {counts[name]:,} {text}." for name, text in texts.items() if counts[name])
     if wrong:
-        return f"{wrong:,} of {len(results):,} tables differ or could not be read.{others}"
-    compared = len(results) - sum(counts[name] for name in more)
-    return f"{compared:,} tables, {rows:,} rows: all equal.{others}"
+        return f"{wrong:,} of {len(results):,} tables differ or could not be read.{counted}"
+    compared = len(results) - sum(counts[name] for name in texts)
+    return f"{compared:,} tables, {rows:,} rows: all equal.{counted}"
 
 
 def _nights(runs: Sequence[Run]) -> list[LinePlot]:

@@ -79,12 +79,12 @@ class Readings:
         )
 
 
-def remark_on(found: Filtered) -> str | None:
+def remark_on(result: Filtered) -> str | None:
     """Return a note when delta-spark itself reads other rows with data skipping on: no fault of the share."""
-    if found.skipped == found.direct:
+    if result.skipped == result.direct:
         return None
     return (
-        f"delta-spark itself reads {found.skipped.rows} rows here with data skipping on, and others with it "
+        f"delta-spark itself reads {result.skipped.rows} rows here with data skipping on, and others with it "
         "off: the statistics in the table's log do not hold for its rows, or are read wrongly"
     )
 

@@ -54,10 +54,10 @@ def result_rows(results: Sequence[TableResult], run_at: dt.datetime) -> list[tup
             named = (run_at, result.table, result.version, "table", result.outcome, result.seconds)
             rows.append((*named, 0, *size[1:], [], *identity))
         for check in result.checks:
-            said = [check.skipped] if check.skipped else list(check.differences)
-            said += [check.remark] if check.remark else []
+            message = [check.skipped] if check.skipped else list(check.differences)
+            message += [check.remark] if check.remark else []
             named = (run_at, result.table, result.version, check.name, outcome(check), check.seconds)
-            rows.append((*named, *size, said, *identity))
+            rows.append((*named, *size, message, *identity))
         if result.error is not None:
             failed = (run_at, result.table, result.version, "read", "failed", result.seconds)
             rows.append((*failed, *size, [result.error], *identity))

@@ -33,8 +33,8 @@ class VerifyOptions:
 
     def what(self) -> dict[str, object]:
         """Return the options that decide what is compared."""
-        kept = ("predicates", "connector", "directory", "reader")
-        return {**{name: getattr(self, name) for name in kept}, "changes": self.change_versions > 0}
+        names = ("predicates", "connector", "directory", "reader")
+        return {**{name: getattr(self, name) for name in names}, "changes": self.change_versions > 0}
 
 
 OUTCOMES = ("equal", "unproved", "different", "failed", "unchanged", "postponed")
