@@ -4,10 +4,11 @@
 
 The source has a partition of five rows per file: hard links to one file, whose partition values are in the
 log alone. The projection is partitioned in the same way, so it has as many files; with `--together`, as few
-as its rows need. Spark has the settings of the command. Prints one JSON object per line: for each step of the
-first write, and for a later run that cleans, the seconds of time and of CPU (Java, Python and what they
-start), Spark's tasks, and the memory of Python and of Java at their peak. The published rows are compared
-with those that the source was made of, or the run fails.
+as its rows need. `--log-alone` writes no rows: it publishes a commit that names the files, and plans a read
+of it. Spark has the settings of the command. Prints one JSON object per line: for each step of the first
+write, and for a later run that cleans, the seconds of time and of CPU (Java, Python and what they start),
+Spark's tasks, and the memory of Python and of Java at their peak. The published rows are compared with those
+that the source was made of, or the run fails.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from spark_source import cpu_of_tree
 
 from gateway import config
 from gateway.spark import java
+from gateway.spark.project.commit_range import CommitRange
 from gateway.spark.project.evaluation import rule_session
 from gateway.spark.project.job import Job
 from gateway.spark.project.results import Options
 from gateway.spark.project.rule import projected
 from gateway.spark.project.run import LOCAL_SETTINGS, projections
+from gateway.spark.project.table_log import TableLog
 from gateway.spark.session import delta_session
 from gateway.spark.verify.digest import digest
 
@@ -59,7 +62,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--files", type=int, default=200_000)
-    parser.add_argument("--together", action="store_true", help="a projection without partitions")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--together", action="store_true", help="a projection without partitions")
+    form.add_argument("--log-alone", action="store_true", help="no rows, the published commit alone")
     parser.add_argument("--jars", type=Path)
     parser.add_argument("--place", help="the directory of the temporary tables")
     arguments = parser.parse_args()
@@ -68,8 +73,22 @@ def main() -> None:
         write_source(place / "source", arguments.files)
         spark = delta_session("large projection bench", jars=arguments.jars, local=LOCAL_SETTINGS)
         print(json.dumps({"files": arguments.files, "cores": os.cpu_count()}), flush=True)
-        run(spark, place, arguments)
+        (publish if arguments.log_alone else run)(spark, place, arguments)
         spark.stop()
+
+
+def publish(spark: SparkSession, place: Path, arguments: argparse.Namespace) -> None:
+    """Publish the log of the source as that of a work table; print the figures."""
+    work, published = TableLog(spark, str(place / "source")), TableLog(spark, str(place))
+    figures = Figures(spark)
+    commits = CommitRange(work.actions, -1).read_to(0)
+    figures.print("read")
+    with commits.published([{"commitInfo": {}}]) as commit:
+        figures.print("put together")
+        published.publish(0, commit)
+    figures.print("published")
+    assert files_of_commit(place) == published.content(0)[0] == arguments.files
+    figures.print("planned")
 
 
 def run(spark: SparkSession, place: Path, arguments: argparse.Namespace) -> None:
@@ -92,14 +111,19 @@ def run(spark: SparkSession, place: Path, arguments: argparse.Namespace) -> None
 
 def check(spark: SparkSession, target: Target, parts: int, files: int) -> None:
     """Compare the published version with the rows of the source. Raises AssertionError."""
-    with (Path(target.root) / "_delta_log" / f"{0:020}.json").open() as commit:
-        assert sum(line.startswith('{"add":') for line in commit) == files
+    assert files_of_commit(Path(target.root)) == files
     session = rule_session(spark)
     rows = session.range(parts * ROWS).selectExpr(
         f"id % {ROWS} id", f"concat('user', id % {ROWS}) email", "'de' country", f"int(id div {ROWS}) part"
     )
     expected, served = projected(rows, target.projection), session.read.format("delta").load(target.root)
     assert digest(expected) == digest(served)
+
+
+def files_of_commit(root: Path) -> int:
+    """Return the number of files that the first commit of a table adds."""
+    with (root / "_delta_log" / f"{0:020}.json").open() as commit:
+        return sum(line.startswith('{"add":') for line in commit)
 
 
 class Figures:
