@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
+import importlib
 import json
 import os
 import random
@@ -21,6 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import tools
 import yaml
 from delta.tables import DeltaTable, IdentityGenerator
 from pyspark.errors import PySparkException
@@ -743,6 +746,19 @@ def test_many_small_files_of_a_source_are_read_once(kept: Kept, monkeypatch: pyt
         file.rename(file.with_suffix(".parquet"))
     kept.assert_equal()
     assert not kept.spark._jsparkSession.sharedState().cacheManager().numCachedEntries()
+
+
+@pytest.mark.parametrize("form", ["partitions", "together", "log alone"])
+def test_the_bench_of_large_projections_publishes_every_file(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    monkeypatch.syspath_prepend(str(tools.ROOT / "bench"))
+    bench = importlib.import_module("large_projection")
+    bench.write_source(tmp_path / "source", 12)
+    measure = bench.publish if form == "log alone" else bench.run
+    measure(spark, tmp_path, argparse.Namespace(files=12, together=form == "together"))
+    steps = [json.loads(line)["step"] for line in capsys.readouterr().out.splitlines() if line[0] == "{"]
+    assert steps[-1] == ("planned" if form == "log alone" else "cleaning, all")
 
 
 def ages() -> str:
