@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
+from gateway.config import Config
+from gateway.limits.shared_memory import SharedLimits
 from gateway.protocol.profile import TOKEN_ENDPOINT
 from gateway.routes import (
     activation,
@@ -18,22 +20,15 @@ from gateway.routes import (
     temporary_credentials,
 )
 from gateway.state import GatewayState
+from gateway.telemetry.activity import Activity
+from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import Metrics
 from gateway.web.context import Route
-from gateway.web.pipeline import RequestPipeline
+from gateway.web.pipeline import Middleware, RequestPipeline
 from gateway.web.recorder import RequestRecorder
 from gateway.web.request_limits import RequestLimits
 from gateway.web.router import Router
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gateway.config import Config
-    from gateway.limits.shared_memory import SharedLimits
-    from gateway.telemetry.activity import Activity
-    from gateway.telemetry.audit import AuditLog
-    from gateway.web.pipeline import Middleware
 
 
 def create_app(

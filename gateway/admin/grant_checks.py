@@ -6,24 +6,17 @@ of no table decide. Blocks: the logs of tables are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from gateway.catalog.catalog import Recipient
-from gateway.catalog.grants import place_text
+from gateway.catalog.catalog import Recipient, SharedTable
+from gateway.catalog.grants import Grant, place_text
+from gateway.config import Config
 from gateway.errors import GatewayError
 from gateway.governance.recipient_records import RecipientError
 from gateway.state import GatewayState
 from gateway.tables.native import LogError, RuleRefused
 from gateway.tables.rules import InvalidRule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gateway.catalog.catalog import SharedTable
-    from gateway.catalog.grants import Grant
-    from gateway.config import Config
 
 MAX_TABLES = 50
 """The tables that are read for a grant of many."""

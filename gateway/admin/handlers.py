@@ -8,7 +8,8 @@ Blocking calls (the database, the workers' metrics) run in threads.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from aiohttp import web
 from msgspec import Struct
@@ -72,20 +73,16 @@ from gateway.governance.recipient_records import (
     IssuedToken,
     PolicyRecord,
     RecipientNotFound,
+    RecipientRecord,
     described_by,
     profile_of,
 )
+from gateway.governance.recipient_store import RecipientDatabase
 from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.protocol.profile import TOKEN_ENDPOINT, activation_url, oauth_profile
 from gateway.tables.rules import native_rule
 from gateway.telemetry.audit_record import RELOAD
 from gateway.telemetry.metrics import CONTENT_TYPE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gateway.governance.recipient_records import RecipientRecord
-    from gateway.governance.recipient_store import RecipientDatabase
 
 
 async def alive(_call: Call) -> web.Response:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from gateway.admin.administration import Administration, ReloadResult
 from gateway.admin.grant_checks import grant_warnings
 from gateway.catalog.stored_shares import with_stored
+from gateway.config import Admin, Config
+from gateway.config.networks import Address
 from gateway.database.errors import DatabaseMissing, DatabaseUnusable
 from gateway.governance.audited_database import open_database, open_share_database
 from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.audit_record import action_record
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from gateway.config import Admin, Config
-    from gateway.config.networks import Address
-    from gateway.telemetry.metrics import AdminMetrics
+from gateway.telemetry.metrics import AdminMetrics
 
 T = TypeVar("T")
 

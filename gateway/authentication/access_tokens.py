@@ -9,16 +9,12 @@ its tokens at once.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gateway.authentication.credential_table import Credential, token_hash
-from gateway.authentication.oauth_clients import ClientRefused
+from gateway.authentication.oauth_clients import AuthenticatedClient, ClientRefused, ClientTable
 from gateway.authentication.policies import TokenRefused
 from gateway.authentication.sealed_tokens import InvalidToken, Sealer
 from gateway.times import MILLISECONDS
-
-if TYPE_CHECKING:
-    from gateway.authentication.oauth_clients import AuthenticatedClient, ClientTable
 
 UNKNOWN_RECIPIENT = ""
 """Bound in place of a recipient, which is not known before the token is opened."""

@@ -9,22 +9,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from datetime import datetime
+from typing import Protocol
 
 from gateway.authentication.oauth_clients import ClientSecret, ClientTable, OAuthClient
 from gateway.authentication.policies import PolicyTable, TokenPolicy
 from gateway.catalog.catalog import Recipient
 from gateway.catalog.grants import Grant
+from gateway.config import Config, RecipientEntry
 from gateway.config.networks import parse_networks
 from gateway.config.recipients import EVERY_SHARE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from gateway.config import Config, RecipientEntry
 
 ANONYMOUS = Recipient("anonymous", frozenset({EVERY_SHARE}))
 UNIVERSAL = Recipient("authorization.bearerToken", frozenset({EVERY_SHARE}))

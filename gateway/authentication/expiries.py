@@ -7,14 +7,11 @@ those that end soon, with their ends.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from gateway.authentication.credential_table import Credential
-    from gateway.authentication.oauth_clients import OAuthClient
+from gateway.authentication.credential_table import Credential
+from gateway.authentication.oauth_clients import OAuthClient
 
 SOON_SECONDS = 30 * 86_400
 MOST_REPORTED = 1000

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gateway.catalog.catalog import Recipient
+
 if TYPE_CHECKING:
-    from gateway.catalog.catalog import Recipient
     from gateway.telemetry.request_record import GatewayTokenRefusal, RefusalReason
 
 SINGLE_CLAIMS = frozenset({"sub", "oid", "azp", "appid", "client_id", "email", "tid", "iss"})

@@ -15,8 +15,9 @@ import base64
 import binascii
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import orjson
 from cryptography.exceptions import InvalidTag
@@ -24,12 +25,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from gateway.config import TokenKey
 from gateway.errors import InvalidParameter
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gateway.config import TokenKey
 
 Purpose = Literal["list", "page", "refresh", "access", "sign-in"]
 

@@ -9,22 +9,18 @@ as `+`, so a name is looked up as it is and then with `+` for blanks.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 from gateway.catalog.grants import NO_GRANTS, Grant, GrantIndex, Rule
+from gateway.config import SchemaEntry, ShareEntry, TableEntry, VolumeEntry
 from gateway.config.locations import Location
+from gateway.config.networks import Network
 from gateway.config.recipients import EVERY_SHARE
 from gateway.config.shares import stable_id
 from gateway.config.table_catalog import TableCatalog
 from gateway.errors import NotShared
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from gateway.config import SchemaEntry, ShareEntry, TableEntry, VolumeEntry
-    from gateway.config.networks import Network
-
 
 Place = tuple[Location, TableCatalog | None]
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from gateway.cli.durations import add_expires, life
-from gateway.governance.recipient_records import DEFAULT_LINK_SECONDS
+from gateway.config import Config
+from gateway.governance.recipient_records import DEFAULT_LINK_SECONDS, IssuedLink
 from gateway.protocol.profile import activation_url
 from gateway.times import utc_text
-
-if TYPE_CHECKING:
-    from gateway.config import Config
-    from gateway.governance.recipient_records import IssuedLink
 
 
 def add_link_arguments(add: argparse.ArgumentParser, link: argparse.ArgumentParser) -> None:

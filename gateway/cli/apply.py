@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -20,18 +20,16 @@ from gateway.cli.federation_policies import printable
 from gateway.cli.share_documents import share_of
 from gateway.cli.stored import actor, on_shares
 from gateway.cli.yaml_text import loaded
+from gateway.config import Config
 from gateway.config.checks import dotted_names
 from gateway.config.errors import shown_key
 from gateway.governance.audited_database import open_database
+from gateway.governance.recipient_store import RecipientDatabase
 from gateway.governance.share_plan import Step, plan
 from gateway.governance.share_records import ShareError
+from gateway.governance.share_store import CheckedSteps, ShareDatabase
+from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.clock import epoch_ms
-
-if TYPE_CHECKING:
-    from gateway.config import Config
-    from gateway.governance.recipient_store import RecipientDatabase
-    from gateway.governance.share_store import CheckedSteps, ShareDatabase
-    from gateway.telemetry.audit import AuditLog
 
 SIGNS = {"add": "+", "change": "~", "remove": "-"}
 KEYS = frozenset({"shares", "recipients"})

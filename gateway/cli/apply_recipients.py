@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.authentication.policies import TokenPolicy
 from gateway.catalog.grants import Grant, grant_text, place_text
@@ -16,13 +16,10 @@ from gateway.config.errors import shown_key
 from gateway.database.schema import recipient_key
 from gateway.governance.credentials import Policies
 from gateway.governance.grant_operations import apply_grants, checked
-from gateway.governance.recipient_records import TEXTS
+from gateway.governance.recipient_records import TEXTS, NewRecipient, RecipientRecord
+from gateway.governance.recipient_store import RecipientDatabase
 from gateway.governance.share_records import ShareError
 from gateway.tables.rules import native_rule
-
-if TYPE_CHECKING:
-    from gateway.governance.recipient_records import NewRecipient, RecipientRecord
-    from gateway.governance.recipient_store import RecipientDatabase
 
 KEYS = frozenset({"name", *TEXTS, "shares", "properties", "networks", "oidc", "forbidBearerTokens"})
 GRANT_KEYS = frozenset({"share", "schema", "table", "condition"})

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from gateway.governance.recipient_records import DEFAULT_LIFE_SECONDS, MAX_LIFE_SECONDS
 from gateway.times import DAY_SECONDS, HOUR_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 NEVER = "never"
 """In place of a lifetime: no end."""

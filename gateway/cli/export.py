@@ -18,16 +18,15 @@ from gateway.cli.new_file import NewFile
 from gateway.cli.share_documents import document_of
 from gateway.cli.stored import actor, failed, on_shares
 from gateway.cli.yaml_text import dumped
-from gateway.config import load
+from gateway.config import Config, load
 from gateway.governance.audited_database import open_database
 from gateway.governance.named_recipient import UnknownRecipient
+from gateway.governance.recipient_records import RecipientRecord
+from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.clock import epoch_ms
 
 if TYPE_CHECKING:
-    from gateway.config import Config
-    from gateway.governance.recipient_records import RecipientRecord
     from gateway.governance.share_store import ShareDatabase
-    from gateway.telemetry.audit import AuditLog
 
 
 class ExportFile(NewFile):

@@ -8,19 +8,15 @@ there is neither the database nor access to catalogs.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from gateway.catalog.catalog import Recipient, SharedTable
+from gateway.catalog.catalog import Catalog, Recipient, SharedTable
 from gateway.cli.discovered_state import discovered_state
 from gateway.cli.yaml_text import dumped
+from gateway.config import Config
 from gateway.governance.named_recipient import named_recipient
 from gateway.spark.targets import any_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gateway.catalog.catalog import Catalog
-    from gateway.config import Config
 
 
 def exported_tables(config: Config, recipient: str | None) -> str:

@@ -6,19 +6,18 @@ parsed, and compared with the partition columns of the tables that it is for, be
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from gateway.catalog.grants import Grant
 from gateway.catalog.stored_shares import with_stored
 from gateway.cli.federation_policies import printable
+from gateway.config import Config
 from gateway.config.recipients import EVERY_SHARE
 from gateway.governance.recipient_records import RecipientError, RecipientRecord
 
 if TYPE_CHECKING:
-    import argparse
-
-    from gateway.catalog.grants import Grant
-    from gateway.config import Config
     from gateway.governance.recipient_store import RecipientDatabase
 
 

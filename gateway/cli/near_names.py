@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 SHOWN_NAMES, LEAST_RATIO = 3, 0.85
 """Names of one schema begin alike, so near ones are nearly equal."""

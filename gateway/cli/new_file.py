@@ -12,12 +12,10 @@ import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
 from gateway.server.deferred_signals import DeferredSignals
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 class NewFile:

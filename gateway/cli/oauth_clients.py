@@ -8,14 +8,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from gateway.cli.federation_policies import printable
 from gateway.config import Config
+from gateway.governance.recipient_records import ClientRecord, RecipientRecord, TokenRecord
 from gateway.times import utc_text
-
-if TYPE_CHECKING:
-    from gateway.governance.recipient_records import ClientRecord, RecipientRecord, TokenRecord
 
 CHANGES = ("add", "list", "rotate", "remove")
 

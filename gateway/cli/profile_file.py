@@ -7,14 +7,12 @@ when the token does not count: file and database always agree.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
 from gateway.cli.new_file import NewFile
 from gateway.protocol.profile import Profile, profile_text
 from gateway.server.deferred_signals import DeferredSignals
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 class ProfileFile(NewFile):

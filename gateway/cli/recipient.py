@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from gateway.catalog.grants import grant_text
 from gateway.cli.activation_links import add_link_arguments, print_link
@@ -53,19 +53,17 @@ from gateway.governance.recipient_records import (
     TEXTS,
     ChangeRecord,
     IssuedSecret,
+    IssuedToken,
     LinkKind,
     RecipientError,
     RecipientRecord,
     described_by,
     profile_of,
 )
+from gateway.governance.recipient_store import RecipientDatabase
 from gateway.protocol.profile import oauth_profile
 from gateway.telemetry.clock import epoch_ms
 from gateway.times import utc_text
-
-if TYPE_CHECKING:
-    from gateway.governance.recipient_records import IssuedToken
-    from gateway.governance.recipient_store import RecipientDatabase
 
 C = TypeVar("C", NewToken, NewClient, NewSecret, NewLink)
 

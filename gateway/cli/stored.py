@@ -16,13 +16,12 @@ from gateway.database.errors import DatabaseError, DatabaseMissing
 from gateway.governance.audited_database import open_share_database
 from gateway.governance.recipient_records import RecipientError
 from gateway.governance.share_records import ShareError
-from gateway.telemetry.audit import open_audit
+from gateway.telemetry.audit import AuditLog, open_audit
 from gateway.telemetry.clock import epoch_ms
 
 if TYPE_CHECKING:
     from gateway.governance.recorded_database import RecordedDatabase
     from gateway.governance.share_store import ShareDatabase
-    from gateway.telemetry.audit import AuditLog
 
 D = TypeVar("D", bound="RecordedDatabase")
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from gateway.cli.operations import add_operation
 from gateway.cli.share import table_of
 from gateway.cli.stored import on_shares
+from gateway.config import Config
 from gateway.governance import share_edits
 from gateway.governance.share_records import ShareError
+from gateway.telemetry.audit import AuditLog
 
 if TYPE_CHECKING:
-    from gateway.config import Config
     from gateway.governance.share_store import ShareDatabase
-    from gateway.telemetry.audit import AuditLog
 
 
 _LIMITS: Mapping[str, tuple[Callable[[str], int | float], str]] = {

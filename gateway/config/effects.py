@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.config.database import Database
 from gateway.config.known_keys import camel_case
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gateway.config.sections import Config
+from gateway.config.sections import Config
 
 
 class Effect(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -12,10 +13,6 @@ from ipaddress import (
     ip_network,
 )
 from itertools import pairwise
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aiohttp import web
 
 from gateway.admin.administration import ADMINISTRATION
@@ -18,10 +16,7 @@ from gateway.console.protection import (
     require_session,
 )
 from gateway.console.rendering import redirect
-from gateway.console.site import SITE
-
-if TYPE_CHECKING:
-    from gateway.console.site import Site
+from gateway.console.site import SITE, Site
 
 RECIPIENT = any_name("/recipients/{name}")
 

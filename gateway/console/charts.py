@@ -6,21 +6,16 @@ without requests is 0 for counts, and has no point for times.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+
+from aiohttp import web
 
 from gateway.console.site import SITE
-from gateway.report.units import BYTES, COUNT, SECONDS, ticks
+from gateway.report.units import BYTES, COUNT, SECONDS, Unit, ticks
 from gateway.telemetry import rings
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from aiohttp import web
-
-    from gateway.report.units import Unit
-    from gateway.telemetry.rings import Slots
+from gateway.telemetry.rings import Slots
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 480, 190, 62, 10, 10, 24
 X_TICKS = 4

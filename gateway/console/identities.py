@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.authentication.policies import EMAIL, claim_values, is_verified_email
+from gateway.config import ConsoleOidc
 from gateway.console.sessions import Role
 from gateway.oidc.sign_in_flow import SignInFailed
-
-if TYPE_CHECKING:
-    from gateway.config import ConsoleOidc
 
 MAX_NAME_LENGTH = 255
 NO_ROLE = (

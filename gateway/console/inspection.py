@@ -11,12 +11,14 @@ import json
 import os
 import re
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from gateway.catalog.catalog import PROVIDER, Names, Share, SharedTable
+from gateway.authentication.credential_table import Credentials
+from gateway.catalog.catalog import PROVIDER, Catalog, Names, Share, SharedTable
 from gateway.catalog.grants import grant_text
 from gateway.console.listing import cut
 from gateway.console.questions import (
@@ -63,17 +65,10 @@ from gateway.console.questions import (
     question_of,
 )
 from gateway.errors import GatewayError, NotFound
+from gateway.state import GatewayState
 from gateway.tables.native import LogError, Snapshot, Stop
-from gateway.tables.open_table import NotCached
+from gateway.tables.open_table import NotCached, OpenTable
 from gateway.telemetry.activity import Activity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from gateway.authentication.credential_table import Credentials
-    from gateway.catalog.catalog import Catalog
-    from gateway.state import GatewayState
-    from gateway.tables.open_table import OpenTable
 
 TABLES_AT_ONCE = 2
 TABLE_SECONDS = 20.0

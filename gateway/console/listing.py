@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from aiohttp import web
 from yarl import URL
 
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from gateway.telemetry.activity import LiveStream
+from gateway.telemetry.activity import LiveStream
 
 PAGE_LENGTH = 50
 MAX_QUERY_LENGTH = 255

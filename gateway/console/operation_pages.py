@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,10 +14,10 @@ from gateway.admin import handlers
 from gateway.admin.call import Call
 from gateway.console.charts import plots_of
 from gateway.console.listing import Wanted, listing, stream_listing
-from gateway.console.questions import ReloadRecord, StorageStatus
+from gateway.console.questions import ReloadRecord, StatusAnswer, StorageStatus
 from gateway.console.recipient_pages import file_entries, file_row
 from gateway.console.rendering import respond
-from gateway.console.site import SITE, session_of
+from gateway.console.site import SITE, Site, session_of
 from gateway.database.errors import DatabaseMissing
 from gateway.governance.recipient_listing import EndingRecipients
 from gateway.pages.style import icon, style_sheet
@@ -26,12 +25,6 @@ from gateway.pages.times import SOON_SECONDS
 from gateway.telemetry.activity import RecentQuery
 from gateway.telemetry.metrics import PREFIX as METRICS
 from gateway.times import MILLISECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gateway.console.questions import StatusAnswer
-    from gateway.console.site import Site
 
 SHOWN_ENDING = 10
 UNAUTHORIZED = 401

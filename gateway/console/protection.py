@@ -7,10 +7,10 @@ comes from this site and if it has the token of the session, once.
 from __future__ import annotations
 
 import hmac
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from yarl import URL
 
 from gateway.config.oidc import CALLBACK_PATH
@@ -22,9 +22,6 @@ from gateway.governance.recipient_records import ChangedMeanwhile, RecipientExis
 from gateway.web.connections import authenticated
 from gateway.web.context import next_id
 from gateway.web.error_response import error_answer
-
-if TYPE_CHECKING:
-    from aiohttp.typedefs import Handler
 
 PREFIX = "/console"
 SIGN_IN, SIGN_OUT = f"{PREFIX}/sign-in", f"{PREFIX}/sign-out"

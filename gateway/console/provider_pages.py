@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hmac
 import logging
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 from yarl import URL
 
+from gateway.config import ConsoleOidc
 from gateway.console.identities import identity_of
 from gateway.console.protection import SIGN_IN, sign_in_url
 from gateway.console.rendering import redirect
@@ -29,9 +29,6 @@ from gateway.oidc.sign_in_flow import (
     delete_cookie,
     set_cookie,
 )
-
-if TYPE_CHECKING:
-    from gateway.config import ConsoleOidc
 
 log = logging.getLogger("gateway.admin")
 

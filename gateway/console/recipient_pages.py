@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -27,15 +28,18 @@ from gateway.admin.messages import (
     Rotation,
 )
 from gateway.catalog.grants import Grant, grant_text
+from gateway.config import RecipientEntry
+from gateway.config.recipients import TokenEntry
 from gateway.console.charts import plots_of
 from gateway.console.forms import FORM, form_of
 from gateway.console.listing import MAX_QUERY_LENGTH, PAGE_LENGTH, Listing, Wanted, listing, stream_listing
 from gateway.console.protection import PREFIX
 from gateway.console.rendering import redirect, respond
-from gateway.console.site import SITE, session_of
+from gateway.console.site import SITE, Site, session_of
 from gateway.database.errors import DatabaseMissing
 from gateway.database.schema import recipient_key
 from gateway.errors import InvalidParameter, NotFound, Unavailable
+from gateway.governance.recipient_listing import RecipientPage
 from gateway.governance.recipient_records import (
     TEXTS,
     ChangeRecord,
@@ -44,19 +48,11 @@ from gateway.governance.recipient_records import (
     RecipientRecord,
     TokenRecord,
 )
+from gateway.governance.recipient_store import RecipientDatabase
 from gateway.pages.times import SOON_SECONDS
 from gateway.protocol.profile import Profile, profile_text
 from gateway.telemetry.activity import FIGURES
 from gateway.times import DAY_SECONDS, HOUR_SECONDS, LAST_TIME_MS, MILLISECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gateway.config import RecipientEntry
-    from gateway.config.recipients import TokenEntry
-    from gateway.console.site import Site
-    from gateway.governance.recipient_listing import RecipientPage
-    from gateway.governance.recipient_store import RecipientDatabase
 
 SHOWN_QUERIES = 20
 SHOWN_CHANGES = 100

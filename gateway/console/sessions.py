@@ -11,17 +11,14 @@ import hashlib
 import secrets
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gateway.config import ConsoleOidc
 from gateway.pages.sent_forms import SentForms
 from gateway.times import HOUR_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gateway.config import ConsoleOidc
 
 COOKIE = "delta_gateway_console"
 MAX_SESSIONS = 1000

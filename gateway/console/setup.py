@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from gateway.admin.administration import Administration
 from gateway.authentication.sealed_tokens import SECRET_BYTES
+from gateway.config import Admin, Config
 from gateway.console.sessions import Sessions
-from gateway.console.site import Site
+from gateway.console.site import Ask, Site
 from gateway.limits.attempts import FailedAttempts
 from gateway.oidc.provider_holder import ProviderHolder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gateway.admin.administration import Administration
-    from gateway.config import Admin, Config
-    from gateway.console.site import Ask
 
 
 def site_of(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -31,9 +31,6 @@ from gateway.console.site import SITE
 from gateway.errors import NotFound
 from gateway.protocol.client_features import CLIENTS, readers
 from gateway.protocol.snippets import snippets
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 EAGER_FILES = 100_000
 """The files of a larger table are read only by those who ask for it."""

@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import logging
 import re
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from aiohttp import web
@@ -20,14 +19,10 @@ from gateway.config.checks import DOTS
 from gateway.console.forms import form_of
 from gateway.console.protection import PREFIX, PROVIDER_SIGN_IN, SIGN_IN, Refused, find_session
 from gateway.console.rendering import redirect, respond
-from gateway.console.sessions import COOKIE, Role
-from gateway.console.site import SESSION, SITE
+from gateway.console.sessions import COOKIE, ProviderUser, Role
+from gateway.console.site import SESSION, SITE, Site
 from gateway.limits.admission import LimitExceeded
 from gateway.limits.attempts import network_of
-
-if TYPE_CHECKING:
-    from gateway.console.sessions import ProviderUser
-    from gateway.console.site import Site
 
 log = logging.getLogger("gateway.admin")
 

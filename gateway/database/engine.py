@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import sqlalchemy.exc
@@ -30,11 +30,9 @@ from sqlalchemy import (
     text,
 )
 
+from gateway.config.database import DatabasePlace
 from gateway.database.changes import LOCK
 from gateway.database.errors import DatabaseBusy, DatabaseError, DatabaseMissing, DatabaseUnusable
-
-if TYPE_CHECKING:
-    from gateway.config.database import DatabasePlace
 
 BUSY_SECONDS = 5.0
 """Maximum time that a change waits for the lock of another program."""

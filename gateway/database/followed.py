@@ -7,17 +7,13 @@ created, but a file of an earlier release that takes the place of the present on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
+from gateway.config.database import DatabasePlace
+from gateway.database.engine import Database
 from gateway.database.errors import DatabaseMissing, DatabaseUnusable
 from gateway.database.migration import opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from gateway.config.database import DatabasePlace
-    from gateway.database.engine import Database
 
 FileIdentity = tuple[int, int]
 """Device and inode."""

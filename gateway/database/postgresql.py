@@ -9,18 +9,15 @@ still acknowledges what is sent, so that no time limit of TCP is exceeded.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import psycopg
+from psycopg.abc import RV, PQGen
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from gateway.database.errors import DatabaseUnusable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from psycopg.abc import RV, PQGen
 
 CONNECT_SECONDS = 5
 """For each host of a URL."""

@@ -15,23 +15,18 @@ import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from gateway import _native
 from gateway.catalog.conflicts import LeftOut
 from gateway.catalog.discovered import FoundTable
+from gateway.config import Location, Source
 from gateway.config.checks import MAX_NAME_LENGTH
-from gateway.config.location_template import SCHEMA
-from gateway.discovery.known_tables import KnownTables, SearchResult, within_limit
+from gateway.config.location_template import SCHEMA, Level
+from gateway.discovery.known_tables import KnownTables, Limit, SearchResult, within_limit
 from gateway.discovery.names import TOO_LONG, name_problem
 from gateway.storage.refusals import explained
+from gateway.storage.stores import Store
 from gateway.tables.search import LOG_DIRECTORY, below, is_table, may_hold_tables
-
-if TYPE_CHECKING:
-    from gateway.config import Location, Source
-    from gateway.config.location_template import Level
-    from gateway.discovery.known_tables import Limit
-    from gateway.storage.stores import Store
 
 CONCURRENT_LISTINGS = 8
 RECHECK_EVERY = 10

@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from gateway.catalog.conflicts import LeftOut
 from gateway.catalog.discovered import Discovered, FoundTable
-
-if TYPE_CHECKING:
-    from gateway.config import Location, Source
-
+from gateway.config import Location, Source
 
 Limit = Literal["calls", "tables", "time"]
 LIMITS: tuple[Limit, ...] = get_args(Limit)

@@ -7,12 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway import _native
+from gateway.config import Config, Source
 from gateway.discovery.directories import error_text, search
 from gateway.discovery.known_tables import KnownTables, SearchResult
 from gateway.storage.breaker import State
 
 if TYPE_CHECKING:
-    from gateway.config import Config, Source
     from gateway.storage.registry import Storages
 
 

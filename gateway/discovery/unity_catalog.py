@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
 
 from gateway.catalog.conflicts import LeftOut
 from gateway.catalog.discovered import FoundTable
+from gateway.config import Source
 from gateway.config.checks import MAX_NAME_LENGTH
 from gateway.config.locations import Location
-from gateway.discovery.catalog_client import CallsSpent, CatalogError, CatalogTable, catalog_client
+from gateway.config.unity_catalog import UnityCatalog
+from gateway.discovery.catalog_client import (
+    CallsSpent,
+    CatalogClient,
+    CatalogError,
+    CatalogTable,
+    catalog_client,
+)
 from gateway.discovery.directories import SEARCH_SECONDS
-from gateway.discovery.known_tables import SearchResult, within_limit
+from gateway.discovery.known_tables import KnownTables, Limit, SearchResult, within_limit
 from gateway.discovery.names import TOO_LONG, name_problem
 from gateway.storage.unity_catalog import CATALOG_MANAGED
-
-if TYPE_CHECKING:
-    from gateway.config import Source
-    from gateway.config.unity_catalog import UnityCatalog
-    from gateway.discovery.catalog_client import CatalogClient
-    from gateway.discovery.known_tables import KnownTables, Limit
 
 CONCURRENT_SCHEMAS = 4
 MAX_REFUSALS = 10_000

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
+from gateway.config import Config
 from gateway.errors import Unavailable
 from gateway.governance.credential_store import configured_names
 from gateway.governance.recipient_records import ChangeRecord
@@ -13,9 +15,6 @@ from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.audit_record import AuditRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gateway.config import Config
     from gateway.governance.recipient_store import RecipientDatabase
     from gateway.governance.recorded_database import RecordedDatabase
     from gateway.governance.share_store import ShareDatabase

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,17 +23,14 @@ from gateway.authentication.credential_table import (
     configured_policies,
 )
 from gateway.authentication.expiries import Expiries
+from gateway.catalog.stored_shares import StoredShares
+from gateway.config import Config
 from gateway.governance.follow import Failures, following
 from gateway.governance.reading_thread import POLL_SECONDS, ReadingThread, elapsed_seconds
-from gateway.limits.replica_rank import ALONE
+from gateway.limits.replica_rank import ALONE, ReplicaRank
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from gateway.catalog.stored_shares import StoredShares
-    from gateway.config import Config
     from gateway.governance.stored_recipients import StoredRecipients
-    from gateway.limits.replica_rank import ReplicaRank
     from gateway.telemetry.metrics import Metrics
 
 log = logging.getLogger("gateway.recipients")

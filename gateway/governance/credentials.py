@@ -9,12 +9,14 @@ from __future__ import annotations
 import secrets
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from sqlalchemy import Connection, Table, delete, or_, update
 
 from gateway.authentication.credential_table import token_hash
+from gateway.authentication.policies import TokenPolicy
 from gateway.database.schema import (
     ACTIVATION_LINKS,
     CLIENT_SECRETS,
@@ -37,11 +39,6 @@ from gateway.governance.recipient_records import (
     TokenRecord,
     end_ms,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gateway.authentication.policies import TokenPolicy
 
 TOKEN_BYTES = 32
 MAX_CLIENTS = 20

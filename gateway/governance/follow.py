@@ -10,13 +10,11 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from gateway.background import alongside
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
 
 log = logging.getLogger("gateway.serving")
 

@@ -8,9 +8,8 @@ that names a property that is removed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, select
 
@@ -22,9 +21,6 @@ from gateway.governance import rows
 from gateway.governance.recipient_names import check_comment, check_name, check_share
 from gateway.governance.recipient_records import RecipientError, RecipientRecord
 from gateway.governance.recorded_database import RecordedDatabase, Subject
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KIND = "recipient"
 

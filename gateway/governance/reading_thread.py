@@ -9,22 +9,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gateway.catalog.stored_shares import StoredShares
+from gateway.config import Config
+from gateway.config.database import DatabasePlace
 from gateway.database.errors import DatabaseMissing, DatabaseUnusable
-from gateway.limits.replica_rank import ALONE
+from gateway.limits.replica_rank import ALONE, ReplicaRank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gateway.catalog.stored_shares import StoredShares
-    from gateway.config import Config
-    from gateway.config.database import DatabasePlace
     from gateway.governance.stored_recipients import DatabaseReader, StoredRecipients
-    from gateway.limits.replica_rank import ReplicaRank
 
 POLL_SECONDS = 0.4
 """Between two looks at the database. PostgreSQL notifies of changes before."""

@@ -10,10 +10,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection, Table, select
 
+from gateway.config.database import DatabasePlace
 from gateway.config.name_forms import name_form, new_name_problem
 from gateway.config.recipients import EVERY_SHARE
 from gateway.database.rows import all_rows, batches, delete_orphans, is_text
@@ -37,9 +38,6 @@ from gateway.governance.recipient_records import (
     text_of,
 )
 from gateway.governance.recorded_database import RecordedDatabase, Subject
-
-if TYPE_CHECKING:
-    from gateway.config.database import DatabasePlace
 
 KIND = "recipient"
 """Of subjects in the history."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast
 
 from gateway.authentication.policies import TokenPolicy
 from gateway.catalog.grants import Grant, still_readable
 from gateway.protocol.profile import TOKEN_ENDPOINT, Profile, oauth_profile, profile
 from gateway.times import DAY_SECONDS, MILLISECONDS, utc_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 
 class RecipientError(ValueError):

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from sqlalchemy import Column, Connection, Table, delete
 
 from gateway.authentication.policies import TokenPolicy
+from gateway.catalog.stored_shares import StoredShares
 from gateway.database.schema import (
     ACTIVATION_LINKS,
     CLIENT_SECRETS,
@@ -62,10 +63,7 @@ from gateway.governance.recipient_records import (
     RecipientUnreadable,
 )
 from gateway.governance.recorded_database import Subject
-
-if TYPE_CHECKING:
-    from gateway.catalog.stored_shares import StoredShares
-    from gateway.governance.rows import OpenLink
+from gateway.governance.rows import OpenLink
 
 log = logging.getLogger("gateway.recipients")
 

@@ -8,17 +8,13 @@ the clock is that of the database.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, select
 from sqlalchemy.dialects.postgresql import insert
 
-from gateway.database.engine import NOW_MS
+from gateway.database.engine import NOW_MS, Database
 from gateway.database.schema import REPLICAS
 from gateway.limits.replica_rank import ALONE, ReplicaRank
-
-if TYPE_CHECKING:
-    from gateway.database.engine import Database
 
 BEAT_SECONDS = 2.0
 """Between two writes of a row."""

@@ -10,12 +10,15 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
 
 from gateway.authentication.credential_table import Credential
 from gateway.authentication.oauth_clients import ClientSecret, OAuthClient
 from gateway.authentication.policies import TokenPolicy
 from gateway.catalog.catalog import Recipient
+from gateway.catalog.stored_shares import StoredShares
+from gateway.config.database import DatabasePlace
 from gateway.config.networks import parse_networks
 from gateway.database.changes import CHANNEL, Position, changed_since, last_position
 from gateway.database.engine import Database
@@ -28,13 +31,6 @@ from gateway.governance.follow import Failures
 from gateway.governance.recipient_records import RecipientRecord
 from gateway.governance.replicas import Replicas
 from gateway.limits.replica_rank import ALONE, ReplicaRank
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-    from gateway.catalog.stored_shares import StoredShares
-    from gateway.config.database import DatabasePlace
-
 
 log = logging.getLogger("gateway.recipients")
 

@@ -12,18 +12,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import IPv6Address, IPv6Network
-from typing import TYPE_CHECKING
 
+from gateway._native import SharedLimits
+from gateway.config.networks import Address
 from gateway.limits.admission import LimitExceeded, LimitKind
 from gateway.limits.shared_memory import limits_of_one
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from gateway._native import SharedLimits
-    from gateway.config.networks import Address
 
 PAIR_FAILURES, PAIR_SECONDS = 10, 6.0
 """Failures of a pair at once, and the time in which one is forgiven."""

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import resource
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS, LimitExceeded, LimitKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RESERVE_PART = 8
 """One in that many descriptors is in the reserve, up to a number."""

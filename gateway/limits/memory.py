@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from gateway.limits.admission import Admission, LimitExceeded, LimitKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 RELIEF_PAUSE_SECONDS = 0.2
 UNLIMITED = sys.maxsize

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gateway.limits.control_groups import memory_limit_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PAGE_BYTES = 4096
 M_ARENA_MAX = -8

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Mapping
+from typing import Literal
 
+from gateway._native import SharedBucket, SharedLimits, SharedStreams
 from gateway.config.operation import RecipientLimits
 from gateway.limits.admission import Admission, LimitExceeded, LimitKind
 from gateway.limits.memory import UNLIMITED
 from gateway.limits.shared_memory import limits_of_one
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from gateway._native import SharedBucket, SharedLimits, SharedStreams
 
 POLL_SECONDS = 0.02
 """Time between two checks of a waiting stream for a place that another worker has released."""

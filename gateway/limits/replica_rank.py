@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gateway.config.operation import RecipientLimits
+from gateway.config.operation import RecipientLimits
 
 
 def replica_id(secret: bytes) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from gateway.authentication.credential_table import Credential
+from gateway.config import Config
+
 if TYPE_CHECKING:
-    from gateway.authentication.credential_table import Credential
-    from gateway.config import Config
     from gateway.oidc.token_verifier import TokenVerifier
     from gateway.state import GatewayState
 

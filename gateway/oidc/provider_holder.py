@@ -10,8 +10,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from gateway.config import ConsoleOidc
+
 if TYPE_CHECKING:
-    from gateway.config import ConsoleOidc
     from gateway.oidc.sign_in_provider import IdentityProvider
 
 MODULE = "gateway.oidc.sign_in_provider"

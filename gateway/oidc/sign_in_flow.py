@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.authentication.sealed_tokens import InvalidToken, Sealer
+from gateway.config import ConsoleOidc
 
 if TYPE_CHECKING:
     from aiohttp import web
-
-    from gateway.config import ConsoleOidc
 
 FLOW_SECONDS = 600
 NAME = "delta_gateway_sign_in"

@@ -15,21 +15,25 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote_plus, urlencode
 
 import orjson
 
 from gateway.authentication.policies import TokenRefused, texts_of
+from gateway.config import ConsoleOidc
 from gateway.config.fetched_urls import is_accepted_url
 from gateway.oidc.identity_token import IdentityToken
 from gateway.oidc.issuer_keys import IssuerKeys
-from gateway.oidc.provider_requests import EXPECTED, OK, FetchError, provider_session, reason_of
+from gateway.oidc.provider_requests import (
+    EXPECTED,
+    OK,
+    FetchError,
+    ProviderAnswer,
+    provider_session,
+    reason_of,
+)
 from gateway.oidc.sign_in_flow import SignInFailed, SignInFlow
-
-if TYPE_CHECKING:
-    from gateway.config import ConsoleOidc
-    from gateway.oidc.provider_requests import ProviderAnswer
 
 log = logging.getLogger("gateway.admin")
 

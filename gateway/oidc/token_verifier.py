@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gateway.authentication.credential_table import Credential, token_hash
-from gateway.authentication.policies import VERIFIED, TokenRefused
+from gateway.authentication.policies import VERIFIED, PolicyTable, TokenRefused
+from gateway.config import Config, Issuer
 from gateway.oidc.identity_token import LEEWAY_SECONDS, IdentityToken, SigningKey
 from gateway.oidc.issuer_keys import IssuerKeys
 from gateway.times import MILLISECONDS
 
 if TYPE_CHECKING:
-    from gateway.authentication.policies import PolicyTable
-    from gateway.config import Config, Issuer
     from gateway.state import GatewayState
 
 log = logging.getLogger("gateway.federation")

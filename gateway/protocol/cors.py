@@ -8,8 +8,8 @@ cookies, so no answer allows credentials.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gateway.protocol.headers import (
     CAPABILITIES_HEADER,
@@ -19,9 +19,6 @@ from gateway.protocol.headers import (
     STALE_HEADER,
     VERSION_HEADER,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 EVERY = "*"
 MAX_AGE_SECONDS = 600

@@ -11,12 +11,15 @@ import base64
 import hmac
 import logging
 import secrets
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
+from gateway.authentication.sealed_tokens import Sealer
 from gateway.catalog.catalog import Catalog, Recipient
+from gateway.config import Config
 from gateway.database.errors import DatabaseMissing
 from gateway.errors import MalformedRequest, Unavailable
 from gateway.governance.audited_database import open_database
@@ -28,27 +31,20 @@ from gateway.governance.recipient_records import (
     profile_of,
 )
 from gateway.limits.admission import LimitExceeded
-from gateway.limits.attempts import network_of
+from gateway.limits.attempts import FailedAttempts, network_of
 from gateway.pages.style import icon, style_sheet
 from gateway.protocol.profile import ACTIVATION, profile_text
 from gateway.protocol.snippets import file_word, snippets
 from gateway.report.templating import html_environment
 from gateway.routes.activation_check import NO_TIME, READ_SECONDS, CheckStep, Credentials, check_profile
-from gateway.web.context import Route
+from gateway.state import GatewayState
+from gateway.telemetry.audit import AuditLog
+from gateway.web.context import RequestContext, Route
 from gateway.web.request_body import read_body
 from gateway.web.response import WholeResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from jinja2 import Environment
-
-    from gateway.authentication.sealed_tokens import Sealer
-    from gateway.config import Config
-    from gateway.limits.attempts import FailedAttempts
-    from gateway.state import GatewayState
-    from gateway.telemetry.audit import AuditLog
-    from gateway.web.context import RequestContext
 
 log = logging.getLogger("gateway.recipients")
 

@@ -12,19 +12,16 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from gateway.config.networks import allowed
+from gateway.catalog.catalog import Catalog, Recipient, SharedTable
+from gateway.config.networks import Address, allowed
 from gateway.errors import GatewayError
 from gateway.pages.times import left, moment
 from gateway.protocol.client_features import features_text
+from gateway.state import GatewayState
 from gateway.tables.native import LogError, Stop
-
-if TYPE_CHECKING:
-    from gateway.catalog.catalog import Catalog, Recipient, SharedTable
-    from gateway.config.networks import Address
-    from gateway.state import GatewayState
-    from gateway.tables.open_table import OpenTable
+from gateway.tables.open_table import OpenTable
 
 Result = Literal["ok", "warn", "fail"]
 

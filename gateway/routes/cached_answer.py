@@ -7,18 +7,15 @@ second; else the new answer, kept if it is the same for all.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
 
+from aiohttp import web
+
+from gateway.protocol.queries import TableQuery
+from gateway.routes.table_request import TableRequest
 from gateway.tables.answer_cache import CachedAnswer
+from gateway.tables.open_table import LatestTable
+from gateway.web.answer import Answer
 from gateway.web.response import WholeResponse
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from gateway.protocol.queries import TableQuery
-    from gateway.routes.table_request import TableRequest
-    from gateway.tables.open_table import LatestTable
-    from gateway.web.answer import Answer
 
 
 class CachedQuery:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gateway.authentication.access_tokens import issue
 from gateway.authentication.oauth_clients import ClientRefused
 from gateway.errors import InvalidClient
 from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.protocol.messages import IssuedToken, encoded
+from gateway.web.context import RequestContext
 from gateway.web.error_response import NOT_STORED
 from gateway.web.response import WholeResponse
-
-if TYPE_CHECKING:
-    from gateway.web.context import RequestContext
 
 
 async def issue_token(context: RequestContext) -> WholeResponse:

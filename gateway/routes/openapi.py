@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from gateway.encoding import json_bytes
 from gateway.protocol import messages
@@ -27,10 +26,8 @@ from gateway.protocol.headers import (
 )
 from gateway.protocol.oauth import FORM_CONTENT_TYPE
 from gateway.protocol.openapi import Json
+from gateway.web.context import Handler, RequestContext, Route
 from gateway.web.response import WholeResponse
-
-if TYPE_CHECKING:
-    from gateway.web.context import Handler, RequestContext, Route
 
 ERRORS: Mapping[int, str] = {
     400: "A parameter, the body or a capability is not accepted",

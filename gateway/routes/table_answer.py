@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -23,14 +23,11 @@ from gateway.protocol.headers import (
 from gateway.protocol.queries import ChangesQuery, TableQuery
 from gateway.routes.table_request import TableRequest, bound_parameters
 from gateway.tables.files import Files, FilesQuery
-from gateway.tables.native import Changes, Snapshot
+from gateway.tables.native import Changes, Snapshot, StreamSummary
 from gateway.tables.open_table import metadata_id_of, versions_of
 from gateway.tables.visible_errors import shared_error
 from gateway.telemetry.request_record import RequestRecord
 from gateway.web.answer import Answer
-
-if TYPE_CHECKING:
-    from gateway.tables.native import StreamSummary
 
 MAX_HINT_STATUS_LENGTH = 1024
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -26,17 +26,15 @@ from gateway.protocol import messages
 from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.protocol.parsing import json_object, string_field
 from gateway.routes.table_request import NO_ACCESS
+from gateway.state import GatewayState
 from gateway.storage.vending.credential import TemporaryCredential
 from gateway.storage.vending.vendor import Issued
 from gateway.telemetry.request_record import IssuedCredential
 from gateway.web.context import RequestContext
 from gateway.web.response import WholeResponse
 
-if TYPE_CHECKING:
-    from gateway.state import GatewayState
-
-    Find = Callable[[GatewayState, Recipient], tuple[Location, str]]
-    """Returns the directory and the id of a granted table or volume. Raises GatewayError."""
+Find = Callable[[GatewayState, Recipient], tuple[Location, str]]
+"""Returns the directory and the id of a granted table or volume. Raises GatewayError."""
 
 Message = TypeVar("Message", messages.TemporaryCredentials, messages.VolumeCredentials)
 

@@ -7,16 +7,13 @@ changes what only a restart can change.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gateway.config import Config, ConfigError, load, loads
 from gateway.config.directory_access import check_session_policies
 from gateway.config.effects import changed_fixed_keys
 from gateway.server.extras import ExtraMissing, check_extras
 from gateway.web.request_limits import check_memory
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 log = logging.getLogger("gateway.serving")
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gateway.config import Config
+from gateway.config import Config
 
 OTHERS_CAN_WRITE = 0o022
 

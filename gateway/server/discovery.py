@@ -13,30 +13,26 @@ import logging
 import math
 import re
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
+from gateway.catalog.conflicts import LeftOut
 from gateway.catalog.discovered import NOTHING_DISCOVERED, Discovered, FoundTable, SourceKey
+from gateway.config import Config, Source
 from gateway.config.file_stamps import stamp
 from gateway.discovery.directories import SEARCH_SECONDS, THREAD
-from gateway.discovery.known_tables import LIMITS, KnownTables
+from gateway.discovery.known_tables import LIMITS, KnownTables, SearchResult
 from gateway.discovery.searches import search_of
 from gateway.governance.follow import following
 from gateway.server.reload import Reloader
+from gateway.storage.registry import Storages
 from gateway.storage.vending.threads import DaemonThreads
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-    from pathlib import Path
-
-    from gateway.catalog.conflicts import LeftOut
-    from gateway.config import Config, Source
-    from gateway.discovery.known_tables import SearchResult
-    from gateway.storage.registry import Storages
-    from gateway.telemetry.metrics import DiscoveryMetrics
+from gateway.telemetry.metrics import DiscoveryMetrics
 
 log = logging.getLogger("gateway.discovery")
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gateway.config import Config
+from gateway.config import Config
 
 IDENTITY_MODULES = {
     "azure": ("azure.identity", "azure.storage.blob"),

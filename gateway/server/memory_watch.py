@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gateway.limits.memory import MemoryGate
-    from gateway.tables.registry import Tables
-    from gateway.telemetry.metrics import Metrics
+from gateway.limits.memory import MemoryGate
+from gateway.tables.registry import Tables
+from gateway.telemetry.metrics import Metrics
 
 log = logging.getLogger("gateway.memory")
 

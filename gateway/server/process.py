@@ -10,29 +10,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gateway.app import create_app
-from gateway.authentication.credential_table import changed_recipients
+from gateway.authentication.credential_table import CredentialTable, changed_recipients
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.conflicts import LeftOut
 from gateway.catalog.discovered import NOTHING_DISCOVERED, Discovered, with_discovered
 from gateway.catalog.stored_shares import StoredShares, WithStored, with_stored
-from gateway.config import Config
+from gateway.config import Config, Source
 from gateway.config.file_stamps import stamp
 from gateway.console.inspection import Inspector
 from gateway.governance.credential_store import CredentialStore
 from gateway.limits.control_groups import cpus
 from gateway.limits.process_memory import bound_heaps, private_bytes, resident_bytes
-from gateway.limits.replica_rank import replica_id
+from gateway.limits.replica_rank import ReplicaRank, replica_id
+from gateway.limits.shared_memory import SharedLimits
 from gateway.server.accepted_config import accepted
 from gateway.server.memory_watch import MemoryWatch
 from gateway.server.reload import Reloader
+from gateway.server.start import Start
 from gateway.server.tls import files_of, renew, server_context
+from gateway.server.worker_secrets import WorkerSecrets
 from gateway.state import GatewayState
 from gateway.tables.registry import ServedTables
 from gateway.tables.runtime import (
@@ -48,21 +52,10 @@ from gateway.telemetry.audit import open_audit
 from gateway.telemetry.latest_values import LatestValues
 from gateway.telemetry.log_output import log_counts
 from gateway.telemetry.metrics import Metrics, probes
+from gateway.web.pipeline import Middleware
 from gateway.web.recorder import audit_counter, events_counter, log_counter
 from gateway.web.request_limits import RequestLimits
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
-
-    from gateway.authentication.credential_table import CredentialTable
-    from gateway.config import Source
-    from gateway.limits.replica_rank import ReplicaRank
-    from gateway.limits.shared_memory import SharedLimits
-    from gateway.server.start import Start
-    from gateway.server.worker_secrets import WorkerSecrets
-    from gateway.web.pipeline import Middleware
-    from gateway.web.strangers import Strangers
+from gateway.web.strangers import Strangers
 
 log = logging.getLogger("gateway.serving")
 

@@ -17,14 +17,18 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from ssl import SSLContext
+from typing import Any, ParamSpec, TypeVar
 
 from gateway.admin.administration import ReloadResult
-from gateway.config.file_stamps import stamp
+from gateway.config import Config, Ssl
+from gateway.config.file_stamps import Stamp, stamp
+from gateway.console.site import Ask
 from gateway.discovery.directories import THREAD as DISCOVERY
 from gateway.governance.audited_database import database_problem
 from gateway.governance.reading_thread import THREAD as DATABASE
@@ -35,8 +39,9 @@ from gateway.server.discovery import DiscoveredFile, Discoverer
 from gateway.server.process import CLOSE_SECONDS, ServerProcess
 from gateway.server.reload import Reloader
 from gateway.server.service_manager import ServiceManager, without_service_manager
-from gateway.server.slot import message_line
+from gateway.server.slot import Slot, message_line
 from gateway.server.sources import Sources
+from gateway.server.start import Start
 from gateway.server.supervisor import Supervisor, WorkerEvents, allow_restart
 from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
@@ -55,16 +60,6 @@ from gateway.telemetry.metrics import (
 from gateway.telemetry.shared_values import write_values_to
 from gateway.web.connections import AppRunner, Runner, Site
 from gateway.web.stream import LAST_LINE_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-    from ssl import SSLContext
-
-    from gateway.config import Config, Ssl
-    from gateway.config.file_stamps import Stamp
-    from gateway.console.site import Ask
-    from gateway.server.slot import Slot
-    from gateway.server.start import Start
 
 log = logging.getLogger("gateway.serving")
 

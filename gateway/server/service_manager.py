@@ -13,14 +13,11 @@ import os
 import socket
 import threading
 import time
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gateway.background import alongside
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
 
 log = logging.getLogger("gateway.serving")
 

@@ -14,12 +14,10 @@ import json
 import logging
 import signal
 import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
 
 log = logging.getLogger("gateway.workers")
 

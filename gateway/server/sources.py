@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from gateway.catalog.stored_shares import stored_sources
+from gateway.catalog.stored_shares import StoredShares, stored_sources
+from gateway.config import Config, Source
 from gateway.governance.follow import Failures, following
 from gateway.governance.reading_thread import POLL_SECONDS, ReadingThread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from gateway.catalog.stored_shares import StoredShares
-    from gateway.config import Config, Source
     from gateway.governance.stored_recipients import StoredRecipients
 
 log = logging.getLogger("gateway.discovery")

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import resource
+import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gateway.config import Config, load
 from gateway.config.directory_access import check_session_policies
@@ -25,11 +27,6 @@ from gateway.server.supervisor import bind
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.telemetry.clock import epoch_ms
 from gateway.web.request_limits import check_memory
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Sequence
-    from pathlib import Path
 
 NO_STATE = (
     "The server does not start: no state is kept on disk, because tokens that were revoked meanwhile would "

@@ -18,10 +18,11 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.admin.administration import WorkerReload
 from gateway.errors import StartFailed
@@ -29,9 +30,6 @@ from gateway.limits.shared_memory import LimitsFile
 from gateway.server.slot import LENGTH_BYTES, SLOT_VARIABLE, STACKS_SIGNAL, message_line, messages
 from gateway.telemetry.memory_file import memory_file
 from gateway.telemetry.shared_values import WorkerValues
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 log = logging.getLogger("gateway.workers")
 

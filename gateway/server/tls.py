@@ -9,10 +9,8 @@ from __future__ import annotations
 import ssl
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gateway.config import Config, Ssl
+from gateway.config import Config, Ssl
 
 
 def server_context(config: Config, pair: bytes | None = None) -> ssl.SSLContext | None:

@@ -11,12 +11,9 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gateway.authentication.sealed_tokens import SECRET_BYTES
-
-if TYPE_CHECKING:
-    from gateway.config import Config
+from gateway.config import Config
 
 
 @dataclass(frozen=True, slots=True)

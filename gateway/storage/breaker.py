@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gateway.config.operation import StorageFaults
+from gateway.config.operation import StorageFaults
 
 BUSY_SECONDS = 1.0
 

@@ -7,18 +7,15 @@ calls, or StorageDown.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
+from gateway.config.operation import StorageFaults
 from gateway.limits.admission import Admission
 from gateway.storage.breaker import BUSY_SECONDS, Breaker, State, StorageDown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gateway.config.operation import StorageFaults
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -11,14 +11,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway import _native
+from gateway.config import Config, Location, StorageEntry
 from gateway.config.storages.azure import AzureEntry
 from gateway.config.storages.entry import LocalEntry
 from gateway.config.storages.gcs import GcsEntry
 from gateway.config.storages.r2 import R2Entry
 from gateway.config.storages.s3 import S3Entry
+from gateway.config.table_catalog import TableCatalog
 from gateway.storage.aws.store import S3Store
 from gateway.storage.azure.store import AzureStore
 from gateway.storage.breaker import State
@@ -30,10 +32,6 @@ from gateway.storage.local.store import LocalStore
 from gateway.storage.r2.store import R2Store
 from gateway.storage.stores import Connections, Store
 from gateway.storage.unity_catalog import OddAnswer
-
-if TYPE_CHECKING:
-    from gateway.config import Config, Location, StorageEntry
-    from gateway.config.table_catalog import TableCatalog
 
 Observe = Callable[[str, str, float], None]
 CATALOG_SECONDS = 30.0

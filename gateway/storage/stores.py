@@ -9,15 +9,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from gateway import _native
+from gateway.config import Config, Location, Secret, StorageEntry
 from gateway.storage.credentials import Credentials, CredentialsUnavailable
 from gateway.storage.refreshing_credentials import RefreshingCredentials
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
-
-if TYPE_CHECKING:
-    from gateway.config import Config, Location, Secret, StorageEntry
 
 C = TypeVar("C", bound=Credentials)
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
+from typing import Annotated, Any, NoReturn, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -24,11 +24,9 @@ from gateway.client.transport import proxy_manager, proxy_of_environment
 from gateway.config.fetched_urls import is_public_text
 from gateway.config.locations import Location
 from gateway.config.secret import Secret
+from gateway.config.table_catalog import CatalogClient, TableCatalog
 from gateway.storage.credentials import CredentialsUnavailable, check_header
 from gateway.storage.refreshing_credentials import RefreshingCredentials
-
-if TYPE_CHECKING:
-    from gateway.config.table_catalog import CatalogClient, TableCatalog
 
 CATALOG_MANAGED = frozenset({"delta.feature.catalogManaged", "delta.feature.catalogOwned-preview"})
 """Properties of tables whose commits the catalog ratifies."""

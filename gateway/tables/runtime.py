@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import select
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gateway import _native
 from gateway._native import (
     NdjsonChunks,
 )
 from gateway.limits.process_memory import return_memory
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 LEAST_CACHE_BYTES = 1024 * 1024
 """Less than this is freed at once: halves of it would end late."""

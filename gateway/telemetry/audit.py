@@ -15,18 +15,15 @@ import stat
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+from gateway.config import Config
 
-    from gateway.config import Config
-
-    Tell = Callable[[bool], None]
-    """Called when the line is in the file, or a write failed."""
+Tell = Callable[[bool], None]
+"""Called when the line is in the file, or a write failed."""
 
 log = logging.getLogger("gateway.serving")
 

@@ -6,14 +6,12 @@ location.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.encoding import json_line
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 RECORD_VERSION = "1.0"
 

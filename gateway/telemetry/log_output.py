@@ -17,12 +17,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import TracebackType
 
 from gateway.encoding import json_line
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 QUEUE_BYTES = 2 * 1024 * 1024
 PAUSE_SECONDS = 0.2

@@ -13,21 +13,15 @@ import struct
 import threading
 import time
 from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 
 from gateway.background import alongside
 from gateway.telemetry.request_record import REFUSALS
-from gateway.telemetry.shared_values import merged, summed
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-
-    from prometheus_client import Metric
-
-    from gateway.telemetry.shared_values import WorkerValues
+from gateway.telemetry.shared_values import WorkerValues, merged, summed
 
 log = logging.getLogger("gateway.metrics")
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gateway.protocol.capabilities import ResponseFormat
+from gateway.protocol.capabilities import ResponseFormat
 
 RefusalReason = Literal["header", "issuer", "keys", "signature", "expired", "audience", "subject"]
 """Checks of tokens of identity providers."""

@@ -10,16 +10,14 @@ from __future__ import annotations
 import json
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from prometheus_client import Metric, values
 from prometheus_client.mmap_dict import MmapedDict, _read_all_values
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from gateway.telemetry.memory_file import memory_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 FIRST_POSITION = 8
 """Of an entry in a file of the library."""

@@ -10,17 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
+
+from aiohttp import web
 
 from gateway.encoding import json_bytes
 from gateway.protocol.profile import without_code
 from gateway.telemetry.log_output import ACCESS_LOG
+from gateway.web.context import RequestContext
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from gateway.web.context import RequestContext
 
 log = logging.getLogger(ACCESS_LOG)
 

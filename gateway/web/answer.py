@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 
 from gateway.protocol.headers import NDJSON_CONTENT_TYPE, PRUNING_HEADER
 from gateway.protocol.response import ContentCoding, end_stream_action
+from gateway.tables.native import NdjsonChunks, PruneCounts, StreamSummary
 from gateway.telemetry.request_record import RequestRecord
-
-if TYPE_CHECKING:
-    from gateway.tables.native import NdjsonChunks, PruneCounts, StreamSummary
 
 COUNTED_LATER = "counted=while streaming"
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+
+from aiohttp import web
 
 from gateway.config.networks import Address, Network, contains, parse_address
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from aiohttp import web
 
 MAX_FORWARDED_HOPS = 32
 

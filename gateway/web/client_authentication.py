@@ -7,19 +7,14 @@ and an address that is not allowed have one answer; the reason is in the log. Fa
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from gateway.authentication.credential_table import UNREADABLE_RECIPIENTS, token_hash
 from gateway.authentication.oauth_clients import AuthenticatedClient, ClientRefused
-from gateway.config.networks import allowed
+from gateway.config.networks import Address, allowed
 from gateway.errors import InvalidClient, Unavailable
-from gateway.limits.attempts import network_of
+from gateway.limits.attempts import FailedAttempts, network_of
 from gateway.protocol.oauth import TokenRequest
-
-if TYPE_CHECKING:
-    from gateway.config.networks import Address
-    from gateway.limits.attempts import FailedAttempts
-    from gateway.web.context import RequestContext
+from gateway.web.context import RequestContext
 
 log = logging.getLogger("gateway.clients")
 

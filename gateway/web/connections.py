@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.http import HttpRequestParser, RawRequestMessage
@@ -34,11 +36,7 @@ from gateway.web.strangers import LIFE_SECONDS, PLAIN_BYTES, TLS_BYTES, Stranger
 
 log = logging.getLogger("gateway.serving")
 
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Awaitable, Callable
-
-    Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 PROBES = ("/healthz", "/readyz")
 """Answered while descriptors run short."""

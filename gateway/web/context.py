@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING
 
+from aiohttp import web
 from msgspec import Struct, field
 
+from gateway.authentication.oauth_clients import AuthenticatedClient
+from gateway.catalog.catalog import Recipient
+from gateway.config.networks import Address
 from gateway.errors import InvalidClient, Unauthenticated
 from gateway.limits.descriptors import FileReaders
 from gateway.limits.drain_rate import DrainRate
+from gateway.protocol.cors import FieldLines
+from gateway.state import GatewayState
 from gateway.telemetry.request_record import RequestRecord
 from gateway.web.client_address import address_of
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from aiohttp import web
-
-    from gateway.authentication.oauth_clients import AuthenticatedClient
-    from gateway.catalog.catalog import Recipient
-    from gateway.config.networks import Address
-    from gateway.protocol.cors import FieldLines
-    from gateway.state import GatewayState
-
-    Handler = Callable[["RequestContext"], Awaitable[web.StreamResponse]]
+Handler = Callable[["RequestContext"], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ exception without an entry is a 500 whose message holds a request id; its traceb
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from aiohttp import web
 
@@ -36,12 +37,8 @@ from gateway.errors import (
 )
 from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.tables.rules import InvalidRule
+from gateway.telemetry.request_record import Refusal, RequestRecord
 from gateway.web.response import WholeResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gateway.telemetry.request_record import Refusal, RequestRecord
 
 log = logging.getLogger("gateway.errors")
 

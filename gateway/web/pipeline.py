@@ -12,12 +12,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from gateway import _native
+from gateway.authentication.credential_table import Credential
 from gateway.authentication.policies import TokenRefused
+from gateway.catalog.catalog import Recipient
+from gateway.config import Config
 from gateway.config.networks import allowed
 from gateway.errors import (
     AccessRevoked,
@@ -26,26 +28,20 @@ from gateway.errors import (
     NotShared,
 )
 from gateway.limits.admission import LimitExceeded
+from gateway.protocol.cors import Cors, FieldLines
+from gateway.state import GatewayState
 from gateway.web.access_log import AccessLog
 from gateway.web.client_authentication import ClientAuthentication
 from gateway.web.connections import authenticated
 from gateway.web.context import RequestContext, Route, next_id, no_access, nothing_revoked
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left
+from gateway.web.recorder import RequestRecorder
 from gateway.web.request_body import read_body
-from gateway.web.request_limits import limit_error
+from gateway.web.request_limits import RequestLimits, limit_error
 from gateway.web.response import WholeResponse
+from gateway.web.router import Router
 from gateway.web.running import RunningRequests, is_end_of_server, shutting_down
 from gateway.web.token_authentication import TokenAuthentication
-
-if TYPE_CHECKING:
-    from gateway.authentication.credential_table import Credential
-    from gateway.catalog.catalog import Recipient
-    from gateway.config import Config
-    from gateway.protocol.cors import Cors, FieldLines
-    from gateway.state import GatewayState
-    from gateway.web.recorder import RequestRecorder
-    from gateway.web.request_limits import RequestLimits
-    from gateway.web.router import Router
 
 Next = Callable[[RequestContext], Awaitable[web.StreamResponse]]
 Middleware = Callable[[RequestContext, Next], Awaitable[web.StreamResponse]]

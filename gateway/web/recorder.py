@@ -8,29 +8,24 @@ credential.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import Counter
 
 from gateway.errors import Unavailable
+from gateway.limits.admission import LimitKind
 from gateway.telemetry import rings
-from gateway.telemetry.activity import LiveStream, RecentQuery
-from gateway.telemetry.audit import AuditLog
+from gateway.telemetry.activity import Activity, LiveStream, RecentQuery
+from gateway.telemetry.audit import AuditCounts, AuditLog
 from gateway.telemetry.audit_record import ANSWERED, OK, Action, AuditRecord
+from gateway.telemetry.log_output import LogCounts
+from gateway.telemetry.metrics import Metrics, Tally
+from gateway.telemetry.request_record import RequestRecord
+from gateway.web.context import RequestContext
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, SERVER_FAULT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from aiohttp import web
-    from prometheus_client import Counter
-
-    from gateway.limits.admission import LimitKind
-    from gateway.telemetry.activity import Activity
-    from gateway.telemetry.audit import AuditCounts
-    from gateway.telemetry.log_output import LogCounts
-    from gateway.telemetry.metrics import Metrics, Tally
-    from gateway.telemetry.request_record import RequestRecord
-    from gateway.web.context import RequestContext
 
 MAX_USER_AGENT_LENGTH = 300
 AUDIT_SECONDS = 2.0

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from typing import TYPE_CHECKING
 
+from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
 
 from gateway.errors import BodyTooLarge, MalformedRequest
-
-if TYPE_CHECKING:
-    from aiohttp import web
 
 MAX_BODY_BYTES = 1024 * 1024
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -11,8 +11,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
+from gateway._native import SharedLimits
+from gateway.config import Config, Limits
 from gateway.errors import GatewayError, TooManyRequests, Unavailable
 from gateway.limits.admission import LimitExceeded, LimitKind
 from gateway.limits.attempts import FailedAttempts
@@ -24,10 +26,6 @@ from gateway.limits.recipient import RecipientGates
 from gateway.limits.replica_rank import ALONE, ReplicaRank
 from gateway.limits.shared_memory import limits_of_one
 from gateway.tables.runtime import bound_logs, release_memory
-
-if TYPE_CHECKING:
-    from gateway._native import SharedLimits
-    from gateway.config import Config, Limits
 
 MEMORY_PROBE_SECONDS = 0.05
 MIB = 1024 * 1024

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from email.utils import formatdate
-from typing import TYPE_CHECKING
 
 from aiohttp import web
-from aiohttp.http import HttpVersion10
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from aiohttp.abc import AbstractStreamWriter
-    from aiohttp.http import HttpVersion
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import HttpVersion, HttpVersion10
 
 WRITE_SECONDS = 30.0
 LARGE_BYTES = 256 * 1024

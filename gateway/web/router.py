@@ -7,19 +7,15 @@ sensitive, and a name is never empty.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from aiohttp import web
 
 from gateway.errors import MethodNotAllowed, NoSuchPath
-from gateway.web.context import Route
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from aiohttp import web
-
-    from gateway.web.context import RequestContext
+from gateway.web.context import RequestContext, Route
 
 CACHED_PATHS, CACHED_PATH_LENGTH = 1024, 512
 UNKNOWN = "unknown"

@@ -7,12 +7,10 @@ answer ends with the error of the protocol and not as if its client had left.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from gateway.errors import Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SERVER_ENDS: Final = "the server is shutting down"
 

@@ -16,16 +16,14 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from gateway.config.networks import parse_address
 from gateway.limits.attempts import network_of
 from gateway.limits.descriptors import reserve_size
 from gateway.telemetry.metrics import STRANGER_CLOSINGS
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
 
 log = logging.getLogger("gateway.serving")
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+from aiohttp import web
 
 from gateway.authentication.access_tokens import access_credential
 from gateway.authentication.credential_table import (
@@ -23,12 +24,8 @@ from gateway.authentication.credential_table import (
 from gateway.authentication.policies import TokenRefused
 from gateway.errors import Unauthenticated, Unavailable
 from gateway.oidc.federation import Federation
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from gateway.state import GatewayState
-    from gateway.web.context import RequestContext
+from gateway.state import GatewayState
+from gateway.web.context import RequestContext
 
 log = logging.getLogger("gateway.federation")
 

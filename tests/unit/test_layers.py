@@ -111,6 +111,42 @@ def modules_of(names: set[str], files: dict[str, Path]) -> set[str]:
     return {name if name in files else name.rpartition(".")[0] for name in names} & files.keys()
 
 
+def top_level_imports(body: list[ast.stmt], *, for_types: bool) -> set[str]:
+    """Names that a module imports at its top level: when it is loaded, or for type checkers alone."""
+    names: set[str] = set()
+    for node in body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            names |= top_level_imports(node.body, for_types=False) if for_types else set()
+        elif isinstance(node, ast.ImportFrom) and not for_types:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import) and not for_types:
+            names |= {alias.name for alias in node.names}
+    return names
+
+
+def test_an_import_for_type_checkers_alone_spares_the_module_a_load() -> None:
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in MODULES}
+    files = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")).body for name, path in files.items()}
+    direct = {name: top_level_imports(body, for_types=False) for name, body in trees.items()}
+    spared = 0
+    for module, body in trees.items():
+        loaded, waiting = {module}, [module]
+        while waiting:
+            imported = {name.split(".")[0] for name in direct[waiting[-1]]} | modules_of(
+                direct[waiting.pop()], files
+            )
+            waiting += sorted((imported & files.keys()) - loaded)
+            loaded |= imported
+        for name in top_level_imports(body, for_types=True):
+            target = modules_of({name}, files) or {name.split(".")[0]}
+            assert not target & loaded, (
+                f"{module} loads {sorted(target)} in any case: import {name} at the top"
+            )
+            spared += 1
+    assert spared
+
+
 def test_no_handler_imports_another() -> None:
     handlers = {name for name in imports(PACKAGE / "app.py") if name.startswith("gateway.routes.")}
     assert handlers

@@ -8,26 +8,20 @@ rows, and writes none again.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from gateway.spark import java
 from gateway.spark.project.commit_range import CommitRange
 from gateway.spark.project.order import in_own_order
 from gateway.spark.project.search import all_of, conditions
-from gateway.spark.project.table_log import CHANGE_TYPE, DELETE, INSERT
+from gateway.spark.project.table_log import CHANGE_TYPE, DELETE, INSERT, TableLog
 from gateway.spark.verify.compare import quoted
 from gateway.spark.verify.digest import EMPTY, SEEDS, Digest, digest_columns, row_hash
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from gateway.spark.project.table_log import TableLog
 
 MAX_LISTED_HASHES = 5000
 """More rows to remove are joined with the table instead of listed in the condition."""

@@ -10,20 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TextIO
 
-from gateway.spark.project.actions import Changes, changed_file, fold, hash_of, moved
+from gateway.spark.project.actions import Action, Changes, FileKey, changed_file, fold, hash_of, moved
 from gateway.spark.project.errors import NotProved
 from gateway.spark.project.record import Stamp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import TextIO
-
-    from gateway.spark.project.actions import Action, FileKey
 
 
 class CommitRange:

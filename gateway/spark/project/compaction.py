@@ -9,22 +9,17 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from itertools import chain
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from gateway.spark import java
+from gateway.spark.project.actions import Action
 from gateway.spark.project.order import FILE_BYTES, in_own_order
+from gateway.spark.project.table_log import TableLog
 from gateway.spark.project.transaction import Transaction
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyspark.sql import DataFrame
-
-    from gateway.spark.project.actions import Action
-    from gateway.spark.project.table_log import TableLog
 
 
 def compact(work: TableLog) -> None:

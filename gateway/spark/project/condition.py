@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from gateway.spark import java
 from gateway.spark.project.errors import InvalidRule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame
 
 _PACKAGE = "org.apache.spark.sql.catalyst.expressions."
 _PURE_NAMES = """

@@ -9,20 +9,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
+from gateway.config.projections import Projection
 from gateway.spark import java
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import SparkSession
-
-    from gateway.config.projections import Projection
 
 SALT_PREFIX = "delta-gateway-salt-"
 """The start of a salt in plans, by which Spark keeps it out of its logs and its pages."""

@@ -9,13 +9,16 @@ and once more for the rows to add; the files of the table that may have the rows
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as f
 
+from gateway.config.projections import Projection
+from gateway.spark.project.actions import Action
 from gateway.spark.project.changes import (
     HASHES,
     ROW,
@@ -33,18 +36,9 @@ from gateway.spark.project.order import in_own_order
 from gateway.spark.project.reduced import reduced
 from gateway.spark.project.rule import chosen, plain_columns, projected
 from gateway.spark.project.search import Search, all_of, conditions, search, searched
-from gateway.spark.project.table_log import CHANGE_TYPE, INSERT
+from gateway.spark.project.table_log import CHANGE_TYPE, INSERT, TableLog
 from gateway.spark.project.transaction import Places, Transaction, files_added
 from gateway.spark.verify.digest import EMPTY, Digest, digest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pyspark.sql import DataFrame, Row
-
-    from gateway.config.projections import Projection
-    from gateway.spark.project.actions import Action
-    from gateway.spark.project.table_log import TableLog
 
 MAX_ROWS = 5000
 """More changed rows are counted and joined with the table by Spark."""

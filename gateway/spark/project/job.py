@@ -13,18 +13,20 @@ In: the rule, the source and the projection's directory. Out: a version that equ
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from gateway.config.projections import WORK_DIRECTORY
-from gateway.spark.project.actions import WORK_PROPERTIES, file_key, mark_of
+from gateway.spark.project.actions import WORK_PROPERTIES, Action, file_key, mark_of
 from gateway.spark.project.changes import (
     Disagreement,
     Written,
@@ -39,21 +41,12 @@ from gateway.spark.project.few import Changed, apply_few, apply_net, few_changes
 from gateway.spark.project.lock import locked
 from gateway.spark.project.order import in_own_order
 from gateway.spark.project.record import RECORD_FIELD, Record, difference
-from gateway.spark.project.results import Options, Outcome
+from gateway.spark.project.results import Options, Outcome, Target
 from gateway.spark.project.rule import check_rule, clean_schema, projected
-from gateway.spark.project.table_log import CHANGE_TYPE, TableLog
+from gateway.spark.project.table_log import CHANGE_TYPE, TableLog, Version
 from gateway.spark.project.transaction import NotMarked
 from gateway.spark.verify.compare import quoted
 from gateway.spark.verify.digest import Digest, digest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from gateway.spark.project.actions import Action
-    from gateway.spark.project.results import Target
-    from gateway.spark.project.table_log import Version
 
 APP_ID = "delta-gateway.projection."
 _KEPT_DAYS = 90

@@ -7,19 +7,16 @@ asked for it (Hadoop 3.4.2): without that the last of two writers wins.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 
 from gateway.spark import java
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 _IF_ABSENT = "fs.option.create.conditional.overwrite"
 _IF_ETAG = "fs.option.create.conditional.overwrite.etag"

@@ -8,18 +8,14 @@ the projection does not show.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from gateway.spark import java
 from gateway.spark.verify.compare import quoted
 from gateway.spark.verify.digest import row_hash
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame
 
 _SEED = 0x5EED0003
 FILE_BYTES = 128 << 20

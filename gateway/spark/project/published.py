@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from gateway.config.projections import WORK_DIRECTORY
 from gateway.spark import java
 from gateway.spark.java import without_log
+from gateway.spark.project.actions import Action
 from gateway.spark.project.record import Record
 from gateway.spark.project.table_log import TableLog
 from gateway.spark.verify.compare import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pyspark.sql import SparkSession
-
-    from gateway.spark.project.actions import Action
 
 _ABSENT = (Py4JError, PySparkException, FileNotFoundError)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,6 @@ from gateway.spark.project.evaluation import Evaluation
 from gateway.spark.verify.digest import Digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from gateway.spark.project.actions import Action
 
 RECORD_FIELD = "projection"

@@ -9,14 +9,14 @@ cancel out in sums over their hashes, so what is left of one of many sums tells 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 
 from gateway.spark import java
@@ -24,14 +24,7 @@ from gateway.spark.project.changes import HASHES, ROW, Hashes, digest_of, sign, 
 from gateway.spark.project.record import difference
 from gateway.spark.project.table_log import CHANGE_TYPE, DELETE, INSERT
 from gateway.spark.verify.compare import quoted
-from gateway.spark.verify.digest import SEEDS, halves, row_hash
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from pyspark.sql import Column, Row
-
-    from gateway.spark.verify.digest import Digest
+from gateway.spark.verify.digest import SEEDS, Digest, halves, row_hash
 
 _SUMS = 1 << 16
 """Of so many sums each row of both sides is part of one."""

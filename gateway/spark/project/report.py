@@ -6,16 +6,15 @@ whole. Neither has a value of a row.
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.spark.project.results import OUTCOMES, POSTPONED, UP_TO_DATE, Outcome
 from gateway.spark.run_reports import Case, RunMetrics, Subject, suite, xml
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Collection, Sequence
-    from pathlib import Path
-
     from gateway.spark.project.published import Published
 
 _METRICS = RunMetrics(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from gateway.config.projections import Projection
+from gateway.config.projections import Projection
 
 OUTCOMES = ("unchanged", "changed", "whole", "checked", "failed", "postponed")
 """How a projection can end in a run."""

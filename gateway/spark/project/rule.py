@@ -8,22 +8,19 @@ version could not be proved later.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from gateway.config.projections import ProjectedColumn, Projection
 from gateway.spark import java
 from gateway.spark.project.condition import resolved
 from gateway.spark.project.errors import InvalidRule
 from gateway.spark.project.evaluation import SALT_PREFIX, Evaluation
 from gateway.spark.verify.compare import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from gateway.config.projections import ProjectedColumn, Projection
 
 _HASHABLE = (
     t.StringType,

@@ -9,16 +9,17 @@ import datetime as dt
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from itertools import repeat
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 
+from gateway.config import Config
 from gateway.config.projections import WORK_DIRECTORY
 from gateway.spark import java
 from gateway.spark.java import without_log
@@ -32,13 +33,6 @@ from gateway.spark.project.published import ended_ms, note_failure
 from gateway.spark.project.results import Options, Outcome, Target
 from gateway.spark.project.table_log import CommitExists
 from gateway.spark.targets import for_spark
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import SparkSession
-
-    from gateway.config import Config
 
 Ended = Callable[[Outcome], None]
 

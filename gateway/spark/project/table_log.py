@@ -7,27 +7,22 @@ no access to actions, so these calls go to its Java classes, whose version is pi
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from gateway.spark import java
-from gateway.spark.project.actions import fold
+from gateway.spark.project.actions import Action, fold
 from gateway.spark.project.objects import Directory, Refused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from gateway.spark.project.actions import Action
 
 CHANGE_TYPE = "_change_type_5eed0004"
 """The column of `TableLog.changes` beside those of the table, of which none has this name by chance."""

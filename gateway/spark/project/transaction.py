@@ -9,21 +9,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from gateway.spark import java
-from gateway.spark.project.table_log import as_added
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from gateway.spark.project.actions import Action, Changes
-    from gateway.spark.project.table_log import TableLog
-
+from gateway.spark.project.actions import Action, Changes
+from gateway.spark.project.table_log import TableLog, as_added
 
 Places = Mapping[str, Sequence[int]]
 """Rows by the paths of their files in the log, and their indexes there."""

@@ -7,18 +7,15 @@ versions, which have that mark. A page of a range may have files of any version,
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 from gateway.client.actions import DataFile, FileKind, UnsupportedTable
 from gateway.client.files import Origin, StaleListing
 from gateway.client.pages import IDENTITY, ShareClient, without_statistics
 from gateway.spark.read.tasks import OPEN_COST_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _VERSION = re.compile(rb'"version":\s*(\d+)')
 _SIZE = re.compile(rb'"size":\s*(\d+)')

@@ -14,25 +14,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+from pyspark.sql import Column
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from gateway.client.actions import TableHead
 from gateway.spark import java
 from gateway.spark.project.table_log import TableLog
 from gateway.spark.read.schema import delta_schema, physical_name
 from gateway.spark.session import session_like
 from gateway.spark.verify.compare import quoted
 from gateway.spark.verify.errors import NotCompared
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from pyspark.sql import Column
-
-    from gateway.client.actions import TableHead
-    from gateway.spark.verify.files import FileFacts, Part
+from gateway.spark.verify.files import FileFacts, Part
 
 _FILES = 20
 _FILE, _STATED, _NUMBER, _DELETED, _ROWS = "name of a file", "is stated", "number", "deleted", "rows"

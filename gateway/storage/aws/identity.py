@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from gateway.config.storages.s3 import S3Entry
 from gateway.storage.aws.credentials import (
     SUPPORTED,
     S3Credentials,
@@ -21,9 +21,6 @@ from gateway.storage.aws.roles import (
     role_session,
 )
 from gateway.storage.credentials import CredentialsUnavailable
-
-if TYPE_CHECKING:
-    from gateway.config.storages.s3 import S3Entry
 
 
 class AwsIdentity:

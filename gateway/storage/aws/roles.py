@@ -13,13 +13,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gateway.config.storages.s3 import S3Entry
 from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.credentials import CredentialsUnavailable, check_header
-
-if TYPE_CHECKING:
-    from gateway.config.storages.s3 import S3Entry
 
 SESSION_NAME = "delta-sharing-gateway"
 SESSION_SECONDS = 3600

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from gateway import _native
+from gateway.config import Config, Location
 from gateway.config.storages.s3 import S3Entry
 from gateway.storage.aws.credentials import S3Credentials, default_region
 from gateway.storage.aws.identity import AwsIdentity
@@ -17,9 +18,6 @@ from gateway.storage.refreshing_credentials import RefreshingCredentials
 from gateway.storage.stores import Connections, Issue, RemoteStore, text_of
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
 from gateway.times import MILLISECONDS
-
-if TYPE_CHECKING:
-    from gateway.config import Config, Location
 
 _NONE = "none"
 

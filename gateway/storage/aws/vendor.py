@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from gateway.config.storages.s3 import S3Entry
 from gateway.config.storages.session_policy import MAX_POLICY_CHARACTERS, partition_of, session_policy
 from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.aws.roles import TokenServices, role_session
 from gateway.storage.credentials import CredentialsUnavailable
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
-
-if TYPE_CHECKING:
-    from gateway.config.storages.s3 import S3Entry
 
 _LONGEST_NAME, _SHORTEST_NAME = 64, 2
 _NOT_IN_A_NAME = re.compile(r"[^\w+=,.@-]", re.ASCII)

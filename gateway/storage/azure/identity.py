@@ -10,16 +10,14 @@ import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway import _native
+from gateway.config import Location
 from gateway.config.secret import Secret
+from gateway.config.storages.azure import AzureEntry
 from gateway.storage.azure.credentials import AzureCredentials, UserDelegationKey
 from gateway.storage.credentials import CredentialsUnavailable
-
-if TYPE_CHECKING:
-    from gateway.config import Location
-    from gateway.config.storages.azure import AzureEntry
 
 log = logging.getLogger("gateway.storages")
 NEEDS_EXTRA = "identities of Azure need the extra `azure`: pip install 'delta-sharing-gateway[azure]'"

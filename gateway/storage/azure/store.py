@@ -6,10 +6,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from gateway import _native
+from gateway.config import Location
 from gateway.config.storages.azure import AzureEntry
 from gateway.storage.azure.credentials import AzureCredentials
 from gateway.storage.azure.identity import API_VERSION, AzureIdentity
@@ -17,9 +17,6 @@ from gateway.storage.azure.vendor import issued_signature
 from gateway.storage.refusals import refusal, seconds_ahead
 from gateway.storage.stores import Connections, Issue, ListingDenied, NotListed, RemoteStore, text_of
 from gateway.storage.vending.credential import TemporaryCredential
-
-if TYPE_CHECKING:
-    from gateway.config import Location
 
 TIMEOUT_SECONDS = 30
 MAX_ERROR_BYTES = 64 * 1024

@@ -10,18 +10,15 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gateway.config.locations import Location
 from gateway.config.networks import address_range
 from gateway.config.secret import Secret
+from gateway.config.storages.azure import AzureEntry
 from gateway.storage.azure.credentials import AzureCredentials, UserDelegationKey
 from gateway.storage.credentials import CredentialsUnavailable
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential, digest_id
-
-if TYPE_CHECKING:
-    from gateway.config.storages.azure import AzureEntry
 
 VERSION = "2022-11-02"
 READ_AND_LIST = "rl"

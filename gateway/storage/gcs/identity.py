@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 from gateway.config.file_stamps import FileStamp, file_stamp
 from gateway.config.secret import Secret
-from gateway.config.storages.gcs import google_credentials
+from gateway.config.storages.gcs import GcsEntry, google_credentials
 from gateway.storage.credentials import CredentialsUnavailable
 from gateway.storage.gcs.credentials import GcsCredentials
 
 if TYPE_CHECKING:
-    from gateway.config.storages.gcs import GcsEntry
     from gateway.storage.gcs.tokens import Tokens
 
 NEEDS_EXTRA = "identities of Google need the extra `gcp`: pip install 'delta-sharing-gateway[gcp]'"

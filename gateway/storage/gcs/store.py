@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gateway import _native
+from gateway.config import Config, Location
 from gateway.config.storages.gcs import GcsEntry
 from gateway.storage.gcs.credentials import GcsCredentials
 from gateway.storage.gcs.identity import GcsIdentity
 from gateway.storage.gcs.vendor import issued_token
 from gateway.storage.stores import Connections, Issue, RemoteStore, text_of
 from gateway.storage.vending.credential import TemporaryCredential
-
-if TYPE_CHECKING:
-    from gateway.config import Config, Location
 
 GOOGLE = "https://storage.googleapis.com"
 _NONE = "none"

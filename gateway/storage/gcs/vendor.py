@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.config.locations import Location
 from gateway.config.secret import Secret
+from gateway.config.storages.gcs import GcsEntry
 from gateway.storage.credentials import CredentialsUnavailable
 from gateway.storage.gcs.credentials import GcsCredentials
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential, digest_id
-
-if TYPE_CHECKING:
-    from gateway.config.storages.gcs import GcsEntry
 
 LIST_PREFIX = "api.getAttribute('storage.googleapis.com/objectListPrefix', '')"
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gateway import _native
+from gateway.config import Location
+from gateway.config.storages.entry import LocalEntry
 from gateway.storage.stores import Connections, Store
-
-if TYPE_CHECKING:
-    from gateway.config import Location
-    from gateway.config.storages.entry import LocalEntry
 
 
 class LocalStore(Store):

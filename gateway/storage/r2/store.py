@@ -8,16 +8,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.config.secret import Secret
+from gateway.config.storages.r2 import R2Entry
 from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.aws.store import S3Store
 from gateway.storage.credentials import CredentialsUnavailable
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
-
-if TYPE_CHECKING:
-    from gateway.config.storages.r2 import R2Entry
 
 API = "https://api.cloudflare.com/client/v4"
 SERVICE = "Cloudflare's API"

@@ -17,6 +17,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gateway import _native
+from gateway.catalog.catalog import Recipient
+from gateway.config import Location, StorageEntry
+from gateway.config.operation import StorageFaults
 from gateway.errors import PermissionDenied, Unavailable
 from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS, Admission
 from gateway.storage.breaker import StorageDown
@@ -27,9 +30,6 @@ from gateway.storage.vending.credential import CredentialRequest, TemporaryCrede
 from gateway.storage.vending.threads import DaemonThreads
 
 if TYPE_CHECKING:
-    from gateway.catalog.catalog import Recipient
-    from gateway.config import Location, StorageEntry
-    from gateway.config.operation import StorageFaults
     from gateway.storage.registry import Storages
 
 CONCURRENT_REQUESTS = 8
