@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -75,7 +76,7 @@ def migrate(database: Database, *, create: bool = False, source: Path | None = N
         if revision is not None and database.path is not None:
             _back_up(database.path)
         with database.long_statements():
-            _upgrade(connection)
+            (_create if revision is None else _upgrade)(connection)
             if taken_over is not None:
                 _take_over(taken_over, connection)
     if taken_over is not None:
@@ -184,8 +185,20 @@ def _tables_with_triggers(connection: Connection) -> set[str]:
     )
 
 
+def _create(connection: Connection) -> None:
+    """Make the tables as `schema` has them: only a database of an earlier schema needs the steps."""
+    # Slow to import, and needed once for a release, as below.
+    from alembic.runtime.migration import MigrationContext  # noqa: PLC0415
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
+    METADATA.create_all(connection, checkfirst=False)
+    triggers.create(connection)
+    # Identifies the database from its first moment.
+    connection.execute(CHANGES.insert(), {"stamp": secrets.token_hex(16), "kind": "all", "key": ""})
+    MigrationContext.configure(connection).stamp(ScriptDirectory(str(MIGRATIONS)), HEAD)
+
+
 def _upgrade(connection: Connection) -> None:
-    # Slow to import, and needed once for a release.
     from alembic.config import Config  # noqa: PLC0415
     from alembic.runtime.environment import EnvironmentContext  # noqa: PLC0415
     from alembic.script import ScriptDirectory  # noqa: PLC0415

@@ -1,6 +1,7 @@
 """The tables of the database, the same in SQLite and PostgreSQL.
 
-Out: `METADATA` with one `Table` for each table. `migrations` creates them; a test compares both.
+Out: `METADATA` with one `Table` for each table. `migration` creates them, and brings earlier ones
+up to date by the steps in `migrations`.
 
 Names are compared without case by a second column, `key`, which `recipient_key` and `name_key` make: the two
 databases fold case differently. Other tables refer to a recipient by its key, and rows that belong to a

@@ -73,7 +73,7 @@ _STATEMENTS = {
 
 
 def create(connection: Connection) -> None:
-    """Create the triggers of the first schema."""
+    """Create the triggers."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(_FUNCTION.replace("%", "%%"))
         for table, (kind, column) in READ_TABLES.items():
