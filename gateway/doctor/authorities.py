@@ -12,7 +12,7 @@ import ssl
 from functools import cached_property
 from pathlib import Path
 
-from gateway.doctor.findings import Owner, Problem, StepFailed
+from gateway.doctor.findings import Owner, Problem
 
 BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
@@ -27,7 +27,7 @@ class Authorities:
 
     @cached_property
     def of_requests(self) -> ssl.SSLContext:
-        """The authorities of the library requests. Raises StepFailed for a bundle that cannot be read."""
+        """The authorities of the library requests. Raises Problem for a bundle that cannot be read."""
         for name in BUNDLES:
             if bundle := os.environ.get(name):
                 return _of_bundle(name, Path(bundle))
@@ -45,10 +45,8 @@ def _of_bundle(name: str, bundle: Path) -> ssl.SSLContext:
     except OSError as error:
         # Errors of OpenSSL are OSErrors whose text is no reason for a reader.
         reason = "no certificates in PEM" if isinstance(error, ssl.SSLError) else error.strerror
-        raise StepFailed(
-            Problem(
-                f"the file of {name} cannot be used: {reason}",
-                Owner.RECIPIENT,
-                f"set {name} to a file of certificates in PEM, or remove the variable",
-            )
+        raise Problem(
+            f"the file of {name} cannot be used: {reason}",
+            Owner.RECIPIENT,
+            f"set {name} to a file of certificates in PEM, or remove the variable",
         ) from None

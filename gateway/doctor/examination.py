@@ -16,7 +16,7 @@ from gateway.doctor import profile as profiles
 from gateway.doctor import tokens, vended
 from gateway.doctor.files import STEP as FILE_STEP
 from gateway.doctor.files import open_file
-from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
+from gateway.doctor.findings import Findings, Owner, Problem
 from gateway.doctor.profile import RecipientProfile, read_profile
 from gateway.doctor.server import Server
 from gateway.doctor.shares import ChosenTable, choose_table
@@ -61,8 +61,8 @@ class Examination:
     def _run(self, transport: Transport) -> None:
         try:
             profile = read_profile(self.profile, self.findings, datetime.now(UTC))
-        except StepFailed as failed:
-            self.findings.fail(profiles.STEP, failed.problem)
+        except Problem as problem:
+            self.findings.fail(profiles.STEP, problem)
             return
         self.findings.show_paths(profile.endpoint, profile.token_endpoint, profile.scope)
         self._report_proxy(profile)
@@ -110,8 +110,8 @@ class Examination:
         """Run steps; the first one that fails ends them."""
         try:
             run()
-        except StepFailed as failed:
-            self.findings.fail(name, failed.problem)
+        except Problem as problem:
+            self.findings.fail(name, problem)
 
 
 def _too_slow(limit_seconds: float) -> Problem:

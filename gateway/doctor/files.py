@@ -9,7 +9,7 @@ import time
 
 from gateway.doctor import store_errors
 from gateway.doctor.connection_errors import STORE
-from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
+from gateway.doctor.findings import Findings, Owner, Problem
 from gateway.doctor.table import SharedFile
 from gateway.doctor.transport import Transport
 from gateway.doctor.urls import is_loopback, parse_url
@@ -21,35 +21,29 @@ MIN_URL_SECONDS = 15 * 60
 
 
 def open_file(file: SharedFile, transport: Transport, findings: Findings, *, server_host: str | None) -> None:
-    """Read the first bytes of a file by its URL. Raises StepFailed."""
+    """Read the first bytes of a file by its URL. Raises Problem."""
     parts = parse_url(file.url)
     if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise StepFailed(
-            Problem(
-                "the server answers with a location instead of a URL",
-                Owner.PROVIDER,
-                "let the server sign URLs of the table's store",
-            )
+        raise Problem(
+            "the server answers with a location instead of a URL",
+            Owner.PROVIDER,
+            "let the server sign URLs of the table's store",
         )
     if is_loopback(parts.hostname) and not is_loopback(server_host):
-        raise StepFailed(
-            Problem(
-                f"the URL of a file points to {parts.hostname}, which is this machine",
-                Owner.PROVIDER,
-                "configure the server's public URL, or the public endpoint of the store",
-            )
+        raise Problem(
+            f"the URL of a file points to {parts.hostname}, which is this machine",
+            Owner.PROVIDER,
+            "configure the server's public URL, or the public endpoint of the store",
         )
     headers = {"Range": f"bytes=0-{len(PARQUET_MAGIC) - 1}", "Accept-Encoding": "identity"}
     answer = transport.send(STORE, "GET", file.url, headers=headers, max_bytes=64 * 1024)
     if answer.status not in {200, 206}:
-        raise StepFailed(store_errors.explain(answer, parts.hostname))
+        raise store_errors.explain(answer, parts.hostname)
     if not answer.body.startswith(PARQUET_MAGIC):
-        raise StepFailed(
-            Problem(
-                f"{parts.hostname} answers with bytes that are not a Parquet file",
-                Owner.NETWORK,
-                f"look for a proxy or a virus scanner that changes downloads from {parts.hostname}",
-            )
+        raise Problem(
+            f"{parts.hostname} answers with bytes that are not a Parquet file",
+            Owner.NETWORK,
+            f"look for a proxy or a virus scanner that changes downloads from {parts.hostname}",
         )
     if answer.status == 200:  # noqa: PLR2004 - OK
         findings.warn(

@@ -55,21 +55,12 @@ class Owner(StrEnum):
     IDENTITY_PROVIDER = "identity provider"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What is wrong, what to do, and who does it."""
+class Problem(Exception):
+    """What is wrong, what to do, and who does it. Raised where it ends the following steps of its kind."""
 
-    message: str
-    owner: Owner
-    advice: str
-
-
-class StepFailed(Exception):
-    """Raised when a step fails; the following steps of its kind are not possible."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
+    def __init__(self, message: str, owner: Owner, advice: str) -> None:
+        super().__init__(message)
+        self.message, self.owner, self.advice = message, owner, advice
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import orjson
 
 from gateway.client.table_name import TableName
 from gateway.doctor.clock import utc_text
-from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
+from gateway.doctor.findings import Findings, Owner, Problem
 from gateway.doctor.urls import is_loopback, parse_url
 
 MAX_PROFILE_BYTES = 1024 * 1024
@@ -125,7 +125,7 @@ def split_reference(reference: str) -> tuple[Path, TableName | None]:
 
 
 def read_profile(path: Path, findings: Findings, now: datetime) -> RecipientProfile:
-    """Read a profile; mistakes are findings. Raises StepFailed if no request can be sent by it."""
+    """Read a profile; mistakes are findings. Raises Problem if no request can be sent by it."""
     document = _document(_content(path), findings)
     for name in ("bearerToken", "clientSecret", "password"):
         value = document.get(name)
@@ -414,5 +414,5 @@ def _mistake(findings: Findings, message: str, advice: str) -> None:
     findings.fail(STEP, Problem(message, Owner.RECIPIENT, advice))
 
 
-def _failed(message: str, advice: str) -> StepFailed:
-    return StepFailed(Problem(message, Owner.RECIPIENT, advice))
+def _failed(message: str, advice: str) -> Problem:
+    return Problem(message, Owner.RECIPIENT, advice)

@@ -14,7 +14,7 @@ import orjson
 from gateway.client.server import JSON, Item, page_of, page_path
 from gateway.doctor import server_errors
 from gateway.doctor.connection_errors import SERVER
-from gateway.doctor.findings import Owner, Problem, StepFailed
+from gateway.doctor.findings import Owner, Problem
 from gateway.doctor.tokens import Authorization
 from gateway.doctor.transport import Answer, Transport
 
@@ -50,7 +50,7 @@ class Server:
     transport: Transport
 
     def get(self, path: str, request: str, capabilities: str | None = None) -> Answer:
-        """Return a successful answer to a GET. Raises StepFailed."""
+        """Return a successful answer to a GET. Raises Problem."""
         answer = self.send("GET", f"{self.endpoint}{path}", capabilities=capabilities)
         if answer.status != 200:  # noqa: PLR2004 - OK
             server_errors.refuse(answer, request, self.authorization.hint)
@@ -65,7 +65,7 @@ class Server:
         body: Mapping[str, object] | None = None,
         max_lines: int | None = None,
     ) -> Answer:
-        """Send a request of the protocol. Raises StepFailed without an answer."""
+        """Send a request of the protocol. Raises Problem without an answer."""
         headers = {"Authorization": self.authorization.header}
         if capabilities is not None:
             headers[CAPABILITIES] = capabilities
@@ -75,7 +75,7 @@ class Server:
         return self.transport.send(SERVER, method, url, headers=headers, body=content, max_lines=max_lines)
 
     def list(self, path: str, request: str, first: Answer | None = None) -> Listing:
-        """Return the items of a list, of which `first` is the first page. Raises StepFailed."""
+        """Return the items of a list, of which `first` is the first page. Raises Problem."""
         items, token = _page(first or self.get(path, request), request)
         for _ in range(MAX_PAGES - 1):
             if not token:
@@ -94,7 +94,7 @@ class Server:
             try:
                 answer = self.send("GET", f"{origin}{prefix}/shares")
                 _page(answer, server_errors.LIST_OF_SHARES)
-            except StepFailed:
+            except Problem:
                 continue
             if answer.status == 200:  # noqa: PLR2004 - OK
                 return f"{origin}{prefix}"
@@ -106,7 +106,7 @@ def _page(answer: Answer, request: str) -> tuple[list[Item], str]:
     try:
         return page_of(answer.json())
     except ValueError:
-        raise StepFailed(_not_of_protocol(request)) from None
+        raise _not_of_protocol(request) from None
 
 
 def _not_of_protocol(request: str) -> Problem:

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import NoReturn
 
 from gateway.doctor.connection_errors import SERVER
-from gateway.doctor.findings import Owner, Problem, StepFailed
+from gateway.doctor.findings import Owner, Problem
 from gateway.doctor.transport import Answer
 
 REQUEST_ID_HEADERS = ("x-request-id", "x-databricks-request-id", "x-amzn-requestid", "x-correlation-id")
@@ -106,8 +106,8 @@ class ServerError:
 
 
 def refuse(answer: Answer, request: str, token_hint: str = "") -> NoReturn:
-    """Raise StepFailed for a refusal."""
-    raise StepFailed(explain(answer, request, token_hint))
+    """Raise Problem for a refusal."""
+    raise explain(answer, request, token_hint)
 
 
 def explain(answer: Answer, request: str, token_hint: str = "") -> Problem:

@@ -15,7 +15,7 @@ from gateway.client.table_name import TableName
 from gateway.doctor import server_errors
 from gateway.doctor.clock import REFRESH_MARGIN_SECONDS, clock_problem, skew_seconds
 from gateway.doctor.connection_errors import SERVER
-from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
+from gateway.doctor.findings import Findings, Owner, Problem
 from gateway.doctor.server import Listing, Server
 from gateway.doctor.transport import Answer
 
@@ -39,7 +39,7 @@ class ChosenTable:
 
 
 def choose_table(server: Server, wanted: TableName | None, findings: Findings) -> ChosenTable | None:
-    """List shares, schemas and tables, and return a table; None if there is none. Raises StepFailed."""
+    """List shares, schemas and tables, and return a table; None if there is none. Raises Problem."""
     shares = _shares(server, findings)
     if wanted is not None:
         share = _find(shares, wanted.share, "share")
@@ -63,16 +63,12 @@ def _shares(server: Server, findings: Findings) -> Listing:
     _check_clock(answer, findings)
     if answer.status == 404 and (elsewhere := server.endpoint_elsewhere()) is not None:  # noqa: PLR2004
         problem = server_errors.explain(answer, request)
-        raise StepFailed(
-            Problem(problem.message, Owner.RECIPIENT, f"write {elsewhere} as the endpoint of the profile")
-        )
+        raise Problem(problem.message, Owner.RECIPIENT, f"write {elsewhere} as the endpoint of the profile")
     if answer.status != 200:  # noqa: PLR2004 - OK
         server_errors.refuse(answer, request, server.authorization.hint)
     shares = server.list("/shares", request, answer)
     if not shares.items:
-        raise StepFailed(
-            Problem("the recipient has no share", Owner.PROVIDER, "grant a share to the recipient")
-        )
+        raise Problem("the recipient has no share", Owner.PROVIDER, "grant a share to the recipient")
     findings.ok("shares", f"{shares.count}: {_names(shares)}")
     return shares
 
@@ -114,18 +110,16 @@ def _first(server: Server, share: str, findings: Findings) -> ChosenTable | None
 
 
 def _find(listing: Listing, name: str, kind: str) -> str:
-    """Return a name as the server writes it. Raises StepFailed if the list does not have it."""
+    """Return a name as the server writes it. Raises Problem if the list does not have it."""
     item = listing.find(name)
     if item is not None:
         return str(item["name"])
     if not listing.is_whole:
         return name
-    raise StepFailed(
-        Problem(
-            f"the {kind} {name} is not granted; the recipient has {_names(listing) or 'none'}",
-            Owner.RECIPIENT,
-            f"correct the name, or ask the provider for the {kind}",
-        )
+    raise Problem(
+        f"the {kind} {name} is not granted; the recipient has {_names(listing) or 'none'}",
+        Owner.RECIPIENT,
+        f"correct the name, or ask the provider for the {kind}",
     )
 
 

@@ -16,7 +16,7 @@ import orjson
 
 from gateway.doctor import server_errors
 from gateway.doctor.connection_errors import SERVER
-from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
+from gateway.doctor.findings import Findings, Owner, Problem
 from gateway.doctor.server import CAPABILITIES, Server
 from gateway.doctor.shares import ChosenTable
 from gateway.doctor.transport import Answer
@@ -56,7 +56,7 @@ class FormatResult:
 
 
 def examine_table(server: Server, table: ChosenTable, findings: Findings) -> list[SharedFile]:
-    """Read version, metadata and files, and return a file of each format. Raises StepFailed."""
+    """Read version, metadata and files, and return a file of each format. Raises Problem."""
     version = _version(server, table, findings)
     modes, has_feed = _metadata(server, table, findings)
     if "url" not in modes:
@@ -83,23 +83,21 @@ def examine_table(server: Server, table: ChosenTable, findings: Findings) -> lis
 
 
 def _version(server: Server, table: ChosenTable, findings: Findings) -> str:
-    """Return the latest version of the table. Raises StepFailed."""
+    """Return the latest version of the table. Raises Problem."""
     answer = server.get(f"{table.name.path}/version", "the version of the table")
     version = answer.headers.get("delta-table-version", "")
     if not version.isdecimal():
-        raise StepFailed(
-            Problem(
-                f"{SERVER.name} answers without the header Delta-Table-Version, which clients need",
-                Owner.PROVIDER,
-                "look for a proxy that removes headers, and update the server",
-            )
+        raise Problem(
+            f"{SERVER.name} answers without the header Delta-Table-Version, which clients need",
+            Owner.PROVIDER,
+            "look for a proxy that removes headers, and update the server",
         )
     findings.ok("version", f"{table.name} is at version {version}")
     return version
 
 
 def _metadata(server: Server, table: ChosenTable, findings: Findings) -> tuple[tuple[str, ...], bool]:
-    """Return the access modes of the table, and whether it has a change data feed. Raises StepFailed."""
+    """Return the access modes of the table, and whether it has a change data feed. Raises Problem."""
     answer = server.get(f"{table.name.path}/metadata", "the metadata of the table", BOTH)
     protocol, metadata = _head(answer, "the metadata of the table")
     able, message = features_text(map(str, _list(protocol.get("readerFeatures"))))
@@ -154,8 +152,8 @@ def _query(server: Server, table: ChosenTable, name: Format) -> FormatResult:
         if name == "delta" and "responseformat=delta" not in answered:
             return FormatResult(_old_server(), is_refusal=True)
         return FormatResult(file=_first_file(answer, name), has_feed=_has_feed(metadata))
-    except StepFailed as failed:
-        return FormatResult(failed.problem)
+    except Problem as problem:
+        return FormatResult(problem)
 
 
 def _refused_format(answer: Answer, name: Format) -> Problem:
@@ -183,37 +181,31 @@ def _old_server() -> Problem:
 
 
 def _head(answer: Answer, request: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the protocol and the metadata of an answer, without their wrappers. Raises StepFailed."""
+    """Return the protocol and the metadata of an answer, without their wrappers. Raises Problem."""
     try:
         lines = answer.lines()
     except (ValueError, orjson.JSONDecodeError):
         lines = []
     if lines and "queryStatus" in lines[0]:
-        raise StepFailed(
-            Problem(
-                f"{SERVER.name} answers {request} later, although the request does not allow it",
-                Owner.PROVIDER,
-                "answer at once if a client does not announce asyncquery",
-            )
+        raise Problem(
+            f"{SERVER.name} answers {request} later, although the request does not allow it",
+            Owner.PROVIDER,
+            "answer at once if a client does not announce asyncquery",
         )
     for line in lines:
         end = line.get("endStreamAction")
         if isinstance(end, dict) and (message := end.get("errorMessage")):
             status = end.get("httpStatusErrorCode") or ""
-            raise StepFailed(
-                Problem(
-                    f"{SERVER.name} ends {request} with the error {status} {message}",
-                    Owner.PROVIDER,
-                    "look at the log of the server",
-                )
+            raise Problem(
+                f"{SERVER.name} ends {request} with the error {status} {message}",
+                Owner.PROVIDER,
+                "look at the log of the server",
             )
     if [name for line in lines[:MAX_HEAD_LINES] for name in line] != ["protocol", "metaData"]:
-        raise StepFailed(
-            Problem(
-                f"the answer to {request} does not begin with protocol and metaData",
-                Owner.PROVIDER,
-                "compare the endpoint with that of a sharing server, and update the server",
-            )
+        raise Problem(
+            f"the answer to {request} does not begin with protocol and metaData",
+            Owner.PROVIDER,
+            "compare the endpoint with that of a sharing server, and update the server",
         )
     return _inner(lines[0], "protocol", "deltaProtocol"), _inner(lines[1], "metaData", "deltaMetadata")
 
@@ -238,17 +230,15 @@ def _first_file(answer: Answer, name: Format) -> SharedFile | None:
 
 
 def _file(wrapped: Mapping[str, Any], name: Format) -> SharedFile:
-    """Return the file of a line. Raises StepFailed for one without a URL."""
+    """Return the file of a line. Raises Problem for one without a URL."""
     action: Any = wrapped
     if name == "delta":
         actions = wrapped.get("deltaSingleAction")
         action = actions.get("add") if isinstance(actions, dict) else None
     url = (action or {}).get("path" if name == "delta" else "url") if isinstance(action, dict) else None
     if not isinstance(url, str):
-        raise StepFailed(
-            Problem(
-                f"a file of the {name} format has no URL", Owner.PROVIDER, "update the server of the share"
-            )
+        raise Problem(
+            f"a file of the {name} format has no URL", Owner.PROVIDER, "update the server of the share"
         )
     size, expires = action.get("size"), wrapped.get("expirationTimestamp")
     return SharedFile(

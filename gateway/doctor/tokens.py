@@ -21,7 +21,7 @@ import orjson
 
 from gateway.doctor.clock import clock_problem, utc_text
 from gateway.doctor.connection_errors import OWN_TOKEN_ENDPOINT, SERVER, TOKEN_ENDPOINT, Service
-from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
+from gateway.doctor.findings import Findings, Owner, Problem
 from gateway.doctor.profile import PrivateKey, RecipientProfile, is_header_token
 from gateway.doctor.server_errors import ServerError
 from gateway.doctor.transport import Answer, Transport
@@ -68,7 +68,7 @@ class Authorization:
 
 
 def authorize(profile: RecipientProfile, transport: Transport, findings: Findings) -> Authorization:
-    """Return the authorization of a profile. Raises StepFailed."""
+    """Return the authorization of a profile. Raises Problem."""
     if profile.kind == "bearer":
         return _bearer(profile.bearer_token, findings)
     if profile.kind == "basic":
@@ -127,7 +127,7 @@ def _basic(profile: RecipientProfile, transport: Transport, findings: Findings) 
     header = f"Basic {encoded}"
     body = urlencode({"grant_type": "client_credentials"}).encode()
     # The Python client sends this once and does not look at the answer.
-    with suppress(StepFailed):
+    with suppress(Problem):
         transport.send(
             SERVER, "POST", profile.endpoint, headers={**_FORM, "Authorization": header}, body=body
         )
@@ -149,7 +149,7 @@ def _requested(profile: RecipientProfile, transport: Transport, findings: Findin
     service = OWN_TOKEN_ENDPOINT if is_own else TOKEN_ENDPOINT
     answer = transport.send(service, "POST", profile.token_endpoint, headers=headers, body=body.encode())
     if answer.status != 200:  # noqa: PLR2004 - OK
-        raise StepFailed(_refusal(answer, service))
+        raise _refusal(answer, service)
     return _token(answer, service, findings)
 
 
@@ -170,12 +170,10 @@ def _assertion(profile: RecipientProfile, key: PrivateKey) -> str:
     try:
         return jwt.encode(claims, key.file.read_bytes(), key.algorithm, headers={"kid": key.key_id})
     except (OSError, ValueError, TypeError, NotImplementedError, jwt.PyJWTError) as error:
-        raise StepFailed(
-            Problem(
-                f"the private key cannot sign by {key.algorithm} ({type(error).__name__})",
-                Owner.RECIPIENT,
-                "give an unencrypted private key in PEM that fits auth.privateKey.algorithm",
-            )
+        raise Problem(
+            f"the private key cannot sign by {key.algorithm} ({type(error).__name__})",
+            Owner.RECIPIENT,
+            "give an unencrypted private key in PEM that fits auth.privateKey.algorithm",
         ) from None
 
 
@@ -209,20 +207,18 @@ def _token(answer: Answer, service: Service, findings: Findings) -> str:
     fields = document if isinstance(document, dict) else {}
     token, life = fields.get("access_token"), fields.get("expires_in")
     if not isinstance(token, str) or not token:
-        raise StepFailed(_incomplete("access_token", service))
+        raise _incomplete("access_token", service)
     findings.hide(token)
     if not is_header_token(token):
-        raise StepFailed(
-            Problem(
-                f"{service.name} answers with a token that no header can have",
-                service.owner,
-                "let it issue tokens of visible characters of ASCII",
-            )
+        raise Problem(
+            f"{service.name} answers with a token that no header can have",
+            service.owner,
+            "let it issue tokens of visible characters of ASCII",
         )
     try:
         life_seconds = int(life)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise StepFailed(_incomplete("expires_in", service)) from None
+        raise _incomplete("expires_in", service) from None
     if life_seconds < RENEWAL_SECONDS:
         advice = f"let tokens of this client live for at least {2 * RENEWAL_SECONDS} seconds"
         if service is OWN_TOKEN_ENDPOINT:

@@ -1,6 +1,6 @@
 """Requests of the doctor: bounded, without retries and redirects, through the proxy of the environment.
 
-In: a URL and the service that it belongs to. Out: an `Answer`. Raises StepFailed with the reason if there is
+In: a URL and the service that it belongs to. Out: an `Answer`. Raises Problem with the reason if there is
 none. The proxy is that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as for clients; ~/.netrc is not read.
 """
 
@@ -21,7 +21,7 @@ from urllib3.exceptions import DecodeError, HTTPError, ProtocolError, ReadTimeou
 from gateway.client.transport import DEFAULT_PORTS, Connections, Response, proxy_of_environment
 from gateway.doctor.authorities import Authorities
 from gateway.doctor.connection_errors import STORE, AnswerCut, Service, explain, is_untrusted
-from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
+from gateway.doctor.findings import Findings, Owner, Problem
 from gateway.doctor.urls import host_in, host_of, parse_url
 
 CONNECT_SECONDS = 10.0
@@ -91,15 +91,13 @@ class Transport:
         max_bytes: int = MAX_BODY_BYTES,
         max_lines: int | None = None,
     ) -> Answer:
-        """Send a request, and read until a number of bytes or lines. Raises StepFailed."""
+        """Send a request, and read until a number of bytes or lines. Raises Problem."""
         proxy = proxy_for(url, by_requests=service is not STORE)
         if proxy is not None and not host_in(proxy):
-            raise StepFailed(
-                Problem(
-                    "the proxy of HTTPS_PROXY or HTTP_PROXY is not a URL",
-                    Owner.NETWORK,
-                    "write it as http://proxy.example.com:3128, or remove the variable",
-                )
+            raise Problem(
+                "the proxy of HTTPS_PROXY or HTTP_PROXY is not a URL",
+                Owner.NETWORK,
+                "write it as http://proxy.example.com:3128, or remove the variable",
             )
         is_secure = any((address or "").startswith("https:") for address in (url, proxy))
 
@@ -131,7 +129,7 @@ class Transport:
             else:
                 answer = self._as_requests(request, host_of(url))
         except (HTTPError, http.client.HTTPException, OSError, ValueError) as error:
-            raise StepFailed(explain(error, service, url, proxy)) from None
+            raise explain(error, service, url, proxy) from None
         _check_path(answer, service, url, proxy)
         return answer
 
@@ -207,25 +205,21 @@ def _is_in_network(host: str, exempt: str) -> bool:
 
 
 def _check_path(answer: Answer, service: Service, url: str, proxy: str | None) -> None:
-    """Raise StepFailed for answers of something between this machine and the service."""
+    """Raise Problem for answers of something between this machine and the service."""
     if answer.status == 407:  # noqa: PLR2004 - Proxy Authentication Required
-        raise StepFailed(
-            Problem(
-                f"the proxy {host_of(proxy)} requires a login (407)",
-                Owner.NETWORK,
-                "give the user and password of the proxy in HTTPS_PROXY, or exempt the host by NO_PROXY",
-            )
+        raise Problem(
+            f"the proxy {host_of(proxy)} requires a login (407)",
+            Owner.NETWORK,
+            "give the user and password of the proxy in HTTPS_PROXY, or exempt the host by NO_PROXY",
         )
     if 300 <= answer.status < 400 and (location := answer.headers.get("location")):  # noqa: PLR2004 - redirects
-        raise StepFailed(_redirect(service, url, location))
+        raise _redirect(service, url, location)
     if answer.is_page and answer.status in {200, 403, 502, 503, 511}:
-        raise StepFailed(
-            Problem(
-                f"an HTML page with status {answer.status} arrived instead of an answer of {service.name}",
-                Owner.NETWORK,
-                f"let {host_of(url)} pass the proxy, login page or web filter between, then try again; "
-                f"if the page is that of {service.name}, {service.owner} looks at its address",
-            )
+        raise Problem(
+            f"an HTML page with status {answer.status} arrived instead of an answer of {service.name}",
+            Owner.NETWORK,
+            f"let {host_of(url)} pass the proxy, login page or web filter between, then try again; "
+            f"if the page is that of {service.name}, {service.owner} looks at its address",
         )
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 from gateway.doctor import server_errors, store_errors
 from gateway.doctor.clock import utc_text
 from gateway.doctor.connection_errors import SERVER, STORE
-from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
+from gateway.doctor.findings import Findings, Owner, Problem
 from gateway.doctor.server import Server
 from gateway.doctor.shares import ChosenTable
 from gateway.doctor.transport import Answer, Transport
@@ -54,7 +54,7 @@ class S3Bucket:
 
 
 def examine_directory(server: Server, table: ChosenTable, findings: Findings) -> None:
-    """Request credentials, and list the log with them. Raises StepFailed."""
+    """Request credentials, and list the log with them. Raises Problem."""
     request = "a request for temporary credentials"
     url = f"{server.endpoint}{table.name.path}/temporary-table-credentials"
     answer = server.send("POST", url)
@@ -64,33 +64,31 @@ def examine_directory(server: Server, table: ChosenTable, findings: Findings) ->
     findings.hide(*credentials.values.values())
     end = credentials.expires_ms / 1000
     if end <= time.time():
-        raise StepFailed(
-            Problem(
-                f"the credentials ended on {utc_text(end)}",
-                Owner.PROVIDER,
-                "look at the clock of the server; the recipient looks at the clock of this machine",
-            )
+        raise Problem(
+            f"the credentials ended on {utc_text(end)}",
+            Owner.PROVIDER,
+            "look at the clock of the server; the recipient looks at the clock of this machine",
         )
     listed = _list(credentials, server.transport)
     if listed.status != 200:  # noqa: PLR2004 - OK
-        raise StepFailed(store_errors.explain(listed, "the store of the directory", is_listing=True))
+        raise store_errors.explain(listed, "the store of the directory", is_listing=True)
     findings.ok(STEP, f"{credentials.kind} list the log of the table, and end on {utc_text(end)}")
 
 
 def _parse(answer: Answer) -> VendedCredentials:
-    """Return the credentials of an answer, with or without the wrapper. Raises StepFailed."""
+    """Return the credentials of an answer, with or without the wrapper. Raises Problem."""
     document = answer.json()
     wrapped = document.get("credentials", document) if isinstance(document, dict) else None
     fields: Mapping[str, Any] = wrapped if isinstance(wrapped, dict) else {}
     kinds = [kind for kind in KINDS if isinstance(fields.get(kind), dict)]
     if len(kinds) != 1:
-        raise StepFailed(_incomplete("exactly one kind of credentials"))
+        raise _incomplete("exactly one kind of credentials")
     values = {name: fields[kinds[0]].get(name) for name in KINDS[kinds[0]]}
     location, expires = fields.get("location"), fields.get("expirationTime")
     if not all(isinstance(value, str) and value for value in values.values()):
-        raise StepFailed(_incomplete(f"all fields of {kinds[0]}"))
+        raise _incomplete(f"all fields of {kinds[0]}")
     if not isinstance(location, str) or not isinstance(expires, int):
-        raise StepFailed(_incomplete("location and expirationTime"))
+        raise _incomplete("location and expirationTime")
     return VendedCredentials(kinds[0], location, values, expires)
 
 
@@ -108,7 +106,7 @@ def _list(credentials: VendedCredentials, transport: Transport) -> Answer:
     scheme, separator, rest = credentials.location.partition("://")
     netloc, _, key = rest.partition("/")
     if not separator or parse_url(f"{scheme}://{netloc}") is None:
-        raise StepFailed(_incomplete("a location"))
+        raise _incomplete("a location")
     log = f"{key.strip('/')}/{LOG_DIRECTORY}".lstrip("/")
     if credentials.kind == "azureUserDelegationSas":
         return _list_azure(netloc, log, credentials.values["sasToken"], transport)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.client.table_name import TableName
-from gateway.doctor.findings import Findings, StepFailed
+from gateway.doctor.findings import Findings, Problem
 from gateway.doctor.profile import RecipientProfile, read_profile, split_reference
 from gateway.protocol.profile import oauth_profile
 
@@ -56,8 +56,8 @@ def read(path: Path, content: Any) -> tuple[RecipientProfile | None, list[tuple[
     found = None
     try:
         found = read_profile(profile, findings, NOW)
-    except StepFailed as failed:
-        findings.fail("profile", failed.problem)
+    except Problem as problem:
+        findings.fail("profile", problem)
     text = repr(findings.items)
     assert not [secret for secret in ("-of-the-tests",) if secret in text]
     return found, [(one.step, str(one.status), one.message) for one in findings.items]
@@ -197,7 +197,7 @@ def test_a_file_that_others_can_read_and_one_that_is_not_there(tmp_path: Path) -
     assert [one.message for one in findings.items if one.status == "warn"] == [
         "other users of this machine can read the file, which has a secret"
     ]
-    with pytest.raises(StepFailed, match="No such file"):
+    with pytest.raises(Problem, match="No such file"):
         read_profile(tmp_path / "b.share", findings, NOW)
 
 
