@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from gateway.authentication.credential_table import Credentials
 from gateway.catalog.catalog import PROVIDER, Catalog, Names, Share, SharedTable
@@ -44,24 +43,20 @@ from gateway.console.questions import (
     AskUses,
     ColumnRow,
     Inventory,
+    Page,
     PlacesAnswer,
     Question,
-    RanksAnswer,
     ReaderRow,
-    ReadersAnswer,
     ReloadRecord,
+    Selection,
     ShareAnswer,
     ShareRow,
-    Shares,
     SharesAnswer,
-    SlotsAnswer,
     StatusAnswer,
     StorageStatus,
     TableAnswer,
     TableFacts,
     TableRow,
-    Tables,
-    UsesAnswer,
     question_of,
 )
 from gateway.errors import GatewayError, NotFound
@@ -102,7 +97,7 @@ class Inspector:
         """Return the answer to a question. Raises msgspec.ValidationError for one that is none."""
         return msgspec.to_builtins(await self._answer(question_of(value)))
 
-    async def _answer(self, question: Question) -> Struct:
+    async def _answer(self, question: Question) -> object:
         if isinstance(question, AskShares):
             return await asyncio.to_thread(shares_of, self._state().catalog, question)
         if isinstance(question, AskShare):
@@ -111,8 +106,7 @@ class Inspector:
             return await self._table(question)
         if isinstance(question, AskSlots):
             key = (question.kind, question.name)
-            slots = self._activity.rings.slots(key, question.span, self._now_ms())
-            return SlotsAnswer(tuple(slots.items()))
+            return tuple(self._activity.rings.slots(key, question.span, self._now_ms()).items())
         if isinstance(question, AskPlaces):
             return await asyncio.to_thread(places_of, self._state().catalog, question)
         if isinstance(question, AskReaders):
@@ -128,9 +122,9 @@ class Inspector:
             return ActivityAnswer(tuple(queries), tuple(streams))
         if isinstance(question, AskUses):
             uses = {name: self._activity.use(name) for name in question.recipients}
-            return UsesAnswer({name: use for name, use in uses.items() if use is not None})
+            return {name: use for name, use in uses.items() if use is not None}
         if isinstance(question, AskRanks):
-            return RanksAnswer(self._activity.figures(question.figure))
+            return self._activity.figures(question.figure)
         return self._status(question)
 
     async def _table(self, question: AskTable) -> TableAnswer:
@@ -184,12 +178,13 @@ def is_within(prefix: str, storage: str) -> bool:
 def shares_of(catalog: Catalog, question: AskShares) -> SharesAnswer:
     """Return a page of shares and of tables."""
     rows = map(share_row, catalog.shares_of(PROVIDER))
-    shares = _cut(rows, lambda share: share.name, question, SHARE_FILTERS, SHARE_ORDERS)
+    selection = question.selection
+    shares = _page(rows, lambda share: share.name, selection, SHARE_FILTERS, SHARE_ORDERS)
     tables = None
-    if question.text:
-        page = cut(catalog.tables(), lambda table: table.full_name, question.text, question.page)
-        tables = Tables(tuple(map(row_of, page[0])), *page[1:])
-    return SharesAnswer(Shares(*shares), tables)
+    if selection.text:
+        items, *numbers = cut(catalog.tables(), lambda table: table.full_name, selection.text, selection.page)
+        tables = Page(tuple(map(row_of, items)), *numbers)
+    return SharesAnswer(shares, tables)
 
 
 def tables_of(catalog: Catalog, question: AskShare) -> ShareAnswer:
@@ -197,22 +192,24 @@ def tables_of(catalog: Catalog, question: AskShare) -> ShareAnswer:
     try:
         share = catalog.share(PROVIDER, question.share)
     except NotFound:
-        return ShareAnswer(None, Tables((), 0, 1))
+        return ShareAnswer(None, Page((), 0, 1))
     rows = map(row_of, share.tables())
-    page = _cut(rows, lambda row: f"{row.schema}.{row.name}", question, TABLE_FILTERS, TABLE_ORDERS)
-    return ShareAnswer(share_row(share), Tables(*page))
+    page = _page(
+        rows, lambda row: f"{row.schema}.{row.name}", question.selection, TABLE_FILTERS, TABLE_ORDERS
+    )
+    return ShareAnswer(share_row(share), page)
 
 
-def _cut(
+def _page(
     rows: Iterable[T],
     name: Callable[[T], str],
-    question: AskShares | AskShare | AskReaders,
+    selection: Selection,
     filters: Mapping[str, Callable[[T], bool]],
     orders: Mapping[str, Callable[[T], Any]],
-) -> tuple[tuple[T, ...], int, int]:
-    accepted = filter(filters.get(question.only), rows) if question.only in filters else rows
-    items, total, page = cut(accepted, name, question.text, question.page, orders.get(question.sort))
-    return tuple(items), total, page
+) -> Page[T]:
+    accepted = filter(filters.get(selection.only), rows) if selection.only in filters else rows
+    items, total, page = cut(accepted, name, selection.text, selection.page, orders.get(selection.sort))
+    return Page(tuple(items), total, page)
 
 
 def places_of(catalog: Catalog, question: AskPlaces) -> PlacesAnswer:
@@ -233,14 +230,14 @@ def places_of(catalog: Catalog, question: AskPlaces) -> PlacesAnswer:
     return PlacesAnswer(tuple(places[:MAX_PLACES]), len(places))
 
 
-def readers_of(catalog: Catalog, credentials: Credentials, question: AskReaders) -> ReadersAnswer:
+def readers_of(catalog: Catalog, credentials: Credentials, question: AskReaders) -> Page[ReaderRow]:
     """Return a page of the recipients that can have a token and read a table, or see a share."""
     readers = (
         ReaderRow(name, tuple(map(grant_text, grants)), any(grant.is_whole_share for grant in grants))
         for name, recipient in sorted(credentials.recipients.items())
         if (grants := catalog.grants(recipient, question.share, question.schema, question.table))
     )
-    return ReadersAnswer(*_cut(readers, lambda row: row.recipient, question, READER_FILTERS, READER_ORDERS))
+    return _page(readers, lambda row: row.recipient, question.selection, READER_FILTERS, READER_ORDERS)
 
 
 def share_row(share: Share) -> ShareRow:

@@ -7,18 +7,20 @@ below a bucket or prefix of the configuration.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from gateway.telemetry.activity import LiveStream, RecentQuery, RecipientUse
+from gateway.telemetry.activity import LiveStream, RecentQuery
 
 SIZE_BOUNDS = (0x10_0000, 0x100_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x4000_0000)
 """Bounds of the histogram of file sizes: 1, 16, 64, 128 and 256 MiB, and 1 GiB."""
 
 
 MAX_COLUMNS = MAX_PLACES = 1000
+
+T = TypeVar("T")
 
 
 class AskTable(Struct, frozen=True, tag=True):
@@ -33,29 +35,29 @@ class AskTable(Struct, frozen=True, tag=True):
     most_files: int
 
 
-class AskShares(Struct, frozen=True, tag=True):
-    """Asks for a page of the shares with a text in their names, and of the tables of all shares with it.
+class Selection(Struct, frozen=True):
+    """A page of the rows with a text in their names.
 
-    `only` and `sort`: the filter and the order, of `SHARE_FILTERS` and `SHARE_ORDERS`.
+    `only` and `sort`: the filter and the order, of those of the rows, such as `SHARE_FILTERS`.
     """
 
     text: str
     page: int
     only: str = ""
     sort: str = ""
+
+
+class AskShares(Struct, frozen=True, tag=True):
+    """Asks for shares, and with a text for the tables of all shares."""
+
+    selection: Selection
 
 
 class AskShare(Struct, frozen=True, tag=True):
-    """Asks for a page of the tables of a share with a text in their names.
-
-    `only` and `sort`: the filter and the order, of `TABLE_FILTERS` and `TABLE_ORDERS`.
-    """
+    """Asks for the tables of a share."""
 
     share: str
-    text: str
-    page: int
-    only: str = ""
-    sort: str = ""
+    selection: Selection
 
 
 class AskPlaces(Struct, frozen=True, tag=True):
@@ -65,7 +67,10 @@ class AskPlaces(Struct, frozen=True, tag=True):
 
 
 class AskSlots(Struct, frozen=True, tag=True):
-    """Asks for the slots of a span of `rings.SPANS`, of all requests, of a `recipient` or of a `table`."""
+    """Asks for the numbers of slots by their starts, for a span of `rings.SPANS`.
+
+    Of all requests, of a `recipient` or of a `table`.
+    """
 
     kind: str
     name: str
@@ -73,18 +78,12 @@ class AskSlots(Struct, frozen=True, tag=True):
 
 
 class AskReaders(Struct, frozen=True, tag=True):
-    """Asks for a page of the recipients of a share, or of a table of it, with a text in their names.
-
-    `only` and `sort`: the filter and the order, of `READER_FILTERS` and `READER_ORDERS`.
-    """
+    """Asks for the recipients of a share, or of a table of it."""
 
     share: str
     schema: str | None
     table: str | None
-    text: str
-    page: int
-    only: str = ""
-    sort: str = ""
+    selection: Selection
 
 
 class AskActivity(Struct, frozen=True, tag=True):
@@ -95,13 +94,13 @@ class AskActivity(Struct, frozen=True, tag=True):
 
 
 class AskUses(Struct, frozen=True, tag=True):
-    """Asks for the use by recipients."""
+    """Asks for the use by recipients; the answer has those with requests."""
 
     recipients: tuple[str, ...]
 
 
 class AskRanks(Struct, frozen=True, tag=True):
-    """Asks for one figure of `activity.FIGURES` of all recipients with requests."""
+    """Asks for one figure of `activity.FIGURES`, by recipient where it is not 0."""
 
     figure: str
 
@@ -150,18 +149,10 @@ class TableRow(Struct, frozen=True):
         return f"{self.share}.{self.schema}.{self.name}"
 
 
-class Shares(Struct, frozen=True):
-    """A page of shares. `total`: the number of all that match."""
+class Page(Struct, Generic[T], frozen=True):
+    """A page of rows. `total`: the number of all that match."""
 
-    items: tuple[ShareRow, ...]
-    total: int
-    page: int
-
-
-class Tables(Struct, frozen=True):
-    """A page of tables. `total`: the number of all that match."""
-
-    items: tuple[TableRow, ...]
+    items: tuple[T, ...]
     total: int
     page: int
 
@@ -169,15 +160,15 @@ class Tables(Struct, frozen=True):
 class SharesAnswer(Struct, frozen=True):
     """Pages of shares and of tables; without a text no tables."""
 
-    shares: Shares
-    tables: Tables | None
+    shares: Page[ShareRow]
+    tables: Page[TableRow] | None
 
 
 class ShareAnswer(Struct, frozen=True):
     """A share and a page of its tables; None for a share that does not exist."""
 
     share: ShareRow | None
-    tables: Tables
+    tables: Page[TableRow]
 
 
 class PlacesAnswer(Struct, frozen=True):
@@ -192,12 +183,6 @@ class PlacesAnswer(Struct, frozen=True):
         return self.total == len(self.places)
 
 
-class SlotsAnswer(Struct, frozen=True):
-    """The starts of slots, and their numbers."""
-
-    slots: tuple[tuple[int, tuple[int, ...]], ...]
-
-
 class ReaderRow(Struct, frozen=True):
     """A recipient of a share or table, and the texts of the grants by which it reads it.
 
@@ -207,14 +192,6 @@ class ReaderRow(Struct, frozen=True):
     recipient: str
     grants: tuple[str, ...]
     has_whole_share: bool
-
-
-class ReadersAnswer(Struct, frozen=True):
-    """A page of recipients. `total`: the number of all that match."""
-
-    items: tuple[ReaderRow, ...]
-    total: int
-    page: int
 
 
 class ColumnRow(Struct, frozen=True):
@@ -269,18 +246,6 @@ class ActivityAnswer(Struct, frozen=True):
 
     queries: tuple[RecentQuery, ...]
     streams: tuple[LiveStream, ...]
-
-
-class UsesAnswer(Struct, frozen=True):
-    """The use by recipients with requests, by name."""
-
-    uses: dict[str, RecipientUse]
-
-
-class RanksAnswer(Struct, frozen=True):
-    """The figure by recipient, where it is not 0."""
-
-    ranks: dict[str, int]
 
 
 class StorageStatus(Struct, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 from aiohttp import web
 
@@ -23,7 +24,11 @@ from gateway.console.questions import (
     AskShares,
     AskTable,
     ColumnRow,
+    Page,
     ReaderRow,
+    Selection,
+    ShareAnswer,
+    SharesAnswer,
     TableFacts,
 )
 from gateway.console.rendering import respond
@@ -40,6 +45,7 @@ COLUMN_ORDERS: Mapping[str, Callable[[ColumnRow], str]] = {
     "name": lambda column: column.name.casefold(),
     "type": lambda column: column.type,
 }
+T = TypeVar("T")
 PROFILE = "profile.share"
 """The name of the recipient's file in examples."""
 
@@ -65,38 +71,36 @@ class Bar:
 async def shares(request: web.Request) -> web.Response:
     """List the shares; with a search also the tables of all shares."""
     wanted = Wanted.by(request, only=[*SHARE_FILTERS], sorts=[*SHARE_ORDERS])
-    answer = await request.app[SITE].shares(AskShares(*_asked(wanted)))
-    found = Listing(wanted, answer.shares.items, answer.shares.total, answer.shares.page)
-    tables = None
-    if answer.tables is not None:
-        tables = Listing(wanted, answer.tables.items, answer.tables.total, answer.tables.page)
-    return await respond(request, "shares.html", found=found, tables=tables)
+    answer = await request.app[SITE].one(AskShares(_selection(wanted)), SharesAnswer)
+    tables = None if answer.tables is None else _listing(wanted, answer.tables)
+    return await respond(request, "shares.html", found=_listing(wanted, answer.shares), tables=tables)
 
 
-def _asked(wanted: Wanted) -> tuple[str, int, str, str]:
-    """Return what is wanted in the order in which questions have it."""
-    return wanted.text, wanted.page, wanted.only, wanted.sort
+def _selection(wanted: Wanted) -> Selection:
+    return Selection(wanted.text, wanted.page, wanted.only, wanted.sort)
+
+
+def _listing(wanted: Wanted, page: Page[T]) -> Listing[T]:
+    return Listing(wanted, page.items, page.total, page.page)
 
 
 async def share(request: web.Request) -> web.Response:
     """List the tables of a share."""
     wanted = Wanted.by(request, only=[*TABLE_FILTERS], sorts=[*TABLE_ORDERS])
-    answer = await request.app[SITE].share(AskShare(request.match_info["share"], *_asked(wanted)))
+    question = AskShare(request.match_info["share"], _selection(wanted))
+    answer = await request.app[SITE].one(question, ShareAnswer)
     if answer.share is None:
         raise NotFound("There is no share of this name.")
-    tables = Listing(wanted, answer.tables.items, answer.tables.total, answer.tables.page)
-    return await respond(
-        request, "share.html", share=answer.share, tables=tables, readers=await _readers(request)
-    )
+    tables, readers = _listing(wanted, answer.tables), await _readers(request)
+    return await respond(request, "share.html", share=answer.share, tables=tables, readers=readers)
 
 
 async def _readers(request: web.Request) -> Listing[ReaderRow]:
     """Return a page of the recipients of the share or table of a request."""
     wanted = Wanted.by(request, "reader-", only=[*READER_FILTERS], sorts=[*READER_ORDERS])
     names = request.match_info
-    asked = AskReaders(names["share"], names.get("schema"), names.get("table"), *_asked(wanted))
-    answer = await request.app[SITE].readers(asked)
-    return Listing(wanted, answer.items, answer.total, answer.page)
+    question = AskReaders(names["share"], names.get("schema"), names.get("table"), _selection(wanted))
+    return _listing(wanted, await request.app[SITE].one(question, Page[ReaderRow]))
 
 
 async def table(request: web.Request) -> web.Response:

@@ -19,23 +19,14 @@ from gateway.console.questions import (
     AskActivity,
     AskPlaces,
     AskRanks,
-    AskReaders,
-    AskShare,
-    AskShares,
     AskSlots,
     AskStatus,
     AskTable,
     AskUses,
     PlacesAnswer,
     Question,
-    RanksAnswer,
-    ReadersAnswer,
-    ShareAnswer,
-    SharesAnswer,
-    SlotsAnswer,
     StatusAnswer,
     TableAnswer,
-    UsesAnswer,
 )
 from gateway.console.sessions import Session, Sessions
 from gateway.errors import Unavailable
@@ -90,31 +81,19 @@ class Site:
         """Return what seals begun sign-ins: any replica with the same keys can open them."""
         return Sealer(self.config().gateway.token_keys, self.sealing_secret)
 
-    async def shares(self, question: AskShares) -> SharesAnswer:
-        """Return a page of shares. Raises Unavailable."""
-        return await self._one(question, SharesAnswer)
-
-    async def share(self, question: AskShare) -> ShareAnswer:
-        """Return a share and a page of its tables. Raises Unavailable."""
-        return await self._one(question, ShareAnswer)
-
     async def table(self, question: AskTable) -> TableAnswer:
         """Return the facts of a table. Raises Unavailable."""
         async with self._tables:
-            return await self._one(question, TableAnswer, seconds=TABLE_SECONDS)
+            return await self.one(question, TableAnswer, seconds=TABLE_SECONDS)
 
     async def places(self, share: str | None = None) -> PlacesAnswer:
         """Return all shares, or all schemas and tables of a share. Raises Unavailable."""
-        return await self._one(AskPlaces(share), PlacesAnswer)
+        return await self.one(AskPlaces(share), PlacesAnswer)
 
     async def slots(self, kind: str, name: str, span: str) -> Slots:
         """Return the slots of a span, of all processes together."""
-        answers = await self._answers(AskSlots(kind, name, span), SlotsAnswer)
-        return added(dict(answer.slots) for answer in answers)
-
-    async def readers(self, question: AskReaders) -> ReadersAnswer:
-        """Return a page of the recipients of a share or table. Raises Unavailable."""
-        return await self._one(question, ReadersAnswer)
+        answers = await self._answers(AskSlots(kind, name, span), tuple[tuple[int, tuple[int, ...]], ...])
+        return added(map(dict, answers))
 
     async def activity(
         self, *, table: str | None = None, recipient: str | None = None
@@ -129,18 +108,16 @@ class Site:
 
     async def uses(self, recipients: Sequence[str]) -> dict[str, RecipientUse]:
         """Return the use by recipients, of all processes."""
-        answers = await self._answers(AskUses(tuple(recipients)), UsesAnswer)
-        by_recipient = {
-            name: [answer.uses[name] for answer in answers if name in answer.uses] for name in recipients
-        }
+        answers = await self._answers(AskUses(tuple(recipients)), dict[str, RecipientUse])
+        by_recipient = {name: [answer[name] for answer in answers if name in answer] for name in recipients}
         return {name: add_uses(uses) for name, uses in by_recipient.items() if uses}
 
     async def ranks(self, figure: str) -> dict[str, int]:
         """Return a figure of all recipients with requests: the sum over the processes, of times the last."""
         add = max if figure == "used" else operator.add
         ranks: dict[str, int] = {}
-        for answer in await self._answers(AskRanks(figure), RanksAnswer):
-            for name, number in answer.ranks.items():
+        for answer in await self._answers(AskRanks(figure), dict[str, int]):
+            for name, number in answer.items():
                 ranks[name] = add(ranks.get(name, 0), number)
         return ranks
 
@@ -148,7 +125,8 @@ class Site:
         """Return the storages and the reloads of each process."""
         return await self._answers(AskStatus(), StatusAnswer)
 
-    async def _one(self, question: Question, kind: type[A], *, seconds: float = MEMORY_SECONDS) -> A:
+    async def one(self, question: Question, kind: type[A], *, seconds: float = MEMORY_SECONDS) -> A:
+        """Return the answer of one process. Raises Unavailable."""
         answers = await self._answers(question, kind, one=True, seconds=seconds)
         if not answers:
             raise Unavailable("No process of the server answers in time.")

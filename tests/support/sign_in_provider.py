@@ -168,7 +168,7 @@ async def console_client(
     async def ask(question: Any, *, one: bool = False, seconds: float) -> list[Any]:
         assert seconds
         if activity is not None and question["type"] == "AskRanks":
-            return [{"ranks": activity.figures(question["figure"])}]
+            return [activity.figures(question["figure"])]
         if activity is not None and question["type"] == "AskActivity":
             return [msgspec.to_builtins(ActivityAnswer((), tuple(activity.streams())))]
         # No process answers, but that of one that shares nothing.

@@ -24,6 +24,7 @@ from gateway.console.questions import (
     AskShare,
     AskShares,
     ColumnRow,
+    Selection,
     TableFacts,
 )
 from gateway.console.sessions import (
@@ -171,7 +172,7 @@ def test_tables_and_shares_are_filtered_and_sorted():
     )
 
     def listed(only="", sort=""):
-        page = tables_of(catalog, AskShare("many", "", 1, only, sort)).tables
+        page = tables_of(catalog, AskShare("many", Selection("", 1, only, sort))).tables
         return [f"{table.schema}.{table.name}" for table in page.items]
 
     assert listed(only="history") == ["x.C"]
@@ -181,7 +182,9 @@ def test_tables_and_shares_are_filtered_and_sorted():
     assert listed(only="directory") == []
 
     def found(only="", sort=""):
-        return [share.name for share in shares_of(catalog, AskShares("", 1, only, sort)).shares.items]
+        return [
+            share.name for share in shares_of(catalog, AskShares(Selection("", 1, only, sort))).shares.items
+        ]
 
     assert found(only="empty") == ["few"]
     assert found(sort="tables") == found(sort="schemas") == ["many", "few"]
@@ -359,7 +362,7 @@ def test_the_recipients_of_a_share_and_a_table_are_those_whose_requests_are_answ
     credentials = CredentialTable([Credential(one.name.encode(), one) for one in recipients])
 
     def readers(*names, text="", only="", sort=""):
-        answer = readers_of(catalog, credentials, AskReaders(*names, text, 1, only, sort))
+        answer = readers_of(catalog, credentials, AskReaders(*names, Selection(text, 1, only, sort)))
         return {row.recipient: row.grants for row in answer.items}
 
     assert readers("SALES", "us", "Orders") == {
