@@ -15,41 +15,8 @@ from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from gateway.admin import messages
 from gateway.admin.call import Call
-from gateway.admin.messages import (
-    ActivationLink,
-    ActivationLinkLife,
-    Addition,
-    BearerTokens,
-    Change,
-    ClientSecret,
-    ClientSecretLife,
-    FederationPolicies,
-    FederationPolicy,
-    GrantedPart,
-    GrantedRecipient,
-    GrantOptions,
-    GrantPlace,
-    Issued,
-    IssuedSecret,
-    NarrowedRecipient,
-    NetworkList,
-    OAuthClient,
-    OAuthClients,
-    OidcPolicy,
-    PropertyChanges,
-    Purge,
-    Purged,
-    Recipient,
-    RecipientHistory,
-    Recipients,
-    Reloaded,
-    ReloadedWorker,
-    RevocationOptions,
-    Rotation,
-    StoredFederationPolicy,
-    Token,
-)
 from gateway.admin.openapi import DOCUMENT
 from gateway.authentication.oauth_clients import secret_id
 from gateway.authentication.policies import TokenPolicy
@@ -102,30 +69,30 @@ async def metrics(call: Call) -> web.Response:
     return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
 
 
-async def reload(call: Call) -> Reloaded:
+async def reload(call: Call) -> messages.Reloaded:
     """Read the configuration again, in every process that serves."""
     administration = call.administration
     result = await administration.reload()
     address = administration.client_address(call.request)
     administration.audited(RELOAD, call.acting, address, 200 if result.is_whole else 400)
     workers = tuple(
-        ReloadedWorker(worker.index, worker.process_id, worker.refused is None, worker.refused)
+        messages.ReloadedWorker(worker.index, worker.process_id, worker.refused is None, worker.refused)
         for worker in result.workers
     )
-    return Reloaded(result.is_whole, result.refused, workers)
+    return messages.Reloaded(result.is_whole, result.refused, workers)
 
 
-async def list_recipients(call: Call) -> Recipients:
+async def list_recipients(call: Call) -> messages.Recipients:
     """List the recipients."""
     try:
         return await call.with_database(
-            lambda database: Recipients(tuple(map(_recipient, database.list()))), read_only=True
+            lambda database: messages.Recipients(tuple(map(_recipient, database.list()))), read_only=True
         )
     except DatabaseMissing:
-        return Recipients(())
+        return messages.Recipients(())
 
 
-async def show_recipient(call: Call) -> RecipientHistory:
+async def show_recipient(call: Call) -> messages.RecipientHistory:
     """Return a recipient with its history."""
 
     def read(database: RecipientDatabase) -> tuple[RecipientRecord, Sequence[recipient_records.ChangeRecord]]:
@@ -134,12 +101,12 @@ async def show_recipient(call: Call) -> RecipientHistory:
 
     record, changes = await call.with_database(read, read_only=True)
     history = tuple(
-        Change(change.at_ms, change.actor, change.action, {**change.detail}) for change in changes
+        messages.Change(change.at_ms, change.actor, change.action, {**change.detail}) for change in changes
     )
-    return RecipientHistory(**asdict(_recipient(record)), history=history)
+    return messages.RecipientHistory(**asdict(_recipient(record)), history=history)
 
 
-async def add_recipient(call: Call, body: Addition) -> Issued:
+async def add_recipient(call: Call, body: messages.Addition) -> messages.Issued:
     """Add a recipient, and return the profile of its first token, or a link that gives it."""
     credential, described = _first_credential(body), described_by(body)
     given = await call.with_database(
@@ -147,14 +114,16 @@ async def add_recipient(call: Call, body: Addition) -> Issued:
     )
     endpoint = call.administration.endpoint()
     if isinstance(given, IssuedLink):
-        return Issued(given.recipient, activation_url=activation_url(endpoint, given.code))
+        return messages.Issued(given.recipient, activation_url=activation_url(endpoint, given.code))
     if isinstance(given, str):
-        return Issued(given, oauth_profile(endpoint, token_endpoint=None, client_id=None, scope=None))
+        return messages.Issued(
+            given, oauth_profile(endpoint, token_endpoint=None, client_id=None, scope=None)
+        )
     return _issued(call, given)
 
 
 def _first_credential(
-    body: Addition,
+    body: messages.Addition,
 ) -> FirstCredential[IssuedToken | recipient_records.IssuedSecret | IssuedLink | str]:
     life = body.expires_in_seconds
     if body.federation_policies:
@@ -174,21 +143,23 @@ def _first_credential(
     return NewClient(life) if body.oauth_client else NewToken(life)
 
 
-async def add_activation_link(call: Call, body: ActivationLinkLife) -> ActivationLink:
+async def add_activation_link(call: Call, body: messages.ActivationLinkLife) -> messages.ActivationLink:
     """Return a link that gives another profile once; unused links of the recipient end."""
     credential = NewLink(**asdict(body))
     link = await call.with_database(lambda database: database.issue(call.name, credential))
     url = activation_url(call.administration.endpoint(), link.code)
-    return ActivationLink(link.recipient, url, link.expires_ms)
+    return messages.ActivationLink(link.recipient, url, link.expires_ms)
 
 
-async def list_policies(call: Call) -> FederationPolicies:
+async def list_policies(call: Call) -> messages.FederationPolicies:
     """List the federation policies of a recipient."""
     record = await call.with_database(lambda database: database.show(call.name), read_only=True)
-    return FederationPolicies(tuple(map(_stored_policy, record.policies)))
+    return messages.FederationPolicies(tuple(map(_stored_policy, record.policies)))
 
 
-async def add_policy(call: Call, body: FederationPolicy, query: GrantOptions) -> StoredFederationPolicy:
+async def add_policy(
+    call: Call, body: messages.FederationPolicy, query: messages.GrantOptions
+) -> messages.StoredFederationPolicy:
     """Add a federation policy to a recipient."""
     record = await call.with_database(
         lambda database: database.add_policy(
@@ -198,51 +169,51 @@ async def add_policy(call: Call, body: FederationPolicy, query: GrantOptions) ->
     return _policy_named(record, body.name)
 
 
-async def show_policy(call: Call) -> StoredFederationPolicy:
+async def show_policy(call: Call) -> messages.StoredFederationPolicy:
     """Return a federation policy."""
     record = await call.with_database(lambda database: database.show(call.name), read_only=True)
     return _policy_named(record, call.policy)
 
 
-async def remove_policy(call: Call) -> FederationPolicies:
+async def remove_policy(call: Call) -> messages.FederationPolicies:
     """Remove a federation policy, and return the others."""
     record = await call.with_database(lambda database: database.remove_policy(call.name, call.policy))
-    return FederationPolicies(tuple(map(_stored_policy, record.policies)))
+    return messages.FederationPolicies(tuple(map(_stored_policy, record.policies)))
 
 
-async def list_clients(call: Call) -> OAuthClients:
+async def list_clients(call: Call) -> messages.OAuthClients:
     """List the OAuth clients of a recipient."""
     record = await call.with_database(lambda database: database.show(call.name), read_only=True)
-    return OAuthClients(tuple(map(_client, record.clients)))
+    return messages.OAuthClients(tuple(map(_client, record.clients)))
 
 
-async def add_client(call: Call, body: ClientSecretLife) -> IssuedSecret:
+async def add_client(call: Call, body: messages.ClientSecretLife) -> messages.IssuedSecret:
     """Add an OAuth client to a recipient, and return the profile of its first secret."""
     credential = NewClient(**_options(body))
     issued = await call.with_database(lambda database: database.issue(call.name, credential))
     return _issued_secret(call, issued)
 
 
-async def show_client(call: Call) -> OAuthClient:
+async def show_client(call: Call) -> messages.OAuthClient:
     """Return an OAuth client."""
     record = await call.with_database(lambda database: database.show(call.name), read_only=True)
     return _client(find_client(record, call.client))
 
 
-async def rotate_client(call: Call, body: Rotation) -> IssuedSecret:
+async def rotate_client(call: Call, body: messages.Rotation) -> messages.IssuedSecret:
     """Issue a new secret; the youngest old one may stay valid for a while."""
     credential = NewSecret(call.client, **_options(body))
     issued = await call.with_database(lambda database: database.issue(call.name, credential))
     return _issued_secret(call, issued)
 
 
-async def remove_client(call: Call) -> OAuthClients:
+async def remove_client(call: Call) -> messages.OAuthClients:
     """Remove an OAuth client with its access tokens, and return the others."""
     record = await call.with_database(lambda database: database.remove_client(call.name, call.client))
-    return OAuthClients(tuple(map(_client, record.clients)))
+    return messages.OAuthClients(tuple(map(_client, record.clients)))
 
 
-async def set_bearer_tokens(call: Call, body: BearerTokens) -> Recipient:
+async def set_bearer_tokens(call: Call, body: messages.BearerTokens) -> messages.Recipient:
     """Forbid or allow the bearer tokens of a recipient."""
     record = await call.with_database(
         lambda database: database.forbid_bearer_tokens(call.name, forbidden=body.forbidden)
@@ -250,25 +221,25 @@ async def set_bearer_tokens(call: Call, body: BearerTokens) -> Recipient:
     return _recipient(record)
 
 
-async def rotate_token(call: Call, body: Rotation) -> Issued:
+async def rotate_token(call: Call, body: messages.Rotation) -> messages.Issued:
     """Issue a new token; the youngest old one may stay valid for a while."""
     credential = NewToken(**_options(body))
     issued = await call.with_database(lambda database: database.issue(call.name, credential))
     return _issued(call, issued)
 
 
-async def revoke_tokens(call: Call) -> Recipient:
+async def revoke_tokens(call: Call) -> messages.Recipient:
     """End all tokens and client secrets of a recipient."""
     return _recipient(await call.with_database(lambda database: database.revoke(call.name)))
 
 
-async def allow_networks(call: Call, body: NetworkList) -> Recipient:
+async def allow_networks(call: Call, body: messages.NetworkList) -> messages.Recipient:
     """Replace a recipient's networks."""
     networks = body.networks
     return _recipient(await call.with_database(lambda database: database.allow(call.name, networks)))
 
 
-async def grant_share(call: Call, query: GrantOptions) -> Recipient:
+async def grant_share(call: Call, query: messages.GrantOptions) -> messages.Recipient:
     """Grant a share."""
     record = await call.with_database(
         lambda database: database.grant(call.name, [call.share], **asdict(query))
@@ -276,7 +247,7 @@ async def grant_share(call: Call, query: GrantOptions) -> Recipient:
     return _recipient(record)
 
 
-async def revoke_share(call: Call, query: RevocationOptions) -> NarrowedRecipient:
+async def revoke_share(call: Call, query: messages.RevocationOptions) -> messages.NarrowedRecipient:
     """Revoke the grant of a share, or all grants for it and its parts."""
     record = await call.with_database(
         lambda database: database.revoke(call.name, shares=[call.share], **asdict(query))
@@ -284,7 +255,9 @@ async def revoke_share(call: Call, query: RevocationOptions) -> NarrowedRecipien
     return _narrowed(record, Grant.of(call.share, None, None, None))
 
 
-async def grant_part(call: Call, body: GrantedPart, query: GrantOptions) -> GrantedRecipient:
+async def grant_part(
+    call: Call, body: messages.GrantedPart, query: messages.GrantOptions
+) -> messages.GrantedRecipient:
     """Grant a part of a share, with or without a condition. It replaces the grant for the same place."""
     grant = Grant.of(body.share, body.schema, body.table, body.condition)
     known = None if query.allow_absent else call.administration.known_shares()
@@ -299,10 +272,10 @@ async def grant_part(call: Call, body: GrantedPart, query: GrantOptions) -> Gran
             database, call.name, [grant], native_rule, known_shares=known
         )
     )
-    return GrantedRecipient(**asdict(_recipient(record)), warnings=tuple(warnings))
+    return messages.GrantedRecipient(**asdict(_recipient(record)), warnings=tuple(warnings))
 
 
-async def revoke_part(call: Call, body: GrantPlace) -> NarrowedRecipient:
+async def revoke_part(call: Call, body: messages.GrantPlace) -> messages.NarrowedRecipient:
     """Revoke the grant for a part of a share, with any condition."""
     place = Grant.of(body.share, body.schema, body.table, None)
     record = await call.with_database(
@@ -311,7 +284,7 @@ async def revoke_part(call: Call, body: GrantPlace) -> NarrowedRecipient:
     return _narrowed(record, place)
 
 
-async def set_properties(call: Call, body: PropertyChanges) -> Recipient:
+async def set_properties(call: Call, body: messages.PropertyChanges) -> messages.Recipient:
     """Set or remove properties of a recipient, which conditions of grants use."""
     record = await call.with_database(
         lambda database: grant_operations.set_properties(database, call.name, body.properties, native_rule)
@@ -319,17 +292,17 @@ async def set_properties(call: Call, body: PropertyChanges) -> Recipient:
     return _recipient(record)
 
 
-async def delete_recipient(call: Call) -> Recipient:
+async def delete_recipient(call: Call) -> messages.Recipient:
     """Delete a recipient with its tokens, clients and grants, and return its last state."""
     return _recipient(await call.with_database(lambda database: database.delete(call.name)))
 
 
-async def purge(call: Call, body: Purge) -> Purged:
+async def purge(call: Call, body: messages.Purge) -> messages.Purged:
     """Delete expired tokens, expired client secrets and old history."""
-    if body == Purge():
+    if body == messages.Purge():
         raise InvalidParameter("give tokensExpiredForSeconds, historyOlderThanSeconds or both")
     purged = await call.with_database(lambda database: database.purge(**asdict(body)))
-    return Purged(purged.tokens, purged.changes)
+    return messages.Purged(purged.tokens, purged.changes)
 
 
 def _options(body: Struct) -> dict[str, Any]:
@@ -337,43 +310,48 @@ def _options(body: Struct) -> dict[str, Any]:
     return {name: value for name, value in asdict(body).items() if value is not None}
 
 
-def _issued(call: Call, issued: IssuedToken | recipient_records.IssuedSecret) -> Issued:
-    return Issued(issued.recipient, profile_of(call.administration.endpoint(), issued))
+def _issued(call: Call, issued: IssuedToken | recipient_records.IssuedSecret) -> messages.Issued:
+    return messages.Issued(issued.recipient, profile_of(call.administration.endpoint(), issued))
 
 
-def _recipient(record: recipient_records.RecipientRecord) -> Recipient:
+def _recipient(record: recipient_records.RecipientRecord) -> messages.Recipient:
     """Return a record as a message: fields of the same name, and those of another form."""
-    same = {name: getattr(record, name) for name in Recipient.__struct_fields__ if hasattr(record, name)}
+    same = {
+        name: getattr(record, name) for name in messages.Recipient.__struct_fields__ if hasattr(record, name)
+    }
     other = {
-        "tokens": tuple(Token(token.created_ms, token.expires_ms) for token in record.tokens),
+        "tokens": tuple(messages.Token(token.created_ms, token.expires_ms) for token in record.tokens),
         "federation_policies": tuple(map(_stored_policy, record.policies)),
         "clients": tuple(map(_client, record.clients)),
         "bearer_tokens_forbidden": record.forbids_bearer_tokens,
         "grants": tuple(
-            GrantedPart(grant.share, grant.schema, grant.table, grant.condition) for grant in record.grants
+            messages.GrantedPart(grant.share, grant.schema, grant.table, grant.condition)
+            for grant in record.grants
         ),
         "properties": dict(record.properties),
     }
-    return Recipient(**{**same, **other})
+    return messages.Recipient(**{**same, **other})
 
 
-def _narrowed(record: recipient_records.RecipientRecord, taken: Grant) -> NarrowedRecipient:
-    return NarrowedRecipient(**asdict(_recipient(record)), still_readable_by=record.still_readable([taken]))
+def _narrowed(record: recipient_records.RecipientRecord, taken: Grant) -> messages.NarrowedRecipient:
+    return messages.NarrowedRecipient(
+        **asdict(_recipient(record)), still_readable_by=record.still_readable([taken])
+    )
 
 
-def _client(record: ClientRecord) -> OAuthClient:
+def _client(record: ClientRecord) -> messages.OAuthClient:
     secrets = tuple(
-        ClientSecret(
+        messages.ClientSecret(
             secret_id(bytes.fromhex(secret.sha256)), _seconds(secret.created_ms), _seconds(secret.expires_ms)
         )
         for secret in record.secrets
     )
-    return OAuthClient(record.id, _seconds(record.created_ms), secrets)
+    return messages.OAuthClient(record.id, _seconds(record.created_ms), secrets)
 
 
-def _issued_secret(call: Call, issued: recipient_records.IssuedSecret) -> IssuedSecret:
+def _issued_secret(call: Call, issued: recipient_records.IssuedSecret) -> messages.IssuedSecret:
     endpoint = call.administration.endpoint()
-    return IssuedSecret(
+    return messages.IssuedSecret(
         issued.recipient,
         issued.client_id,
         issued.secret,
@@ -388,16 +366,16 @@ def _seconds(time_ms: int | None) -> int:
     return 0 if time_ms is None else time_ms // 1000
 
 
-def _stored_policy(record: PolicyRecord) -> StoredFederationPolicy:
+def _stored_policy(record: PolicyRecord) -> messages.StoredFederationPolicy:
     policy = record.policy
     audiences = tuple(sorted(policy.audiences))
-    described = OidcPolicy(
+    described = messages.OidcPolicy(
         policy.issuer, policy.subject, audiences, policy.subject_claim, dict(policy.claims)
     )
-    return StoredFederationPolicy(record.name, described, record.created_ms)
+    return messages.StoredFederationPolicy(record.name, described, record.created_ms)
 
 
-def _policy_named(record: recipient_records.RecipientRecord, name: str) -> StoredFederationPolicy:
+def _policy_named(record: recipient_records.RecipientRecord, name: str) -> messages.StoredFederationPolicy:
     for stored in record.policies:
         if stored.name == name:
             return _stored_policy(stored)

@@ -14,20 +14,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from gateway.admin import share_messages as messages
 from gateway.admin.call import Call
-from gateway.admin.share_messages import (
-    DataObject,
-    DataObjectUpdate,
-    DiscoveredTables,
-    LeftOutObject,
-    NewShare,
-    Permissions,
-    PermissionsUpdate,
-    PrivilegeAssignment,
-    ShareInfo,
-    Shares,
-    ShareUpdate,
-)
 from gateway.authentication.credential_table import built_in_recipients, configured_recipients
 from gateway.catalog.catalog import Catalog, Recipient
 from gateway.catalog.grants import grant_text
@@ -42,20 +30,20 @@ from gateway.governance.share_records import ShareError, ShareNotFound
 from gateway.governance.share_store import ShareDatabase
 from gateway.governance.stored_recipients import recipient_of
 
-Texts = NewShare | ShareUpdate
+Texts = messages.NewShare | messages.ShareUpdate
 Source = Literal["configuration", "database"]
 
 
-async def list_shares(call: Call) -> Shares:
+async def list_shares(call: Call) -> messages.Shares:
     """List the shares of the configuration and of the database."""
     whole = await _whole(call)
     return await asyncio.to_thread(_listed, call.administration.config(), whole)
 
 
-def _listed(config: Config, whole: WithStored) -> Shares:
+def _listed(config: Config, whole: WithStored) -> messages.Shares:
     configured = _keys(config)
-    left_out = tuple(LeftOutObject(entry.name, entry.reason) for entry in whole.left_out)
-    return Shares(tuple(_info(configured, share) for share in whole.config.shares), left_out)
+    left_out = tuple(messages.LeftOutObject(entry.name, entry.reason) for entry in whole.left_out)
+    return messages.Shares(tuple(_info(configured, share) for share in whole.config.shares), left_out)
 
 
 def _keys(config: Config) -> frozenset[str]:
@@ -63,7 +51,7 @@ def _keys(config: Config) -> frozenset[str]:
     return frozenset(share.name.casefold() for share in config.shares)
 
 
-async def show_share(call: Call) -> ShareInfo:
+async def show_share(call: Call) -> messages.ShareInfo:
     """Return a share with its data objects."""
 
     def read(database: ShareDatabase) -> WithStored:
@@ -74,7 +62,7 @@ async def show_share(call: Call) -> ShareInfo:
     return _whole_info(call.administration.config(), whole, call.share)
 
 
-async def add_share(call: Call, body: NewShare) -> ShareInfo:
+async def add_share(call: Call, body: messages.NewShare) -> messages.ShareInfo:
     """Add a share to the database."""
     new = share_edits.with_options(StoredShare(body.name), _options(body))
     whole = await call.with_shares(lambda database: _added(database, new), create=True)
@@ -86,7 +74,7 @@ def _added(database: ShareDatabase, new: StoredShare) -> WithStored:
     return database.with_configuration()
 
 
-async def update_share(call: Call, body: ShareUpdate) -> ShareInfo:
+async def update_share(call: Call, body: messages.ShareUpdate) -> messages.ShareInfo:
     """Change a share of the database: its description and its data objects."""
 
     def edit(share: StoredShare) -> StoredShare:
@@ -111,7 +99,7 @@ async def update_share(call: Call, body: ShareUpdate) -> ShareInfo:
     return _whole_info(call.administration.config(), whole, call.share)
 
 
-async def remove_share(call: Call) -> ShareInfo:
+async def remove_share(call: Call) -> messages.ShareInfo:
     """Remove a share of the database; the files of its tables stay."""
 
     def remove(database: ShareDatabase) -> StoredShare:
@@ -120,22 +108,22 @@ async def remove_share(call: Call) -> ShareInfo:
         return share
 
     removed = await call.with_shares(remove)
-    return ShareInfo(removed.name, "database", comment=removed.options.get("comment") or UNSET)
+    return messages.ShareInfo(removed.name, "database", comment=removed.options.get("comment") or UNSET)
 
 
-async def show_permissions(call: Call) -> Permissions:
+async def show_permissions(call: Call) -> messages.Permissions:
     """List the recipients that may read a share or something in it."""
     whole = await _whole(call)
     entry = _entry(whole, call.share)
     (share,) = Catalog.of([entry]).all()
     is_searched = any(True for _ in entry.sources)
 
-    def assigned(recipient: Recipient, source: Source) -> list[PrivilegeAssignment]:
+    def assigned(recipient: Recipient, source: Source) -> list[messages.PrivilegeAssignment]:
         # By the function that requests use.
         grants = tuple(map(grant_text, recipient.grants_in(share, is_searched=is_searched)))
-        return [PrivilegeAssignment(recipient.name, grants=grants, source=source)] if grants else []
+        return [messages.PrivilegeAssignment(recipient.name, grants=grants, source=source)] if grants else []
 
-    def stored(database: RecipientDatabase) -> list[PrivilegeAssignment]:
+    def stored(database: RecipientDatabase) -> list[messages.PrivilegeAssignment]:
         taken = configured_names(call.administration.config())
         records = (record for record in database.list() if record.name.lower() not in taken)
         return [*chain.from_iterable(assigned(recipient_of(record), "database") for record in records)]
@@ -144,10 +132,10 @@ async def show_permissions(call: Call) -> Permissions:
     assignments = [*chain.from_iterable(assigned(recipient, "configuration") for recipient in configured)]
     with suppress(DatabaseMissing):
         assignments += await call.with_database(stored, read_only=True)
-    return Permissions(tuple(assignments))
+    return messages.Permissions(tuple(assignments))
 
 
-async def update_permissions(call: Call, body: PermissionsUpdate) -> Permissions:
+async def update_permissions(call: Call, body: messages.PermissionsUpdate) -> messages.Permissions:
     """Grant a share to recipients, or take it back: all changes or none."""
     await show_share(call)
     changes = [
@@ -158,7 +146,7 @@ async def update_permissions(call: Call, body: PermissionsUpdate) -> Permissions
     ]
     await call.with_database(lambda database: database.update_permissions(call.share, changes))
     if body.omit_permissions_list:
-        return Permissions(())
+        return messages.Permissions(())
     return await show_permissions(call)
 
 
@@ -180,7 +168,7 @@ def _options(body: Texts) -> dict[str, Any]:
     return options
 
 
-def _discovery(tables: DiscoveredTables) -> dict[str, Any]:
+def _discovery(tables: messages.DiscoveredTables) -> dict[str, Any]:
     """Return discovered tables as the configuration has them."""
     history = tables.history_data_sharing_status
     return _given(
@@ -201,7 +189,7 @@ def _discovery_detail(options: Mapping[str, Any]) -> dict[str, str]:
     return {"discover": "nothing" if options["tables"] is None else options["tables"]["discover"]}
 
 
-def updated(share: StoredShare, update: DataObjectUpdate) -> StoredShare:
+def updated(share: StoredShare, update: messages.DataObjectUpdate) -> StoredShare:
     """Return a share after one change of its data objects. Raises ShareError."""
     target, action = update.data_object, update.action
     if target.data_object_type == "SCHEMA":
@@ -225,7 +213,9 @@ def updated(share: StoredShare, update: DataObjectUpdate) -> StoredShare:
     return share_edits.with_table(share, schema, StoredTable(name, _location(target), options))
 
 
-def _updated_volume(share: StoredShare, schema: str, name: str, update: DataObjectUpdate) -> StoredShare:
+def _updated_volume(
+    share: StoredShare, schema: str, name: str, update: messages.DataObjectUpdate
+) -> StoredShare:
     target, action = update.data_object, update.action
     if action == "REMOVE":
         return share_edits.without_volume(share, schema, name)
@@ -238,7 +228,7 @@ def _updated_volume(share: StoredShare, schema: str, name: str, update: DataObje
     return share_edits.with_volume(share, schema, volume)
 
 
-def _updated_schema(share: StoredShare, target: DataObject, action: str) -> StoredShare:
+def _updated_schema(share: StoredShare, target: messages.DataObject, action: str) -> StoredShare:
     if action == "REMOVE":
         return share_edits.without_schema(share, target.shared_as)
     if action == "ADD":
@@ -250,14 +240,14 @@ def _updated_schema(share: StoredShare, target: DataObject, action: str) -> Stor
     return share_edits.with_discovery(share, target.shared_as, _discovery(target.tables))
 
 
-def _location(added: DataObject) -> str:
+def _location(added: messages.DataObject) -> str:
     """Return the location of an added table or volume. Raises ShareError without one."""
     if added.name is UNSET:
         raise ShareError(f"{added.shared_as}: name must be given, the location of the data")
     return added.name
 
 
-def _table_options(target: DataObject) -> dict[str, Any]:
+def _table_options(target: messages.DataObject) -> dict[str, Any]:
     history, modes, roots = (
         target.history_data_sharing_status,
         target.access_modes,
@@ -276,7 +266,7 @@ def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not UNSET}
 
 
-def _whole_info(config: Config, whole: WithStored, name: str) -> ShareInfo:
+def _whole_info(config: Config, whole: WithStored, name: str) -> messages.ShareInfo:
     share = _entry(whole, name)
     info = _info(_keys(config), share)
     objects = tuple(chain.from_iterable(_objects(schema) for schema in share.schemas))
@@ -290,11 +280,11 @@ def _entry(whole: WithStored, name: str) -> ShareEntry:
     raise ShareNotFound(f"there is no share {name!r}")
 
 
-def _info(configured: Container[str], share: ShareEntry) -> ShareInfo:
+def _info(configured: Container[str], share: ShareEntry) -> messages.ShareInfo:
     is_configured = share.name.casefold() in configured
     source: Source = "configuration" if is_configured else "database"
     properties: Mapping[str, str] = share.properties
-    return ShareInfo(
+    return messages.ShareInfo(
         share.name,
         source,
         share.comment or UNSET,
@@ -304,11 +294,11 @@ def _info(configured: Container[str], share: ShareEntry) -> ShareInfo:
     )
 
 
-def _discovered(discovery: Discovery | None) -> DiscoveredTables | UnsetType:
+def _discovered(discovery: Discovery | None) -> messages.DiscoveredTables | UnsetType:
     """Return discovered tables as they are shown; none of a catalog, which only the configuration has."""
     if discovery is None or discovery.discover is None:
         return UNSET
-    return DiscoveredTables(
+    return messages.DiscoveredTables(
         discovery.discover.text,
         discovery.every_seconds,
         discovery.keep_seconds,
@@ -319,17 +309,17 @@ def _discovered(discovery: Discovery | None) -> DiscoveredTables | UnsetType:
     )
 
 
-def _objects(schema: SchemaEntry) -> list[DataObject]:
+def _objects(schema: SchemaEntry) -> list[messages.DataObject]:
     """Return a schema, and its tables and volumes, as data objects."""
     return [
-        DataObject(schema.name, data_object_type="SCHEMA", tables=_discovered(schema.discovery)),
+        messages.DataObject(schema.name, data_object_type="SCHEMA", tables=_discovered(schema.discovery)),
         *(_table(schema, table) for table in schema.tables),
         *(_volume(schema, volume) for volume in schema.volumes),
     ]
 
 
-def _table(schema: SchemaEntry, table: TableEntry) -> DataObject:
-    return DataObject(
+def _table(schema: SchemaEntry, table: TableEntry) -> messages.DataObject:
+    return messages.DataObject(
         f"{schema.name}.{table.name}",
         table.location.url,
         history_data_sharing_status="ENABLED" if table.history_shared else "DISABLED",
@@ -340,8 +330,8 @@ def _table(schema: SchemaEntry, table: TableEntry) -> DataObject:
     )
 
 
-def _volume(schema: SchemaEntry, volume: VolumeEntry) -> DataObject:
-    return DataObject(
+def _volume(schema: SchemaEntry, volume: VolumeEntry) -> messages.DataObject:
+    return messages.DataObject(
         f"{schema.name}.{volume.name}",
         volume.location.url,
         "VOLUME",

@@ -13,20 +13,9 @@ from urllib.parse import quote, unquote
 import msgspec
 from aiohttp import web
 
-from gateway.admin import handlers
+from gateway.admin import handlers, messages
 from gateway.admin.call import Call, seen_by
 from gateway.admin.codec import decode_form, decode_query
-from gateway.admin.messages import (
-    ActivationLinkLife,
-    Addition,
-    GrantedPart,
-    GrantOptions,
-    GrantPlace,
-    NetworkList,
-    PropertyChanges,
-    RevocationOptions,
-    Rotation,
-)
 from gateway.catalog.grants import Grant, grant_text
 from gateway.config import RecipientEntry
 from gateway.config.recipients import TokenEntry
@@ -272,7 +261,7 @@ async def add(request: web.Request) -> web.Response:
     share = _share_of(sent)
     addition = _request(
         {name: text.strip() for name, text in sent.items()},
-        Addition,
+        messages.Addition,
         shares=[share] if share else [],
         oauthClient=sent.get("kind") == "client",
         activation=sent.get("hand_over") == "link",
@@ -285,14 +274,14 @@ async def add(request: web.Request) -> web.Response:
 
 async def rotate(request: web.Request) -> web.Response:
     """Issue a new token, and show its profile once."""
-    rotation = _request(await form_of(request), Rotation)
+    rotation = _request(await form_of(request), messages.Rotation)
     issued = await handlers.rotate_token(_call(request), rotation)
     return await _issued(request, issued.recipient, issued.profile)
 
 
 async def rotate_client(request: web.Request) -> web.Response:
     """Issue a new secret of an OAuth client, and show its profile once."""
-    rotation = _request(await form_of(request), Rotation)
+    rotation = _request(await form_of(request), messages.Rotation)
     issued = await handlers.rotate_client(_call(request), rotation)
     return await _issued(request, issued.recipient, issued.profile)
 
@@ -310,10 +299,10 @@ async def grant(request: web.Request) -> web.Response:
     sent = {**sent, "share": _share_of(sent), **dict(zip(PLACE_FIELDS[1:], parts, strict=False))}
     fields = {name: text for name in PLACE_FIELDS if (text := sent.get(name, "").strip())}
     if fields.keys() == {"share"}:
-        await handlers.grant_share(_call(request, share=fields["share"]), GrantOptions())
+        await handlers.grant_share(_call(request, share=fields["share"]), messages.GrantOptions())
         return _shown(request)
-    part = decode_form(fields, GrantedPart)
-    granted = await handlers.grant_part(_call(request), part, GrantOptions())
+    part = decode_form(fields, messages.GrantedPart)
+    granted = await handlers.grant_part(_call(request), part, messages.GrantOptions())
     if granted.warnings:
         back = recipient_path(request.match_info["name"])
         return await respond(request, "granted.html", name=granted.name, warnings=granted.warnings, back=back)
@@ -325,12 +314,12 @@ async def take_back(request: web.Request) -> web.Response:
     sent = await form_of(request)
     if sent.get("whole"):
         share = unquote(sent.get("share", ""))
-        options = RevocationOptions(all_parts=bool(sent.get("all_parts")))
+        options = messages.RevocationOptions(all_parts=bool(sent.get("all_parts")))
         narrowed = await handlers.revoke_share(_call(request, share=share), options)
     else:
         # Encoded, because a page shows symbols in place of some characters.
         fields = {name: unquote(text) for name in PLACE_FIELDS[:3] if (text := sent.get(name))}
-        narrowed = await handlers.revoke_part(_call(request), decode_form(fields, GrantPlace))
+        narrowed = await handlers.revoke_part(_call(request), decode_form(fields, messages.GrantPlace))
     if narrowed.still_readable_by:
         return await respond(
             request,
@@ -354,7 +343,7 @@ async def remove_property(request: web.Request) -> web.Response:
 
 
 async def _changed_property(request: web.Request, name: str, text: str | None) -> web.Response:
-    changes = decode_form({"properties": {name: text}}, PropertyChanges)
+    changes = decode_form({"properties": {name: text}}, messages.PropertyChanges)
     await handlers.set_properties(_call(request), changes)
     return _shown(request)
 
@@ -362,7 +351,7 @@ async def _changed_property(request: web.Request, name: str, text: str | None) -
 async def set_networks(request: web.Request) -> web.Response:
     """Replace the networks of a recipient; without any it may connect from everywhere."""
     networks = (await form_of(request)).get("networks", "").replace(",", " ").split()
-    await handlers.allow_networks(_call(request), decode_form({"networks": networks}, NetworkList))
+    await handlers.allow_networks(_call(request), decode_form({"networks": networks}, messages.NetworkList))
     return _shown(request)
 
 
@@ -413,7 +402,7 @@ def _seconds(sent: str | None, unit_seconds: int) -> int | None:
 
 async def link(request: web.Request) -> web.Response:
     """Make an activation link, and show it once."""
-    life = _request(await form_of(request), ActivationLinkLife)
+    life = _request(await form_of(request), messages.ActivationLinkLife)
     made = await handlers.add_activation_link(_call(request), life)
     return await _linked(request, made.recipient, made.activation_url)
 
