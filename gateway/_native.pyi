@@ -121,7 +121,7 @@ class SharedLimits:
     ) -> float:
         """Returns the time until a key may fail again: `failures` at once, one of which is forgiven in `seconds`."""
     def charge_failure(self, attempt: bytes, *, failures: int, seconds: float, now_seconds: float) -> None:
-        """Charges a failure to a key. Of too many keys the one that is forgiven soonest is forgotten."""
+        """Charges a failure to a key. Of too many keys, the next to be forgiven is forgotten."""
     def clear_worker(self, worker: int) -> None:
         """Gives back the streams of a worker whose process has ended. For the supervisor only."""
 
@@ -301,7 +301,7 @@ def whole_variants(stream: bytes) -> tuple[bytes, bytes]:
     """Returns the whole values of shredded variants, the first column of a batch in an Arrow IPC stream.
 
     The result is the offsets (little-endian, 32 bits, one more than rows) and the bytes of a binary array, in which a
-    null row is empty. Raises InvalidArgument for what is no variant.
+    null row is empty. Raises InvalidArgument for a value that is not a variant.
     """
 
 def verify_local_url(path: str, expires: str, signature: str, *, key: bytes, now_ms: int) -> bool:
@@ -547,7 +547,7 @@ class AnswerOptions:
         rule: Rule | None = None,
         stop: Stop | None = None,
     ) -> AnswerOptions:
-        """`now_ms` is the time of all URLs and of the deadline. `file_id_scheme` defaults to that of the format.
+        """`now_ms` is the time of all URLs and of the deadline. `file_id_scheme` defaults to the scheme of the format.
 
         `cursor` is the `next_cursor` of an earlier stream of the same `identity`; a stream raises InvalidCursor
         otherwise. `access` is as in `Snapshot.header`. `stop` ends the work before the stream.

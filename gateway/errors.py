@@ -33,7 +33,7 @@ class GatewayError(Exception):
 
 
 class InvalidParameter(GatewayError):
-    """A parameter outside of what is accepted."""
+    """A parameter that is not accepted."""
 
 
 class UnsupportedGrant(InvalidParameter):

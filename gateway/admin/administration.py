@@ -63,7 +63,7 @@ class OpenShareDatabase(Protocol):
 
 
 class Audited(Protocol):
-    """Records what is no change of the database in the audit log, if there is one."""
+    """Records an operation without a change of the database in the audit log, if there is one."""
 
     def __call__(self, action: str, actor: str, address: Address | None, status: int, /) -> None:
         """Record an action with the status of its answer. `actor`: who takes it; `address`: from where."""
@@ -99,7 +99,7 @@ class Administration:
     grant_warnings: GrantWarnings = lambda *_: ()
     """Returns what is wrong with grants to a recipient with these properties. Blocks.
 
-    The shares of the database are given, those of the configuration are known.
+    The shares of the database are an argument; the configuration has the others.
     """
     changes: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
     """Held by the request that changes the database. SQLite polls for its own lock, which starves writers."""

@@ -71,7 +71,7 @@ def create_admin_app(administration: Administration) -> web.Application:
 
 
 def route(operation: Operation) -> web.RouteDef:
-    """Return the route of an operation; that of a GET also answers HEAD."""
+    """Return the route of an operation; the route of a GET also answers HEAD."""
     if operation.method == "GET":
         return web.get(any_name(operation.path), operation.respond)
     return web.route(operation.method, any_name(operation.path), operation.respond)

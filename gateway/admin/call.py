@@ -109,7 +109,7 @@ class Call:
     def tag(self, database: RecordedDatabase) -> str:
         """Return the number of the subject's last change as `seen_by` reads it; an answer has it as its ETag.
 
-        Call it before the record is read: a later change of the record then refuses what is based on it.
+        Call it before the record is read: a change that is based on an older record is then refused.
         """
         tag = self.headers["ETag"] = f'"{database.last_change(*self.subject).number}"'
         return tag

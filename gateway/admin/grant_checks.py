@@ -25,7 +25,7 @@ MAX_TABLES = 50
 def grant_warnings(
     config: Config, grants: Iterable[Grant], properties: tuple[tuple[str, str], ...]
 ) -> list[str]:
-    """Return what is wrong with grants that may be given nevertheless.
+    """Return warnings about grants, which may be given nevertheless.
 
     Raises RecipientError for a condition that each of its tables was read for and none decides.
     """

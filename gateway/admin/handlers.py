@@ -315,7 +315,7 @@ def _issued(call: Call, issued: IssuedToken | recipient_records.IssuedSecret) ->
 
 
 def _recipient(record: recipient_records.RecipientRecord) -> messages.Recipient:
-    """Return a record as a message: fields of the same name, and those of another form."""
+    """Return a record as a message: fields of the same name, and converted fields."""
     same = {
         name: getattr(record, name) for name in messages.Recipient.__struct_fields__ if hasattr(record, name)
     }

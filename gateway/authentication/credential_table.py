@@ -144,7 +144,7 @@ class CredentialTable:
         self._by_prefix: dict[bytes, list[Credential]] = {}
         self._forbidden: dict[bytes, Recipient] = {}
         self._revoked: dict[bytes, Recipient] = {}
-        """For the reasons of refusals alone: a table that is made anew has none."""
+        """For the reasons of refusals alone: a table that is made again has none."""
         for credential in credentials:
             if credential.is_forbidden:
                 self._forbidden[credential.sha256] = credential.recipient
@@ -241,7 +241,7 @@ def changed_recipients(before: Credentials, after: Credentials) -> set[str]:
     if before is after:
         return set()
     later = after.recipients
-    # Almost all are the same values, whose comparison takes longer than that of their identity.
+    # Almost all are the same objects, and comparing values takes longer than comparing identities.
     return {
         name
         for name, known in before.recipients.items()

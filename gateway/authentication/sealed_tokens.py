@@ -116,7 +116,7 @@ class Page:
     Attributes:
         table: the shared table's id.
         metadata_id: the id in the Delta metadata; it differs when the table is created again.
-        identity: the order of files: that of a snapshot or a range.
+        identity: the identity of a snapshot or a range, which fixes the order of files.
         versions: the first and the last version in the answer, and the one whose metadata comes first.
         cursor: the native cursor.
         response_format: of the first page.

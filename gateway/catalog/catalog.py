@@ -251,7 +251,7 @@ NO_SHARE = Share("", "", Names(()))
 NO_SCHEMA = Schema("", "", Names(()), Names(()))
 NO_TABLE = SharedTable("", "", "", "", "", Location("file", "", ""), history_shared=False, start_version=0)
 NO_VOLUME = SharedVolume("", "", "", "", "", NO_TABLE.location)
-"""Used where nothing is found, so that what is absent takes the same steps as what is not granted."""
+"""Used for absent items, which then take the same steps as items without a grant."""
 
 
 class Catalog:

@@ -17,7 +17,7 @@ MAX_CONDITION_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The conditions of the grants for one table, of which one has to be true for a file.
+    """The conditions of the grants for one table. A file is granted if one of them is true for it.
 
     Attributes:
         conditions: SQL over the table's partition columns.

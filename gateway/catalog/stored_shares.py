@@ -2,7 +2,7 @@
 
 In: what the database stores. Out: the entries that the configuration would have, and what is left out because
 it is no longer valid, with the reason: nothing that is stored can keep a server from starting. A share of the
-configuration wins over a stored one of its name.
+configuration takes precedence over a stored one of the same name.
 """
 
 from __future__ import annotations

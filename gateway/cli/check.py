@@ -203,7 +203,7 @@ def refused_rules(config: Config, catalog: Catalog | None = None) -> Iterator[st
     """Iterate over grants whose conditions the partition columns and values of a table do not decide.
 
     Every file of the latest version is evaluated. Tables that cannot be read are reported elsewhere. The
-    tables are those of the `catalog`; without it those that the configuration lists.
+    tables are from the `catalog`, or without it from the lists of the configuration.
     """
     state = GatewayState.of(config, catalog=catalog)
     try:

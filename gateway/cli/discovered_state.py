@@ -30,7 +30,7 @@ class DiscoveredState:
         state: the state.
         searches: what was found in each place.
         refused: found tables that are not shared, because of others that are.
-        left_out: what is stored and not shared.
+        left_out: stored entries that are not shared.
 
     """
 
@@ -45,7 +45,7 @@ class DiscoveredState:
         return not any(known.last.problem for known in self.searches.values())
 
     def lines(self) -> Iterator[str]:
-        """Iterate over what is left out and what the searches found, a line each."""
+        """Iterate over the left-out entries and the results of the searches, a line each."""
         for entry in self.left_out:
             yield f"{entry.name!a} is stored and not shared: {entry.reason}"
         for source, known in self.searches.items():

@@ -18,7 +18,7 @@ CHANGES = ("add", "list", "rotate", "remove")
 
 
 def add_client_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of `client`; those of a new secret are the same as of a new token."""
+    """Declare the arguments of `client`. A new secret has the arguments of a new token."""
     parser.add_argument("change", choices=CHANGES, metavar="|".join(CHANGES), help="the change")
     parser.add_argument("name", metavar="NAME", help="the recipient")
     parser.add_argument(

@@ -17,7 +17,7 @@ from gateway.tables.native import (
 def explain(
     kind: str, status: int | None, body: str, date: str | None = None, code: str | None = None
 ) -> Refusal:
-    """Return what an answer of a store means. `date` is its header, `code` that of Azure's header."""
+    """Return what an answer of a store means. `date` and `code` (Azure) are values of its headers."""
     return refusal(kind, status, body, code=code, ahead_seconds=seconds_ahead(date or "", time.time()))
 
 

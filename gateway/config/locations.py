@@ -156,7 +156,7 @@ class Location:
 
 
 def check_account(account: str) -> str:
-    """Return the name of an account of Azure. Raises ValueError for what is none."""
+    """Return the name of an account of Azure. Raises ValueError for another text."""
     if not _ACCOUNT.fullmatch(account):
         raise ValueError(f"{shown(account)} is no account of Azure: 3 to 24 lower-case letters and digits")
     return account

@@ -1,4 +1,4 @@
-"""Where projections may be: apart from their sources, and from what is shared otherwise.
+"""Where projections may be: apart from their sources, and from other shared directories.
 
 The directory of a projection has rows before their proof. Each message names the table and what to change.
 """

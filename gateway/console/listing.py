@@ -108,7 +108,7 @@ STREAM_ORDERS: Mapping[str, Callable[[LiveStream], str]] = {
     "recipient": lambda stream: stream.recipient.casefold(),
     "table": lambda stream: stream.table.casefold(),
 }
-"""Of the live streams, beside that of their starts."""
+"""Orders of the live streams, besides the order of their starts."""
 
 
 def stream_listing(request: web.Request, streams: Iterable[LiveStream]) -> Listing[LiveStream]:
@@ -126,7 +126,7 @@ def cut(
     page: int,
     order: Callable[[T], Any] | None = None,
 ) -> tuple[Sequence[T], int, int]:
-    """Return a page of the items whose name has a text, the number of all of them, and that of the page.
+    """Return a page of the items whose name has a text, the number of all matches, and the page number.
 
     `order`: the items with the least values come first.
     """

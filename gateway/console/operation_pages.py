@@ -35,7 +35,7 @@ ORDERS: Mapping[str, Callable[[RecentQuery], float]] = {
     "files": lambda query: -(query.considered or 0),
     "returned": lambda query: -(query.returned or 0),
 }
-"""Of the recent queries, beside that of their ends."""
+"""Orders of the recent queries, besides the order of their ends."""
 
 
 STORAGE_ORDERS: Mapping[str, Callable[[StorageStatus], float]] = {

@@ -73,7 +73,7 @@ class RecipientRow:
 
     @property
     def places(self) -> Sequence[str]:
-        """Return the shares of which anything is granted."""
+        """Return the shares that are granted in whole or in part."""
         parts = (grant.share for grant in self.record.grants)
         return [*dict.fromkeys([*self.record.shares, *parts])]
 
@@ -154,8 +154,8 @@ class RecipientRank:
     """The place of a recipient in a list; without one it is left out.
 
     Attributes:
-        only: the filter that is asked for.
-        order: `ends` or a figure; empty for that of names.
+        only: the requested filter.
+        order: `ends` or a figure; empty for the order of names.
         before_ms: the end of tokens that end soon.
         figures: the use by recipients, of the figures that `only` and `order` need.
         ends: the last ends of credentials, by the key and whether the recipient is stored.
@@ -376,7 +376,7 @@ def _shown(request: web.Request) -> web.Response:
 
 
 def _request(sent: Mapping[str, str], kind: type[T], **given: object) -> T:
-    """Return the request of a form: its lives, its `FIELDS` by the names of the request's, and what is given.
+    """Return the request of a form: its lives, its `FIELDS` by the names of the request, and the given values.
 
     What the page does not offer, such as `allowAbsent`, no form sets.
     """

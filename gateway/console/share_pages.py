@@ -133,7 +133,7 @@ async def table(request: web.Request) -> web.Response:
 
 
 def _columns(request: web.Request, columns: Sequence[ColumnRow]) -> Listing[ColumnRow]:
-    """Return a page of the columns of a table, without an order in that of its schema."""
+    """Return a page of the columns of a table, by default in the order of its schema."""
     wanted = Wanted.by(request, "column-", only=["partition"], sorts=[*COLUMN_ORDERS])
     accepted = [column for column in columns if not wanted.only or column.is_partition]
     return listing(

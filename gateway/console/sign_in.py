@@ -31,7 +31,7 @@ SIGNED_IN = "signInToConsole"
 ATTEMPT = "console"
 """The id by which failed attempts of an address are counted."""
 MAX_TARGET_BYTES = 1500
-"""A begun sign-in keeps the page in a cookie, of which browsers take 4096 bytes."""
+"""A begun sign-in keeps the page in a cookie; browsers accept at most 4096 bytes."""
 TOO_MANY = "Too many attempts have failed. Wait a while and try again."
 ENDED = "You are signed out of the console"
 
@@ -68,7 +68,7 @@ async def sign_in(request: web.Request) -> web.Response:
 
 
 async def sign_out(request: web.Request) -> web.Response:
-    """End the session, and lead those of an identity provider on to its sign-out."""
+    """End the session; users of an identity provider are redirected to its sign-out."""
     site, session = request.app[SITE], find_session(request)
     site.sessions.end(request.cookies.get(COOKIE, ""))
     address = None

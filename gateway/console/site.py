@@ -40,7 +40,7 @@ A = TypeVar("A")
 MEMORY_SECONDS = 5.0
 """The time for an answer from the memory of a process. One that takes longer hangs."""
 TABLE_SECONDS = 25.0
-"""The time for the facts of a table: more than those of the reading itself."""
+"""The time for the facts of a table, longer than the time limit of the reading itself."""
 
 
 class Ask(Protocol):

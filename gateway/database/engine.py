@@ -70,7 +70,7 @@ class Database:
 
     @staticmethod
     def copied(path: Path) -> Database:
-        """Copy what is committed in a SQLite file to memory. Raises DatabaseError."""
+        """Copy the committed content of a SQLite file to memory. Raises DatabaseError."""
         copy = Database.__new__(Database)
         copy.path, copy.is_sqlite = None, True
         with _translated(), closing(_sqlite(path, create=False, read_only=True)) as source:

@@ -35,7 +35,7 @@ OPTIONS: dict[str, Any] = {
     "keepalives_interval": ACKNOWLEDGED_SECONDS // 3,
     "application_name": "delta-sharing-gateway",
 }
-"""Of each connection; those of the URL take precedence."""
+"""Parameters of each connection; parameters of the URL take precedence."""
 ENCODINGS = ("UTF8", "SQL_ASCII")
 """Of databases that can hold all names. The second one keeps bytes as they come."""
 URL_INVALID = "its URL is none that libpq reads, or has an option that libpq does not know"
@@ -79,7 +79,7 @@ class BoundedConnection(psycopg.Connection[Any]):
 def connector(url: str, password: str | None) -> Callable[..., BoundedConnection]:
     """Return a function that connects, for SQLAlchemy's event `do_connect`. Raises DatabaseUnusable.
 
-    `password`: in place of that of the URL.
+    `password`: replaces the password of the URL.
     """
     try:
         given = conninfo_to_dict(_SCHEME.sub("postgresql://", url, count=1))

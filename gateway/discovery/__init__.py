@@ -1,1 +1,1 @@
-"""Searches for tables that nobody lists: in the directories of a storage, and in a Unity Catalog."""
+"""Searches for tables in the directories of a storage and in a Unity Catalog."""

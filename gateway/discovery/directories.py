@@ -30,7 +30,7 @@ from gateway.tables.search import LOG_DIRECTORY, below, is_table, may_hold_table
 
 CONCURRENT_LISTINGS = 8
 RECHECK_EVERY = 10
-"""A search lists the directories of one in so many known tables."""
+"""A search lists the directories of one known table in this number."""
 SEARCH_SECONDS = 300.0
 """After this time a search lists nothing more."""
 THREAD = "discovery"

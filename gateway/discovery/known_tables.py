@@ -1,4 +1,4 @@
-"""What searches find, and what is known after them.
+"""The results of searches, and the tables that are known after them.
 
 In: the result of each search of one place of the configuration. Out: the tables that are shared, and those
 that are refused because of each other. A table that a search neither finds nor misses stays for a time. A
@@ -20,7 +20,7 @@ from gateway.config import Location, Source
 Limit = Literal["calls", "tables", "time"]
 LIMITS: tuple[Limit, ...] = get_args(Limit)
 FEW_TABLES = 10
-"""A search may miss so many known tables, or a tenth of them, without another one that agrees."""
+"""A search may miss this number of known tables, or a tenth of them, without a second search that agrees."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class Findings:
     _ended: bool = False
 
     def end(self) -> None:
-        """Leave out what is added from now on."""
+        """Ignore findings that are added from now on."""
         self._ended = True
 
     def hide(self, *secrets: str | None) -> None:

@@ -75,7 +75,7 @@ class Server:
         return self.transport.send(SERVER, method, url, headers=headers, body=content, max_lines=max_lines)
 
     def list(self, path: str, request: str, first: Answer | None = None) -> Listing:
-        """Return the items of a list, of which `first` is the first page. Raises Problem."""
+        """Return the items of a list; `first` is its first page. Raises Problem."""
         items, token = _page(first or self.get(path, request), request)
         for _ in range(MAX_PAGES - 1):
             if not token:

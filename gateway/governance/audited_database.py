@@ -84,7 +84,7 @@ def open_share_database(
 def _hooks(
     config: Config, audit: AuditLog | None, what: str, record: Callable[[ChangeRecord], AuditRecord]
 ) -> dict[str, Callable[[Sequence[ChangeRecord]], None]]:
-    """Return what is called before and after the commit of changes, as `RecordedDatabase` takes it."""
+    """Return the functions that `RecordedDatabase` calls before and after the commit of changes."""
     settings = config.gateway.audit
     first = audit if settings is not None and settings.fail_closed else None
 

@@ -1,4 +1,4 @@
-"""The loop by which a server follows what others change: its database, its files, what is discovered.
+"""The loop by which a server follows changes of its database, of its files and of discovered tables.
 
 In: how to read the next value, how to apply it, and how to report the outcome. The loop runs for as long as
 its context, whatever fails. `Failures` logs each reason once.

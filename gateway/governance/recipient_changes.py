@@ -82,7 +82,7 @@ class RecipientChanges(RecordedDatabase):
             raise RecipientExists(f"recipient {name!r} is in the configuration file")
 
     def _check_distinct(self, connection: Connection, name: str) -> None:
-        """Raise RecipientExists for a name that is easily taken for that of another recipient."""
+        """Raise RecipientExists for a name that is easily mistaken for the name of another recipient."""
         with self.together() as whole:
             if whole.names is None:
                 known = all_rows(connection, select(RECIPIENTS.c.name))

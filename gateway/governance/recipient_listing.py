@@ -98,7 +98,7 @@ def _read(connection: Connection, keys: Sequence[tuple[str, bool]], total: int, 
 
 
 def ending(connection: Connection, before_ms: int, most: int | None = None) -> EndingRecipients:
-    """Return the recipients whose last token or secret ends, or has ended, before a time: at most so many.
+    """Return the recipients whose last token or secret ends, or has ended, before a time: at most `most`.
 
     Tokens that are forbidden do not count. Who has a credential without an end is not among them.
     """

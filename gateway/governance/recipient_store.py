@@ -142,7 +142,7 @@ class RecipientDatabase(RecipientChanges):
     def history(self, name: str | None, *, most: int | None = None) -> tuple[ChangeRecord, ...]:
         """Return the changes of a recipient, also of a deleted one, oldest first; None: all changes.
 
-        `most`: only so many of the last ones.
+        `most`: the number of the last changes to return.
         """
         if name is not None and rows.NOT_STORABLE.search(name):
             return ()

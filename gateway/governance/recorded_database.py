@@ -63,7 +63,7 @@ class Whole:
         names: the names of recipients by their forms; None before they are read.
         unrecorded: each change with the database that makes it and its subject, before it is recorded.
         recorded: those whose records are written.
-        commits: what is called right after the commit.
+        commits: functions that are called right after the commit.
 
     """
 
@@ -201,7 +201,7 @@ class RecordedDatabase:
     def changes(self, kind: str, key: str | None, *, most: int | None = None) -> tuple[ChangeRecord, ...]:
         """Return the changes of a subject, also of a deleted one, oldest first; None: of all of the kind.
 
-        `most`: only so many of the last ones.
+        `most`: the number of the last changes to return.
         """
         query = select(HISTORY).where(HISTORY.c.kind == kind).order_by(HISTORY.c.id.desc()).limit(most)
         if key is not None:

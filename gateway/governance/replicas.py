@@ -35,7 +35,7 @@ class Replicas:
     def read(self, database: Database) -> None:
         """Write the row of this replica when it is time, and read the others. Raises DatabaseError."""
         if database.is_sqlite:
-            # No file is that of several machines.
+            # Several machines never share a file.
             return
         now_seconds = time.monotonic()
         if self._beat_at_seconds is None or now_seconds - self._beat_at_seconds >= BEAT_SECONDS:

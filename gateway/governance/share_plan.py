@@ -23,7 +23,7 @@ class Step:
     """One share that is added, changed or removed.
 
     Attributes:
-        verb: what is done.
+        verb: the kind of change.
         name: the name of the share.
         share: its next state; None for a removal.
         lines: the differences, for people.

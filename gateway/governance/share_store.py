@@ -70,7 +70,7 @@ class ShareDatabase(RecordedDatabase):
         return share
 
     def with_configuration(self) -> WithStored:
-        """Return the configuration with all shares, and what is left out."""
+        """Return the configuration with all shares, and the entries that are left out."""
         return with_stored(self._config, self.all())
 
     def history(self, name: str | None) -> tuple[ChangeRecord, ...]:

@@ -88,7 +88,7 @@ def read_once(place: DatabasePlace) -> StoredRecipients:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What was read, and when: up to which change of which file."""
+    """The result of a reading, with the file and the last change that it includes."""
 
     stored: StoredRecipients = field(default_factory=StoredRecipients)
     shares: StoredShares = field(default_factory=dict)
@@ -237,7 +237,7 @@ def _updated(
     records: Iterable[RecipientRecord],
     revision: int = 0,
 ) -> StoredRecipients:
-    """Return the recipients with those of these keys replaced; the same value where there are none.
+    """Return the recipients, with the ones of these keys replaced; the same value where no key has one.
 
     One that was deleted and added again as it was is another one: what was issued to the first is not its
     own.
@@ -279,7 +279,7 @@ def _report(before: Mapping[str, str], after: Mapping[str, str]) -> None:
 def _updated_shares(
     stored: StoredShares, keys: Collection[str] | None, changed: StoredShares | None
 ) -> StoredShares:
-    """Return the shares with those of these keys replaced; the same value where nothing differs."""
+    """Return the shares, with the ones of these keys replaced; the same value where nothing differs."""
     if changed is None:
         return stored
     unchanged = {} if keys is None else {key: share for key, share in stored.items() if key not in keys}

@@ -24,7 +24,7 @@ _BYTES = 32
 
 
 class SignInFailed(Exception):
-    """Raised when nobody is signed in. The text is for the user.
+    """Raised when a sign-in fails. The text is for the user.
 
     Attributes:
         status: status of the answer.

@@ -61,7 +61,7 @@ class Cors:
 
     @staticmethod
     def of(origins: Sequence[str], request_headers: Sequence[str] = (EVERY,)) -> Cors | None:
-        """Make it of configured origins; None where there are none."""
+        """Return the rules for configured origins; None without origins."""
         if not origins:
             return None
         return Cors(frozenset(origin.lower() for origin in origins), tuple(request_headers))

@@ -30,7 +30,7 @@ class Operation:
         body: type of the request's body, if there is any.
         request_headers: optional headers with their meanings, and their values where these are few.
         response_headers: headers of an answer with their meanings.
-        security: instead of that of the document.
+        security: replaces the security of the document.
 
     """
 

@@ -102,7 +102,7 @@ class DataFile(web.FileResponse):
     async def _prepare_open_file(
         self, request: BaseRequest, fobj: Any, st: os.stat_result, file_encoding: str | None
     ) -> AbstractStreamWriter | None:
-        """Send the file or its range: aiohttp takes no tag in `If-Range`, and refuses what is no range."""
+        """Send the file or its range: aiohttp accepts no tag in `If-Range`, and refuses invalid ranges."""
         headers = request.headers.copy()
         asked = headers.popall("Range", [])
         if_range = headers.popall("If-Range", [])
@@ -147,7 +147,7 @@ class _Opened:
 
 
 def _range(text: str, size: int) -> str | None:
-    """Return a range as aiohttp reads it; None for another unit, several ranges and what is none."""
+    """Return a range as aiohttp reads it; None for another unit, several ranges and invalid ones."""
     match = _RANGE.fullmatch(text.strip())
     if match is None:
         return None

@@ -44,7 +44,7 @@ def config_of_worker(path: Path, text: str, *, workers: int) -> Config:
 def accepted(path: Path, running: Config, *, workers: int) -> Config:
     """Read a file for a running server of that many workers. Raises ConfigError, RestartRequired, OSError.
 
-    It may give access to nobody: who loses it last has lost it, too.
+    It may give access to no recipient, when the last one has lost it.
     """
     loaded = load(path, needs_readers=False)
     if not loaded.readers:

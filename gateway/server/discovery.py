@@ -272,7 +272,7 @@ def _dotted(tables: Iterable[FoundTable]) -> list[str]:
 
 
 def _forget_error(done: asyncio.Future[SearchResult]) -> None:
-    """Take the error of a search that nobody waits for."""
+    """Retrieve the error of a search without a waiting caller."""
     if not done.cancelled():
         done.exception()
 

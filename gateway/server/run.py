@@ -74,7 +74,7 @@ ADMIN_DRAIN_SECONDS = 1.0
 THREADS = 64
 WORK = "work"
 COLLECT_AFTER_OBJECTS = 10_000
-"""A collection stops all answers, by 3 ms for so many."""
+"""A garbage collection stops all answers, for 3 ms with this number of objects."""
 MAX_USER_TIMEOUT_MS = 2**31 - 1
 UNREAD_BYTES = 64 * 1024
 """The bytes of an answer that may wait in a connection's buffer after its handler has ended."""

@@ -171,7 +171,7 @@ class _Worker:
         self.line = None
         self.sending.release()
         if not line.cancelled():
-            # The caller may have left; an error of the socket is then nobody's.
+            # The caller may have left, so nothing else retrieves an error of the socket.
             line.exception()
 
 
@@ -440,7 +440,7 @@ class Supervisor:
             own_end.close()
 
     async def _forget_process(self, worker: _Worker) -> None:
-        """Answer what nobody answers any more, and record what ended with the process of a worker."""
+        """Answer the open questions of a worker that has ended, and record its streams."""
         worker.control_socket = None
         os.close(worker.stacks)
         worker.values.end()

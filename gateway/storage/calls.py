@@ -222,7 +222,7 @@ class _DirectCall(Generic[T]):
         self._timer: asyncio.TimerHandle | None = None
 
     def end_after(self, seconds: float | None) -> None:
-        """Stop waiting after so many seconds."""
+        """Stop waiting after this time."""
         if seconds is not None:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._hangs)
 

@@ -116,7 +116,7 @@ class RefreshingCredentials(Generic[C_co]):
                 self._thread.start()
 
     def wait(self, seconds: float) -> None:
-        """Wait for the end of the first request, at most so many seconds from its `start`."""
+        """Wait for the end of the first request, at most `seconds` after its `start`."""
         began = self._began
         if began is not None:
             self._requested.wait(max(0.0, began + seconds - time.monotonic()))

@@ -68,7 +68,7 @@ class CommitCatalog(Protocol):
     """A catalog that ratifies the commits of tables."""
 
     def ratified(self, location: Location) -> RatifiedCommits:
-        """Return what is ratified of the table at a location. Blocks. Raises LogError."""
+        """Return the ratified commits of the table at a location. Blocks. Raises LogError."""
 
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -117,7 +117,7 @@ class UnityCatalogTable:
         self._url = f"{settings.api_url}/{path}"
 
     def ratified(self, location: Location) -> RatifiedCommits:
-        """Return what is ratified of the table, which must be at a location. Blocks. Raises LogError."""
+        """Return the ratified commits of the table, which must be at a location. Blocks. Raises LogError."""
         settings = self._settings
         private = settings.allow_private_addresses
         token = settings.token if settings.oauth is None else access_token(settings.oauth, private=private)

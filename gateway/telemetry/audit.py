@@ -1,8 +1,8 @@
-"""The audit log: a file of JSON lines, and the thread that writes to it.
+"""The audit log: a file of JSON lines, and its writer thread.
 
-In: lines of `audit_record`. Out: complete lines, appended to the file by a thread, so that a slow or full
-disk never blocks the event loop. `put` never waits: records that do not fit the bounded queue are dropped
-and counted. `written` waits until the record is in the file, where the configuration requires it.
+In: lines of `audit_record`. Out: complete lines in the file. A thread appends them, so a slow or full disk
+never blocks the event loop. `put` never waits: a record that does not fit into the bounded queue is dropped
+and counted. `written` waits until the record is in the file.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ log = logging.getLogger("gateway.serving")
 
 RETRY_SECONDS = 1.0
 LOCK_SECONDS = 0.5
-"""Time to wait for another process that writes to the file. One that is stopped delays no record longer."""
+"""Time to wait for the lock of another process, which may be stopped while it holds the lock."""
 BATCH_RECORDS = 512
 RECORD_BYTES = 2048
-"""The bytes that the queue holds for each of its records: three times a usual record."""
+"""Average size for which the queue has space: three times the size of a usual record."""
 
 
 @dataclass(slots=True)
@@ -45,11 +45,11 @@ class AuditCounts:
 
 
 class AuditLog:
-    """An append-only file and the thread that writes to it.
+    """An append-only file and its writer thread.
 
-    The file is opened again when its name points to another file, so that it can be rotated by renaming.
-    Several processes may append to one file: whole batches of lines are one write, and begin at the start of
-    a line even if another process has left an incomplete one.
+    The file can be rotated by renaming: it is reopened when its name refers to another file. Several
+    processes may append to one file: a batch of whole lines is one write, and begins on a new line even if
+    another process has left an incomplete line.
     """
 
     def __init__(
@@ -60,11 +60,9 @@ class AuditLog:
         on_trouble: Callable[[str], None] = lambda _text: None,
         on_recovery: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        """`on_trouble` is called when writing fails, `on_recovery` when it works again.
+        """Open the file. Raises OSError, so that the start finds problems and not the first request.
 
-        Both are called in the writer's thread.
-        Raises OSError for a file that cannot be opened: the start finds problems with its directory or
-        rights, not the first request.
+        The writer thread calls `on_trouble` when writing fails, and `on_recovery` when it works again.
         """
         self._path = path
         self._queue_records = queue_records
@@ -78,7 +76,7 @@ class AuditLog:
         self._descriptor: int | None = None
         self._is_regular = self._is_readable = True
         self._end_bytes = 0
-        """Where the last whole batch of this process ended, if it did."""
+        """The end of the last batch that this process has written completely."""
         self.healthy = True
         self.counts = AuditCounts()
         try:
@@ -94,13 +92,13 @@ class AuditLog:
         return len(self._queue)
 
     def put(self, line: bytes) -> bool:
-        """Queue a line; False when the queue is full and the line is lost (and counted)."""
+        """Queue a line. Returns False if the queue is full; the line is then dropped and counted."""
         return self._enqueue(line, None)
 
     async def written(self, line: bytes, *, timeout_seconds: float) -> bool:
-        """Queue a line and wait until it is in the file. False if it is not in time, or once a write fails.
+        """Queue a line and wait until it is in the file. Returns False after the timeout or a failed write.
 
-        While the file cannot be written it is False at once, and the line is not queued.
+        After a failed write it returns False at once and queues nothing, until a write succeeds.
         """
         if not self.healthy:
             return False
@@ -121,18 +119,18 @@ class AuditLog:
             async with asyncio.timeout(timeout_seconds):
                 return await done
         except TimeoutError:
-            # The next record would wait as long. The write that hangs tells of its end.
+            # The next record would wait as long. The end of the hanging write reports the recovery.
             self._failed(f"a record takes longer than {timeout_seconds:g} s")
             return False
 
     def write(self, *lines: bytes, timeout_seconds: float) -> bool:
-        """As `written`, for a thread that may block. The timeout applies to each part that fits the queue."""
+        """Write lines as `written` does, on a thread that may block. The timeout applies to each part."""
         return self.healthy and all(self._write(turn, timeout_seconds) for turn in self._turns(lines))
 
     def put_all(self, lines: Sequence[bytes], *, timeout_seconds: float) -> None:
-        """Queue lines as `put`, and wait for the room of more than fit. For a thread that may block.
+        """Queue lines as `put` does, on a thread that may block: it waits for space in the queue.
 
-        If no room appears within the time, the remaining lines are lost and counted.
+        Lines without space after the timeout are dropped and counted.
         """
         turns = [*self._turns(lines)]
         for turn in turns[:-1]:
@@ -142,7 +140,7 @@ class AuditLog:
             self._enqueue(line, None)
 
     def _turns(self, lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-        """Iterate over parts of lines that the queue has room for."""
+        """Split lines into parts that fit into the queue."""
         length = max(1, min(BATCH_RECORDS, self._queue_records // 8))
         return (lines[begin : begin + length] for begin in range(0, len(lines), length))
 
@@ -158,7 +156,7 @@ class AuditLog:
         return all([*queued, self._enqueue(lines[-1], tell)]) and done.wait(timeout_seconds) and told[0]
 
     def close(self, *, timeout_seconds: float = 5.0) -> None:
-        """Write queued records, then stop; records that are not written in time count as dropped."""
+        """Write queued records, then stop. Records that are not written before the timeout count as dropped."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -175,13 +173,13 @@ class AuditLog:
             return True
 
     def _is_full(self, line_bytes: int) -> bool:
-        """Return whether a line does not fit. A line longer than the queue waits until the queue is empty."""
+        """Return whether a line does not fit. An empty queue accepts a line of any length."""
         is_long = self._held_bytes + line_bytes > self._queue_bytes
         return len(self._queue) >= self._queue_records or (is_long and len(self._queue) > 0)
 
     def _run(self) -> None:
         while batch := self._next_batch():
-            # On a nearly full disk a part was written: only the rest is written again.
+            # A full disk may take a part of a batch. Only the rest is written again.
             written = self._append([line for line, _ in batch])
             self._finish(batch[:written])
             if written < len(batch):
@@ -215,7 +213,7 @@ class AuditLog:
                 tell(True)
 
     def _append(self, lines: list[bytes]) -> int:
-        """Append lines, and return how many of them are completely in the file."""
+        """Append lines; return the number of lines that are completely in the file."""
         try:
             descriptor = self._open()
             data = b"".join(lines)
@@ -241,7 +239,7 @@ class AuditLog:
 
     @contextmanager
     def _alone(self, descriptor: int) -> Iterator[bool]:
-        """Keep other processes from writing within the context. False: another one holds the file."""
+        """Lock the file within the context. Yields False if another process holds the lock."""
         end_seconds = time.monotonic() + LOCK_SECONDS
         is_alone = not self._is_regular
         while not is_alone and time.monotonic() < end_seconds:
@@ -260,7 +258,7 @@ class AuditLog:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def _at_line_start(self, descriptor: int, *, is_alone: bool) -> bool:
-        """Return whether the next byte begins a line. Where that is unknown, the file gets an empty line."""
+        """Return whether the file ends with a whole line; False if unknown, which adds an empty line."""
         if not self._is_regular:
             return True
         size = os.fstat(descriptor).st_size

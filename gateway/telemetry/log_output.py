@@ -26,7 +26,7 @@ PAUSE_SECONDS = 0.2
 """Between two writes: a thread that wakes for each line would interrupt the event loop each time."""
 CLOSE_SECONDS = 1.0
 PIPE_BYTES = select.PIPE_BUF
-"""Of a pipe that several processes share, so many are written in one piece."""
+"""The number of bytes that a pipe of several processes takes in one piece."""
 FILE_BYTES = 1024 * 1024
 STANDARD_ERROR = 2
 ACCESS_LOG = "gateway.access"
@@ -79,7 +79,7 @@ class LogWriter:
         return True
 
     def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Write the queued lines for at most so many seconds. The rest, and later lines, are lost."""
+        """Write the queued lines for at most this time. The rest, and later lines, are lost."""
         self._closing.set()
         self._filled.set()
         self._thread.join(timeout_seconds)

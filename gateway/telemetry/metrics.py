@@ -94,7 +94,7 @@ class BulkHistogram(Histogram):
     """A histogram that takes many observations at once."""
 
     def observe_all(self, counts: Sequence[int], total: float) -> None:
-        """Add the counts to the buckets, of which the last has no bound; `total` is the sum of all values."""
+        """Add the counts to the buckets, the last one without a bound; `total` is the sum of all values."""
         self._sum.inc(total)
         for bucket, count in zip(self._buckets, counts, strict=True):
             bucket.inc(count)

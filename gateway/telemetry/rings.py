@@ -61,7 +61,7 @@ class _Ring:
         self.minutes: dict[int, list[int]] = {}
         self.earlier: dict[int, list[int]] = {}
         self.start = -1
-        """Of the current minute, whose numbers are at hand: most requests are in the same one."""
+        """The start of the current minute, which `numbers` belongs to: most requests are in the same minute."""
         self.numbers: list[int] = []
 
     def begin(self, start: int) -> None:

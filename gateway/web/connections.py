@@ -496,7 +496,7 @@ def authenticated(request: web.BaseRequest) -> None:
 
 
 def _head_bytes(message: Any) -> int:
-    """Return about the length of a request head; 0 of what is no request."""
+    """Return the approximate length of a request head; 0 without a request."""
     if not isinstance(message, RawRequestMessage):
         return 0
     return len(message.path) + sum(len(name) + len(value) + 4 for name, value in message.raw_headers)

@@ -1,7 +1,7 @@
 """Reads the body of a request, and decodes its content coding.
 
 In: an authenticated request. Out: the whole body as the client wrote it before it was coded. Connections pass
-bodies as they arrive, so one that nobody reads, such as that of a request without a token, is never decoded.
+bodies as they arrive, so an unread body, such as the body of a request without a token, is never decoded.
 """
 
 from __future__ import annotations
