@@ -13,6 +13,7 @@ import orjson
 from gateway.catalog.catalog import PROVIDER, Recipient
 from gateway.cli.discovered_state import discovered_state
 from gateway.cli.near_names import near_names
+from gateway.cli.operations import add_repeated
 from gateway.cli.text_table import write_table
 from gateway.config import Config, load
 from gateway.encoding import json_bytes
@@ -31,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("table", metavar="SHARE.SCHEMA.TABLE", help="the table")
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
-    parser.add_argument(
-        "--predicate", action="append", default=[], metavar="SQL", help="a predicate hint; may be repeated"
-    )
+    add_repeated(parser, "--predicate", "predicate", "a predicate hint; may be repeated", metavar="SQL")
     parser.add_argument("--json-predicate", metavar="JSON", help="as clients send it in jsonPredicateHints")
     parser.add_argument("--limit", type=int, metavar="N", help="as clients send it in limitHint")
     parser.add_argument("--recipient", metavar="NAME", help="the table as this recipient reads it")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 from gateway.authentication.policies import TokenPolicy
+from gateway.cli.operations import add_repeated
 from gateway.governance.recipient_records import PolicyRecord, RecipientError
 
 
@@ -19,22 +20,14 @@ def add_policy_arguments(parser: argparse._ActionsContainer) -> None:
         "--subject-claim", default="sub", metavar="CLAIM", help="sub, oid, azp, groups or another"
     )
     parser.add_argument("--subject", metavar="TEXT", help="the value of that claim")
-    parser.add_argument(
-        "--audience",
-        dest="audiences",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="an accepted audience; may be repeated",
-    )
-    parser.add_argument(
+    add_repeated(parser, "--audience", "audiences", "an accepted audience; may be repeated", metavar="TEXT")
+    add_repeated(
+        parser,
         "--claim",
-        dest="claims",
-        action="append",
-        default=[],
-        type=_claim,
+        "claims",
+        "a further claim that the token must have; may be repeated",
         metavar="NAME=TEXT",
-        help="a further claim that the token must have; may be repeated",
+        type=_claim,
     )
 
 

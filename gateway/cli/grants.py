@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from gateway.catalog.grants import Grant
 from gateway.catalog.stored_shares import with_stored
 from gateway.cli.federation_policies import printable
+from gateway.cli.operations import add_repeated
 from gateway.config import Config
 from gateway.config.recipients import EVERY_SHARE
 from gateway.governance.recipient_records import RecipientError, RecipientRecord
@@ -40,9 +41,7 @@ def add_grant_arguments(parser: argparse.ArgumentParser) -> None:
 def add_property_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `property`."""
     parser.add_argument("set", nargs="*", metavar="NAME=TEXT", help="set this property")
-    parser.add_argument(
-        "--remove", action="append", default=[], metavar="NAME", help="remove this property; may be repeated"
-    )
+    add_repeated(parser, "--remove", "remove", "remove this property; may be repeated", metavar="NAME")
 
 
 def grant_of_parts(

@@ -1,4 +1,4 @@
-"""Declares the operations of commands that have several, such as `delta-gateway recipient add`."""
+"""Declares operations of commands, such as `delta-gateway recipient add`, and their repeated options."""
 
 from __future__ import annotations
 
@@ -20,3 +20,10 @@ def add_operation(
     )
     added.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
     return added
+
+
+def add_repeated(
+    parser: argparse._ActionsContainer, option: str, name: str, text: str, **options: Any
+) -> None:
+    """Declare an option that may be repeated, whose values are a list; `options` are those of argparse."""
+    parser.add_argument(option, dest=name, action="append", default=[], help=text, **options)

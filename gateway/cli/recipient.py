@@ -34,7 +34,7 @@ from gateway.cli.oauth_clients import (
     print_clients,
     warn_of_keys,
 )
-from gateway.cli.operations import add_operation
+from gateway.cli.operations import add_operation, add_repeated
 from gateway.cli.parser import Parser
 from gateway.cli.profile_file import PrintedProfile, ProfileFile
 from gateway.cli.stored import on_database
@@ -101,21 +101,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = operation(
         "add", "add a recipient and write its profile", "acme -c share.yaml --share sales --expires 90d"
     )
-    add.add_argument(
-        "--share",
-        dest="shares",
-        action="append",
-        default=[],
-        metavar="SHARE",
-        help="a share to grant; '*' for all; may be repeated",
-    )
-    add.add_argument(
+    add_repeated(add, "--share", "shares", "a share to grant; '*' for all; may be repeated", metavar="SHARE")
+    add_repeated(
+        add,
         "--allow",
-        dest="networks",
-        action="append",
-        default=[],
+        "networks",
+        "accept the recipient from this network only; may be repeated; default: from anywhere",
         metavar="NETWORK",
-        help="accept the recipient from this network only; may be repeated; default: from anywhere",
     )
     for text, sentence in TEXTS.items():
         add.add_argument(f"--{text}", default="", metavar="TEXT", help=sentence)
@@ -182,13 +174,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "end all tokens and client secrets at once, or take shares back",
         "acme -c share.yaml --share sales",
     )
-    revoke.add_argument(
+    add_repeated(
+        revoke,
         "--share",
-        dest="shares",
-        action="append",
-        default=[],
+        "shares",
+        "take this share, SHARE.SCHEMA or SHARE.SCHEMA.TABLE back and keep the tokens; may be repeated",
         metavar="SHARE",
-        help="take this share, SHARE.SCHEMA or SHARE.SCHEMA.TABLE back and keep the tokens; may be repeated",
     )
     revoke.add_argument(
         "--all-parts",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.catalog.stored_shares import StoredShare, StoredTable, with_stored
 from gateway.cli.federation_policies import printable
 from gateway.cli.near_names import near_names
-from gateway.cli.operations import add_operation
+from gateway.cli.operations import add_operation, add_repeated
 from gateway.cli.stored import on_shares
 from gateway.cli.text_table import write_table
 from gateway.config import Config
@@ -50,13 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--comment", metavar="TEXT", help="a description for recipients; '' removes it"
         )
         described.add_argument("--display-name", metavar="TEXT", help="a name for people; '' removes it")
-        described.add_argument(
+        add_repeated(
+            described,
             "--property",
-            dest="properties",
-            action="append",
-            default=[],
+            "properties",
+            "a text by a name of your choice; may be repeated; NAME= removes it",
             metavar="NAME=TEXT",
-            help="a text by a name of your choice; may be repeated; NAME= removes it",
         )
     operation("list", "list all shares", "-c share.yaml", named=False)
     operation("show", "show a share with its schemas and tables", "sales -c share.yaml")

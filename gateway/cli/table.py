@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gateway.cli.operations import add_operation
+from gateway.cli.operations import add_operation, add_repeated
 from gateway.cli.share import table_of
 from gateway.cli.stored import on_shares
 from gateway.config import Config
@@ -56,21 +56,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--history-shared", action="store_true", help="allow time travel, change data and streaming"
     )
     add.add_argument("--start-version", type=int, metavar="N", help="first version of the shared history")
-    add.add_argument(
+    add_repeated(
+        add,
         "--access-mode",
-        dest="access_modes",
-        action="append",
-        default=[],
+        "access_modes",
+        "how recipients read the table; may be repeated; default: url",
         choices=["url", "dir"],
-        help="how recipients read the table; may be repeated; default: url",
     )
-    add.add_argument(
+    add_repeated(
+        add,
         "--auxiliary-location",
-        dest="auxiliary_locations",
-        action="append",
-        default=[],
+        "auxiliary_locations",
+        "for dir: another directory with files of the table; may be repeated",
         metavar="LOCATION",
-        help="for dir: another directory with files of the table; may be repeated",
     )
     remove = operation(
         "remove", "remove a table from a share; its files stay", "sales.public.orders -c share.yaml"
