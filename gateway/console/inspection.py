@@ -19,46 +19,8 @@ import msgspec
 from gateway.authentication.credential_table import Credentials
 from gateway.catalog.catalog import PROVIDER, Catalog, Names, Share, SharedTable
 from gateway.catalog.grants import grant_text
+from gateway.console import questions
 from gateway.console.listing import cut
-from gateway.console.questions import (
-    MAX_COLUMNS,
-    MAX_PLACES,
-    READER_FILTERS,
-    READER_ORDERS,
-    SHARE_FILTERS,
-    SHARE_ORDERS,
-    SIZE_BOUNDS,
-    TABLE_FILTERS,
-    TABLE_ORDERS,
-    ActivityAnswer,
-    AskActivity,
-    AskPlaces,
-    AskRanks,
-    AskReaders,
-    AskShare,
-    AskShares,
-    AskSlots,
-    AskStatus,
-    AskTable,
-    AskUses,
-    ColumnRow,
-    Inventory,
-    Page,
-    PlacesAnswer,
-    Question,
-    ReaderRow,
-    ReloadRecord,
-    Selection,
-    ShareAnswer,
-    ShareRow,
-    SharesAnswer,
-    StatusAnswer,
-    StorageStatus,
-    TableAnswer,
-    TableFacts,
-    TableRow,
-    question_of,
-)
 from gateway.errors import GatewayError, NotFound
 from gateway.state import GatewayState
 from gateway.tables.native import LogError, Snapshot, Stop
@@ -86,64 +48,64 @@ class Inspector:
         self._activity = activity
         self._now_ms = now_ms
         self._start_ms = now_ms()
-        self._reloads: deque[ReloadRecord] = deque(maxlen=MAX_RELOADS)
+        self._reloads: deque[questions.ReloadRecord] = deque(maxlen=MAX_RELOADS)
         self._reading = asyncio.Semaphore(TABLES_AT_ONCE)
 
     def reloaded(self, refused: str | None) -> None:
         """Remember a reload."""
-        self._reloads.appendleft(ReloadRecord(self._now_ms(), refused))
+        self._reloads.appendleft(questions.ReloadRecord(self._now_ms(), refused))
 
     async def answer(self, value: Any) -> Any:
         """Return the answer to a question. Raises msgspec.ValidationError for one that is none."""
-        return msgspec.to_builtins(await self._answer(question_of(value)))
+        return msgspec.to_builtins(await self._answer(questions.question_of(value)))
 
-    async def _answer(self, question: Question) -> object:
-        if isinstance(question, AskShares):
+    async def _answer(self, question: questions.Question) -> object:
+        if isinstance(question, questions.AskShares):
             return await asyncio.to_thread(shares_of, self._state().catalog, question)
-        if isinstance(question, AskShare):
+        if isinstance(question, questions.AskShare):
             return await asyncio.to_thread(tables_of, self._state().catalog, question)
-        if isinstance(question, AskTable):
+        if isinstance(question, questions.AskTable):
             return await self._table(question)
-        if isinstance(question, AskSlots):
+        if isinstance(question, questions.AskSlots):
             key = (question.kind, question.name)
             return tuple(self._activity.rings.slots(key, question.span, self._now_ms()).items())
-        if isinstance(question, AskPlaces):
+        if isinstance(question, questions.AskPlaces):
             return await asyncio.to_thread(places_of, self._state().catalog, question)
-        if isinstance(question, AskReaders):
+        if isinstance(question, questions.AskReaders):
             state = self._state()
             return await asyncio.to_thread(readers_of, state.catalog, state.credentials, question)
-        if isinstance(question, AskActivity):
+        if isinstance(question, questions.AskActivity):
             queries = self._activity.queries(table=question.table, recipient=question.recipient)
             streams = [
                 stream
                 for stream in self._activity.streams()
                 if question.table in {None, stream.table} and question.recipient in {None, stream.recipient}
             ]
-            return ActivityAnswer(tuple(queries), tuple(streams))
-        if isinstance(question, AskUses):
+            return questions.ActivityAnswer(tuple(queries), tuple(streams))
+        if isinstance(question, questions.AskUses):
             uses = {name: self._activity.use(name) for name in question.recipients}
             return {name: use for name, use in uses.items() if use is not None}
-        if isinstance(question, AskRanks):
+        if isinstance(question, questions.AskRanks):
             return self._activity.figures(question.figure)
         return self._status(question)
 
-    async def _table(self, question: AskTable) -> TableAnswer:
+    async def _table(self, question: questions.AskTable) -> questions.TableAnswer:
         tables, catalog = self._state().tables, self._state().catalog
         try:
             shared = catalog.table(PROVIDER, question.share, question.schema, question.table)
         except NotFound:
-            return TableAnswer(None, None)
+            return questions.TableAnswer(None, None)
         row = row_of(shared)
         try:
             async with asyncio.timeout(TABLE_SECONDS), self._reading:
-                return TableAnswer(row, await tables.read(shared, facts_of, question.most_files))
+                return questions.TableAnswer(row, await tables.read(shared, facts_of, question.most_files))
         except TimeoutError:
-            return TableAnswer(row, None, f"the table was not read within {TABLE_SECONDS:g} s")
+            return questions.TableAnswer(row, None, f"the table was not read within {TABLE_SECONDS:g} s")
         except (GatewayError, LogError) as error:
             # Their texts are those that recipients get.
-            return TableAnswer(row, None, str(error))
+            return questions.TableAnswer(row, None, str(error))
 
-    def _status(self, _question: AskStatus) -> StatusAnswer:
+    def _status(self, _question: questions.AskStatus) -> questions.StatusAnswer:
         catalog, storages, now_ms = self._state().catalog, self._state().tables.storages, self._now_ms()
         expiries = [(name, round(expires.timestamp() * 1000)) for name, expires in storages.expiries()]
         statuses = []
@@ -152,7 +114,7 @@ class Inspector:
             failed = calls.last_failure
             age_ms = 0 if failed is None else round((calls.now_seconds() - failed[0]) * 1000)
             statuses.append(
-                StorageStatus(
+                questions.StorageStatus(
                     calls.name,
                     calls.breaker.state.value,
                     min(ends, default=None),
@@ -160,7 +122,7 @@ class Inspector:
                     None if failed is None else now_ms - age_ms,
                 )
             )
-        return StatusAnswer(
+        return questions.StatusAnswer(
             os.getpid(),
             self._start_ms,
             len(catalog.shares_of(PROVIDER)),
@@ -175,44 +137,48 @@ def is_within(prefix: str, storage: str) -> bool:
     return f"{prefix}/".startswith(f"{storage.rstrip('/')}/")
 
 
-def shares_of(catalog: Catalog, question: AskShares) -> SharesAnswer:
+def shares_of(catalog: Catalog, question: questions.AskShares) -> questions.SharesAnswer:
     """Return a page of shares and of tables."""
     rows = map(share_row, catalog.shares_of(PROVIDER))
     selection = question.selection
-    shares = _page(rows, lambda share: share.name, selection, SHARE_FILTERS, SHARE_ORDERS)
+    shares = _page(rows, lambda share: share.name, selection, questions.SHARE_FILTERS, questions.SHARE_ORDERS)
     tables = None
     if selection.text:
         items, *numbers = cut(catalog.tables(), lambda table: table.full_name, selection.text, selection.page)
-        tables = Page(tuple(map(row_of, items)), *numbers)
-    return SharesAnswer(shares, tables)
+        tables = questions.Page(tuple(map(row_of, items)), *numbers)
+    return questions.SharesAnswer(shares, tables)
 
 
-def tables_of(catalog: Catalog, question: AskShare) -> ShareAnswer:
+def tables_of(catalog: Catalog, question: questions.AskShare) -> questions.ShareAnswer:
     """Return a share and a page of its tables."""
     try:
         share = catalog.share(PROVIDER, question.share)
     except NotFound:
-        return ShareAnswer(None, Page((), 0, 1))
+        return questions.ShareAnswer(None, questions.Page((), 0, 1))
     rows = map(row_of, share.tables())
     page = _page(
-        rows, lambda row: f"{row.schema}.{row.name}", question.selection, TABLE_FILTERS, TABLE_ORDERS
+        rows,
+        lambda row: f"{row.schema}.{row.name}",
+        question.selection,
+        questions.TABLE_FILTERS,
+        questions.TABLE_ORDERS,
     )
-    return ShareAnswer(share_row(share), page)
+    return questions.ShareAnswer(share_row(share), page)
 
 
 def _page(
     rows: Iterable[T],
     name: Callable[[T], str],
-    selection: Selection,
+    selection: questions.Selection,
     filters: Mapping[str, Callable[[T], bool]],
     orders: Mapping[str, Callable[[T], Any]],
-) -> Page[T]:
+) -> questions.Page[T]:
     accepted = filter(filters.get(selection.only), rows) if selection.only in filters else rows
     items, total, page = cut(accepted, name, selection.text, selection.page, orders.get(selection.sort))
-    return Page(tuple(items), total, page)
+    return questions.Page(tuple(items), total, page)
 
 
-def places_of(catalog: Catalog, question: AskPlaces) -> PlacesAnswer:
+def places_of(catalog: Catalog, question: questions.AskPlaces) -> questions.PlacesAnswer:
     """Return the shares, or the schemas and tables of a share."""
     places: list[tuple[str, ...]]
     if question.share is None:
@@ -227,28 +193,38 @@ def places_of(catalog: Catalog, question: AskPlaces) -> PlacesAnswer:
             for schema in schemas
             for place in ((schema.name,), *((schema.name, table.name) for table in schema.tables))
         ]
-    return PlacesAnswer(tuple(places[:MAX_PLACES]), len(places))
+    return questions.PlacesAnswer(tuple(places[: questions.MAX_PLACES]), len(places))
 
 
-def readers_of(catalog: Catalog, credentials: Credentials, question: AskReaders) -> Page[ReaderRow]:
+def readers_of(
+    catalog: Catalog, credentials: Credentials, question: questions.AskReaders
+) -> questions.Page[questions.ReaderRow]:
     """Return a page of the recipients that can have a token and read a table, or see a share."""
     readers = (
-        ReaderRow(name, tuple(map(grant_text, grants)), any(grant.is_whole_share for grant in grants))
+        questions.ReaderRow(
+            name, tuple(map(grant_text, grants)), any(grant.is_whole_share for grant in grants)
+        )
         for name, recipient in sorted(credentials.recipients.items())
         if (grants := catalog.grants(recipient, question.share, question.schema, question.table))
     )
-    return _page(readers, lambda row: row.recipient, question.selection, READER_FILTERS, READER_ORDERS)
+    return _page(
+        readers,
+        lambda row: row.recipient,
+        question.selection,
+        questions.READER_FILTERS,
+        questions.READER_ORDERS,
+    )
 
 
-def share_row(share: Share) -> ShareRow:
+def share_row(share: Share) -> questions.ShareRow:
     """Return the row of a share."""
     description = (share.display_name or share.comment or "")[:MAX_DESCRIPTION_LENGTH]
-    return ShareRow(share.name, description, len(share.schemas), len(share.tables()))
+    return questions.ShareRow(share.name, description, len(share.schemas), len(share.tables()))
 
 
-def row_of(table: SharedTable) -> TableRow:
+def row_of(table: SharedTable) -> questions.TableRow:
     """Return the row of a table."""
-    return TableRow(
+    return questions.TableRow(
         table.share,
         table.schema,
         table.name,
@@ -259,7 +235,7 @@ def row_of(table: SharedTable) -> TableRow:
     )
 
 
-def facts_of(opened: OpenTable, most_files: int) -> TableFacts:
+def facts_of(opened: OpenTable, most_files: int) -> questions.TableFacts:
     """Read the facts of a table's latest version, as `AskTable` says. Blocks. Raises LogError.
 
     Raises NotCached while the storage is down: a cached snapshot has no files, and reading them could hang.
@@ -271,7 +247,7 @@ def facts_of(opened: OpenTable, most_files: int) -> TableFacts:
     inventory, refused = _inventory(snapshot) if files <= most_files else (None, None)
     checkpoint = _CHECKPOINT.match(snapshot.identity)
     checkpoint_version = None if checkpoint is None else int(checkpoint[1])
-    return TableFacts(
+    return questions.TableFacts(
         snapshot.version,
         snapshot.timestamp_ms,
         files,
@@ -288,13 +264,13 @@ def facts_of(opened: OpenTable, most_files: int) -> TableFacts:
     )
 
 
-def _inventory(snapshot: Snapshot) -> tuple[Inventory | None, str | None]:
+def _inventory(snapshot: Snapshot) -> tuple[questions.Inventory | None, str | None]:
     try:
-        sizes = snapshot.inventory(SIZE_BOUNDS, stop=Stop(seconds=INVENTORY_SECONDS))
+        sizes = snapshot.inventory(questions.SIZE_BOUNDS, stop=Stop(seconds=INVENTORY_SECONDS))
     except LogError as error:
         return None, str(error)
     return (
-        Inventory(
+        questions.Inventory(
             sizes.rows,
             sizes.files_without_records,
             sizes.files_with_deletion_vector,
@@ -312,18 +288,20 @@ def _committed_ms(opened: OpenTable, version: int) -> int | None:
         return None
 
 
-def _columns(schema_string: str | None, partition: frozenset[str]) -> tuple[tuple[ColumnRow, ...], int]:
+def _columns(
+    schema_string: str | None, partition: frozenset[str]
+) -> tuple[tuple[questions.ColumnRow, ...], int]:
     """Return the columns at the top of a schema, the first `MAX_COLUMNS`, and the number of all."""
     try:
         fields = json.loads(schema_string or "{}").get("fields", ())
         rows = tuple(
-            ColumnRow(
+            questions.ColumnRow(
                 str(field["name"])[:MAX_DESCRIPTION_LENGTH],
                 _type_text(field["type"])[:MAX_DESCRIPTION_LENGTH],
                 str(field.get("metadata", {}).get("comment", ""))[:MAX_DESCRIPTION_LENGTH],
                 field["name"] in partition,
             )
-            for field in fields[:MAX_COLUMNS]
+            for field in fields[: questions.MAX_COLUMNS]
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return (), 0

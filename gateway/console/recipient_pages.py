@@ -376,7 +376,7 @@ def _shown(request: web.Request) -> web.Response:
 
 
 def _request(sent: Mapping[str, str], kind: type[T], **given: object) -> T:
-    """Return the request of a form: its lives, its `FIELDS` by the names of the request, and the given values.
+    """Return the request of a form: lives, `FIELDS` by the names of the request, and the given values.
 
     What the page does not offer, such as `allowAbsent`, no form sets.
     """

@@ -9,28 +9,9 @@ from typing import TypeVar
 
 from aiohttp import web
 
+from gateway.console import questions
 from gateway.console.charts import plots_of
 from gateway.console.listing import Listing, Wanted, listing, stream_listing
-from gateway.console.questions import (
-    READER_FILTERS,
-    READER_ORDERS,
-    SHARE_FILTERS,
-    SHARE_ORDERS,
-    SIZE_BOUNDS,
-    TABLE_FILTERS,
-    TABLE_ORDERS,
-    AskReaders,
-    AskShare,
-    AskShares,
-    AskTable,
-    ColumnRow,
-    Page,
-    ReaderRow,
-    Selection,
-    ShareAnswer,
-    SharesAnswer,
-    TableFacts,
-)
 from gateway.console.rendering import respond
 from gateway.console.site import SITE
 from gateway.errors import NotFound
@@ -41,7 +22,7 @@ EAGER_FILES = 100_000
 """The files of a larger table are read only by those who ask for it."""
 EVERY_FILE = 2**62
 SHOWN_QUERIES = 20
-COLUMN_ORDERS: Mapping[str, Callable[[ColumnRow], str]] = {
+COLUMN_ORDERS: Mapping[str, Callable[[questions.ColumnRow], str]] = {
     "name": lambda column: column.name.casefold(),
     "type": lambda column: column.type,
 }
@@ -70,44 +51,46 @@ class Bar:
 
 async def shares(request: web.Request) -> web.Response:
     """List the shares; with a search also the tables of all shares."""
-    wanted = Wanted.by(request, only=[*SHARE_FILTERS], sorts=[*SHARE_ORDERS])
-    answer = await request.app[SITE].one(AskShares(_selection(wanted)), SharesAnswer)
+    wanted = Wanted.by(request, only=[*questions.SHARE_FILTERS], sorts=[*questions.SHARE_ORDERS])
+    answer = await request.app[SITE].one(questions.AskShares(_selection(wanted)), questions.SharesAnswer)
     tables = None if answer.tables is None else _listing(wanted, answer.tables)
     return await respond(request, "shares.html", found=_listing(wanted, answer.shares), tables=tables)
 
 
-def _selection(wanted: Wanted) -> Selection:
-    return Selection(wanted.text, wanted.page, wanted.only, wanted.sort)
+def _selection(wanted: Wanted) -> questions.Selection:
+    return questions.Selection(wanted.text, wanted.page, wanted.only, wanted.sort)
 
 
-def _listing(wanted: Wanted, page: Page[T]) -> Listing[T]:
+def _listing(wanted: Wanted, page: questions.Page[T]) -> Listing[T]:
     return Listing(wanted, page.items, page.total, page.page)
 
 
 async def share(request: web.Request) -> web.Response:
     """List the tables of a share."""
-    wanted = Wanted.by(request, only=[*TABLE_FILTERS], sorts=[*TABLE_ORDERS])
-    question = AskShare(request.match_info["share"], _selection(wanted))
-    answer = await request.app[SITE].one(question, ShareAnswer)
+    wanted = Wanted.by(request, only=[*questions.TABLE_FILTERS], sorts=[*questions.TABLE_ORDERS])
+    question = questions.AskShare(request.match_info["share"], _selection(wanted))
+    answer = await request.app[SITE].one(question, questions.ShareAnswer)
     if answer.share is None:
         raise NotFound("There is no share of this name.")
     tables, readers = _listing(wanted, answer.tables), await _readers(request)
     return await respond(request, "share.html", share=answer.share, tables=tables, readers=readers)
 
 
-async def _readers(request: web.Request) -> Listing[ReaderRow]:
+async def _readers(request: web.Request) -> Listing[questions.ReaderRow]:
     """Return a page of the recipients of the share or table of a request."""
-    wanted = Wanted.by(request, "reader-", only=[*READER_FILTERS], sorts=[*READER_ORDERS])
+    wanted = Wanted.by(request, "reader-", only=[*questions.READER_FILTERS], sorts=[*questions.READER_ORDERS])
     names = request.match_info
-    question = AskReaders(names["share"], names.get("schema"), names.get("table"), _selection(wanted))
-    return _listing(wanted, await request.app[SITE].one(question, Page[ReaderRow]))
+    question = questions.AskReaders(
+        names["share"], names.get("schema"), names.get("table"), _selection(wanted)
+    )
+    return _listing(wanted, await request.app[SITE].one(question, questions.Page[questions.ReaderRow]))
 
 
 async def table(request: web.Request) -> web.Response:
     """Show the facts of a table."""
     site, names = request.app[SITE], request.match_info
     most_files = EVERY_FILE if "files" in request.query else EAGER_FILES
-    answer = await site.table(AskTable(names["share"], names["schema"], names["table"], most_files))
+    answer = await site.table(questions.AskTable(names["share"], names["schema"], names["table"], most_files))
     if answer.table is None:
         raise NotFound("There is no table of this name.")
     facts = answer.facts
@@ -132,7 +115,7 @@ async def table(request: web.Request) -> web.Response:
     )
 
 
-def _columns(request: web.Request, columns: Sequence[ColumnRow]) -> Listing[ColumnRow]:
+def _columns(request: web.Request, columns: Sequence[questions.ColumnRow]) -> Listing[questions.ColumnRow]:
     """Return a page of the columns of a table, by default in the order of its schema."""
     wanted = Wanted.by(request, "column-", only=["partition"], sorts=[*COLUMN_ORDERS])
     accepted = [column for column in columns if not wanted.only or column.is_partition]
@@ -141,7 +124,7 @@ def _columns(request: web.Request, columns: Sequence[ColumnRow]) -> Listing[Colu
     )
 
 
-def clients_of(facts: TableFacts) -> list[Client]:
+def clients_of(facts: questions.TableFacts) -> list[Client]:
     """Return the kinds of clients, and which of them can read a table."""
     if not facts.needs_delta_format:
         return [Client("Every client, by the parquet format", able=True, reason="")]
@@ -153,9 +136,9 @@ def clients_of(facts: TableFacts) -> list[Client]:
 
 def bars_of(counts: Sequence[int]) -> list[Bar]:
     """Return the bars of the histogram of file sizes."""
-    names = [f"below {_size(SIZE_BOUNDS[0])}"]
-    names += [f"{_size(low)} to {_size(high)}" for low, high in pairwise(SIZE_BOUNDS)]
-    names.append(f"{_size(SIZE_BOUNDS[-1])} and more")
+    names = [f"below {_size(questions.SIZE_BOUNDS[0])}"]
+    names += [f"{_size(low)} to {_size(high)}" for low, high in pairwise(questions.SIZE_BOUNDS)]
+    names.append(f"{_size(questions.SIZE_BOUNDS[-1])} and more")
     largest = max(counts, default=0) or 1
     return [
         Bar(name, count, round(100 * count / largest, 1)) for name, count in zip(names, counts, strict=True)

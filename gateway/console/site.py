@@ -14,20 +14,7 @@ from aiohttp import web
 from gateway.admin.administration import Administration
 from gateway.authentication.sealed_tokens import Sealer
 from gateway.config import Config, ConsoleOidc
-from gateway.console.questions import (
-    ActivityAnswer,
-    AskActivity,
-    AskPlaces,
-    AskRanks,
-    AskSlots,
-    AskStatus,
-    AskTable,
-    AskUses,
-    PlacesAnswer,
-    Question,
-    StatusAnswer,
-    TableAnswer,
-)
+from gateway.console import questions
 from gateway.console.sessions import Session, Sessions
 from gateway.errors import Unavailable
 from gateway.limits.attempts import FailedAttempts
@@ -81,25 +68,27 @@ class Site:
         """Return what seals begun sign-ins: any replica with the same keys can open them."""
         return Sealer(self.config().gateway.token_keys, self.sealing_secret)
 
-    async def table(self, question: AskTable) -> TableAnswer:
+    async def table(self, question: questions.AskTable) -> questions.TableAnswer:
         """Return the facts of a table. Raises Unavailable."""
         async with self._tables:
-            return await self.one(question, TableAnswer, seconds=TABLE_SECONDS)
+            return await self.one(question, questions.TableAnswer, seconds=TABLE_SECONDS)
 
-    async def places(self, share: str | None = None) -> PlacesAnswer:
+    async def places(self, share: str | None = None) -> questions.PlacesAnswer:
         """Return all shares, or all schemas and tables of a share. Raises Unavailable."""
-        return await self.one(AskPlaces(share), PlacesAnswer)
+        return await self.one(questions.AskPlaces(share), questions.PlacesAnswer)
 
     async def slots(self, kind: str, name: str, span: str) -> Slots:
         """Return the slots of a span, of all processes together."""
-        answers = await self._answers(AskSlots(kind, name, span), tuple[tuple[int, tuple[int, ...]], ...])
+        answers = await self._answers(
+            questions.AskSlots(kind, name, span), tuple[tuple[int, tuple[int, ...]], ...]
+        )
         return added(map(dict, answers))
 
     async def activity(
         self, *, table: str | None = None, recipient: str | None = None
     ) -> tuple[list[RecentQuery], list[LiveStream]]:
         """Return the recent queries of all processes, the last one first, and their live streams."""
-        answers = await self._answers(AskActivity(table, recipient), ActivityAnswer)
+        answers = await self._answers(questions.AskActivity(table, recipient), questions.ActivityAnswer)
         queries = [query for answer in answers for query in answer.queries]
         streams = [stream for answer in answers for stream in answer.streams]
         return sorted(queries, key=lambda query: -query.at_ms), sorted(
@@ -108,7 +97,7 @@ class Site:
 
     async def uses(self, recipients: Sequence[str]) -> dict[str, RecipientUse]:
         """Return the use by recipients, of all processes."""
-        answers = await self._answers(AskUses(tuple(recipients)), dict[str, RecipientUse])
+        answers = await self._answers(questions.AskUses(tuple(recipients)), dict[str, RecipientUse])
         by_recipient = {name: [answer[name] for answer in answers if name in answer] for name in recipients}
         return {name: add_uses(uses) for name, uses in by_recipient.items() if uses}
 
@@ -116,16 +105,16 @@ class Site:
         """Return a figure of all recipients with requests: the sum over the processes, of times the last."""
         add = max if figure == "used" else operator.add
         ranks: dict[str, int] = {}
-        for answer in await self._answers(AskRanks(figure), dict[str, int]):
+        for answer in await self._answers(questions.AskRanks(figure), dict[str, int]):
             for name, number in answer.items():
                 ranks[name] = add(ranks.get(name, 0), number)
         return ranks
 
-    async def statuses(self) -> list[StatusAnswer]:
+    async def statuses(self) -> list[questions.StatusAnswer]:
         """Return the storages and the reloads of each process."""
-        return await self._answers(AskStatus(), StatusAnswer)
+        return await self._answers(questions.AskStatus(), questions.StatusAnswer)
 
-    async def one(self, question: Question, kind: type[A], *, seconds: float = MEMORY_SECONDS) -> A:
+    async def one(self, question: questions.Question, kind: type[A], *, seconds: float = MEMORY_SECONDS) -> A:
         """Return the answer of one process. Raises Unavailable."""
         answers = await self._answers(question, kind, one=True, seconds=seconds)
         if not answers:
@@ -133,7 +122,12 @@ class Site:
         return answers[0]
 
     async def _answers(
-        self, question: Question, kind: type[A], *, one: bool = False, seconds: float = MEMORY_SECONDS
+        self,
+        question: questions.Question,
+        kind: type[A],
+        *,
+        one: bool = False,
+        seconds: float = MEMORY_SECONDS,
     ) -> list[A]:
         answers = await self.ask(msgspec.to_builtins(question), one=one, seconds=seconds)
         return [msgspec.convert(answer, kind) for answer in answers]

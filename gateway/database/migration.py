@@ -130,7 +130,7 @@ def opened(
 
 
 def _is_present(database: Database) -> bool:
-    """Return whether the schema is the present one; False for a file with an earlier one. Raises DatabaseError."""
+    """Return whether the schema is the present one, not an earlier one of a file. Raises DatabaseError."""
     with database.reading() as connection:
         try:
             check_schema(database, connection)

@@ -81,7 +81,7 @@ class FailedAttempts:
         self._shared.charge_failure(key, failures=failures, seconds=seconds, now_seconds=self._now_seconds())
 
     def _key(self, *parts: str) -> bytes:
-        """Return a key of a fixed size. Its hash has a seed: clients cannot choose names that displace others."""
+        """Return a key of a fixed size. Its hash has a seed: clients choose no names that displace others."""
         text = "\0".join(parts).encode("utf-8", "surrogatepass")
         return hashlib.blake2b(text, digest_size=KEY_BYTES, key=self._seed).digest()
 

@@ -11,14 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gateway.protocol.headers import (
-    CAPABILITIES_HEADER,
-    FILE_ID_HEADER,
-    HINT_STATUS_HEADER,
-    PRUNING_HEADER,
-    STALE_HEADER,
-    VERSION_HEADER,
-)
+from gateway.protocol import headers
 
 EVERY = "*"
 MAX_AGE_SECONDS = 600
@@ -28,20 +21,20 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]{1,128}")
 REQUEST_HEADERS = (
     "Authorization",
     "Content-Type",
-    CAPABILITIES_HEADER,
-    FILE_ID_HEADER,
+    headers.CAPABILITIES_HEADER,
+    headers.FILE_ID_HEADER,
     "If-Match",
     "If-None-Match",
     "If-Range",
     "Range",
 )
 RESPONSE_HEADERS = (
-    VERSION_HEADER,
-    CAPABILITIES_HEADER,
-    HINT_STATUS_HEADER,
-    PRUNING_HEADER,
-    STALE_HEADER,
-    FILE_ID_HEADER,
+    headers.VERSION_HEADER,
+    headers.CAPABILITIES_HEADER,
+    headers.HINT_STATUS_HEADER,
+    headers.PRUNING_HEADER,
+    headers.STALE_HEADER,
+    headers.FILE_ID_HEADER,
     "Accept-Ranges",
     "Content-Range",
     "ETag",

@@ -11,19 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gateway.encoding import json_bytes
-from gateway.protocol import messages
+from gateway.protocol import headers, messages
 from gateway.protocol import openapi as build
 from gateway.protocol.capabilities import FORMATS
-from gateway.protocol.headers import (
-    CAPABILITIES_HEADER,
-    FILE_ID_HEADER,
-    HINT_STATUS_HEADER,
-    JSON_CONTENT_TYPE,
-    NDJSON_CONTENT_TYPE,
-    PRUNING_HEADER,
-    STALE_HEADER,
-    VERSION_HEADER,
-)
 from gateway.protocol.oauth import FORM_CONTENT_TYPE
 from gateway.protocol.openapi import Json
 from gateway.web.context import Handler, RequestContext, Route
@@ -44,11 +34,11 @@ OF_TABLES = (404, 500)
 
 RequestHeader = tuple[str, str, tuple[str, ...]]
 CAPABILITIES: RequestHeader = (
-    CAPABILITIES_HEADER,
+    headers.CAPABILITIES_HEADER,
     "responseformat, readerfeatures and includeendstreamaction, by `;`, in any case",
     (),
 )
-FILE_IDS: RequestHeader = (FILE_ID_HEADER, "scheme of the files' ids, in any case", FORMATS)
+FILE_IDS: RequestHeader = (headers.FILE_ID_HEADER, "scheme of the files' ids, in any case", FORMATS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +59,18 @@ class Description:
     answer: type | None = None
     query: type | None = None
     body: type | None = None
-    body_type: str = JSON_CONTENT_TYPE
+    body_type: str = headers.JSON_CONTENT_TYPE
     is_stream: bool = False
     request_headers: tuple[RequestHeader, ...] = ()
     response_headers: tuple[tuple[str, str], ...] = ()
 
 
-VERSION = (VERSION_HEADER, "version that the answer describes; of a range, the first version")
-CHOSEN = (CAPABILITIES_HEADER, "chosen response format")
-HINTS = (HINT_STATUS_HEADER, "with predicates: ok, or the ignored hints")
-PRUNED = (PRUNING_HEADER, "with predicates: how many files they left out")
-STALE = (STALE_HEADER, "true while the storage is down and the answer comes from a cached version")
-SCHEME = (FILE_ID_HEADER, "scheme of the files' ids, as requested")
+VERSION = (headers.VERSION_HEADER, "version that the answer describes; of a range, the first version")
+CHOSEN = (headers.CAPABILITIES_HEADER, "chosen response format")
+HINTS = (headers.HINT_STATUS_HEADER, "with predicates: ok, or the ignored hints")
+PRUNED = (headers.PRUNING_HEADER, "with predicates: how many files they left out")
+STALE = (headers.STALE_HEADER, "true while the storage is down and the answer comes from a cached version")
+SCHEME = (headers.FILE_ID_HEADER, "scheme of the files' ids, as requested")
 NOT_STORED = ("Cache-Control", "no-store: the answer is secret")
 
 DESCRIPTIONS: Mapping[str, Description] = {
@@ -138,7 +128,7 @@ def handler(routes: Iterable[Route], prefix: str) -> Handler:
     async def openapi(context: RequestContext) -> WholeResponse:
         """The OpenAPI document of the protocol."""
         url = f"{context.state.config.public_url}{prefix}"
-        return WholeResponse(encoded(url), {"Content-Type": JSON_CONTENT_TYPE})
+        return WholeResponse(encoded(url), {"Content-Type": headers.JSON_CONTENT_TYPE})
 
     return openapi
 
@@ -180,7 +170,7 @@ def _operation(route: Route, prefix: str) -> build.Operation:
         id=f"{route.name}_by_head" if route.method == "HEAD" else route.name,
         status=None if route.name in NEVER_ANSWERED else 200,
         answer=described.answer,
-        answer_type=NDJSON_CONTENT_TYPE if described.is_stream else JSON_CONTENT_TYPE,
+        answer_type=headers.NDJSON_CONTENT_TYPE if described.is_stream else headers.JSON_CONTENT_TYPE,
         query=described.query,
         body=described.body,
         body_type=described.body_type,

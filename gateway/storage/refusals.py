@@ -223,7 +223,7 @@ def refusal(
 ) -> Refusal:
     """Return the meaning of an answer of a store: `s3`, `azure` or `gs`.
 
-    `code` is from Azure's header; `ahead_seconds` is how far the clock of this machine is ahead of the answer.
+    `code` is from Azure's header; `ahead_seconds`: the clock of this machine is ahead of the answer.
     """
     match = CODE.search(body)
     name = code if code is not None and code.isalnum() else (match[1] if match else "")

@@ -156,7 +156,7 @@ class AuditLog:
         return all([*queued, self._enqueue(lines[-1], tell)]) and done.wait(timeout_seconds) and told[0]
 
     def close(self, *, timeout_seconds: float = 5.0) -> None:
-        """Write queued records, then stop. Records that are not written before the timeout count as dropped."""
+        """Write queued records, then stop. Records that are not written in time count as dropped."""
         with self._wake:
             self._closing = True
             self._wake.notify()

@@ -61,7 +61,7 @@ class _Ring:
         self.minutes: dict[int, list[int]] = {}
         self.earlier: dict[int, list[int]] = {}
         self.start = -1
-        """The start of the current minute, which `numbers` belongs to: most requests are in the same minute."""
+        """The start of the current minute, of `numbers`: most requests are in the same minute."""
         self.numbers: list[int] = []
 
     def begin(self, start: int) -> None:

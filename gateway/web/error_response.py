@@ -13,28 +13,8 @@ from typing import Literal
 
 from aiohttp import web
 
-from gateway import _native
+from gateway import _native, errors
 from gateway.encoding import json_bytes
-from gateway.errors import (
-    DEFAULT_RETRY_AFTER_SECONDS,
-    AccessRevoked,
-    AddressDenied,
-    BodyTooLarge,
-    InvalidClient,
-    InvalidParameter,
-    MalformedRequest,
-    MethodNotAllowed,
-    NotFound,
-    NotShared,
-    PermissionDenied,
-    TooManyRequests,
-    Unauthenticated,
-    Unavailable,
-    UnsupportedGrant,
-    UnsupportedHttpVersion,
-    UnsupportedOperation,
-    UnsupportedTransferCoding,
-)
 from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.tables.rules import InvalidRule
 from gateway.telemetry.request_record import Refusal, RequestRecord
@@ -60,23 +40,23 @@ NOT_STORED: Mapping[str, str] = {"Cache-Control": "no-store", "Pragma": "no-cach
 """Headers of answers with tokens, and of their errors."""
 
 STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode, Refusal]] = {
-    InvalidParameter: (400, "INVALID_PARAMETER_VALUE", "request"),
-    MalformedRequest: (400, "MALFORMED_REQUEST", "request"),
-    BodyTooLarge: (413, "MALFORMED_REQUEST", "request"),
-    InvalidClient: (401, "UNAUTHENTICATED", "client"),
-    Unauthenticated: (401, "UNAUTHENTICATED", "unknown token"),
-    AddressDenied: (403, "PERMISSION_DENIED", "address"),
-    AccessRevoked: (403, "PERMISSION_DENIED", "revoked"),
+    errors.InvalidParameter: (400, "INVALID_PARAMETER_VALUE", "request"),
+    errors.MalformedRequest: (400, "MALFORMED_REQUEST", "request"),
+    errors.BodyTooLarge: (413, "MALFORMED_REQUEST", "request"),
+    errors.InvalidClient: (401, "UNAUTHENTICATED", "client"),
+    errors.Unauthenticated: (401, "UNAUTHENTICATED", "unknown token"),
+    errors.AddressDenied: (403, "PERMISSION_DENIED", "address"),
+    errors.AccessRevoked: (403, "PERMISSION_DENIED", "revoked"),
     InvalidRule: (403, "PERMISSION_DENIED", "rule"),
-    PermissionDenied: (403, "PERMISSION_DENIED", "no access"),
-    NotShared: (404, "RESOURCE_DOES_NOT_EXIST", "not shared"),
-    NotFound: (404, "RESOURCE_DOES_NOT_EXIST", "request"),
-    UnsupportedOperation: (400, "UNSUPPORTED_OPERATION", "unsupported"),
-    MethodNotAllowed: (405, "UNSUPPORTED_OPERATION", "request"),
-    UnsupportedTransferCoding: (501, "UNSUPPORTED_OPERATION", "request"),
-    UnsupportedHttpVersion: (505, "UNSUPPORTED_OPERATION", "request"),
-    TooManyRequests: (429, "RESOURCE_EXHAUSTED", "limit"),
-    Unavailable: (503, "TEMPORARILY_UNAVAILABLE", "unavailable"),
+    errors.PermissionDenied: (403, "PERMISSION_DENIED", "no access"),
+    errors.NotShared: (404, "RESOURCE_DOES_NOT_EXIST", "not shared"),
+    errors.NotFound: (404, "RESOURCE_DOES_NOT_EXIST", "request"),
+    errors.UnsupportedOperation: (400, "UNSUPPORTED_OPERATION", "unsupported"),
+    errors.MethodNotAllowed: (405, "UNSUPPORTED_OPERATION", "request"),
+    errors.UnsupportedTransferCoding: (501, "UNSUPPORTED_OPERATION", "request"),
+    errors.UnsupportedHttpVersion: (505, "UNSUPPORTED_OPERATION", "request"),
+    errors.TooManyRequests: (429, "RESOURCE_EXHAUSTED", "limit"),
+    errors.Unavailable: (503, "TEMPORARILY_UNAVAILABLE", "unavailable"),
     _native.TableNotFound: (404, "RESOURCE_DOES_NOT_EXIST", "table"),
     _native.VersionNotFound: (400, "INVALID_PARAMETER_VALUE", "request"),
     _native.TimestampOutOfRange: (400, "INVALID_PARAMETER_VALUE", "request"),
@@ -165,7 +145,7 @@ def error_answer(error: BaseException, request_id: str) -> ErrorAnswer:
         log.error("request %s failed", request_id, exc_info=error)
         cause = f"{error}; " if isinstance(error, _native.CorruptLog) else "internal error; "
         return ErrorAnswer(status, code, f"{cause}quote request id {request_id} to the provider", reason)
-    oauth_error = "unsupported_grant_type" if isinstance(error, UnsupportedGrant) else None
+    oauth_error = "unsupported_grant_type" if isinstance(error, errors.UnsupportedGrant) else None
     if reason == "unknown token" and not getattr(error, "token_sent", True):
         reason = "no token"
     return ErrorAnswer(status, code, _message(error), reason, _headers(error), oauth_error)
@@ -189,11 +169,11 @@ def _message(error: BaseException) -> str:
 
 
 def _headers(error: BaseException) -> dict[str, str]:
-    if isinstance(error, InvalidClient):
+    if isinstance(error, errors.InvalidClient):
         return {"WWW-Authenticate": CLIENT_CHALLENGE}
-    if isinstance(error, Unauthenticated):
+    if isinstance(error, errors.Unauthenticated):
         return {"WWW-Authenticate": f'{CHALLENGE}, error="invalid_token"' if error.token_sent else CHALLENGE}
-    if isinstance(error, TooManyRequests | Unavailable):
+    if isinstance(error, errors.TooManyRequests | errors.Unavailable):
         return {"Retry-After": str(error.retry_after_seconds)}
     if isinstance(
         error,
@@ -203,8 +183,8 @@ def _headers(error: BaseException) -> dict[str, str]:
         | _native.Cancelled
         | _native.DeadlineExceeded,
     ):
-        return {"Retry-After": str(DEFAULT_RETRY_AFTER_SECONDS)}
-    if isinstance(error, MethodNotAllowed):
+        return {"Retry-After": str(errors.DEFAULT_RETRY_AFTER_SECONDS)}
+    if isinstance(error, errors.MethodNotAllowed):
         return {"Allow": error.allow}
     if isinstance(error, web.HTTPMethodNotAllowed):
         return {"Allow": ", ".join(sorted(error.allowed_methods))}

@@ -24,7 +24,7 @@ READ_TABLES = {
     "schemas": ("share", "share"),
     "tables": ("share", "share"),
 }
-"""The tables whose content servers hold in memory, with the kind of their changes and the column of its key."""
+"""The tables that servers hold in memory, with the kind of their changes and the column of its key."""
 
 _FUNCTION = f"""
 CREATE FUNCTION {FUNCTION}() RETURNS trigger LANGUAGE plpgsql AS $$
