@@ -30,6 +30,7 @@ from gateway.config import Config, Ssl
 from gateway.config.file_stamps import Stamp, stamp
 from gateway.console.site import Ask
 from gateway.discovery.directories import THREAD as DISCOVERY
+from gateway.encoding import json_line
 from gateway.governance.audited_database import database_problem
 from gateway.governance.reading_thread import THREAD as DATABASE
 from gateway.limits.drain_rate import DrainRate
@@ -48,7 +49,7 @@ from gateway.server.worker_secrets import WorkerSecrets
 from gateway.storage.calls import CALLS, DATA_FILE_THREADS
 from gateway.storage.registry import Storages
 from gateway.telemetry.audit import AuditLog, open_audit
-from gateway.telemetry.audit_record import RELOAD, action_record, cut_by_worker, line_of
+from gateway.telemetry.audit_record import RELOAD, action_record, cut_by_worker
 from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import (
     AdminMetrics,
@@ -329,7 +330,7 @@ class _Recorded(WorkerEvents):
         log.error("%d answers ended with their worker", len(records))
         if self._audit is not None:
             for record in records:
-                self._audit.put(line_of(cut_by_worker(record, epoch_ms())))
+                self._audit.put(json_line(cut_by_worker(record, epoch_ms())))
 
 
 def _own_storages(config: Config, previous: Storages | None = None) -> Storages:

@@ -66,7 +66,7 @@ class AuditRecord:
 
     def line(self) -> bytes:
         """Return the record as JSON with a line break."""
-        return line_of(self.fields())
+        return json_line(self.fields())
 
     def fields(self) -> dict[str, Any]:
         """Return the record as it is in the log."""
@@ -103,11 +103,6 @@ def action_record(action: str, actor: str, address: object | None, status: int, 
         details={"actor": actor},
         result={},
     )
-
-
-def line_of(fields: Mapping[str, Any]) -> bytes:
-    """Return the fields of a record as JSON with a line break."""
-    return json_line(fields)
 
 
 def cut_by_worker(begun: Mapping[str, Any], at_ms: int) -> dict[str, Any]:

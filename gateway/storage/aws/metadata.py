@@ -25,7 +25,7 @@ CONTAINER_SERVICE = "the container's credentials service"
 INSTANCE_SERVICE = "the instance's metadata service"
 
 
-class _Instance(InstanceMetadataFetcher):  # type: ignore[misc]
+class InstanceService(InstanceMetadataFetcher):  # type: ignore[misc]
     """Reads the role of the instance by IMDSv2."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -59,7 +59,7 @@ def instance_credentials(environment: Mapping[str, str]) -> S3Credentials:
     if endpoint is not None and not (is_valid_uri(endpoint) and endpoint.startswith(("http://", "https://"))):
         raise CredentialsUnavailable(f"the address of {INSTANCE_SERVICE} is not a URL")
     try:
-        role = instance_fetcher(environment).retrieve_iam_role_credentials()
+        role = InstanceService(environment).retrieve_iam_role_credentials()
     except MetadataRetrievalError:
         raise CredentialsUnavailable(f"{INSTANCE_SERVICE} cannot be reached, or gives no session") from None
     except (BotoCoreError, OSError, ValueError) as error:
@@ -73,11 +73,6 @@ def instance_credentials(environment: Mapping[str, str]) -> S3Credentials:
         "Expiration": role["expiry_time"],
     }
     return keys_of(answer, f"the role {role['role_name']} of the instance")
-
-
-def instance_fetcher(environment: Mapping[str, str]) -> InstanceMetadataFetcher:
-    """Return botocore's client of the instance's service."""
-    return _Instance(environment)
 
 
 def container_credentials(environment: Mapping[str, str], token: str | None) -> S3Credentials:

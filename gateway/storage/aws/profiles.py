@@ -23,7 +23,7 @@ from botocore.utils import JSONFileCache
 from gateway.config.secret import Secret
 from gateway.storage.aws.clients import PROCESS_SECONDS, Session
 from gateway.storage.aws.credentials import S3Credentials
-from gateway.storage.aws.metadata import container_fetcher, instance_fetcher
+from gateway.storage.aws.metadata import InstanceService, container_fetcher
 from gateway.storage.credentials import CredentialsUnavailable, check_header
 
 
@@ -60,7 +60,7 @@ def request_credentials(session: Session, environment: Mapping[str, str], profil
     sources = [
         EnvProvider(dict(environment)),
         ContainerProvider(dict(environment), container_fetcher()),
-        InstanceMetadataProvider(instance_fetcher(environment)),
+        InstanceMetadataProvider(InstanceService(environment)),
     ]
 
     def client(service: str, **options: Any) -> Any:
