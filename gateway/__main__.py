@@ -69,7 +69,7 @@ def _has_no_reader(descriptor: int) -> bool:
 
 
 def _take_sigterm() -> None:
-    """Let SIGTERM end a command that is process 1, as in a container: by itself the kernel ends none."""
+    """Let SIGTERM end a command that is process 1, as in a container: the kernel would ignore the signal."""
     if os.getpid() == 1:
         signal.signal(signal.SIGTERM, _leave)
 

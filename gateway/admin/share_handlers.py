@@ -183,7 +183,7 @@ def _discovery(tables: messages.DiscoveredTables) -> dict[str, Any]:
 
 
 def _discovery_detail(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the history says of changed options: where tables of the share are discovered."""
+    """Return the detail of changed options for the history: where tables of the share are discovered."""
     if "tables" not in options:
         return {}
     return {"discover": "nothing" if options["tables"] is None else options["tables"]["discover"]}

@@ -28,7 +28,7 @@ class TokenRefused(Exception):
 
     Attributes:
         reason: the check that failed; a label of metrics.
-        recipient: whose token it was, where it was one of this server.
+        recipient: the owner of a token of this server.
 
     The text explains it for the log. It holds no part of the token but names of claims.
     """

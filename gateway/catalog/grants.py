@@ -73,7 +73,7 @@ def grant_text(grant: Grant) -> str:
 
 
 def still_readable(grants: Iterable[Grant], taken: Iterable[Grant]) -> tuple[str, ...]:
-    """Return the texts of those grants by which something of a taken place may be read."""
+    """Return the texts of the grants that still give access to a part of a taken place."""
     places = tuple(taken)
     left = (grant_text(grant) for grant in grants if any(_overlap(grant, place) for place in places))
     return tuple(dict.fromkeys(left))

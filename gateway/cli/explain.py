@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def each_hint(hints: Hints) -> Iterator[tuple[str, Hints]]:
-    """Every hint by itself, with its name."""
+    """Each hint alone, with its name."""
     for text in hints.predicates:
         yield text, Hints(predicates=(text,))
     if hints.json_predicate is not None:

@@ -75,7 +75,7 @@ class Origin:
 
 
 class StaleListing(Exception):
-    """Raised when a file's URL cannot be renewed because the server does not list the file any more."""
+    """Raised when a file's URL cannot be renewed because the server no longer lists the file."""
 
 
 def page_again(origin: Origin, number: int, mark: str) -> RawPage:

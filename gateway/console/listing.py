@@ -28,7 +28,7 @@ class Wanted:
     """Of the names in the query string, for the second list of a page."""
     only: str = ""
     sort: str = ""
-    """The filter and the order, of those that the page knows."""
+    """A filter and an order that the page has."""
 
     @staticmethod
     def by(

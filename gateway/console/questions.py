@@ -38,7 +38,7 @@ class AskTable(Struct, frozen=True, tag=True):
 class Selection(Struct, frozen=True):
     """A page of the rows with a text in their names.
 
-    `only` and `sort`: the filter and the order, of those of the rows, such as `SHARE_FILTERS`.
+    `only` and `sort`: a filter and an order of the rows, such as a key of `SHARE_FILTERS`.
     """
 
     text: str

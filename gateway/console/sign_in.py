@@ -97,7 +97,7 @@ async def sign_in_page(
 
 
 async def onward_page(request: web.Request, title: str, address: str) -> web.Response:
-    """Answer a page that leads on by itself.
+    """Answer a page that redirects without a click.
 
     Browsers compare a redirect with what came before it: one after a form may not leave the site
     (`form-action`), and one from another site is sent without the session's cookie (`SameSite=Strict`).

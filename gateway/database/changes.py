@@ -18,7 +18,7 @@ from gateway.database.rows import all_rows, is_text
 from gateway.database.schema import CHANGES
 
 LOCK = 7_206_931_442
-"""PostgreSQL's advisory lock of those who change what servers read, to the end of their transaction."""
+"""PostgreSQL's advisory lock of writers of tables that servers read, held to the end of a transaction."""
 CHANNEL = "delta_gateway"
 """The channel of PostgreSQL's notifications of changes; they have no payload."""
 KEPT_CHANGES = 10_000

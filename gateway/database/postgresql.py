@@ -1,6 +1,6 @@
 """Connections to PostgreSQL that wait for no answer for ever.
 
-In: the URL of a server, or of several of which one accepts changes, as libpq reads it. Out: a connection that
+In: the URL of a server, or of several hosts with one writer, as libpq reads it. Out: a connection that
 closes itself when a statement has no answer in time. The server ends the statement itself a
 little earlier, unless it hangs, such as a stopped process or one whose disk does not answer: the kernel then
 still acknowledges what is sent, so that no time limit of TCP is exceeded.

@@ -33,7 +33,7 @@ _MAX_ERROR_BYTES = 64 * 1024
 class CatalogError(Exception):
     """Raised when the catalog does not answer as documented; the text is for the operator.
 
-    `is_of_schema`: other schemas may be listed all the same.
+    `is_of_schema`: other schemas may still be listed.
     """
 
     def __init__(self, text: str, *, is_of_schema: bool = False) -> None:
@@ -115,7 +115,7 @@ class CatalogClient:
         query = {
             "catalog_name": self._settings.catalog,
             "schema_name": schema,
-            # What says of a table that other engines may not read its files.
+            # Says whether other engines may read the files of a table.
             "include_manifest_capabilities": "true",
         }
         async for page in self._pages("tables", query, sizes=PAGE_TABLES):

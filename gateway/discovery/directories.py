@@ -1,9 +1,9 @@
 """The searches of discovery: the tables in the directories of a template.
 
 In: a storage, a template with its limits, and the tables that are known. Out: the tables that are there, the
-directories that cannot be shared with the reasons, and the directories about which a search says nothing. A
+directories that cannot be shared with the reasons, and the directories that the search has not listed. A
 search lists directories and reads no log. The directory of a known table is listed by each tenth search only:
-that the table's directory is still there is known from the listing of its parent.
+the listing of its parent shows that the directory still exists.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class _Search:
         self._tables.append(FoundTable(directory.schema, name, directory.location))
 
     def _listed(self, directories: list[_Directory]) -> Iterator[tuple[_Directory, list[str], bool]]:
-        """Iterate over directories with the names of those below, and whether there are more."""
+        """Iterate over directories, each with the names of its directories and whether there are more."""
         for start in range(0, len(directories), CONCURRENT_LISTINGS):
             together = directories[start : start + CONCURRENT_LISTINGS]
             left = max(0, self._source.discovery.max_calls - self._calls)

@@ -31,8 +31,8 @@ class SearchResult:
         tables: the tables, by location.
         refused: what cannot be shared, with the reasons.
         unknown: directories that were not listed, or not to their end.
-        unknown_tables: known tables of a catalog about which it says nothing.
-        named: known tables that a catalog lists, and that cannot be shared any more.
+        unknown_tables: known tables of a catalog that it has not reached.
+        named: known tables that a catalog lists and that can no longer be shared.
         device: the device of a local root; None for others.
         calls: number of listed directories or of requests.
         problem: why the search is not complete, for the operator; empty for a complete one.
@@ -81,8 +81,8 @@ class KnownTables:
     ) -> KnownTables:
         """Return the tables after a search that began at a time.
 
-        Those are the tables that it found, those that it can say nothing about, and those that it misses
-        while that may be a fault: until a search that began `every_seconds` later misses them, too.
+        Found and unreached tables stay. A missing table stays, too, if its absence may be a fault, until a
+        search that began `every_seconds` later misses it again.
         """
         seen_now = dict.fromkeys(result.tables, now_seconds)
         known = {
@@ -121,7 +121,7 @@ class KnownTables:
         return not result.tables or is_other_device or is_much or has_lost_schema
 
     def failed(self, problem: str) -> SearchResult:
-        """Return the result of a search that says nothing about any table."""
+        """Return the result of a search that has reached no table."""
         return SearchResult(unknown_tables=frozenset(self.seen), problem=problem)
 
     def distinct(self) -> tuple[tuple[FoundTable, ...], tuple[LeftOut, ...]]:

@@ -1,7 +1,7 @@
 """The searches of a Unity Catalog: its Delta tables within the locations that the operator allows.
 
 In: the section of the configuration and the tables that are known. Out: the tables that the catalog lists,
-the entries that are not shared with the reasons, and the known tables about which the search says nothing.
+the entries that are not shared with the reasons, and the known tables that the search has not reached.
 A search reads nothing of a storage. What a catalog protects by other means than files is left out.
 """
 

@@ -30,7 +30,7 @@ _URL = re.compile(
     re.IGNORECASE,
 )
 _PUNCTUATION = ".,;:)"
-# A token of three parts that is no secret of the profile, such as one that a server quotes.
+# A JWT that is not in the profile, such as a token that a server quotes.
 _JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 _SIGNATURE = re.compile(
     r"\b(X-Amz-Signature|X-Amz-Credential|X-Amz-Security-Token|X-Goog-Signature|X-Goog-Credential|sig)=[^\s&'\"<>]+",

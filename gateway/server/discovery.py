@@ -38,10 +38,10 @@ log = logging.getLogger("gateway.discovery")
 
 POLL_SECONDS = 0.5
 START_SECONDS = 10.0
-"""The start of a server waits so long for the first searches."""
+"""The start of a server waits this long for the first searches."""
 CONCURRENT_SEARCHES = 8
 SLOT_SECONDS = 5.0
-"""A search counts as one of these for so long: slow ones delay others by no more."""
+"""The time for which a search holds a slot, so that a slow one delays others by no more than this."""
 RUNNING_SEARCHES = 16
 """Maximum number of searches at once, including slow searches. Each has up to nine threads."""
 PATIENCE_SECONDS = SEARCH_SECONDS + 30.0
@@ -50,7 +50,7 @@ HANGS = f"a storage has not answered for {PATIENCE_SECONDS:g} s"
 RETRY_SECONDS = 5.0
 LOGGED_REFUSALS = 20
 _NUMBER = re.compile(r"[0-9][0-9.]*")
-"""Durations and counts, which do not make two problems of one."""
+"""Durations and counts: problems that differ in them alone are the same."""
 
 _Content = list[tuple[SourceKey, tuple[FoundTable, ...]]]
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class Discoverer:
         self._searching = asyncio.Semaphore(RUNNING_SEARCHES)
         self._taking = asyncio.Lock()
         self._publish_seconds = math.inf
-        """When what was found is published again, because that failed: as on a full disk."""
+        """The time of the next attempt to publish, after one that failed, for example on a full disk."""
 
     @asynccontextmanager
     async def following(self, *, start_seconds: float = START_SECONDS) -> AsyncIterator[None]:

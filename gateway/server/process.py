@@ -215,7 +215,7 @@ class ServerProcess:
             storages.renew_due()
             breakers.set(dict(storages.breakers()))
             key_ages.set(self.pipeline.tokens.federation.ages_seconds(self.config))
-            # Of thousands of recipients the ends are looked at now and then.
+            # The ends of thousands of tokens are compared in every tenth probe only.
             if self._reports_expiries and next(looks) % PROBES_OF_EXPIRIES == 0:
                 token_ends.set(self.credential_store.expiries.soonest())
             expiries.set({storage: expires.timestamp() for storage, expires in storages.expiries()})
@@ -307,7 +307,7 @@ class ServerProcess:
     async def _apply(self, loaded: Config) -> None:
         shares, discovered = self._shares, self._discovered
         served = await asyncio.to_thread(_served, loaded, shares, discovered)
-        # Without credentials of its own: those in force are made on a thread, below.
+        # It keeps the credentials in force for now; new ones are made on a thread, below.
         state = GatewayState.of(
             loaded,
             now_ms=self._now_ms,

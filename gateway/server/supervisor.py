@@ -213,7 +213,7 @@ class Supervisor:
 
         `obstacle` returns why a worker that ended could not start again just now; None: it can.
 
-        `hung_seconds`: a worker that sends nothing for so long is ended.
+        `hung_seconds`: a worker that sends nothing for this time is ended.
         """
         self._command = tuple(command)
         self._secrets = secrets

@@ -23,7 +23,7 @@ CALLS = "storage-"
 """The prefix of thread names."""
 FILE_THREADS = 64
 DATA_FILE_THREADS: ContextVar[Executor | None] = ContextVar("DATA_FILE_THREADS", default=None)
-"""Those that run what a request gives to the event loop's default threads; None: the default threads."""
+"""The threads for calls that a request makes on the event loop's executor; None: the default executor."""
 
 
 class StorageCalls:

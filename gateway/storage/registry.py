@@ -35,7 +35,7 @@ from gateway.storage.unity_catalog import OddAnswer
 
 Observe = Callable[[str, str, float], None]
 CATALOG_SECONDS = 30.0
-"""A catalog that sends a little now and then ends no request by the time between two reads."""
+"""The total time of a call: a catalog that sends slowly never reaches the timeout of a read."""
 _CATALOG = "catalog "
 """Begins the names of catalogs."""
 _MOUNT = "file://"
@@ -156,7 +156,7 @@ class Storages:
         for location in locations:
             if not unused:
                 break
-            # Of thousands of local tables, those below no mount of `unused` need no search for their own one.
+            # Of thousands of local tables, only those below a mount of `unused` need the search for a mount.
             known = self._names.get(location)
             if known is not None:
                 unused.discard(known)

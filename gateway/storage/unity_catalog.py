@@ -33,7 +33,7 @@ CATALOG_MANAGED = frozenset({"delta.feature.catalogManaged", "delta.feature.cata
 REQUEST_SECONDS = 10.0
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 TOKEN_SECONDS = 300.0
-"""The life of an access token that names none."""
+"""The life of an access token whose answer states none."""
 CATALOG_TOKENS = "the catalog's OAuth client"
 _OK = 200
 _UNAUTHORIZED = 401
@@ -99,7 +99,7 @@ class _TokenAnswer(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """An access token as its renewal sees it."""
+    """An access token, in the form that its renewal needs."""
 
     text: Secret
     expires: datetime | None
