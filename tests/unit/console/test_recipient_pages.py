@@ -107,29 +107,6 @@ def record(database: RecipientDatabase) -> RecipientRecord:
     return database.show("acme")
 
 
-async def test_an_operator_grants_a_part_under_a_condition_and_takes_it_back(
-    console: ConsoleClient, database: RecipientDatabase
-) -> None:
-    assert (await sent(console, "properties", property="country", text=" de ")).status == 303
-    assert record(database).properties == (("country", " de "),)
-    fields = {"share": "Sales", "schema": "EU", "table": "Orders"}
-    granted = await sent(console, "grant", **fields, condition="region = recipient.country")
-    assert granted.status in {200, 303}, await granted.text()
-    expected = Grant("sales", "eu", "orders", "region = recipient.country")
-    assert record(database).grants == (expected,)
-    page = await (await console.get("/console/recipients/acme")).text()
-    assert "sales.eu.orders" in page
-    assert "region = recipient.country" in page
-    # A property that a condition needs stays.
-    refused = await take_back(console, "Remove country")
-    assert refused.status == 400
-    assert record(database).properties
-    assert (await take_back(console, "Take back sales.eu.orders")).status == 303
-    assert record(database).grants == ()
-    assert (await take_back(console, "Remove country")).status == 303
-    assert record(database).properties == ()
-
-
 async def test_a_whole_share_and_the_same_share_with_a_condition_are_told_apart(
     console: ConsoleClient, database: RecipientDatabase
 ) -> None:
@@ -151,27 +128,6 @@ async def test_the_word_null_is_a_name(console: ConsoleClient, database: Recipie
     assert record(database).grants == ()
     await sent(console, "properties", property="a", text="null")
     assert record(database).properties == (("a", "null"),)
-
-
-@pytest.mark.parametrize(
-    ("fields", "status"),
-    [
-        ({"share": "Sales", "table": "orders"}, 400),
-        ({"share": "Sales", "condition": "region ="}, 400),
-        ({"share": "Sales", "condition": "region = recipient.absent"}, 400),
-        ({"share": "absent", "schema": "eu"}, 400),
-        ({"share": "*", "schema": "eu", "condition": "a" * 70_000}, 413),
-        ({"schema": "eu"}, 400),
-        ({}, 400),
-    ],
-)
-async def test_a_grant_that_is_none_is_refused(
-    console: ConsoleClient, database: RecipientDatabase, fields: dict[str, str], status: int
-) -> None:
-    answer = await sent(console, "grant", **fields)
-    assert answer.status == status
-    assert 'href="/console/recipients/acme">Back to the form</a>' in await answer.text()
-    assert (record(database).shares, record(database).grants) == ((), ())
 
 
 async def test_names_that_are_shown_by_symbols_are_taken_back(
