@@ -1,6 +1,6 @@
 /* Makes a directory hang as a mount of a server that went away does. For LD_PRELOAD. As long as the file is there that
  * HANGING_WHILE names, who lists, looks at or opens what lies below HANGING_BELOW waits; and who reads of it, as long
- * as that of HANGING_READS_WHILE is there. Reads that would not wait are not possible, as on many mounts. */
+ * as that of HANGING_READS_WHILE is there. Who waits is told in the file HANGING_SEEN. Reads that would not wait are not possible, as on many mounts. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -31,7 +31,9 @@ __attribute__((constructor)) static void refuse_reads_that_would_not_wait(void) 
 
 static void pass(const char *path, const char *flag) {
     const char *below = getenv("HANGING_BELOW");
-    if (!path || !below || !flag || strncmp(path, below, strlen(below))) return;
+    if (!path || !below || !flag || strncmp(path, below, strlen(below)) || access(flag, F_OK)) return;
+    int seen = open(getenv("HANGING_SEEN"), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (seen < 0 || write(seen, "1", 1) != 1 || close(seen)) abort();
     while (access(flag, F_OK) == 0) usleep(10000);
 }
 

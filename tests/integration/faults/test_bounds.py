@@ -20,8 +20,6 @@ from support.processes import free_port
 from support.waiting import until
 from tables.large_logs import make_log
 
-pytestmark = pytest.mark.alone
-
 ADDS = 10_000
 TABLES = 8
 BUDGET_BYTES = 24 * 1024 * 1024
@@ -118,6 +116,7 @@ async def statuses(gateway: RunningGateway, count: int) -> list[int]:
         return await asyncio.gather(*(one(session) for _ in range(count)))
 
 
+@pytest.mark.alone
 async def test_native_work_ends_at_the_deadline_of_its_request(large, tmp_path):
     # One thread, so that all of them together take much longer than their time, on any machine.
     section = {"cache": {"memoryBytes": 0, "threads": 1}, "drainDelaySeconds": 0}
@@ -143,6 +142,7 @@ async def test_native_work_ends_at_the_deadline_of_its_request(large, tmp_path):
 LIMIT_BYTES = 256 * 1024 * 1024
 
 
+@pytest.mark.alone
 async def test_queries_that_do_not_fit_wait_or_are_sent_away_and_the_process_stays_below_its_limit(
     large, tmp_path
 ):

@@ -25,8 +25,6 @@ from support.gateway_process import PREFIX, TOKEN, RunningGateway, running_gatew
 from support.process_resources import open_sockets, resident
 from support.waiting import until
 
-pytestmark = pytest.mark.alone
-
 REQUESTS = int(os.environ.get("DELTA_GATEWAY_HOSTILE_REQUESTS", "3000"))
 AT_A_TIME = 32
 MOST_GROWTH = 1.08
@@ -279,6 +277,7 @@ async def test_drawn_requests_never_end_in_a_500_and_tell_nothing(served):
     assert gateway.request("GET", "/shares").status == 200
     # What a third of them took is taken; twice as many take no more.
     await until(lambda: resident(gateway) < MOST_GROWTH * held[0])
+    await until(lambda: open_sockets(gateway) < AT_A_TIME)
 
 
 async def attack(
@@ -341,7 +340,7 @@ RAW = {
 async def test_raw_bytes_end_and_tell_nothing(served):
     """All at once: many end by the time for idle connections alone."""
     gateway, secrets = served
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         contents = await asyncio.gather(*(received(gateway.port, sent) for sent in RAW.values()))
     for name, content in zip(RAW, contents, strict=True):
         statuses = {int(found) for found in re.findall(rb"HTTP/1\.[01] (\d{3})", content)}
@@ -386,8 +385,3 @@ def test_invalid_http_gets_a_protocol_error_and_is_not_stored_or_logged(served, 
     assert response.headers["Content-Type"] == "application/json; charset=utf-8"
     assert TOKEN not in str(body)
     assert TOKEN not in gateway.log.read_text()
-
-
-def test_connections_are_closed_after_the_attacks(served):
-    gateway, _ = served
-    assert open_sockets(gateway) < 40

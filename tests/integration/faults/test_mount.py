@@ -49,6 +49,18 @@ class Mounts:
     """While it is there, reads hang, and listings are answered."""
     other: Path
     """The table on the other mount."""
+    seen: Path
+    """It grows with each thread that the mount holds up."""
+
+    async def is_hanging(self) -> None:
+        """Wait until threads hang, and no further one joins them for a moment."""
+        held = 0
+        while not held or self.held() > held:
+            held = self.held()
+            await asyncio.sleep(0.2)
+
+    def held(self) -> int:
+        return self.seen.stat().st_size if self.seen.exists() else 0
 
     async def ask(self, table: str) -> Files:
         connector = aiohttp.TCPConnector(force_close=True)
@@ -70,49 +82,63 @@ class Mounts:
                 return
 
 
-@pytest.fixture
-def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mounts]:
-    with two_mounts(tmp_path, monkeypatch, {"cache": {"memoryBytes": 0}}) as found:
-        yield found
+@dataclass(frozen=True)
+class Written:
+    """A table on each of two mounts, and the library by which one of them hangs."""
+
+    shim: Path
+    hanging: Path
+    other: Path
+    expected: Files
 
 
-@pytest.fixture
-def kept_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mounts]:
-    """With snapshots that are served while their mount hangs."""
-    faults = {"openSeconds": 60, "staleSeconds": 600}
-    with two_mounts(tmp_path, monkeypatch, {"storageFaults": faults}) as found:
-        yield found
-
-
-@contextmanager
-def two_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]) -> Iterator[Mounts]:
-    if tmp_path.stat().st_dev == OTHER_MOUNT.stat().st_dev:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
+    directory = tmp_path_factory.mktemp("mounts")
+    if directory.stat().st_dev == OTHER_MOUNT.stat().st_dev:
         pytest.skip(f"{OTHER_MOUNT} is no mount of its own")
-    shim, hanging, whole, reads = (tmp_path / name for name in ("hanging.so", "hanging", "whole", "reads"))
+    shim, hanging = directory / "hanging.so", directory / "hanging"
     source = ROOT / "tests/support/hanging.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", shim, source, "-ldl"], check=True)
     maker = make_log()
     found = maker.make_log(hanging, maker.LogOptions(adds=ADDS, commits=3))
     with tempfile.TemporaryDirectory(dir=OTHER_MOUNT) as other:
-        shutil.copytree(hanging, Path(other) / "table")
-        monkeypatch.setenv("HANGING_BELOW", str(hanging))
-        monkeypatch.setenv("HANGING_WHILE", str(whole))
-        monkeypatch.setenv("HANGING_READS_WHILE", str(reads))
-        monkeypatch.setenv("LD_PRELOAD", str(shim))
-        shares = [share("hanging", {"t": str(hanging)}), share("healthy", {"t": f"{other}/table"})]
-        section = {
-            "drainDelaySeconds": 0,
-            "drainSeconds": 1,
-            "storageFaults": {"openSeconds": 0.5},
-            **changes,
-        }
-        with running_gateway(tmp_path, shares, section, requestTimeoutSeconds=REQUEST_SECONDS) as gateway:
-            try:
-                expected = Files(found["files"], int(found["digest"], 16))
-                yield Mounts(gateway, hanging, expected, whole, reads, Path(other) / "table")
-            finally:
-                for flag in (whole, reads):
-                    flag.unlink(missing_ok=True)
+        table = Path(shutil.copytree(hanging, Path(other) / "table"))
+        yield Written(shim, hanging, table, Files(found["files"], int(found["digest"], 16)))
+
+
+@pytest.fixture
+def mounts(written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mounts]:
+    with two_mounts(written, tmp_path, monkeypatch, {"cache": {"memoryBytes": 0}}) as found:
+        yield found
+
+
+@pytest.fixture
+def kept_mounts(written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mounts]:
+    """With snapshots that are served while their mount hangs."""
+    faults = {"openSeconds": 60, "staleSeconds": 600}
+    with two_mounts(written, tmp_path, monkeypatch, {"storageFaults": faults}) as found:
+        yield found
+
+
+@contextmanager
+def two_mounts(
+    written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> Iterator[Mounts]:
+    whole, reads, seen = (tmp_path / name for name in ("whole", "reads", "seen"))
+    monkeypatch.setenv("HANGING_BELOW", str(written.hanging))
+    monkeypatch.setenv("HANGING_WHILE", str(whole))
+    monkeypatch.setenv("HANGING_READS_WHILE", str(reads))
+    monkeypatch.setenv("HANGING_SEEN", str(seen))
+    monkeypatch.setenv("LD_PRELOAD", str(written.shim))
+    shares = [share("hanging", {"t": str(written.hanging)}), share("healthy", {"t": str(written.other)})]
+    section = {"drainDelaySeconds": 0, "drainSeconds": 1, "storageFaults": {"openSeconds": 0.5}, **changes}
+    with running_gateway(tmp_path, shares, section, requestTimeoutSeconds=REQUEST_SECONDS) as gateway:
+        try:
+            yield Mounts(gateway, written.hanging, written.expected, whole, reads, written.other, seen)
+        finally:
+            for flag in (whole, reads):
+                flag.unlink(missing_ok=True)
 
 
 async def hangs(mounts: Mounts, begin: Callable[[], None]) -> None:
@@ -122,7 +148,7 @@ async def hangs(mounts: Mounts, begin: Callable[[], None]) -> None:
     usual_seconds = time.monotonic() - started
     begin()
     pending = [asyncio.ensure_future(mounts.ask("hanging.default.t")) for _ in range(REQUESTS)]
-    await asyncio.sleep(1)
+    await mounts.is_hanging()
     slowest = 0.0
     for _ in range(5):
         started = time.monotonic()
@@ -186,7 +212,7 @@ async def test_a_server_ends_though_a_mount_hangs(mounts: Mounts, flag: str):
     assert await mounts.ask("hanging.default.t") == mounts.expected
     getattr(mounts, flag).touch()
     pending = [asyncio.ensure_future(mounts.ask("hanging.default.t")) for _ in range(5)]
-    await asyncio.sleep(1)
+    await mounts.is_hanging()
     mounts.gateway.process.terminate()
     assert await asyncio.to_thread(mounts.gateway.process.wait, 20) == 0
     assert all(isinstance(one, Broken) for one in await asyncio.gather(*pending, return_exceptions=True))
@@ -210,7 +236,7 @@ async def test_downloads_from_a_hanging_mount_delay_neither_others_nor_a_reload(
     with ExitStack() as stack:
         for _ in range(DOWNLOADS):
             stack.enter_context(socket.create_connection(("127.0.0.1", mounts.gateway.port))).sendall(sent)
-        await asyncio.sleep(1)
+        await mounts.is_hanging()
         assert mounts.gateway.request("GET", PREFIX + urls["healthy"]).body == b"content"
         # Without its recipient.
         file = tmp_path / "gateway.yaml"

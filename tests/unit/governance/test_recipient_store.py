@@ -134,7 +134,7 @@ def test_rotation_never_lengthens_an_old_life(database, clock):
     assert expires_ms in {token.expires_ms for token in database.show("alice").tokens}
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(
     st.lists(
         st.tuples(
