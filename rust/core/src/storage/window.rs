@@ -4,7 +4,7 @@
 //! order; a window that continues a held one triggers a prefetch of its successors. Memory for held and requested windows
 //! is bounded for any file size.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
@@ -39,6 +39,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     slots: HashMap<u64, Slot>,
+    /// The windows that were requested before. Behind the end of a reader's rows is where another one began, whose windows
+    /// may have left.
+    requested: HashSet<u64>,
     clock: u64,
     /// The entity tag of the first response. All later ranges must be of the same object.
     entity_tag: Option<String>,
@@ -112,7 +115,9 @@ impl Windows {
         let continues = index.checked_sub(1).is_some_and(|previous| state.slots.contains_key(&previous));
         let ahead = index + 1..=index + WINDOWS_AHEAD;
         for next in ahead.filter(|next| continues && next * WINDOW_BYTES < self.shared.size) {
-            self.request(&mut state, next)?;
+            if !state.requested.contains(&next) || state.slots.contains_key(&next) {
+                self.request(&mut state, next)?;
+            }
         }
         loop {
             match state.slots.get(&index) {
@@ -146,6 +151,7 @@ impl Windows {
         let entity_tag = state.entity_tag.clone();
         runtime::spawn(async move { arrival.fetch(range, entity_tag).await })?;
         state.slots.insert(index, Slot { content: None, used });
+        state.requested.insert(index);
         Ok(())
     }
 }
@@ -245,9 +251,13 @@ mod tests {
 
     /// Puts an object. Returns its plain entity tag and its modification time in milliseconds.
     fn put(store: &Arc<InMemory>, byte: u8) -> (String, i64) {
+        put_of_size(store, byte, SIZE)
+    }
+
+    fn put_of_size(store: &Arc<InMemory>, byte: u8, size: u64) -> (String, i64) {
         let put = async {
             let location = PATH.into();
-            store.put(&location, vec![byte; SIZE as usize].into()).await.unwrap();
+            store.put(&location, vec![byte; size as usize].into()).await.unwrap();
             store.head(&location).await.unwrap()
         };
         let meta = runtime::block_on(put).unwrap();
@@ -255,10 +265,14 @@ mod tests {
     }
 
     fn windows(store: &Arc<InMemory>, entity_tag: &str, modified_ms: i64) -> Windows {
+        windows_of_size(store, entity_tag, modified_ms, SIZE)
+    }
+
+    fn windows_of_size(store: &Arc<InMemory>, entity_tag: &str, modified_ms: i64, size: u64) -> Windows {
         let remote = s3::open(&S3Options::new("bucket", "us-east-1")).unwrap();
         let remote = Arc::new(remote.with_store(Arc::clone(store) as _));
         let (name, entity_tag) = (PATH.into(), Some(entity_tag.into()));
-        let file = LogFileEntry { name, size: SIZE, modified_ms, entity_tag, identity: 0 };
+        let file = LogFileEntry { name, size, modified_ms, entity_tag, identity: 0 };
         Windows::listed(remote, PATH.into(), &file)
     }
 
@@ -275,6 +289,22 @@ mod tests {
             let replaced = windows(&store, "other", modified_ms).read(0, 1);
             assert!(matches!(replaced, Err(Error::FileReplaced { .. })), "{replaced:?}");
         }
+    }
+
+    #[test]
+    fn a_window_that_another_reader_had_is_not_read_ahead_again() {
+        let windows = 8;
+        let store = Arc::new(InMemory::new());
+        let (tag, modified_ms) = put_of_size(&store, 1, windows * WINDOW_BYTES);
+        let windows = windows_of_size(&store, &tag, modified_ms, windows * WINDOW_BYTES);
+        let read = |index: u64| windows.read(index * WINDOW_BYTES, 1).unwrap();
+        read(4);
+        windows.shared.lock().slots.clear();
+        read(2);
+        read(3);
+        let requested = |index: u64| windows.shared.lock().slots.contains_key(&index);
+        assert_eq!([2, 3, 4, 5, 6].map(requested), [true, true, false, true, false]);
+        assert_eq!(read(4), [1][..]);
     }
 
     #[test]
