@@ -5,10 +5,11 @@ use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
 use parquet::file::reader::ChunkReader;
 
-use super::BATCH_BYTES;
 use super::adds::string_entries;
+use super::kept_rows::RowNumbers;
 use super::parquet::decoded_bytes;
 use super::parquet::file::{ParquetFile, has_values, may_have_rows};
+use super::{BATCH_BYTES, BATCH_ROWS};
 use crate::actions::{Metadata, Protocol};
 use crate::{Error, Result};
 
@@ -52,8 +53,12 @@ impl TopFile {
             if leaves.is_empty() {
                 continue;
             }
+            let selection = match rows_of_actions(file, index, &leaves)? {
+                RowNumbers::Range(rows) if rows.is_empty() => continue,
+                rows => rows.selection(&(0..row_group.num_rows() as u32)),
+            };
             let projection = file.project(&leaves)?;
-            for batch in file.read(index, &projection, file.batch_rows(index, &leaves), None)? {
+            for batch in file.read(index, &projection, file.batch_rows(index, &leaves), selection)? {
                 let batch = batch?;
                 let has_sidecars = batch.column_by_name("sidecar").is_some();
                 for batch in decoded_bytes::cut(batch, BATCH_BYTES)
@@ -88,6 +93,40 @@ impl TopFile {
         }
         Ok(())
     }
+}
+
+/// Returns the rows of a row group up to the protocol and the metadata, or all sidecars: few rows among those of many
+/// files, and their lists cost more to decode than one field of each action.
+fn rows_of_actions<R: ChunkReader + 'static>(
+    file: &ParquetFile<R>,
+    row_group: usize,
+    leaves: &[usize],
+) -> Result<RowNumbers> {
+    let all = 0..file.row_groups()[row_group].num_rows() as u32;
+    if all.len() <= BATCH_ROWS {
+        return Ok(RowNumbers::Range(all));
+    }
+    let is_flat = |leaf: &usize| file.schema().column(*leaf).max_rep_level() == 0;
+    let mut fields: Vec<usize> = leaves.iter().copied().filter(is_flat).collect();
+    fields.dedup_by_key(|leaf| file.leaf_path(*leaf).first());
+    let projection = file.project(&fields)?;
+    let (mut rows, mut first, mut heads) = (Vec::new(), 0, [false; 2]);
+    for batch in file.read(row_group, &projection, BATCH_ROWS, None)? {
+        let batch = batch?;
+        for column in batch.columns() {
+            rows.extend(valid_rows(column).into_iter().map(|row| first + row as u32));
+        }
+        first += batch.num_rows() as u32;
+        for (head, action) in heads.iter_mut().zip(["protocol", "metaData"]) {
+            *head |= batch.column_by_name(action).is_some_and(|column| column.null_count() < column.len());
+        }
+        if heads == [true; 2] && batch.column_by_name("sidecar").is_none() {
+            break;
+        }
+    }
+    rows.sort_unstable();
+    rows.dedup();
+    Ok(RowNumbers::of(rows, all))
 }
 
 /// Raised for an action that lacks a required field or has a field of a wrong type.
@@ -132,11 +171,14 @@ fn action_rows<'a>(batch: &'a RecordBatch, action: &str) -> Vec<Action<'a>> {
     let Some(fields) = batch.column_by_name(action).and_then(|column| column.as_struct_opt()) else {
         return Vec::new();
     };
-    let rows: Vec<usize> = match fields.nulls() {
+    valid_rows(fields).into_iter().map(|row| Action { fields, row }).collect()
+}
+
+fn valid_rows(column: &dyn Array) -> Vec<usize> {
+    match column.nulls() {
         Some(nulls) => nulls.valid_indices().collect(),
-        None => (0..fields.len()).collect(),
-    };
-    rows.into_iter().map(|row| Action { fields, row }).collect()
+        None => (0..column.len()).collect(),
+    }
 }
 
 /// One action: its fields by name. A null field is absent.

@@ -1,7 +1,7 @@
 //! Every layout a checkpoint may have.
 
 use ::parquet::basic::{Compression, ZstdLevel};
-use ::parquet::file::properties::{WriterProperties, WriterVersion};
+use ::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use ::parquet::schema::types::ColumnPath;
 
 use arrow_schema::{DataType, Field, Schema};
@@ -193,6 +193,32 @@ fn a_v2_top_file_refers_to_sidecars_by_name_or_by_uri_and_may_hold_adds_itself()
         all.extend(expected(1, &sidecars[0]));
         all.extend(expected(2, &sidecars[1]));
         assert_eq!(adds(&read(&checkpoint, everything()).unwrap()), all);
+    }
+}
+
+#[test]
+fn the_heads_and_all_sidecars_are_found_among_many_files() {
+    let sidecar = |name: &str| json!({"sidecar": {"path": name, "sizeInBytes": 7}});
+    for has_index in [true, false] {
+        let properties = WriterProperties::builder()
+            .set_data_page_row_count_limit(900)
+            .set_write_batch_size(100)
+            .set_offset_index_disabled(!has_index)
+            .set_statistics_enabled(EnabledStatistics::None)
+            .build();
+        let classic = rows(15_000);
+        let mut top = classic.clone();
+        top.insert(14_000, sidecar("late.parquet"));
+        top.insert(6, sidecar("early.parquet"));
+        for (rows, parts) in [(classic, vec![0]), (top, vec![0, 1, 2])] {
+            let log = Log::new();
+            let checkpoint =
+                open(log.root(), &log.classic(&parquet(&schema(), &rows, properties.clone()))).unwrap();
+            assert_eq!((0..checkpoint.parts()).collect::<Vec<_>>(), parts);
+            assert_eq!(checkpoint.protocol().unwrap().min_writer_version, 2);
+            assert_eq!(checkpoint.metadata().unwrap().partition_columns, ["day", "city"]);
+            assert_eq!(checkpoint.metadata().unwrap().configuration.len(), 1);
+        }
     }
 }
 
