@@ -78,6 +78,10 @@ ELSEWHERE = {
         DEVELOPMENT + "takes half a minute",
         "test_the_plan_of_a_large_table_has_all_of_its_files_within_bounded_memory",
     ),
+    "python bench/large_projection.py --files 2000": (
+        DEVELOPMENT + "takes minutes, and Java",
+        "test_the_bench_of_large_projections_publishes_every_file",
+    ),
     "python bench/governance.py --changes 300": (
         DEVELOPMENT + "takes half an hour",
         "test_many_recipients_and_tables_change_no_answer_and_changes_are_seen_by_every_worker",
