@@ -302,7 +302,7 @@ impl FileBatch {
         // Texts of a commit are views into one file.
         let mut counted: Vec<*const u8> = Vec::new();
         let mut views = |column: &StringViewArray| {
-            let own = column.len() * size_of::<u128>() + column.nulls().map_or(0, |nulls| nulls.len() / 8);
+            let bytes = column.len() * size_of::<u128>() + column.nulls().map_or(0, |nulls| nulls.len() / 8);
             let mut buffers = 0;
             for buffer in column.data_buffers().iter() {
                 if !counted.contains(&buffer.data_ptr().as_ptr().cast_const()) {
@@ -310,7 +310,7 @@ impl FileBatch {
                     buffers += buffer.capacity();
                 }
             }
-            own + buffers
+            bytes + buffers
         };
         let numbers =
             |column: &Option<Int64Array>| column.as_ref().map_or(0, Int64Array::get_array_memory_size);

@@ -93,8 +93,8 @@ impl Changes {
         if ending_version.is_some_and(|end| end < starting_version) || starting_version < 0 {
             return Err(Error::InvalidArgument("the range of versions is empty".into()));
         }
-        let found = head_and_listing(storage, root, starting_version, known);
-        let (head, listing) = list_again(found, || head_and_listing(storage, root, starting_version, None))?;
+        let first = head_and_listing(storage, root, starting_version, known);
+        let (head, listing) = list_again(first, || head_and_listing(storage, root, starting_version, None))?;
         let latest = listing.latest().ok_or_else(Error::no_log)?;
         let end = ending_version.map_or(latest, |end| end.min(latest));
         let commits = range_commits(&listing, starting_version, end)?;

@@ -333,9 +333,9 @@ impl ColumnCache {
     pub fn forget(&self, table: u64) {
         let mut state = self.lock();
         let mut evicted = state.forget_columns(table);
-        let kept: Vec<u64> =
-            state.kept.iter().filter(|(_, kept)| kept.table == table).map(|(number, _)| *number).collect();
-        evicted.extend(kept.into_iter().filter_map(|number| state.remove(&Entry::Retained(number))));
+        let of_table = state.kept.iter().filter(|(_, retained)| retained.table == table);
+        let numbers: Vec<u64> = of_table.map(|(number, _)| *number).collect();
+        evicted.extend(numbers.into_iter().filter_map(|number| state.remove(&Entry::Retained(number))));
         drop(state);
         drop(evicted);
     }
@@ -370,10 +370,10 @@ impl ColumnCache {
             *held.entry(key.table).or_default() += bytes;
         }
         let mut counted = HashSet::new();
-        for kept in state.kept.values() {
-            for part in kept.parts.iter().filter(|part| counted.insert((kept.table, part.address))) {
+        for retained in state.kept.values() {
+            for part in retained.parts.iter().filter(|part| counted.insert((retained.table, part.address))) {
                 let bytes = state.parts.get(&part.address).map_or(0, |(bytes, _)| *bytes);
-                *held.entry(kept.table).or_default() += bytes;
+                *held.entry(retained.table).or_default() += bytes;
             }
         }
         held

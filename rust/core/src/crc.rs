@@ -73,16 +73,16 @@ impl Checksum {
 }
 
 /// Writers order the properties of one metadata differently.
-fn is_same(own: &Metadata, metadata: &Metadata) -> bool {
+fn is_same(stated: &Metadata, metadata: &Metadata) -> bool {
     let sorted = |metadata: &Metadata| {
         let mut pairs = metadata.configuration.clone();
         pairs.sort();
         pairs
     };
-    own.id == metadata.id
-        && own.schema_string == metadata.schema_string
-        && own.partition_columns == metadata.partition_columns
-        && sorted(own) == sorted(metadata)
+    stated.id == metadata.id
+        && stated.schema_string == metadata.schema_string
+        && stated.partition_columns == metadata.partition_columns
+        && sorted(stated) == sorted(metadata)
 }
 
 #[cfg(test)]

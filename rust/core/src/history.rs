@@ -80,8 +80,8 @@ impl History {
 
     /// Returns the commit timestamp of a version, in milliseconds since the epoch; `None` without its commit.
     pub fn timestamp_ms(&self, version: i64) -> Result<Option<i64>> {
-        let found = self.commits.binary_search_by_key(&version, |commit| commit.version);
-        found.ok().map(|index| self.at(index)).transpose()
+        let position = self.commits.binary_search_by_key(&version, |commit| commit.version);
+        position.ok().map(|index| self.at(index)).transpose()
     }
 
     /// Returns the first version committed at or after a timestamp; [`Error::TimestampOutOfRange`] after the last
@@ -156,8 +156,8 @@ impl History {
         if index < self.first_in_commit() {
             return Ok(commit.modified_ms);
         }
-        let own = in_commit_timestamp_ms(&self.storage, &self.root, &commit.file)?;
-        own.ok_or_else(|| no_in_commit_timestamp(&commit.file.name))
+        let timestamp_ms = in_commit_timestamp_ms(&self.storage, &self.root, &commit.file)?;
+        timestamp_ms.ok_or_else(|| no_in_commit_timestamp(&commit.file.name))
     }
 
     fn out_of_range(&self, requested_ms: i64) -> Result<Error> {

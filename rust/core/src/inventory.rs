@@ -25,7 +25,7 @@ pub struct Inventory {
 
 /// Reads every live file of a version. `bounds` are sizes in bytes, ascending. Ends with an error at `stop`.
 pub fn inventory(snapshot: &Arc<Snapshot>, bounds: &[u64], stop: &Stop) -> Result<Inventory> {
-    let mut found = Inventory { files_by_size: vec![0; bounds.len() + 1], ..Inventory::default() };
+    let mut counted = Inventory { files_by_size: vec![0; bounds.len() + 1], ..Inventory::default() };
     // Without the column cache: the columns of a table that nobody queries would evict columns of other tables.
     let mut scan = Scan::new(Arc::clone(snapshot), None, ScanOptions::everything())?;
     while let Some(Selected { batch, rows }) = scan.next_files()? {
@@ -33,16 +33,16 @@ pub fn inventory(snapshot: &Arc<Snapshot>, bounds: &[u64], stop: &Stop) -> Resul
         let records = batch.stats.records(&batch.files, &rows);
         for (position, &row) in rows.iter().enumerate() {
             let size = u64::try_from(batch.files.size[row as usize]).unwrap_or(0);
-            found.files += 1;
-            found.files_by_size[bounds.partition_point(|bound| *bound <= size)] += 1;
+            counted.files += 1;
+            counted.files_by_size[bounds.partition_point(|bound| *bound <= size)] += 1;
             let vector = batch.files.deletion_vector_at(row as usize);
-            found.files_with_deletion_vector += u64::from(vector.is_some());
+            counted.files_with_deletion_vector += u64::from(vector.is_some());
             let deleted = vector.map_or(0, |vector| u64::try_from(vector.cardinality).unwrap_or(0));
             match records.at(position, row) {
-                Some(written) => found.rows = found.rows.saturating_add(written.saturating_sub(deleted)),
-                None => found.files_without_records += 1,
+                Some(written) => counted.rows = counted.rows.saturating_add(written.saturating_sub(deleted)),
+                None => counted.files_without_records += 1,
             }
         }
     }
-    Ok(found)
+    Ok(counted)
 }

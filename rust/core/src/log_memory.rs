@@ -135,8 +135,8 @@ impl Admitted {
         let bytes = content.len() as u64 + actions * ACTION_BYTES;
         self.grow(bytes.saturating_sub(self.bytes))?;
         self.bytes -= bytes;
-        let own = Self { memory: self.memory, bytes };
-        Ok(Bytes::from_owner(Held { content, _own: own }))
+        let share = Self { memory: self.memory, bytes };
+        Ok(Bytes::from_owner(Held { content, _own: share }))
     }
 
     pub(crate) fn bytes(&self) -> u64 {

@@ -229,7 +229,7 @@ struct Priority(Option<i32>);
 #[cfg(target_os = "linux")]
 impl Priority {
     fn nicer_than_this_thread() -> Self {
-        Self(rustix::process::getpriority_process(None).ok().map(|own| own + NICER))
+        Self(rustix::process::getpriority_process(None).ok().map(|priority| priority + NICER))
     }
 
     /// Applies the priority to the current thread. On Linux `None` selects the thread.

@@ -297,17 +297,17 @@ fn find<'a>(fields: &'a [StructField], name: &str) -> Result<&'a StructField, Un
     }
 }
 
-fn differs_in_case(one: &str, other: &str) -> bool {
-    if one.is_ascii() && other.is_ascii() {
-        return one.eq_ignore_ascii_case(other);
+fn differs_in_case(name: &str, other: &str) -> bool {
+    if name.is_ascii() && other.is_ascii() {
+        return name.eq_ignore_ascii_case(other);
     }
-    may_be_alike(one, other) && one.to_lowercase() == other.to_lowercase()
+    may_be_alike(name, other) && name.to_lowercase() == other.to_lowercase()
 }
 
 /// Returns whether texts of these lengths may be equal in lower case, in which a character has a third of its bytes to
 /// one and a half times as many.
-fn may_be_alike(one: &str, other: &str) -> bool {
-    one.len().max(other.len()) / 5 <= one.len().min(other.len())
+fn may_be_alike(name: &str, other: &str) -> bool {
+    name.len().max(other.len()) / 5 <= name.len().min(other.len())
 }
 
 /// Splits at dots outside of back quotes. Inside, a doubled back quote is an escaped one.

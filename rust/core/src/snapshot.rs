@@ -125,9 +125,9 @@ impl Snapshot {
     pub(crate) fn parts(self: &Arc<Self>) -> Vec<Allocation> {
         let rows: usize =
             self.commit_batches.iter().map(|(_, rows)| rows.capacity() * size_of::<u32>()).sum();
-        let own = size_of::<Self>() + self.segment.memory_bytes() + self.root.len() + rows;
+        let own_bytes = size_of::<Self>() + self.segment.memory_bytes() + self.root.len() + rows;
         let mut parts = vec![
-            Allocation::shared(self, own),
+            Allocation::shared(self, own_bytes),
             Allocation::shared(&self.metadata, self.metadata.memory_bytes()),
             Allocation::shared(&self.seen, self.seen.bytes()),
         ];
@@ -183,14 +183,14 @@ impl Snapshot {
             return Ok(*known);
         }
         let (storage, root, version) = (&self.storage, &self.root, self.version());
-        let found = match &self.segment.version_commit {
+        let read = match &self.segment.version_commit {
             Some(file) if self.has_in_commit_timestamp() => in_commit_timestamp_ms(storage, root, file),
             Some(file) => read_timestamps_ms(storage, root, (version, file), version)
                 .map(|times| times.first().map(|(_, timestamp_ms)| *timestamp_ms)),
             None => Ok(None),
         };
-        let found = found.map_err(|error| self.read_error(error))?;
-        Ok(*self.timestamp.get_or_init(|| found))
+        let timestamp_ms = read.map_err(|error| self.read_error(error))?;
+        Ok(*self.timestamp.get_or_init(|| timestamp_ms))
     }
 
     /// Returns whether the timestamp of the version is in its commit.
@@ -273,11 +273,15 @@ impl Snapshot {
 
     /// The numbers of adds that the checkpoint has by other files and by its own metadata.
     fn stated_adds(&self) -> impl Iterator<Item = (&str, u64)> {
-        let own = self.checkpoint.get().and_then(Checkpoint::stated_adds);
+        let of_checkpoint = self.checkpoint.get().and_then(Checkpoint::stated_adds);
         let of_base = self.segment.base_checksum.as_ref().map_or("", |checksum| &checksum.name);
-        [("_last_checkpoint", self.segment.stated_adds), ("its metadata", own), (of_base, self.base_files)]
-            .into_iter()
-            .filter_map(|(source, stated)| Some((source, stated?)))
+        [
+            ("_last_checkpoint", self.segment.stated_adds),
+            ("its metadata", of_checkpoint),
+            (of_base, self.base_files),
+        ]
+        .into_iter()
+        .filter_map(|(source, stated)| Some((source, stated?)))
     }
 
     /// Returns [`Error::CorruptLog`] if a checkpoint of `adds` has other adds than another file or its own metadata states.
@@ -415,8 +419,9 @@ impl Snapshot {
         }
         let mut totals = live_totals(&self.commit_batches);
         if let Some(checkpoint) = self.checkpoint()? {
-            let found = self.checkpoint_totals(checkpoint, stop).map_err(|error| self.read_error(error))?;
-            totals = totals.plus(found).ok_or_else(|| sizes_overflow("checkpoint"))?;
+            let of_checkpoint =
+                self.checkpoint_totals(checkpoint, stop).map_err(|error| self.read_error(error))?;
+            totals = totals.plus(of_checkpoint).ok_or_else(|| sizes_overflow("checkpoint"))?;
         }
         Ok(*self.totals.get_or_init(|| totals))
     }
@@ -531,13 +536,13 @@ impl Snapshot {
         let is_by_sizes = checkpoint.size_bytes() > SMALL_BYTES
             && !self.segment.is_counted_by_paths(&self.storage, &self.root);
         if is_by_sizes && let Some(sizes) = self.seen.sizes() {
-            let found: Vec<AtomicBool> = (0..self.seen.len()).map(|_| AtomicBool::new(false)).collect();
+            let is_seen: Vec<AtomicBool> = (0..self.seen.len()).map(|_| AtomicBool::new(false)).collect();
             let is_dead: IsDead<'_> = &|path, vector| {
                 let position = self.seen.position(path, vector);
-                position.inspect(|position| found[*position].store(true, Ordering::Relaxed)).is_some()
+                position.inspect(|position| is_seen[*position].store(true, Ordering::Relaxed)).is_some()
             };
             let sums = checkpoint.totals_without(is_dead, &sizes, threads, stop)?;
-            if self.seen.older_files().all(|position| found[position].load(Ordering::Relaxed)) {
+            if self.seen.older_files().all(|position| is_seen[position].load(Ordering::Relaxed)) {
                 self.is_counted_by_sizes.store(true, Ordering::Relaxed);
                 return checked(sums);
             }

@@ -379,9 +379,9 @@ fn find_kept<T: Any + Send + Sync>(
     is_wanted: impl Fn(&T) -> bool,
     parts: impl FnOnce(&Arc<T>) -> Vec<Allocation>,
 ) -> Option<Arc<T>> {
-    let found = lock(snapshots).find(is_wanted)?;
-    keep(snapshots, &found, parts);
-    Some(found)
+    let snapshot = lock(snapshots).find(is_wanted)?;
+    keep(snapshots, &snapshot, parts);
+    Some(snapshot)
 }
 
 #[cfg(test)]

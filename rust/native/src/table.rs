@@ -90,9 +90,10 @@ impl Table {
     #[pyo3(signature = (*, max_staleness_ms))]
     fn latest_if_fresh(&self, py: Python<'_>, max_staleness_ms: u64) -> PyResult<Option<Snapshot>> {
         // Takes two locks for nanoseconds: releasing the GIL costs more than it saves.
-        let found = pool().map(|pool| self.0.latest_if_fresh(Duration::from_millis(max_staleness_ms), &pool));
-        match found {
-            Ok(found) => Ok(found.map(|snapshot| Snapshot::new(Arc::clone(&self.0), snapshot))),
+        let latest =
+            pool().map(|pool| self.0.latest_if_fresh(Duration::from_millis(max_staleness_ms), &pool));
+        match latest {
+            Ok(latest) => Ok(latest.map(|snapshot| Snapshot::new(Arc::clone(&self.0), snapshot))),
             Err(error) => Err(to_python(py, &error)),
         }
     }
@@ -104,8 +105,8 @@ impl Table {
 
     #[pyo3(signature = (*, max_age_ms))]
     fn latest_known(&self, max_age_ms: u64) -> Option<Snapshot> {
-        let found = self.0.latest_known(Duration::from_millis(max_age_ms));
-        found.map(|snapshot| Snapshot::new(Arc::clone(&self.0), snapshot))
+        let latest = self.0.latest_known(Duration::from_millis(max_age_ms));
+        latest.map(|snapshot| Snapshot::new(Arc::clone(&self.0), snapshot))
     }
 
     fn version_at_or_after(&self, py: Python<'_>, timestamp_ms: i64) -> PyResult<i64> {

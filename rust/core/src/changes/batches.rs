@@ -95,7 +95,7 @@ pub struct ChangeBatches {
     /// Contents that have been read, by index in `commits`.
     ready: std::vec::IntoIter<Result<Bytes>>,
     groups: Groups,
-    kept: BTreeMap<i64, Bytes>,
+    surveyed: BTreeMap<i64, Bytes>,
     next: usize,
     starting_version: i64,
     effective: Effective,
@@ -127,16 +127,16 @@ impl ChangeBatches {
             from_version.checked_sub(changes.starting_version()).and_then(|next| usize::try_from(next).ok());
         let next = next.filter(|next| *next < changes.commits.len()).ok_or(Error::InvalidCursor)?;
         let in_force = changes.in_force_at(from_version)?;
-        let kept: BTreeMap<_, _> =
+        let surveyed: BTreeMap<_, _> =
             changes.kept.range(from_version..).map(|(version, bytes)| (*version, bytes.clone())).collect();
         // A survey keeps the first commits of the range without a gap.
-        let first_unread = next + kept.len();
+        let first_unread = next + surveyed.len();
         Ok(Self {
             kind: changes.kind,
             commits: Arc::clone(&changes.commits),
             ready: Vec::new().into_iter(),
             groups: changes.groups(first_unread),
-            kept,
+            surveyed,
             next,
             starting_version: changes.starting_version(),
             effective: Effective::new(in_force),
@@ -167,8 +167,8 @@ impl ChangeBatches {
     }
 
     fn content(&mut self, version: i64) -> Result<Bytes> {
-        if let Some(kept) = self.kept.remove(&version) {
-            return Ok(kept);
+        if let Some(bytes) = self.surveyed.remove(&version) {
+            return Ok(bytes);
         }
         if let Some(ready) = self.ready.next() {
             return ready;
@@ -212,8 +212,8 @@ impl ChangeBatches {
         let cdc_rows = if has_cdc { (0..file.cdc.len() as u32).collect() } else { RowIndices::new() };
         let cdc = ChangedFiles::of(file.cdc.batch(source, &file.name, interner)?, cdc_rows);
         let adds = ChangedFiles::of(file.adds.batch(source, &file.name, interner)?, data_changes(&file.adds));
-        let found = |path: &str| self.removed.as_ref()?.get(path);
-        let removes = file.removes.removes(source, &file.name, interner, found)?;
+        let removed_facts = |path: &str| self.removed.as_ref()?.get(path);
+        let removes = file.removes.removes(source, &file.name, interner, removed_facts)?;
         let removes = ChangedFiles::of(removes, data_changes(&file.removes));
         if let Some(removed) = &mut self.removed {
             if !removes.is_complete(interner.log_names().is_empty()) {

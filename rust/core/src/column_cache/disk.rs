@@ -382,12 +382,12 @@ impl Shared {
     }
 
     fn find(&self, key: &ColumnsKey, stats: &Arc<StatsBudget>) -> Option<CachedColumns> {
-        let found = self.open(key, stats);
-        if found.is_some() {
+        let columns = self.open(key, stats);
+        if columns.is_some() {
             self.counters.hits.fetch_add(1, Ordering::Relaxed);
             self.directory.touch(&key.file_name());
         }
-        found
+        columns
     }
 
     fn open(&self, key: &ColumnsKey, stats: &Arc<StatsBudget>) -> Option<CachedColumns> {

@@ -47,14 +47,14 @@ impl SelectionBuilder {
             return true;
         }
         let rows: Vec<u32> = (0..files.len() as u32).collect();
-        let mut own = files.only(&rows);
-        own.prepare_for_cache();
+        let mut selected = files.only(&rows);
+        selected.prepare_for_cache();
         let (keys, tuple_bytes) = self.tuples.translate(files);
-        own.partitions.keys = keys.into();
+        selected.partitions.keys = keys.into();
         // That of the scan is another one for each batch that adds tuples to it, and counts nowhere.
-        own.partitions.dictionary = Arc::default();
-        let bytes = own.memory_bytes() + tuple_bytes + OVERHEAD_BYTES;
-        self.batches.push(own);
+        selected.partitions.dictionary = Arc::default();
+        let bytes = selected.memory_bytes() + tuple_bytes + OVERHEAD_BYTES;
+        self.batches.push(selected);
         let mut state = self.cache.lock();
         if self.reserved_bytes + bytes > state.most_selected_bytes() {
             // It would evict all others, and so would the next query with this predicate.

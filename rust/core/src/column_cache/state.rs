@@ -284,9 +284,9 @@ impl State {
                 }
             },
             Entry::Retained(number) => {
-                let kept = self.kept.remove(number)?;
-                self.uses.remove(&kept.last_used);
-                for part in &kept.parts {
+                let retained = self.kept.remove(number)?;
+                self.uses.remove(&retained.last_used);
+                for part in &retained.parts {
                     if let Some((bytes, keepers)) = self.parts.get_mut(&part.address) {
                         *keepers -= 1;
                         if *keepers == 0 {
@@ -295,7 +295,7 @@ impl State {
                         }
                     }
                 }
-                Some(kept.item)
+                Some(retained.item)
             }
         }
     }

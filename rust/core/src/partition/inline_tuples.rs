@@ -56,8 +56,8 @@ impl InlineTuples {
     /// Returns the place of the tuple with these values. `hash` is theirs.
     pub(super) fn find(&self, hash: u64, values: &[u128]) -> Option<u32> {
         let width = self.names.len();
-        let found = self.index.find(hash, |tuple| self.views[tuple * width..][..width] == *values)?;
-        Some(self.places[found as usize])
+        let tuple_number = self.index.find(hash, |tuple| self.views[tuple * width..][..width] == *values)?;
+        Some(self.places[tuple_number as usize])
     }
 
     /// Adds a tuple that [`Self::find`] does not find.

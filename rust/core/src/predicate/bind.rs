@@ -59,7 +59,7 @@ pub(crate) enum Bound {
 impl Bound {
     /// Returns the memory in bytes, about.
     pub(super) fn memory_bytes(&self) -> usize {
-        let own = match self {
+        let own_bytes = match self {
             Self::Always | Self::Never | Self::Undecided => 0,
             Self::Leaf(Leaf { set: Set::Keys(keys), .. }) => keys.cuts.len() * size_of::<i128>(),
             Self::Leaf(Leaf { set: Set::Text(texts), .. }) => {
@@ -67,7 +67,7 @@ impl Bound {
             }
             Self::And(children) | Self::Or(children) => children.iter().map(Self::memory_bytes).sum(),
         };
-        size_of::<Self>() + own
+        size_of::<Self>() + own_bytes
     }
 }
 
@@ -388,8 +388,8 @@ fn accepted(comparison: Comparison, spread: Spread) -> Ranges<i128> {
 }
 
 /// Returns a leaf of the strings for which `comparison` to one of two readings of a constant may be true.
-fn text_leaf(column: usize, comparison: Comparison, one: &str, other: &str) -> Bound {
-    let (low, high) = (one.min(other).as_bytes(), one.max(other).as_bytes());
+fn text_leaf(column: usize, comparison: Comparison, text: &str, other: &str) -> Bound {
+    let (low, high) = (text.min(other).as_bytes(), text.max(other).as_bytes());
     let exact = low == high;
     let equal = Ranges::between(Some(TextCut::before(low)), Some(TextCut::after(high)));
     let set = match comparison {

@@ -47,17 +47,17 @@ impl PartitionVerdicts {
 
     /// Returns the rows whose tuple may match in `slot`.
     pub(crate) fn gate(&self, slot: usize, keys: &[u32], rows: &[u32]) -> Vec<u32> {
-        let mut kept = vec![0; rows.len()];
+        let mut selected = vec![0; rows.len()];
         let mut count = 0;
         for &row in rows {
             let verdict = keys.get(row as usize).map_or(MAY, |key| self.at(slot, *key));
-            if let Some(position) = kept.get_mut(count) {
+            if let Some(position) = selected.get_mut(count) {
                 *position = row;
             }
             count += usize::from(verdict & MAY);
         }
-        kept.truncate(count);
-        kept
+        selected.truncate(count);
+        selected
     }
 }
 

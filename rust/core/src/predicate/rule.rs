@@ -137,17 +137,17 @@ impl Rule {
         }
         let bound = BoundRule::new(self, metadata, names).map_err(|detail| Error::RuleRefused { detail })?;
         let rule = Arc::new(bound);
-        let mut kept = lock(&self.bound);
-        kept.retain(|known| {
+        let mut bindings = lock(&self.bound);
+        bindings.retain(|known| {
             known.rule.strong_count() > 0
                 && known.metadata.strong_count() > 0
                 && known.names.strong_count() > 0
         });
-        if kept.len() >= MAX_BOUND {
-            kept.remove(0);
+        if bindings.len() >= MAX_BOUND {
+            bindings.remove(0);
         }
         let (metadata, names) = (Arc::downgrade(metadata), Arc::downgrade(names));
-        kept.push(Known { metadata, names, rule: Arc::downgrade(&rule) });
+        bindings.push(Known { metadata, names, rule: Arc::downgrade(&rule) });
         Ok(rule)
     }
 }
@@ -170,9 +170,9 @@ fn key_of(conditions: &[String], properties: &[(String, String)]) -> RuleKey {
     digest.finalize().into()
 }
 
-/// Returns the name in `names` of a partition column of `own`; empty if it is not there, or of another type.
-fn name_of(column: &str, own: &StructType, names: &StructType) -> String {
-    let found = own.fields.iter().find(|field| field.name == column).and_then(|field| {
+/// Returns the name in `names` of a partition column of `schema`; empty if it is not there, or of another type.
+fn name_of(column: &str, schema: &StructType, names: &StructType) -> String {
+    let field = schema.fields.iter().find(|field| field.name == column).and_then(|field| {
         let is_same = |other: &&StructField| {
             other.physical_name == field.physical_name
                 && other.data_type == field.data_type
@@ -180,7 +180,7 @@ fn name_of(column: &str, own: &StructType, names: &StructType) -> String {
         };
         names.fields.iter().find(is_same)
     });
-    found.map(|field| field.name.clone()).unwrap_or_default()
+    field.map(|field| field.name.clone()).unwrap_or_default()
 }
 
 fn bound_key(rule: RuleKey, columns: &[BoundColumn]) -> RuleKey {
@@ -222,9 +222,9 @@ fn resolved(
         ),
         Expression::Column(ColumnName::Path(parts)) => match parts.as_slice() {
             [first, name] if first.eq_ignore_ascii_case(RECIPIENT) => {
-                let found = properties.iter().find(|(known, _)| known == name);
+                let property = properties.iter().find(|(known, _)| known == name);
                 let (_, value) =
-                    found.ok_or_else(|| format!("the recipient has no property {}", shown(name)))?;
+                    property.ok_or_else(|| format!("the recipient has no property {}", shown(name)))?;
                 used.push((name.clone(), value.clone()));
                 Expression::Literal(Literal::Text { text: value.clone(), other: None })
             }
@@ -318,8 +318,8 @@ impl BoundRule {
         if Arc::ptr_eq(metadata, names) {
             return Self::of_columns(rule, &schema, &metadata.partition_columns);
         }
-        let own = StructType::of(metadata).map_err(|error| error.to_string())?;
-        let columns = metadata.partition_columns.iter().map(|column| name_of(column, &own, &schema));
+        let of_version = StructType::of(metadata).map_err(|error| error.to_string())?;
+        let columns = metadata.partition_columns.iter().map(|column| name_of(column, &of_version, &schema));
         let bound = Self::of_columns(rule, &schema, &columns.collect::<Vec<_>>());
         bound.map_err(|reason| format!("{reason}, or not the same one, in this version"))
     }

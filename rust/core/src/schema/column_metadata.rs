@@ -112,9 +112,9 @@ impl<'a> Scanner<'a> {
     }
 
     fn take(&mut self, byte: u8) -> bool {
-        let found = self.peek() == Some(byte);
-        self.position += usize::from(found);
-        found
+        let is_next = self.peek() == Some(byte);
+        self.position += usize::from(is_next);
+        is_next
     }
 
     /// Goes to the next quotation mark, which begins a string.

@@ -102,9 +102,9 @@ impl Listing {
                 listing.add_checkpoint(version, CheckpointKind::MultiPart, parts.into_values().collect());
             }
         }
-        for found in listing.checkpoints.values_mut() {
+        for candidates in listing.checkpoints.values_mut() {
             // PROTOCOL allows any of them; the choice must be equal on all replicas.
-            found.sort_by(|left, right| preference(left).cmp(&preference(right)));
+            candidates.sort_by(|left, right| preference(left).cmp(&preference(right)));
         }
         listing
     }
@@ -179,9 +179,9 @@ impl Listing {
             None => None,
             Some(version) => {
                 // A page continues the order of a checkpoint that was found damaged meanwhile.
-                let found =
+                let candidates =
                     [&self.checkpoints, &self.damaged].into_iter().filter_map(|all| all.get(&version));
-                Some(found.flatten().find(|checkpoint| identity.is_checkpoint(checkpoint))?.clone())
+                Some(candidates.flatten().find(|checkpoint| identity.is_checkpoint(checkpoint))?.clone())
             }
         };
         let base = checkpoint.as_ref().map_or(-1, |checkpoint| checkpoint.version);

@@ -104,9 +104,9 @@ fn files(root: &str, at: TimeTravel) -> Result<BTreeSet<String>> {
 }
 
 fn files_of(snapshot: &Snapshot) -> Result<BTreeSet<String>> {
-    let mut found = BTreeSet::new();
+    let mut paths = BTreeSet::new();
     let mut take = |batch: &FileBatch, rows: &[u32]| {
-        found.extend(rows.iter().map(|row| batch.path.value(*row as usize).to_owned()));
+        paths.extend(rows.iter().map(|row| batch.path.value(*row as usize).to_owned()));
     };
     for (batch, rows) in snapshot.commit_batches() {
         take(batch, rows);
@@ -117,7 +117,7 @@ fn files_of(snapshot: &Snapshot) -> Result<BTreeSet<String>> {
             take(&batch, &snapshot.live_rows(&batch));
         }
     }
-    Ok(found)
+    Ok(paths)
 }
 
 /// A damage that is found in the middle of an answer ends it; the next one is right.

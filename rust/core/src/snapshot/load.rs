@@ -112,9 +112,9 @@ fn try_load(request: LoadRequest<'_>, at: TimeTravel, base: Option<Base<'_>>) ->
 pub(super) fn load_identity(request: LoadRequest<'_>, identity: &LogIdentity) -> Result<Arc<Snapshot>> {
     let LoadRequest { storage, root, .. } = request;
     let load = || {
-        let found = from_segment(request, LogSegment::find_identity(storage, root, identity)?)?;
-        let is_other = found.segment.committed_ms.is_some() && !found.has_identity(identity);
-        if is_other { Err(Error::InvalidCursor) } else { Ok(found) }
+        let snapshot = from_segment(request, LogSegment::find_identity(storage, root, identity)?)?;
+        let is_other = snapshot.segment.committed_ms.is_some() && !snapshot.has_identity(identity);
+        if is_other { Err(Error::InvalidCursor) } else { Ok(snapshot) }
     };
     list_again(load(), load)
 }
@@ -225,8 +225,8 @@ impl Loader<'_> {
         let base_files = match previous {
             Some(previous) => previous.base_files,
             None => base_checksum
-                .filter(|own| own.metadata.as_ref().is_none_or(|own| own.id == metadata.id))
-                .map(|own| own.totals.files),
+                .filter(|base| base.metadata.as_ref().is_none_or(|of_base| of_base.id == metadata.id))
+                .map(|base| base.totals.files),
         };
         let mut checksum_totals = checksum.map(|checksum| checksum.totals);
         let totals = match checksum_totals {
@@ -273,20 +273,21 @@ impl Loader<'_> {
         reads_base: bool,
     ) -> Result<(Vec<Commit<'_>>, Option<Checksum>, Option<Checksum>)> {
         let entries = &self.segment.commits[..count];
-        let own = self.segment.checksum.as_ref();
-        let base = self.segment.base_checksum.as_ref().filter(|_| reads_base && own.is_none());
-        let files: Vec<_> = entries.iter().map(|entry| &entry.file).chain(own).chain(base).collect();
+        let checksum_file = self.segment.checksum.as_ref();
+        let base = self.segment.base_checksum.as_ref().filter(|_| reads_base && checksum_file.is_none());
+        let files: Vec<_> =
+            entries.iter().map(|entry| &entry.file).chain(checksum_file).chain(base).collect();
         let mut contents = self.storage.read_log_files(self.root, &files);
         let checksum = contents.get(entries.len()).and_then(|read| read.as_ref().ok());
         let base_checksum = base.and(checksum).and_then(|bytes| Checksum::parse(bytes));
-        let checksum = own.and(checksum);
+        let checksum = checksum_file.and(checksum);
         let newest = contents.first().filter(|_| !entries.is_empty()).and_then(|read| read.as_ref().ok());
         let checksum = checksum.and_then(|bytes| {
-            let found = Checksum::parse(bytes).filter(|found| self.is_current(found, newest));
-            if found.is_none() {
+            let parsed = Checksum::parse(bytes).filter(|parsed| self.is_current(parsed, newest));
+            if parsed.is_none() {
                 LogFault::Checksum.count();
             }
-            found
+            parsed
         });
         contents.truncate(entries.len());
         let commits = entries.iter().zip(contents);
@@ -305,7 +306,7 @@ impl Loader<'_> {
             .is_none_or(|(commit, file)| file.modified_ms >= commit.modified_ms);
         // A writer that puts the id into the checksum file puts it into the commit, too.
         let is_same = match (&checksum.transaction_id, newest) {
-            (Some(stated), Some(commit)) => transaction_id(commit).is_some_and(|own| own == *stated),
+            (Some(stated), Some(commit)) => transaction_id(commit).is_some_and(|id| id == *stated),
             _ => true,
         };
         // The checksum file may be older than the published copy of a commit.

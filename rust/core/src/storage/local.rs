@@ -30,20 +30,20 @@ const PIECE_BYTES: u64 = 4 << 20;
 pub(super) fn list_directories(directory: &str) -> Result<Directories> {
     pool::block_in_place(|| {
         let failed = |error: &std::io::Error| store_error(directory, error);
-        let mut found = Directories { names: Vec::new(), is_truncated: false };
+        let mut directories = Directories { names: Vec::new(), is_truncated: false };
         for (index, entry) in read_directory(directory)?.into_iter().flatten().enumerate() {
             if index == MAX_DIRECTORY_ENTRIES {
-                found.is_truncated = true;
+                directories.is_truncated = true;
                 break;
             }
             let entry = entry.map_err(|error| failed(&error))?;
             // Follows links, as a read does.
             let is_directory = std::fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir());
             if is_directory && let Ok(name) = entry.file_name().into_string() {
-                found.names.push(name);
+                directories.names.push(name);
             }
         }
-        Ok(found)
+        Ok(directories)
     })
 }
 
@@ -154,7 +154,7 @@ fn read_at_hand(_: &File, _: &mut [u8], _: u64) -> usize {
 
 fn list_blocking(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
     let failed = |error: &std::io::Error| store_error(directory, error);
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     for entry in read_directory(directory)?.into_iter().flatten() {
         let entry = entry.map_err(|error| failed(&error))?;
         let Ok(name) = entry.file_name().into_string() else { continue };
@@ -169,7 +169,7 @@ fn list_blocking(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> 
         };
         let Ok(metadata) = metadata else { continue };
         if metadata.is_file() {
-            found.push(LogFileEntry {
+            files.push(LogFileEntry {
                 name,
                 size: metadata.len(),
                 modified_ms: modified_ms(&metadata),
@@ -178,7 +178,7 @@ fn list_blocking(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> 
             });
         }
     }
-    Ok(found)
+    Ok(files)
 }
 
 /// Opens a directory; `None` if there is none.

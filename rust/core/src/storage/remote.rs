@@ -161,7 +161,7 @@ impl Remote {
         };
         let prefix_length = prefix.len();
         let mut pages = Pages::new(&*self.pages, directory, Some(prefix), options, self.ordered_listings);
-        let mut found = Vec::new();
+        let mut files = Vec::new();
         while let Some(page) = pages.next().await? {
             let objects = page.map_err(|error| pages.refusal(&error))?.objects;
             // The names of versions sort before `_last_checkpoint`, `_sidecars/..` and `_staged_commits/..`.
@@ -170,7 +170,7 @@ impl Remote {
                 (name.to_owned(), name.bytes().next().is_some_and(|first| first > b'9'))
             };
             let is_past_versions = objects.last().is_some_and(|last| name_of(last).1);
-            found.extend(objects.into_iter().filter_map(|meta| {
+            files.extend(objects.into_iter().filter_map(|meta| {
                 let (name, is_past_versions) = name_of(&meta);
                 let is_wanted = !is_past_versions && !name.contains('/') && *name >= *from_name;
                 is_wanted.then(|| log_file(name, &meta))
@@ -179,7 +179,7 @@ impl Remote {
                 break;
             }
         }
-        Ok(found)
+        Ok(files)
     }
 
     pub(super) fn read(&self, path: &str) -> Result<Bytes> {

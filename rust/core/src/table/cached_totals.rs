@@ -72,7 +72,7 @@ fn dead_totals(snapshot: &Snapshot, columns: &CachedColumns, stop: &Stop) -> Res
     let seen = snapshot.seen();
     let Some(sizes) = seen.sizes() else { return Ok(None) };
     let sizes = Sizes::new(&sizes);
-    let mut found = vec![false; seen.len()];
+    let mut is_seen = vec![false; seen.len()];
     let mut totals = Totals::default();
     for index in 0..columns.len() {
         stop.check()?;
@@ -85,7 +85,7 @@ fn dead_totals(snapshot: &Snapshot, columns: &CachedColumns, stop: &Stop) -> Res
         let mut dead = Totals::default();
         let visited = columns.for_each_key(index, &candidates, |row, path, vector| {
             if let Some(position) = seen.position(path, vector) {
-                found[position] = true;
+                is_seen[position] = true;
                 dead.files += 1;
                 let size = u64::try_from(of_batch[row as usize]).unwrap_or(0);
                 dead.size_bytes = dead.size_bytes.saturating_add(size);
@@ -94,5 +94,5 @@ fn dead_totals(snapshot: &Snapshot, columns: &CachedColumns, stop: &Stop) -> Res
         let (Ok(()), Some(sum)) = (visited, totals.plus(dead)) else { return Ok(None) };
         totals = sum;
     }
-    Ok(seen.older_files().all(|position| found[position]).then_some(totals))
+    Ok(seen.older_files().all(|position| is_seen[position]).then_some(totals))
 }

@@ -282,22 +282,22 @@ impl Table {
     }
 
     /// Versions of a table do not belong to a new table in the same location, nor those that were written after the
-    /// version that a log was restored to. `known` is the latest version before `found`.
-    fn forget_all_but_those_of(&self, found: &Snapshot, known: Option<&Latest>) {
-        let is_same_table = |id: &str| id == found.metadata().id;
+    /// version that a log was restored to. `known` is the latest version before `latest`.
+    fn forget_all_but_those_of(&self, latest: &Snapshot, known: Option<&Latest>) {
+        let is_same_table = |id: &str| id == latest.metadata().id;
         let is_kept = |snapshot: &Snapshot| {
             is_same_table(&snapshot.metadata().id)
-                && found
+                && latest
                     .segment()
                     .has_version_of(snapshot.version(), snapshot.segment().version_commit.as_ref())
         };
         let is_continued = known.is_none_or(|known| {
             is_same_table(&known.table_id)
-                && found.segment().has_version_of(known.version, known.commit.as_ref())
+                && latest.segment().has_version_of(known.version, known.commit.as_ref())
         });
         lock(&self.snapshots).retain(|snapshot| is_continued && is_kept(snapshot));
         lock(&self.ranges).retain(|range| {
-            let has_last = |(last, commit): (i64, &_)| found.segment().has_version_of(last, Some(commit));
+            let has_last = |(last, commit): (i64, &_)| latest.segment().has_version_of(last, Some(commit));
             is_continued
                 && is_kept(range.head())
                 && is_kept(range.heading())

@@ -131,12 +131,12 @@ impl ProbeHistory {
         Ok(is_unchanged)
     }
 
-    fn is_listed_commit(&mut self, listed: &LogFileEntry, found: FileProperties) -> bool {
-        match found.matches(listed) {
+    fn is_listed_commit(&mut self, listed: &LogFileEntry, properties: FileProperties) -> bool {
+        match properties.matches(listed) {
             None => false,
             Some(true) => true,
             Some(false) => {
-                let tag = SentTag { listed: listed.clone(), sent: found.entity_tag };
+                let tag = SentTag { listed: listed.clone(), sent: properties.entity_tag };
                 let is_known = self.sent_tag.as_ref() == Some(&tag);
                 self.differing_tag = Some(tag).filter(|_| !is_known);
                 is_known

@@ -48,12 +48,12 @@ impl<T: Any + Send + Sync> SnapshotCache<T> {
     pub(super) fn touch(&mut self, item: &Arc<T>, now: Instant) -> bool {
         let is_item = |entry: &Entry<T>| std::ptr::eq(entry.item.as_ptr(), Arc::as_ptr(item));
         let Some(position) = self.entries.iter().rposition(is_item) else { return false };
-        let mut found = self.entries.remove(position);
-        if !self.cache.touch(found.number) {
+        let mut used = self.entries.remove(position);
+        if !self.cache.touch(used.number) {
             return false;
         }
-        found.used_at = now;
-        self.entries.push(found);
+        used.used_at = now;
+        self.entries.push(used);
         true
     }
 

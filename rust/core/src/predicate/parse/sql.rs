@@ -66,11 +66,11 @@ impl<'a> Parser<'a> {
     }
 
     fn take_word(&mut self, word: &str) -> Result<bool, String> {
-        let found = self.is_word(word);
-        if found {
+        let is_next = self.is_word(word);
+        if is_next {
             self.advance()?;
         }
-        Ok(found)
+        Ok(is_next)
     }
 
     fn expect_word(&mut self, word: &str) -> Result<(), String> {
@@ -78,11 +78,11 @@ impl<'a> Parser<'a> {
     }
 
     fn take_symbol(&mut self, symbol: &str) -> Result<bool, String> {
-        let found = matches!(self.token, Token::Symbol(other) if other == symbol);
-        if found {
+        let is_next = matches!(self.token, Token::Symbol(other) if other == symbol);
+        if is_next {
             self.advance()?;
         }
-        Ok(found)
+        Ok(is_next)
     }
 
     fn expect_symbol(&mut self, symbol: &str) -> Result<(), String> {

@@ -128,8 +128,8 @@ impl TextCut {
 
     /// Returns the cut after all strings that start with `prefix`, `None` for the end of the domain.
     pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Self> {
-        let kept = prefix.iter().rposition(|&byte| byte < u8::MAX)?;
-        let mut bytes: Box<[u8]> = prefix.get(..=kept)?.into();
+        let last = prefix.iter().rposition(|&byte| byte < u8::MAX)?;
+        let mut bytes: Box<[u8]> = prefix.get(..=last)?.into();
         *bytes.last_mut()? += 1;
         Some(Self { bytes, after: false })
     }

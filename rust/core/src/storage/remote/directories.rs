@@ -19,7 +19,7 @@ const SMALLER_PAGE: usize = 500;
 
 /// Lists the directories directly below a prefix, with a bounded number of entries read.
 pub(super) async fn list(remote: &Remote, root: &str, prefix: Option<String>) -> Result<Directories> {
-    let mut found = Directories { names: Vec::new(), is_truncated: false };
+    let mut directories = Directories { names: Vec::new(), is_truncated: false };
     let options = PaginatedListOptions { delimiter: Some("/".into()), ..PaginatedListOptions::default() };
     let mut pages = Pages::new(&*remote.pages, root, prefix, options, remote.ordered_listings);
     let mut entries = 0;
@@ -32,8 +32,8 @@ pub(super) async fn list(remote: &Remote, root: &str, prefix: Option<String>) ->
                 match pages.options.max_keys {
                     // The store does not continue after a key.
                     Some(..=1) if passed_over.contains(&key) || passed_over.len() == MAX_ODD_KEYS => {
-                        found.is_truncated = true;
-                        return Ok(found);
+                        directories.is_truncated = true;
+                        return Ok(directories);
                     }
                     Some(..=1) => {
                         pages.begin_again_after(end_of(&key));
@@ -46,13 +46,13 @@ pub(super) async fn list(remote: &Remote, root: &str, prefix: Option<String>) ->
         };
         entries += page.objects.len() + page.common_prefixes.len();
         let names = page.common_prefixes.iter().filter_map(Path::filename);
-        found.names.extend(names.map(str::to_owned));
-        found.is_truncated = !pages.is_ended();
+        directories.names.extend(names.map(str::to_owned));
+        directories.is_truncated = !pages.is_ended();
         if entries >= MAX_DIRECTORY_ENTRIES {
             break;
         }
     }
-    Ok(found)
+    Ok(directories)
 }
 
 /// Returns the key that makes the client refuse an answer.
