@@ -30,7 +30,7 @@ PIPELINE = "test_every_command_runs_by_spark_submit"
 FILTERS = "test_the_contributing_page_selects_tests_that_there_are"
 DEVELOPMENT = "needs the development group, which `pip install .` leaves out; "
 STORED = "changes the database that the lines of other pages use"
-PARTS = "test_parts_of_shares_are_granted_shown_and_taken_back"
+PARTS = "test_the_documented_lines_run_with_the_documented_configuration"
 ELSEWHERE = {
     "python3 tests/run.py": ("is the command that runs this test", "test_every_line_runs_or_says_why_not"),
     "git clone REPOSITORY": (
