@@ -66,7 +66,7 @@ def published(spark: Any, root: str, version: int, partition: str) -> list[tuple
     return [(row[1], row[0]) for row in ordered]
 
 
-@pytest.mark.parametrize("partition", ["'' AS whole", "area"])
+@pytest.mark.parametrize("partition", [pytest.param("'' AS whole", marks=pytest.mark.nightly), "area"])
 def test_positions_tell_nothing_of_hidden_values(spark: Any, tmp_path: Path, partition: str) -> None:
     """The source is partitioned by a hidden column and sorted by another one, also in what is added later."""
     session, source = rule_session(spark), str(tmp_path / "source")
