@@ -130,16 +130,20 @@ def class_archive() -> Path:
 
     Java goes without an archive that does not fit its version, its options or its class path.
     """
-    directory = tools.CACHE / "spark-classes"
-    version = subprocess.run(["java", "-version"], check=True, capture_output=True, text=True).stderr
-    words = [version, *SETTINGS.values(), sys.prefix, *map(str, sorted(JARS.glob("*.jar")))]
-    words.append(tools.LOCK.read_text())
+    directory, words = tools.CACHE / "spark-classes", session_words()
     archive = directory / "classes.jsa"
     command = [sys.executable, __file__, str(archive)]
     variables = {**os.environ, "PYTHONPATH": f"{tools.ROOT / 'tests'}{os.pathsep}{os.environ['PYTHONPATH']}"}
     write = partial(subprocess.run, command, check=True, capture_output=True, env=variables)
     tools.made(directory, words, write)
     return archive
+
+
+def session_words() -> list[str]:
+    """What a session's classes depend on, and what it writes."""
+    version = subprocess.run(["java", "-version"], check=True, capture_output=True, text=True).stderr
+    jars = map(str, sorted(JARS.glob("*.jar")))
+    return [version, *SETTINGS.values(), sys.prefix, *jars, tools.LOCK.read_text()]
 
 
 def write_class_archive(path: str) -> None:
