@@ -10,14 +10,15 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":
     # spark-submit puts this file's directory before the standard library, whose `profile` it would hide.
     sys.path.pop(0)
     sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
 
-from gateway.spark.verify.results import TableResult
+if TYPE_CHECKING:
+    from gateway.spark.verify.results import TableResult
 
 MISSING = (
     "delta-gateway: this command runs on PySpark, which is not installed here.\n"

@@ -58,6 +58,7 @@ def configuration(tmp_path):
 def test_help_loads_no_command():
     loaded = loaded_by("--help")
     assert not loaded & (NO_TABLES | {"asyncio", "gateway.config", "yaml"})
+    assert {name for name in loaded if name.startswith("gateway.spark.")} == {"gateway.spark.cli"}
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *spark_commands.COMMANDS])
