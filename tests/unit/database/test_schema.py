@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import closing
 
 import pytest
@@ -9,6 +10,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import delete, func, insert, select, update
 
+from gateway.config.database import DatabasePlace
 from gateway.database.changes import KEPT_CHANGES, Position, changed_since, forget_old
 from gateway.database.engine import Database
 from gateway.database.errors import DatabaseError, DatabaseMissing, DatabaseOutdated, DatabaseUnusable
@@ -35,6 +37,18 @@ ALICE = {
 }
 TOKEN = {"sha256": "00", "recipient": "alice", "created_ms": 1, "expires_ms": None}
 
+DIGESTS = {"0001": "453756b08178bbfe5bdf4bfcabc3122fdcf3b8952963900324d6551baa96705f"}
+"""By version: the SHA-256 of the rows of `PARTS` for new tables."""
+PARTS = (
+    "SELECT m.name, i.name, i.type, i.\"notnull\", i.dflt_value, i.pk"
+    " FROM sqlite_master m, pragma_table_info(m.name) i",
+    "SELECT m.name, f.\"table\", f.\"from\", f.\"to\", f.on_delete"
+    " FROM sqlite_master m, pragma_foreign_key_list(m.name) f",
+    "SELECT m.name, l.name, l.\"unique\", x.name FROM sqlite_master m, pragma_index_list(m.name) l,"
+    " pragma_index_xinfo(l.name) x WHERE x.key",
+    "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'",
+)
+
 
 @pytest.fixture
 def database(place):
@@ -56,6 +70,17 @@ def test_new_tables_have_the_version_of_the_schema(database):
     with database.reading() as connection:
         check_schema(database, connection)
         assert MigrationContext.configure(connection).get_current_heads() == (HEAD,)
+
+
+def test_a_changed_schema_has_a_version_and_a_step_of_its_own(tmp_path):
+    with closing(Database(DatabasePlace(tmp_path / "new.db"), create=True)) as database:
+        migrate(database, create=True)
+        with database.reading() as connection:
+            rows = [sorted(map(repr, connection.exec_driver_sql(part))) for part in PARTS]
+    assert all(rows)
+    digest = hashlib.sha256("\n".join(row for part in rows for row in part).encode()).hexdigest()
+    # New tables are made of `schema`: databases that already have this version would not get the change.
+    assert DIGESTS.get(HEAD) == digest
 
 
 def test_a_place_has_one_grant_also_where_schema_and_table_are_null(database):
