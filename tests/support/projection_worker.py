@@ -5,16 +5,20 @@ of its input is a command, and each line of its output an answer:
 
 - `run` [STEP]: runs the job and answers with the outcome. At STEP it answers `paused` and waits for a line.
 - `careless` [STEP]: the same without a look at the lock after each step.
+- `torn`: runs the job, and the file with its commit cannot be read any more after a hundred bytes.
 - `digest`: the digest of the published rows.
 """
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from gateway import config
-from gateway.spark.project import job
+from gateway.spark.project import job, objects
 from gateway.spark.project.evaluation import rule_session
 from gateway.spark.project.job import Job
 from gateway.spark.project.lock import locked
@@ -49,7 +53,19 @@ def main() -> None:
                 sys.stdin.readline()
 
         kind = Careless if command == "careless" else Job
-        say(str(outcome_of(kind(spark, target, Options(optimize_hours=0, vacuum_hours=0), step))))
+        with ExitStack() as stack:
+            if command == "torn":
+                stack.enter_context(patch.object(objects, "_parts", torn))
+            say(str(outcome_of(kind(spark, target, Options(optimize_hours=0, vacuum_hours=0), step))))
+
+
+def torn(content: str | Path) -> Iterator[bytes]:
+    """Yield a text, or the begin of a file before an error."""
+    if isinstance(content, str):
+        yield content.encode()
+        return
+    yield content.read_bytes()[:100]
+    raise OSError
 
 
 def say(text: str) -> None:

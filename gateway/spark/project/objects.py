@@ -105,8 +105,11 @@ class Directory:
             try:
                 for part in _parts(content):
                     stream.write(bytearray(part))
-            finally:
-                stream.close()
+            except BaseException:
+                # To close a stream of S3 is to create the file, of what was written so far.
+                (stream.abort if self.is_s3 else stream.close)()
+                raise
+            stream.close()
         except Py4JJavaError as error:
             # The answer to a write that was done may be lost, and its repetition is refused then.
             try:

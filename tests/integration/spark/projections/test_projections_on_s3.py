@@ -136,6 +136,9 @@ if IS_LONG:
                     assert other.ask("digest") == str(digest(kept.expected()))
                 assert "nothing to do; version 3 " in one.ask("run")
                 kept.sql("DELETE FROM {t} WHERE id % 5 = 1")
+                before = other.ask("digest")
+                assert "OSError" in one.ask("torn")
+                assert other.ask("digest") == before
                 assert "changed rows; version 4 " in one.ask("run")
                 assert other.ask("digest") == str(digest(kept.expected()))
             found = client.list_objects_v2(Bucket=BUCKET, Prefix=f"{root}/{LOCK_FILE}")
