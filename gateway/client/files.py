@@ -40,25 +40,13 @@ class Origin:
     page_token: str | None = None
     """The token of the page that has the files, if the listing has pages."""
 
-    @property
-    def is_range(self) -> bool:
-        """Return whether the files are of a range of versions."""
-        return self.query.changes or "startingVersion" in self.query.parameters
-
-    def key(self, file: DataFile) -> Any:
-        """Return the key of a file, equal in every answer to the same query."""
-        vector = file.deletion_vector
-        name = (file.id, vector.identity if vector else None)
-        # A snapshot's file has a version only in some answers: where a version was requested.
-        return (file.kind, file.version, *name) if self.is_range else name
-
     def refresh_queries(self) -> tuple[Query, ...]:
         """Return the queries that list the same files with new URLs, in the order to try them.
 
         A DataFrame is used for longer than its refresh token lives: the version it was listed at comes next,
         which servers refuse where no history is shared, then the query itself.
         """
-        if self.is_range:
+        if self.query.is_range:
             return (self.query,)
         parameters = {
             name: value for name, value in self.query.parameters.items() if name != "includeRefreshToken"
@@ -118,10 +106,11 @@ class FileFetcher:
     ) -> None:
         self._origin = origin
         self._queries = origin.refresh_queries()
-        self._files = {origin.key(file): file for file in files}
+        self._files = {origin.query.key(file): file for file in files}
         self._transports = _Transports(transport or Transport(), threading.get_ident())
         self._listing = threading.Lock()
         self._now_ms = now_ms
+        self._renewed_ms: dict[Any, int] = {}
 
     def whole(self, file: DataFile) -> bytes:
         """Return all bytes of a file. Raises HttpError if their number differs from the listing."""
@@ -159,8 +148,8 @@ class FileFetcher:
         return sorted(rows)
 
     def _with_fresh_url(self, file: DataFile, read: Callable[[DataFile], Answer]) -> Answer:
-        current = self._files[self._origin.key(file)]
-        if current.expires_ms is not None and current.expires_ms - _EARLY_MS < self._now_ms():
+        current = self._files[self._origin.query.key(file)]
+        if self._ends_soon(current):
             current = self._renewed(file, current)
         try:
             return read(current)
@@ -169,17 +158,22 @@ class FileFetcher:
                 raise
         return read(self._renewed(file, current))
 
+    def _ends_soon(self, file: DataFile) -> bool:
+        """Return whether to renew a URL first. One that was just renewed may live for seconds alone."""
+        end, renewed_ms = file.expires_ms, self._renewed_ms.get(self._origin.query.key(file), 0)
+        return end is not None and end - self._now_ms() < min(_EARLY_MS, (end - renewed_ms) / 2)
+
     def _renewed(self, file: DataFile, stale: DataFile) -> DataFile:
         """List again, unless another thread has, and renew every file in the new listing."""
         with self._listing:
-            renewed = self._files[self._origin.key(file)]
+            renewed = self._files[self._origin.query.key(file)]
             missing = self._list_again() if renewed is stale else set()
-        if self._origin.key(file) in missing:
+        if self._origin.query.key(file) in missing:
             raise StaleListing(
                 "a file's URL expired and the server no longer lists that file: the table has moved on; load "
                 "it again, read a pinned version (versionAsOf), or share the table with history"
             )
-        return self._files[self._origin.key(file)]
+        return self._files[self._origin.query.key(file)]
 
     def _list_again(self) -> set[Any]:
         """List by the first query that is not refused. Returns the keys of the missing files."""
@@ -194,13 +188,13 @@ class FileFetcher:
 
     def _list_by(self, query: Query) -> set[Any]:
         client = ShareClient(self._origin.profile, self._origin.table, self._transports.mine)
-        missing = set(self._files)
+        missing, now_ms = set(self._files), self._now_ms()
         for page in client.pages(query):
             for listed in page.files:
-                key = self._origin.key(listed)
+                key = self._origin.query.key(listed)
                 if key in missing:
                     missing.remove(key)
-                    self._files[key] = listed
+                    self._files[key], self._renewed_ms[key] = listed, now_ms
             if not missing:
                 break
         return missing

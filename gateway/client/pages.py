@@ -55,6 +55,18 @@ class Query:
     has_stats: bool = False
     is_parquet: bool = False
 
+    @property
+    def is_range(self) -> bool:
+        """Return whether the files are of a range of versions."""
+        return self.changes or "startingVersion" in self.parameters
+
+    def key(self, file: DataFile) -> Any:
+        """Return the key of a file, equal in every answer to the same query."""
+        vector = file.deletion_vector
+        name = (file.id, vector.identity if vector else None)
+        # A snapshot's file has a version only in some answers: where a version was requested.
+        return (file.kind, file.version, *name) if self.is_range else name
+
 
 @dataclass(frozen=True)
 class Page:
@@ -276,11 +288,8 @@ def _parsed_lines(lines: Sequence[bytes]) -> list[Any]:
 
 def next_page(query: Query, page_token: str) -> Query:
     """Return the query for a page by its token."""
-    parameters = {
-        name: value
-        for name, value in query.parameters.items()
-        if name not in {"refreshToken", "includeRefreshToken"}
-    }
+    first_only, given = {"refreshToken", "includeRefreshToken"}, query.parameters.items()
+    parameters = {name: value for name, value in given if name not in first_only}
     return replace(query, parameters={**parameters, "pageToken": page_token})
 
 

@@ -144,7 +144,7 @@ def list_range(
                 add_outlines(outlines, raw.lines)
             pending = []
     files = tuple(file for raw in pending for file in raw.parsed())
-    return replace(_listing(query, pages), files=files, versions=outlines)
+    return replace(_listing(query, pages), files=_once(query, files), versions=outlines)
 
 
 def partitions_of(
@@ -276,7 +276,14 @@ def _listing(query: Query, pages: Sequence[Page]) -> Listing:
     return Listing(
         query,
         pages[0].head,
-        tuple(file for page in pages for file in page.files),
+        _once(query, tuple(file for page in pages for file in page.files)),
         tuple(head for page in pages for head in page.later_heads),
         next((page.refresh_token for page in pages if page.refresh_token), None),
     )
+
+
+def _once(query: Query, files: tuple[DataFile, ...]) -> tuple[DataFile, ...]:
+    """Return the files. Raises UnsupportedTable for one that is listed twice, whose rows would be, too."""
+    if len({query.key(file) for file in files}) < len(files):
+        raise UnsupportedTable("the server lists a file twice")
+    return files

@@ -45,9 +45,10 @@ def listed(answers: Answers, name: str, *, place: str = "old", expires_ms: int |
     return DataFile(FileKind.SNAPSHOT, name, url, 4, {}, expires_ms=expires_ms)
 
 
-def line(answers: Answers, name: str) -> Any:
+def line(answers: Answers, name: str, expires_ms: int = 2**50) -> Any:
     url = f"{answers.url}/new/{name}?signature=s"
-    return {"file": {"id": name, "url": url, "size": 4, "partitionValues": {}, "expirationTimestamp": 2**50}}
+    file = {"id": name, "url": url, "size": 4, "partitionValues": {}, "expirationTimestamp": expires_ms}
+    return {"file": file}
 
 
 def fetcher(answers: Answers, *files: DataFile, refresh_token: str | None = "r") -> FileFetcher:
@@ -79,6 +80,17 @@ def test_a_url_about_to_expire_is_renewed_first_by_the_refresh_token(answers: An
         "maxFiles": 10,
     }
     assert answers.requests[1][0] == "/new/a?signature=s"
+
+
+def test_urls_that_live_for_seconds_are_not_renewed_for_each_file(answers: Answers) -> None:
+    names = ("a", "b", "c")
+    files = [listed(answers, name, expires_ms=NOW_MS + 1000) for name in names]
+    answers.say(*HEAD, *(line(answers, name, NOW_MS + 20_000) for name in names), {"endStreamAction": {}})
+    for _ in names:
+        content(answers)
+    fetching = fetcher(answers, *files)
+    assert [fetching.whole(file) for file in files] == [b"data"] * 3
+    assert [path for path, _ in answers.requests[1:]] == [f"/new/{name}?signature=s" for name in names]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 410])

@@ -15,7 +15,7 @@ from gateway.client.actions import TableHead, UnsupportedTable
 from gateway.client.files import StaleListing
 from gateway.spark.read import planning
 from gateway.spark.read.options import ReadOptions
-from gateway.spark.read.planning import NothingNew, plan_changes
+from gateway.spark.read.planning import NothingNew, plan_changes, plan_snapshot
 from gateway.spark.read.reading import PagePartition, RangePartition, read_partition
 from gateway.spark.read.schema import CHANGE_FIELDS, shared_schema
 from gateway.spark.read.streaming import ShareStreamReader
@@ -124,6 +124,19 @@ def planned(lines: list[Any], monkeypatch: pytest.MonkeyPatch, again: list[Any],
 
 
 VERSION = [file_line("add", f"a{number}", 4) for number in range(9)]
+
+
+@pytest.mark.parametrize("plan", [plan_snapshot, plan_changes])
+def test_a_file_that_is_listed_twice_is_an_error(plan: Any) -> None:
+    with listening() as server:
+        profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
+        options = parsed(
+            json.dumps(profile), "s.d.t", **({"startingVersion": "4"} if plan is plan_changes else {})
+        )
+        loaded = TableHead(METADATA["metaData"]["schemaString"], (), {}, version=4)
+        server.say(*DELTA_HEAD, *VERSION, VERSION[0], END, **{"Delta-Table-Version": "4"})
+        with pytest.raises(UnsupportedTable, match="twice"):
+            plan(options, loaded)
 
 
 def test_the_files_of_one_version_are_in_one_bucket_each(monkeypatch: pytest.MonkeyPatch) -> None:
