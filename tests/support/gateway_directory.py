@@ -95,6 +95,8 @@ class Gateway:
     def running(self, workers=1):
         with server_process(self.path, self.directory / "log", workers=workers) as self.process:
             self.until(lambda: self.get("/readyz")[0] == 200)
+            # One worker is enough for that, and the admin listener begins after all of them.
+            self.until(lambda: workers == 1 or self.get("/healthz", port=self.admin_port)[0] == 200)
             yield self
         assert self.process.returncode == 0, self.log()
 
