@@ -384,6 +384,15 @@ def _instant(text: str) -> datetime:
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
+def _file(text: str) -> Path:
+    # A path of these would be that of a directory such as `postgresql:`, or the configuration's directory.
+    if "://" in text:
+        raise ValueError("is a URL; accepted: a path of a file")
+    if not text:
+        raise ValueError("may not be empty")
+    return Path(text)
+
+
 def _choice(text: str, accepted: tuple[str, ...]) -> str:
     for word in accepted:
         if text.lower() == word.lower():
@@ -410,7 +419,7 @@ _SCALARS: Mapping[Any, Callable[[str], Any]] = {
     bool: _boolean,
     datetime: _instant,
     Secret: Secret,
-    Path: Path,
+    Path: _file,
     Location: Location.parse,
     LocationTemplate: LocationTemplate.parse,
 }

@@ -97,6 +97,11 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
         (MINIMAL + "port: 65536", "configuration:3: port: 65536 is too large; accepted: up to 65535"),
         (MINIMAL + "port: [1]", "configuration:3: port: expected a single value"),
         (MINIMAL + "host: ''", "configuration:3: host: may not be empty"),
+        (MINIMAL + "gateway: {recipientsDatabase: ''}", "gateway.recipientsDatabase: may not be empty"),
+        (
+            MINIMAL + "gateway: {recipientsDatabase: 'postgresql://user@host/gateway'}",
+            "gateway.recipientsDatabase: is a URL; accepted: a path of a file",
+        ),
         (MINIMAL + "endpoint: api", "configuration:3: endpoint: 'api' is not a path prefix"),
         (MINIMAL + "version: 1", "configuration:3: version: given twice"),
         (MINIMAL + "shares: {}", "configuration:3: shares: expected a list"),
