@@ -124,17 +124,20 @@ def planned(lines: list[Any], monkeypatch: pytest.MonkeyPatch, again: list[Any],
 
 
 VERSION = [file_line("add", f"a{number}", 4) for number in range(9)]
+VECTOR = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 34, "cardinality": 2}
 
 
+@pytest.mark.parametrize("vector", [{}, {"deletionVector": VECTOR}])
 @pytest.mark.parametrize("plan", [plan_snapshot, plan_changes])
-def test_a_file_that_is_listed_twice_is_an_error(plan: Any) -> None:
+def test_a_file_that_is_listed_twice_is_an_error(plan: Any, vector: Any) -> None:
     with listening() as server:
         profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
         options = parsed(
             json.dumps(profile), "s.d.t", **({"startingVersion": "4"} if plan is plan_changes else {})
         )
         loaded = TableHead(METADATA["metaData"]["schemaString"], (), {}, version=4)
-        server.say(*DELTA_HEAD, *VERSION, VERSION[0], END, **{"Delta-Table-Version": "4"})
+        again = file_line("add", "a0", 4, **vector)
+        server.say(*DELTA_HEAD, *VERSION, again, END, **{"Delta-Table-Version": "4"})
         with pytest.raises(UnsupportedTable, match="twice"):
             plan(options, loaded)
 
