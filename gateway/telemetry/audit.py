@@ -2,7 +2,7 @@
 
 In: lines of `audit_record`. Out: complete lines in the file. A thread appends them, so a slow or full disk
 never blocks the event loop. `put` never waits: a record that does not fit into the bounded queue is dropped
-and counted. `written` waits until the record is in the file.
+and counted. `written` waits until its record is in the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOCK_SECONDS = 0.5
 """Time to wait for the lock of another process, which may be stopped while it holds the lock."""
 BATCH_RECORDS = 512
 RECORD_BYTES = 2048
-"""Average size for which the queue has space: three times the size of a usual record."""
+"""Space of the queue for each record: three times the size of a usual one."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class AuditLog:
     async def written(self, line: bytes, *, timeout_seconds: float) -> bool:
         """Queue a line and wait until it is in the file. Returns False after the timeout or a failed write.
 
-        After a failed write it returns False at once and queues nothing, until a write succeeds.
+        After a failed write, and until one succeeds, it queues nothing and returns False at once.
         """
         if not self.healthy:
             return False
@@ -258,7 +258,7 @@ class AuditLog:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def _at_line_start(self, descriptor: int, *, is_alone: bool) -> bool:
-        """Return whether the file ends with a whole line; False if unknown, which adds an empty line."""
+        """Return whether the file ends with a whole line. False if this is unknown."""
         if not self._is_regular:
             return True
         size = os.fstat(descriptor).st_size
