@@ -100,6 +100,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if SHARED_SERVERS & used_names(item):
             item.add_marker(pytest.mark.processes)
     refuse_unread_files(items)
+    if os.environ.get(run.FIRST_CASES):
+        # What an absent file or another version of a package breaks, it breaks in each case of a test.
+        firsts = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+        items[:] = reversed(firsts.values())
 
 
 def refuse_unread_files(items: list[pytest.Item]) -> None:

@@ -31,7 +31,7 @@ import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from threading import get_ident
 from traceback import format_exc
@@ -50,14 +50,14 @@ WORDS_OF_MARKS = {"alone": ("mark.alone",), "spark": ("spark: ", "few_rows", "oa
 TESTED_CORE = ("opt-level=0", "debug-assertions=true", "overflow-checks=true", 'debug="line-tables-only"')
 SETTINGS = tuple(f"--config=profile.release.package.deltalog.{line}" for line in TESTED_CORE)
 CORE = ("-p", "deltalog", "-p", "shared-limits", "--locked", "--release", *SETTINGS)
+# Of each test its first case, see conftest.py.
+FIRST_CASES = "DELTA_GATEWAY_FIRST_CASES"
 # What a clone runs beside README's lines: tests that read what lies in the checkout, and one of each kind.
 QUICK_TESTS = ["tests/unit", "--ignore-glob=tests/unit/*/*", "tests/integration/writers/test_golden.py"]
 # What `oldest` runs: of a server, and of the doctor and the client. Of the doctor's one file runs a server.
-OLDEST_SERVER_TESTS = [
-    *(f"tests/unit/{name}" for name in ("authentication", "catalog", "database", "governance", "oidc")),
-    *("tests/unit/config/test_loader.py", "tests/unit/routes/test_query.py"),
-    *("tests/unit/storage", "tests/unit/web"),
-]
+OLDEST_SERVER_PACKAGES = ("authentication", "catalog", "database", "governance", "oidc", "storage", "web")
+OLDEST_SERVER_FILES = ("config/test_loader.py", "routes/test_query.py")
+OLDEST_SERVER_TESTS = [f"tests/unit/{name}" for name in (*OLDEST_SERVER_PACKAGES, *OLDEST_SERVER_FILES)]
 OLDEST_CLIENT_TESTS = ["tests/unit/client", "tests/unit/doctor", "--ignore=tests/unit/doctor/test_gateway.py"]
 
 
@@ -76,13 +76,18 @@ def rust(_: list[str]) -> None:
     """Format, lints and tests of the crates, also on the tables that the project makes."""
     run("cargo", "fmt", "--all", "--check")
     clippy()
-    variables = {"DELTA_GATEWAY_MADE": str(made_tables())}
+    test_crates()
+    cargo_test("--doc")
+
+
+def test_crates(*arguments: str, **variables: str) -> None:
+    """All tests of the crates but those of `nightly`, which cargo calls ignored."""
+    variables |= {"DELTA_GATEWAY_MADE": str(made_tables())}
     # Storage is tested against the real S3 server where one can be had.
     if tools.which("go"):
         install("versitygw")
         variables["DELTA_GATEWAY_VERSITYGW"] = str(tools.program("versitygw"))
-    cargo_test("--lib", "--tests", variables=variables)
-    cargo_test("--doc")
+    cargo_test("--lib", "--tests", *arguments, variables=variables)
 
 
 @part
@@ -97,13 +102,12 @@ def clippy() -> None:
     run("cargo", "clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings")
 
 
-def cargo_test(*arguments: str, variables: Mapping[str, str] | None = None, directory: Path = ROOT) -> None:
+def cargo_test(*arguments: str, variables: Mapping[str, str] | None = None) -> None:
     """Tests of the pure crates, the core with all assertions; their compiling is a step of its own."""
     command = ["cargo", "test", *CORE, *arguments]
     if "--doc" not in arguments:
-        targets = command[: command.index("--")] if "--" in command else command
-        run(*targets, "--no-run", variables=variables, directory=directory)
-    run(*command, variables=variables, directory=directory)
+        run(*takewhile("--".__ne__, command), "--no-run", variables=variables)
+    run(*command, variables=variables)
 
 
 @part
@@ -195,7 +199,9 @@ def writers(arguments: list[str]) -> None:
 @part
 def nightly(arguments: list[str]) -> None:
     """What takes long to compile or to run: delta_kernel's comparisons, sessions on MinIO, large tables."""
-    install(*SPARK_NEEDS, "minio", "engines", "kernel")
+    if not arguments:
+        test_crates("--", "--include-ignored", PROPTEST_CASES="1024")
+    install(*SPARK_NEEDS, "minio", "engines", "kernel", "browser", "lintian", "release")
     pytest("nightly or sessions", arguments, variables={tools.WITH_MINIO: "1"})
 
 
@@ -203,7 +209,7 @@ def nightly(arguments: list[str]) -> None:
 def deploy(arguments: list[str]) -> None:
     """The image, the unit, the packages and the chart, made and run as they are deployed."""
     install("helm", "promtool", "actionlint", "lintian", "release", "tables")
-    pytest("deploy", arguments or ["tests/deploy"])
+    pytest("deploy and not nightly", arguments or ["tests/deploy"])
 
 
 def pytest(marks: str, arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
@@ -244,8 +250,8 @@ def clone(_: list[str]) -> None:
     run(*lines, directory=checkout, variables=variables)
     # The quick tests run on the package that the README's line has installed.
     tests = [with_tools(checkout / ".venv"), "-P", "-m", "pytest", "-q", "-m", PLAIN, *QUICK_TESTS]
-    run(*tests, directory=checkout, variables=variables)
-    cargo_test("-q", "--lib", "--", "commit", "deletion_vector", directory=checkout, variables=variables)
+    run(*tests, directory=checkout, variables=variables | {FIRST_CASES: "1"})
+    run("cargo", "check", *CORE, "--tests", directory=checkout)
 
 
 def fresh_clone() -> Path:
@@ -293,8 +299,7 @@ def on_oldest(name: str, packages: Sequence[str], tests: Sequence[str]) -> None:
     run(*tools.into(interpreter), *lowest, *packages)
     run(*tools.into(interpreter), "--no-deps", tools.built_wheel())
     marks = f"{PLAIN} and not alone and not processes"
-    # Tests of the S3 server skip where it was not built.
-    variables = {"DELTA_GATEWAY_NO_SKIPS": "", "PYTHONPATH": ""}
+    variables = {"DELTA_GATEWAY_NO_SKIPS": "", "PYTHONPATH": "", FIRST_CASES: "1"}
     run(interpreter, "-P", "-m", "pytest", "-q", "-m", marks, *tests, variables=variables)
 
 
@@ -316,11 +321,7 @@ QUICK_PARTS = ("unit", "lint", "crates")
 BY_THEMSELVES = ("nightly", "alone")
 # One more than the processors of a small machine: parts wait for servers, stores and Spark.
 PARTS_AT_A_TIME = 3
-# A line of pytest's `--durations`.
 DURATION = re.compile(r"^([0-9.]+)s (?:setup|call|teardown) +(\S.*)$", re.MULTILINE)
-
-
-# Their run
 
 
 def main() -> int:

@@ -158,9 +158,6 @@ def golden_tables() -> Path | None:
     return tables if tables and (tables / "ANSWERS.json").is_file() else None
 
 
-# Installing
-
-
 def install(*names: str) -> None:
     """Installs some of INSTALLERS, where they are not there."""
     for name in names:
@@ -242,7 +239,9 @@ def install_gateway() -> None:
         shutil.rmtree(wheels, ignore_errors=True)
         need("cargo")
         run(scripts / "maturin", "build", "--release", "--locked", "--out", wheels)
-        run(*into(scripts / "python"), "--no-deps", "--reinstall", built_wheel())
+        # Each process of a test would compile it where Python may write no bytecode.
+        options = ["--no-deps", "--reinstall", "--compile-bytecode"]
+        run(*into(scripts / "python"), *options, built_wheel())
 
     words = (f"{path.relative_to(ROOT)}\0{path.read_bytes().hex()}" for path in sources)
     made(CACHE / "project/gateway", [str(ROOT), *words], build, anew=False)

@@ -38,7 +38,7 @@ ELSEWHERE = {
         "test_nothing_lies_beside_the_clone",
     ),
     "cargo test": (
-        "compiles for minutes; `tests/run.py clone` runs tests of the same crate on the wheel's build",
+        "compiles for minutes; `tests/run.py clone` checks the tests of the same crate",
         FILTERS,
     ),
     "pip install pre-commit": ("changes the hooks of the repository", FILTERS),

@@ -124,6 +124,8 @@ def test_the_chart_is_equal_twice(dist):
     made_twice("chart", dist)
 
 
+# Two builds take a minute; the other artefacts are made twice in each run.
+@pytest.mark.nightly
 def test_the_debian_package_is_equal_twice(requirements, tmp_path):
     needs_debian()
     # With one dependency: all of them take their time to compile.

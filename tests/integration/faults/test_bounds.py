@@ -82,7 +82,7 @@ async def test_workers_hold_no_more_hot_columns_together_than_one_server_would(t
     assert BUDGET_BYTES / 4 < await most_held(2, BUDGET_BYTES) <= BUDGET_BYTES
 
 
-LARGE_ADDS = 300_000
+LARGE_ADDS = 200_000
 AT_ONCE = 40
 NOTHING = {"predicateHints": ["value < -1"]}
 """Drops every file by its statistics, after all of them were read."""
@@ -143,6 +143,7 @@ LIMIT_BYTES = 256 * 1024 * 1024
 
 
 @pytest.mark.alone
+@pytest.mark.nightly
 async def test_queries_that_do_not_fit_wait_or_are_sent_away_and_the_process_stays_below_its_limit(
     large, tmp_path
 ):

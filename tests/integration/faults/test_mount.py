@@ -20,6 +20,7 @@ import aiohttp
 import pytest
 from support.file_answers import HEADERS, Broken, Files, query
 from support.gateway_process import PREFIX, TOKEN, RunningGateway, running_gateway, share, table_path
+from support.nightly import at_night
 from support.waiting import wait_until
 from tables.large_logs import make_log
 from tools import ROOT
@@ -162,6 +163,7 @@ async def hangs(mounts: Mounts, begin: Callable[[], None]) -> None:
     await mounts.heals()
 
 
+@pytest.mark.nightly
 async def test_a_mount_that_hangs_when_it_is_listed_holds_up_its_own_tables_alone(mounts: Mounts):
     assert await mounts.ask("hanging.default.t") == mounts.expected
     await hangs(mounts, mounts.whole.touch)
@@ -207,7 +209,7 @@ async def statuses(session: aiohttp.ClientSession, url: str, sent: dict[str, Any
         return response.status, response.headers.get("delta-sharing-stale")
 
 
-@pytest.mark.parametrize("flag", ["whole", "reads"])
+@pytest.mark.parametrize("flag", ["whole", *at_night("reads")])
 async def test_a_server_ends_though_a_mount_hangs(mounts: Mounts, flag: str):
     assert await mounts.ask("hanging.default.t") == mounts.expected
     getattr(mounts, flag).touch()

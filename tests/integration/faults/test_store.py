@@ -14,6 +14,7 @@ import pytest
 from support.fault_proxy import HEALTHY, Fault, FaultProxy, running
 from support.file_answers import Broken, Files, query
 from support.gateway_process import Answer, RunningGateway, running_gateway, share, storage
+from support.nightly import at_night
 from support.waiting import WAIT_SECONDS, until
 from tables.large_logs import make_log
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.alone
 ADDS = 20_000
 SOON_SECONDS = 20.0
 PATIENT_SECONDS = 60.0
-STALE_SECONDS = 10.0
+STALE_SECONDS = 5.0
 TABLE = "/shares/faulty/schemas/default/tables/t"
 
 
@@ -113,17 +114,21 @@ def behind_a_proxy(versitygw, stored, tmp_path, timings: dict[str, float], **cha
 
 
 FAULTS = {
-    "answers_500": Fault(status=500),
     "answers_503": Fault(status=503),
-    "refuses": Fault(refuse=True),
     "hangs": Fault(hang=True),
+}
+NIGHTLY_FAULTS = {
+    "answers_500": Fault(status=500),
+    "refuses": Fault(refuse=True),
     "cuts_at_once": Fault(cut_after_bytes=0),
     "slow_bytes": Fault(bytes_per_second=200),
     "garbles_the_head": Fault(corrupt_at_byte=3),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+@pytest.mark.parametrize(
+    "fault", [*FAULTS.values(), *at_night(*NIGHTLY_FAULTS.values())], ids=[*FAULTS, *NIGHTLY_FAULTS]
+)
 async def test_a_failing_storage_gives_errors_without_delaying_others_and_recovers(faulty: Faulty, fault):
     async def seconds_of_healthy() -> float:
         started = time.monotonic()
@@ -172,6 +177,7 @@ async def test_a_storage_that_breaks_streams_is_given_up_for_a_while(faulty: Fau
     await faulty.heals()
 
 
+@pytest.mark.nightly
 async def test_a_storage_that_cuts_its_answers_short_ends_in_errors_and_heals(faulty: Faulty):
     assert (await faulty.ask()).files == faulty.expected
     faulty.proxy.fault = Fault(cut_after_bytes=30_000)
@@ -182,7 +188,9 @@ async def test_a_storage_that_cuts_its_answers_short_ends_in_errors_and_heals(fa
 
 
 @pytest.mark.parametrize(
-    "fault", [Fault(delay_seconds=0.001), Fault(bytes_per_second=10_000_000)], ids=["delays", "throttles"]
+    "fault",
+    [Fault(bytes_per_second=10_000_000), *at_night(Fault(delay_seconds=0.001))],
+    ids=["throttles", "delays"],
 )
 async def test_a_slow_storage_gives_the_whole_answer(faulty: Faulty, fault):
     faulty.proxy.fault = fault
@@ -198,7 +206,7 @@ async def test_a_request_to_a_storage_that_fails_for_a_moment_is_retried(faulty:
     assert (await requested).files == faulty.expected
 
 
-@pytest.mark.parametrize("at", [1_000, 10_000, 100_000, 1_000_000])
+@pytest.mark.parametrize("at", [10_000, *at_night(1_000, 100_000, 1_000_000)])
 async def test_a_corrupted_byte_of_a_checkpoint_is_found_by_its_checksums(faulty: Faulty, at):
     # The commits do not have the files of this log's checkpoint, and do not replace it.
     for flipped in (at, at + 1):
@@ -211,7 +219,7 @@ async def test_a_corrupted_byte_of_a_checkpoint_is_found_by_its_checksums(faulty
     await faulty.heals()
 
 
-@pytest.mark.parametrize("at", [400, 1_000])
+@pytest.mark.parametrize("at", [400, *at_night(1_000)])
 async def test_a_corrupted_byte_of_a_commit_ends_and_is_not_remembered(faulty: Faulty, at):
     # A commit has no checksum, and plain HTTP has none: a byte flipped in a value is a value. What may not be
     # is a crash, a hang, or its trace in later answers.

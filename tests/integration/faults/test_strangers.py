@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from support.gateway_directory import TOKEN, Gateway
+from support.nightly import at_night
 from support.process_resources import resident
 from support.waiting import wait_until
 
@@ -72,7 +73,7 @@ def latencies(gateway, requests=150):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("listener", ["sharing", "admin", "handshakes"])
+@pytest.mark.parametrize("listener", ["sharing", *at_night("admin", "handshakes")])
 def test_thousands_of_hostile_connections_cost_little_and_recipients_notice_nothing(tmp_path, listener):
     gateway = Gateway(tmp_path)
     if listener == "handshakes":

@@ -19,8 +19,6 @@ from gateway.catalog.grants import Grant
 from gateway.config import loads
 from gateway.errors import NotFound
 
-pytestmark = pytest.mark.alone
-
 SHARES = """
 version: 1
 shares:
@@ -103,6 +101,7 @@ def ahead(some: list[float], others: list[float]) -> float:
     return (ranks - len(others) * (len(others) + 1) / 2) / (len(some) * len(others))
 
 
+@pytest.mark.alone
 @pytest.mark.processes
 def test_response_times_do_not_distinguish_forbidden_from_absent(tmp_path):
     known = {"name": "tests", "tokens": [{"sha256": token_hash(TOKEN).hex()}], "shares": ["granted"]}

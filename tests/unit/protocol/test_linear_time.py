@@ -40,8 +40,6 @@ from gateway.web import recorder as watch
 from gateway.web.client_address import client_address
 from gateway.web.router import Router
 
-pytestmark = pytest.mark.alone
-
 Parse = Callable[[str], object]
 
 LENGTH = 1 << 13

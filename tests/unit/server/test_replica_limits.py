@@ -35,6 +35,7 @@ def admitted(gateway: Any, requests: int) -> int:
 
 
 @pytest.mark.alone
+@pytest.mark.nightly
 def test_replicas_admit_the_budget_of_a_recipient_together(
     postgresql: PostgresqlServer, tmp_path: Path
 ) -> None:

@@ -245,7 +245,6 @@ async def test_log_and_metrics_count_a_repeated_answer_as_any_other(
     assert logged[0]["returned"] == ADDS
 
 
-@pytest.mark.alone
 async def test_a_large_body_delays_no_other_request(client: Client) -> None:
     longest_seconds = 0.0
 

@@ -1,0 +1,13 @@
+"""Cases that the part `nightly` of the test command adds to those of each run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def at_night(*cases: Any) -> list[Any]:
+    """Parameters of nightly tests; a tuple is a case of several."""
+    marked = (case if isinstance(case, tuple) else (case,) for case in cases)
+    return [pytest.param(*values, marks=pytest.mark.nightly) for values in marked]
