@@ -100,10 +100,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if SHARED_SERVERS & used_names(item):
             item.add_marker(pytest.mark.processes)
     refuse_unread_files(items)
+    choose_cases(items)
+
+
+def choose_cases(items: list[pytest.Item]) -> None:
+    """Leaves cases to the part `nightly`, and all but the first of each test out where FIRST_CASES is set."""
+    on_postgresql = [item for item in items if "postgresql" in parameters_of(item)]
+    first_on_postgresql = first_cases(on_postgresql)
+    for item in on_postgresql:
+        # A test on both databases has one case on PostgreSQL in each run.
+        if item not in first_on_postgresql:
+            item.add_marker(pytest.mark.nightly)
     if os.environ.get(run.FIRST_CASES):
         # What an absent file or another version of a package breaks, it breaks in each case of a test.
-        firsts = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
-        items[:] = reversed(firsts.values())
+        items[:] = first_cases(items)
+
+
+def first_cases(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The first case of each test."""
+    firsts = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+    return [*firsts.values()][::-1]
 
 
 def refuse_unread_files(items: list[pytest.Item]) -> None:
@@ -124,8 +140,13 @@ def pytest_collection_finish() -> None:
 
 def used_names(item: pytest.Item) -> set[str]:
     """The fixtures of a test, and those of its parameters that name one for `getfixturevalue`."""
+    return {*getattr(item, "fixturenames", ()), *parameters_of(item)}
+
+
+def parameters_of(item: pytest.Item) -> set[str]:
+    """The parameters of a test that are texts."""
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return {*getattr(item, "fixturenames", ()), *(value for value in parameters if isinstance(value, str))}
+    return {value for value in parameters if isinstance(value, str)}
 
 
 class Running:

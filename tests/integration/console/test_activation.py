@@ -19,6 +19,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 from support.browser import PHONE, chromium, visitor
 from support.gateway_process import PREFIX, RunningGateway, running_gateway, share
+from support.nightly import at_night
 from support.postgresql_server import PostgresqlServer
 from support.waiting import everywhere, wait_until
 from tables.small_tables import lay_out
@@ -27,7 +28,7 @@ ADDRESS = f"{PREFIX}/activate"
 SAVED = re.compile(r'href="data:application/json;base64,([A-Za-z0-9+/=]+)"')
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=["sqlite", *at_night("postgresql")])
 def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningGateway]:
@@ -121,7 +122,7 @@ def test_a_link_gives_one_profile_to_one_of_many_requests_on_both_workers(served
     assert profile["bearerToken"] not in log
 
 
-@pytest.mark.parametrize("words", [(), ("--oauth",)])
+@pytest.mark.parametrize("words", [(), *at_night((("--oauth",),))])
 def test_a_form_that_is_sent_to_both_workers_gets_one_profile(
     served: RunningGateway, words: tuple[str, ...]
 ) -> None:
@@ -143,7 +144,7 @@ def steps_of(page: str) -> dict[str, tuple[str, str]]:
     return {name: (result, unescape(message)) for result, name, message in STEP.findall(page)}
 
 
-@pytest.mark.parametrize("share_name", ["small", "only-vector", "only-corrupt"])
+@pytest.mark.parametrize("share_name", ["only-vector", *at_night("small", "only-corrupt")])
 def test_the_page_says_what_the_doctor_says(served: RunningGateway, share_name: str, tmp_path: Path) -> None:
     name = f"{share_name}-doctor"
     url = recipient(served, "add", name, "--share", share_name, "--activation", "--expires", "90d")

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from support.browser import DESK, PHONE, TABLET, Visitor, chromium, visitor
 from support.gateway_process import RunningGateway, running_gateway, share
+from support.nightly import at_night
 from support.processes import free_port, wait_for_port
 from support.waiting import everywhere, wait_until
 from tables.demo import ROWS
@@ -175,7 +176,7 @@ def test_a_sign_in_leads_on_to_the_page_and_a_sign_out_ends_it(browser: Browser,
         visited.check()
 
 
-@pytest.mark.parametrize("width", [PHONE, TABLET, DESK])
+@pytest.mark.parametrize("width", [PHONE, *at_night(TABLET, DESK)])
 def test_every_page_fits_its_window_and_keeps_its_policy(
     browser: Browser, console: Console, empty: Console, width: int
 ) -> None:
@@ -344,6 +345,7 @@ def test_an_operator_adds_grants_rotates_and_revokes(browser: Browser, console: 
         assert "initech" not in text_of(visited)
 
 
+@pytest.mark.nightly
 def test_networks_are_set_and_their_refusals_have_a_reason(browser: Browser, console: Console) -> None:
     profile = console.api("POST", "/recipients", {"name": "near", "shares": ["demo"]})["profile"]
     token = profile["bearerToken"]
@@ -368,6 +370,7 @@ def test_networks_are_set_and_their_refusals_have_a_reason(browser: Browser, con
     console.api("DELETE", "/recipients/near")
 
 
+@pytest.mark.nightly
 def test_an_operator_grants_a_part_by_a_property_of_the_recipient(browser: Browser, console: Console) -> None:
     profile = console.api("POST", "/recipients", {"name": "part", "shares": ["small"]})["profile"]
     token = profile["bearerToken"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.gateway_directory import Gateway
+from support.nightly import at_night
 from support.postgresql_server import running as postgresql_running
 from support.postgresql_server import running_on_small_disk
 from support.processes import processor_wait_seconds, server_process
@@ -26,7 +27,7 @@ from gateway.telemetry.clock import epoch_ms
 
 pytestmark = pytest.mark.processes
 
-CHANGES = int(os.environ.get("DATABASE_CHANGES", "20"))
+CHANGES = int(os.environ.get("DATABASE_CHANGES", "5"))
 CONNECTIONS = 8
 
 
@@ -56,6 +57,7 @@ def statuses(connections, token):
     return found
 
 
+@pytest.mark.parametrize("place", ["postgresql", *at_night("sqlite")], indirect=True)
 def test_every_worker_of_every_replica_sees_a_change_within_a_second(place, tmp_path):
     """Measured from before the change to the answer of the last worker.
 
@@ -133,6 +135,7 @@ def test_a_server_that_starts_during_an_outage_says_why_it_does_not_and_what_to_
     assert "Traceback" not in gateway.log()
 
 
+@pytest.mark.nightly
 def test_a_worker_that_ends_during_an_outage_waits_and_the_others_serve(postgresql, tmp_path):
     gateway = Gateway(tmp_path, database=postgresql.url(postgresql.new_database()))
     with gateway.running(workers=2):
@@ -156,6 +159,7 @@ def test_a_worker_that_ends_during_an_outage_waits_and_the_others_serve(postgres
         gateway.until(everywhere(lambda: gateway.shares(token)[0], 401))
 
 
+@pytest.mark.nightly
 def test_a_failover_to_a_standby_goes_on_with_all_that_it_has(tmp_path):
     """Streaming replication, and a URL with both hosts, of which the one that takes changes is used."""
     with postgresql_running() as primary, primary.standby() as standby:
@@ -257,7 +261,7 @@ def names(place):
         return [record.name for record in database.list()]
 
 
-@pytest.mark.parametrize("name", ["earlier.db", "recipients.db"])
+@pytest.mark.parametrize("name", ["earlier.db", *at_night("recipients.db")])
 def test_a_file_is_taken_over_by_postgresql_once(postgresql, tmp_path, name):
     """Also the file of its default name, which needs no key."""
     place = postgresql.place(postgresql.new_database())
@@ -330,6 +334,7 @@ def test_a_full_disk_refuses_a_change_and_the_server_goes_on(tmp_path):
         gateway.until(lambda: gateway.shares(token)[0] == 401)
 
 
+@pytest.mark.nightly
 def test_a_full_disk_of_postgresql_refuses_changes_and_the_server_goes_on(tmp_path):
     """A real file system without room. Until there is some, nothing is changed and nobody loses access."""
     with running_on_small_disk(megabytes=128) as postgresql:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.gateway_directory import HEAD, Gateway
+from support.nightly import at_night
 from support.processes import PACKAGE, children, free_port, processor_wait_seconds
 from support.waiting import everywhere, server_end, wait_until
 
@@ -30,7 +31,7 @@ def gateway(tmp_path):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("place", ["state/recipients.db", None])
+@pytest.mark.parametrize("place", [None, *at_night("state/recipients.db")])
 def test_recipients_of_the_command_line_are_seen_within_a_second(gateway, place):
     # Without a place the database is made beside the file, by the first who is added while the server runs.
     gateway.settings["gateway"] |= {"recipientsDatabase": place} if place else {}
@@ -166,7 +167,10 @@ SLOW = {
 }
 
 
-@pytest.mark.parametrize(("sent", "answered"), SLOW.values(), ids=SLOW.keys())
+@pytest.mark.parametrize(
+    ("sent", "answered"),
+    [SLOW["half a head"], *at_night(*(SLOW[name] for name in SLOW if name != "half a head"))],
+)
 def test_a_stalled_client_is_disconnected_and_costs_others_nothing(tmp_path, sent, answered):
     gateway = Gateway(tmp_path, limits={"idleConnectionSeconds": 1, "bodySeconds": 1})
     with gateway.running(), socket.create_connection(("127.0.0.1", gateway.port), 20) as connection:
@@ -193,7 +197,7 @@ def test_readiness_fails_before_connections_are_refused(tmp_path):
         gateway.get("/healthz")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, *at_night(2)])
 def test_metrics_and_recipients_by_the_admin_listener(gateway, workers):
     with gateway.running(workers=workers):
         gateway.until(lambda: gateway.admin("GET", "/healthz")[0] == 200)
@@ -261,7 +265,7 @@ def test_requests_continue_while_the_audit_disk_is_full_unless_audit_fails_close
             gateway.until(lambda gateway=gateway: total(gateway, "delta_gateway_audit_healthy") == 0)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, *at_night(2)])
 def test_recipients_are_changed_only_with_their_record_where_the_audit_fails_closed(tmp_path, workers):
     gateway = Gateway(tmp_path, audit={"file": "/dev/full", "failClosed": True}, recipientsDatabase="r.db")
     with gateway.running(workers=workers):
@@ -297,7 +301,7 @@ def test_an_addition_makes_no_empty_database_while_the_file_is_away(tmp_path):
         assert gateway.admin("POST", "/recipients", {"name": "eve"})[0] == 201
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, *at_night(2)])
 def test_a_missing_directory_of_the_audit_log_is_noticed_at_the_start_and_by_check(tmp_path, workers):
     gateway = Gateway(tmp_path, audit={"file": "missing/audit.jsonl"})
     started = gateway.command("--workers", str(workers), operation="serve")
@@ -323,7 +327,7 @@ def test_it_starts_in_under_a_second(gateway):
     assert min(taken) < 1, taken
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, *at_night(2)])
 def test_a_server_without_standard_streams_writes_its_log_into_no_other_file(gateway, workers):
     closed = 'exec "$0" -m gateway serve -c "$1" --workers "$2" <&- >&- 2>&-'
     process = gateway.process = subprocess.Popen(
@@ -398,7 +402,7 @@ def test_a_connection_whose_client_reads_nothing_is_closed(tmp_path):
         assert len(received) < length
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["2", *at_night("1")])
 def test_a_corrupt_database_of_recipients_ends_the_start_in_one_line(gateway, workers):
     gateway.settings["gateway"]["recipientsDatabase"] = "recipients.db"
     gateway.write()
@@ -410,7 +414,7 @@ def test_a_corrupt_database_of_recipients_ends_the_start_in_one_line(gateway, wo
     assert line.startswith(f"delta-gateway: {reason}")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, *at_night(2)])
 def test_a_storage_that_a_reload_removes_raises_no_alert(tmp_path, workers):
     entry = {"prefix": "s3://gone/", "endpoint": "http://127.0.0.1:1", "pathStyle": True, "retrySeconds": 0}
     keys = {"accessKeyId": "a", "secretAccessKey": "b", "sessionToken": "t"}
