@@ -22,8 +22,10 @@ from hypothesis import HealthCheck, settings
 if sys.dont_write_bytecode:
     # Compiling the tests takes each process of pytest eight seconds: what it compiles is kept in the cache.
     sys.dont_write_bytecode, sys.pycache_prefix = False, str(tools.CACHE / "bytecode")
-# How long an example takes says something of the other processes alone.
-settings.register_profile("any-load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says something of the other processes alone. At night there are more of them.
+examples = int(os.environ.get(run.EXAMPLES, "25"))
+slow = [HealthCheck.too_slow]
+settings.register_profile("any-load", max_examples=examples, deadline=None, suppress_health_check=slow)
 settings.load_profile("any-load")
 pytest.register_assert_rewrite("support", "tables")
 pytest_plugins = [

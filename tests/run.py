@@ -50,8 +50,8 @@ WORDS_OF_MARKS = {"alone": ("mark.alone",), "spark": ("spark: ", "few_rows", "oa
 TESTED_CORE = ("opt-level=0", "debug-assertions=true", "overflow-checks=true", 'debug="line-tables-only"')
 SETTINGS = tuple(f"--config=profile.release.package.deltalog.{line}" for line in TESTED_CORE)
 CORE = ("-p", "deltalog", "-p", "shared-limits", "--locked", "--release", *SETTINGS)
-# Of each test its first case, see conftest.py.
-FIRST_CASES = "DELTA_GATEWAY_FIRST_CASES"
+# Variables that conftest.py reads: of each test its first case alone, and how many examples a property has.
+FIRST_CASES, EXAMPLES = "DELTA_GATEWAY_FIRST_CASES", "DELTA_GATEWAY_EXAMPLES"
 # What a clone runs beside README's lines: tests that read what lies in the checkout, and one of each kind.
 QUICK_TESTS = ["tests/unit", "--ignore-glob=tests/unit/*/*", "tests/integration/writers/test_golden.py"]
 # What `oldest` runs: of a server, and of the doctor and the client. Of the doctor's one file runs a server.
@@ -201,8 +201,8 @@ def nightly(arguments: list[str]) -> None:
     """What takes long to compile or to run: delta_kernel's comparisons, sessions on MinIO, large tables."""
     if not arguments:
         test_crates("--", "--include-ignored", PROPTEST_CASES="1024")
-    install(*SPARK_NEEDS, "minio", "engines", "kernel", "browser", "lintian", "release")
-    pytest("nightly or sessions", arguments, variables={tools.WITH_MINIO: "1"})
+    install(*SPARK_NEEDS, "minio", "engines", "kernel", "browser", "azurite", "lintian", "release")
+    pytest("nightly or sessions or hypothesis", arguments, {tools.WITH_MINIO: "1", EXAMPLES: "200"})
 
 
 @part

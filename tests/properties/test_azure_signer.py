@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.native import NOW_MS, native
 
@@ -95,7 +95,6 @@ def check(url: str, key: str, endpoint: str | None, text: str, signing_key: str)
     return query
 
 
-@settings(max_examples=60)
 @odd_keys
 @given(key=keys, lifetime_seconds=lifetimes, endpoint=endpoints, portable=st.booleans())
 def test_a_signature_of_the_accounts_key_is_that_of_azures_library(
@@ -115,7 +114,6 @@ def test_a_signature_of_the_accounts_key_is_that_of_azures_library(
     }
 
 
-@settings(max_examples=60)
 @odd_keys
 @given(key=keys, lifetime_seconds=lifetimes, endpoint=endpoints, portable=st.booleans())
 def test_a_signature_of_a_user_delegation_key_is_that_of_azures_library(

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import reference
 from support.native import lines, native, object_key, table
@@ -58,7 +58,6 @@ def answered(answer: list[dict[str, Any]]) -> Iterator[Change]:
             yield line["file"]["version"], kind, object_key(fields["path"]), rest(fields)
 
 
-@settings(max_examples=100)
 @given(drawn=random_logs.steps, data=st.data(), change_data_feed=st.booleans())
 def test_a_range_holds_the_changes_of_its_commits(
     drawn: list[tuple], data: st.DataObject, change_data_feed: bool
@@ -77,7 +76,6 @@ def test_a_range_holds_the_changes_of_its_commits(
         assert sorted(found) == sorted(changes_of(log.root, first, last, change_data_feed=change_data_feed))
 
 
-@settings(max_examples=100)
 @given(drawn=random_logs.steps, first=st.integers(0, 12), is_partitioned=st.booleans())
 def test_removed_files_in_the_parquet_format_have_the_fields_of_their_adds(
     drawn: list[tuple], first: int, is_partitioned: bool
@@ -116,7 +114,6 @@ def without_vectors(step: tuple) -> tuple:
             return step
 
 
-@settings(max_examples=50)
 @given(drawn=random_logs.steps, page_size=st.integers(1, 4))
 def test_pages_of_a_range_concatenate_to_the_unpaged_answer(drawn: list[tuple], page_size: int) -> None:
     drawn = [step for step in drawn if step[0] != "clean up"]

@@ -1,7 +1,7 @@
 """Deletion vectors of the native module against a reference in Python."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import deletion_vectors
 from support.native import native
@@ -19,7 +19,6 @@ def needs_the_native_module() -> None:
     native()
 
 
-@settings(max_examples=200)
 @given(rows_of_a_file)
 def test_a_vector_of_the_twin_is_read(rows: list[int]) -> None:
     vector = deletion_vectors.encode(rows)
@@ -28,7 +27,6 @@ def test_a_vector_of_the_twin_is_read(rows: list[int]) -> None:
     assert found == sorted(set(rows))
 
 
-@settings(max_examples=100)
 @given(rows_of_a_file)
 def test_the_reference_reader_reads_written_vectors(rows: list[int]) -> None:
     stored = native().encode_deletion_vector(rows)
@@ -38,7 +36,6 @@ def test_the_reference_reader_reads_written_vectors(rows: list[int]) -> None:
     assert stored == deletion_vectors.file_of(stored[5 : 5 + size])
 
 
-@settings(max_examples=100)
 @given(st.lists(st.integers(0, 2**20), min_size=1, max_size=30))
 def test_an_inline_vector_is_read(rows: list[int]) -> None:
     vector = deletion_vectors.encode(rows)
@@ -46,7 +43,6 @@ def test_an_inline_vector_is_read(rows: list[int]) -> None:
     assert native().inline_deletion_vector_rows(deletion_vectors.to_z85(padded)) == sorted(set(rows))
 
 
-@settings(max_examples=300)
 @given(st.lists(st.integers(0, 2**20), max_size=30), st.data())
 def test_a_damaged_vector_is_an_error(rows: list[int], data: st.DataObject) -> None:
     vector = deletion_vectors.encode(rows)
@@ -57,7 +53,6 @@ def test_a_damaged_vector_is_an_error(rows: list[int], data: st.DataObject) -> N
         native().deletion_vector_rows(bytes(stored), offset=1, size_in_bytes=len(vector))
 
 
-@settings(max_examples=200)
 @given(st.binary(max_size=200), st.integers(0, 300), st.integers(0, 300))
 def test_noise_is_an_error(noise: bytes, offset: int, size: int) -> None:
     with pytest.raises(native().CorruptLog):

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.http_service import Request
 from support.native import NOW_MS, native
@@ -67,7 +67,6 @@ def received(url: str) -> Request:
     return Request("GET", f"/{rest}", {"host": host}, b"")
 
 
-@settings(max_examples=40)
 @odd_keys
 @given(key=keys, lifetime_seconds=lifetimes, endpoint=endpoints, project=projects)
 def test_a_url_by_a_service_accounts_key_is_that_of_googles_library(
@@ -95,7 +94,6 @@ def test_a_url_by_a_service_accounts_key_is_that_of_googles_library(
     assert verify(received(ours), Keys({}, {EMAIL: account.public_key()}), now=NOW) == EMAIL
 
 
-@settings(max_examples=60)
 @odd_keys
 @given(key=keys, lifetime_seconds=lifetimes, endpoint=endpoints, project=projects)
 def test_a_url_by_an_hmac_key_is_verified_from_the_url_alone(

@@ -244,7 +244,6 @@ def test_a_token_is_accepted_exactly_if_it_satisfies_every_rule(gateway: Gateway
     assert gateway.answer(token) == found
 
 
-@settings(max_examples=100)
 @given(st.lists(TEXT | st.sampled_from([part({"alg": "RS256"}), part([]), part(b"\xff"), part(b"[" * 3000)])))
 def test_any_text_is_refused_by_the_same_answer(gateway: Gateway, parts: list[str]) -> None:
     token = ".".join(parts)[:7000]

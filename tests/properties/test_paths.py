@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.native import lines, native, object_key, table
 from tables import random_logs
@@ -40,7 +40,6 @@ def one_file(root: Path, action: dict[str, Any]) -> Any:
 FILE: dict[str, Any] = {"path": "a", "vector": None, "size": 1, "part": None, "stats": None, "tags": None}
 
 
-@settings(max_examples=200)
 @given(path=paths)
 @example(path="a%00b")
 @example(path="a\0b")

@@ -5,13 +5,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import deletion_vectors, reference
 from tables import random_logs
 
 
-@settings(max_examples=60)
 @given(drawn=random_logs.steps, partitioned=st.booleans())
 def test_the_reference_reader_finds_the_writers_files(drawn: list[tuple], partitioned: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -33,7 +32,6 @@ def test_the_twin_finds_the_files_of_the_golden_tables(golden_tables: Path) -> N
         assert found == (answer["version"], answer["numFiles"], answer["totalSize"]), name
 
 
-@settings(max_examples=50)
 @given(st.lists(st.integers(0, 2**33), max_size=50), st.integers(0, 6000))
 def test_deletion_vectors_survive_a_round_trip_of_the_reference(rows: list[int], dense: int) -> None:
     expected = sorted({*rows, *range(dense)})

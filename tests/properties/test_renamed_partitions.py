@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.gateway_app import TOKEN_KEYS, TOKENS, bearer, serve
 from support.history_table import TABLE, Client
@@ -135,7 +135,6 @@ def runner() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-@settings(max_examples=50)
 @given(VERSIONS, st.sampled_from(VALUES))
 def test_a_rule_shows_of_each_version_what_its_column_holds_there(
     runner: asyncio.Runner, versions: list[Version], value: str

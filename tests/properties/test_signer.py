@@ -60,7 +60,6 @@ def parts(url: str) -> tuple[str, str, str, dict[str, str]]:
     return split.scheme, split.netloc, split.path, dict(parse_qsl(split.query))
 
 
-@settings(max_examples=60)
 @given(
     stores,
     keys,

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import reference
 from support.native import lines, native, object_key, table
@@ -21,7 +21,6 @@ def needs_the_native_module() -> None:
     native()
 
 
-@settings(max_examples=150)
 @given(drawn=random_logs.steps, partitioned=st.booleans())
 def test_every_version_holds_the_same_files_in_the_same_order(drawn: list[tuple], partitioned: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -38,7 +37,6 @@ def test_every_version_holds_the_same_files_in_the_same_order(drawn: list[tuple]
             assert found == [described(add) for add in expected.files()]
 
 
-@settings(max_examples=60)
 @given(drawn=random_logs.steps, page_size=st.integers(1, 4), later=random_logs.steps)
 def test_pages_concatenate_to_the_unpaged_answer_while_a_writer_continues(
     drawn: list[tuple], page_size: int, later: list[tuple]
@@ -50,7 +48,6 @@ def test_pages_concatenate_to_the_unpaged_answer_while_a_writer_continues(
         assert pages == whole
 
 
-@settings(max_examples=60)
 @given(
     drawn=random_logs.steps,
     page_size=st.integers(1, 4),

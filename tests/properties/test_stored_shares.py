@@ -83,7 +83,7 @@ def test_a_share_is_the_same_after_yaml(share: StoredShare) -> None:
     assert share_of(yaml.safe_load(text)) == share
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=40)
+@settings(suppress_health_check=list(HealthCheck))
 @given(STATES, STATES)
 def test_an_applied_export_is_the_exported_state(
     database: ShareDatabase, earlier: tuple[StoredShare, ...], wanted: tuple[StoredShare, ...]

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.gateway_process import PREFIX, TOKEN, RunningGateway, running_gateway, share
+from support.nightly import at_night
 from support.waiting import wait_until
 from tables.large_logs import make_log
 
@@ -220,7 +221,11 @@ HOSTILE_FOOTERS = {
 """Of 0.2 to 4 MB, from which 85 to 250 MB are decoded."""
 
 
-@pytest.mark.parametrize("content", HOSTILE_FOOTERS.values(), ids=HOSTILE_FOOTERS.keys())
+@pytest.mark.parametrize(
+    "content",
+    [HOSTILE_FOOTERS["a wide schema"], *at_night(*HOSTILE_FOOTERS.values())],
+    ids=["one", *HOSTILE_FOOTERS],
+)
 def test_footers_that_are_decoded_at_once_stay_within_the_limit_together(
     tmp_path: Path, content: bytes
 ) -> None:
@@ -335,7 +340,11 @@ def hostile_checkpoint(root: Path, lengths: dict[str, int], description: str = "
     return file.stat().st_size
 
 
-@pytest.mark.parametrize(("lengths", "reason"), HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS.keys())
+@pytest.mark.parametrize(
+    ("lengths", "reason"),
+    [HOSTILE_TEXTS["one text"], *at_night(*HOSTILE_TEXTS.values())],
+    ids=["one", *HOSTILE_TEXTS],
+)
 def test_a_small_checkpoint_makes_no_large_process(
     tmp_path: Path, lengths: dict[str, int], reason: str
 ) -> None:
@@ -416,7 +425,7 @@ def test_whole_answers_at_once_stay_within_the_limit_while_they_are_sent(tmp_pat
         wait_until(lambda: gateway.request("GET", "/readyz").status == 200)
 
 
-@pytest.mark.parametrize("order", [1, -1], ids=["ascending", "descending"])
+@pytest.mark.parametrize("order", [1, *at_night(-1)], ids=["ascending", "descending"])
 def test_all_versions_of_a_long_log_are_held_within_the_budget(
     long_log: Path, tmp_path: Path, order: int
 ) -> None:
@@ -432,6 +441,7 @@ def test_all_versions_of_a_long_log_are_held_within_the_budget(
         assert peak_bytes(gateway) < BUDGET_BYTES + 320 * MIB
 
 
+@pytest.mark.nightly
 def test_a_table_that_does_not_fit_leaves_the_others_in_memory(tmp_path: Path) -> None:
     maker = make_log()
     tables: dict[str, str] = {}

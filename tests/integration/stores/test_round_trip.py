@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.azurite_server import Azurite
 from support.google_storage import GoogleStorage
@@ -48,7 +48,6 @@ def now() -> dict[str, int]:
     return {"now_ms": int(time.time() * 1000), "lifetime_seconds": 600}
 
 
-@settings(max_examples=30)
 @given(key=keys)
 def test_of_azure(azurite: Azurite, key: str) -> None:
     signer = native().Signer.azure(
@@ -62,7 +61,6 @@ def test_of_azure(azurite: Azurite, key: str) -> None:
     )
 
 
-@settings(max_examples=60)
 @given(key=keys)
 def test_of_google(google_storage_server: GoogleStorage, key: str) -> None:
     google_storage_server.secrets["GOOG1ROUND"] = "secret"
@@ -84,7 +82,6 @@ def client(versitygw: VersityGw) -> Any:
         yield client
 
 
-@settings(max_examples=30)
 @given(key=keys)
 def test_of_s3(versitygw: VersityGw, client: Any, key: str) -> None:
     signer = native().Signer.s3(

@@ -15,7 +15,8 @@ from support.processes import free_port, wait_for_port
 pytestmark = pytest.mark.processes
 
 TOKEN = "token-of-the-admin"
-EXAMPLES = 30
+# Of each operation.
+EXAMPLES = settings().max_examples // 5
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +37,15 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         assert TOKEN not in gateway.log.read_text()
 
 
+# Drawn as of a property, within the test.
+@pytest.mark.hypothesis
 def test_every_answer_is_one_that_the_document_names(admin: Any) -> None:
     checks = schemathesis.specs.openapi.checks
     named = [checks.status_code_conformance, checks.response_schema_conformance]
     assert send_all(admin, schemathesis.GenerationMode.POSITIVE, named) > EXAMPLES
 
 
+@pytest.mark.hypothesis
 def test_a_body_that_the_document_does_not_allow_is_refused(admin: Any) -> None:
     checks = schemathesis.specs.openapi.checks
     refused = [checks.negative_data_rejection, checks.response_schema_conformance]

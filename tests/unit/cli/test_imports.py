@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from support.nightly import at_night
 from support.sharing_server import sharing
 
 from gateway.cli.command_line import COMMANDS
@@ -61,7 +62,13 @@ def test_help_loads_no_command():
     assert {name for name in loaded if name.startswith("gateway.spark.")} == {"gateway.spark.cli"}
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *spark_commands.COMMANDS])
+ALL_COMMANDS = {*COMMANDS, *spark_commands.COMMANDS}
+SOME_COMMANDS = {"check", "recipient", "verify"}
+
+
+@pytest.mark.parametrize(
+    "command", [*sorted(SOME_COMMANDS), *at_night(*sorted(ALL_COMMANDS - SOME_COMMANDS))]
+)
 def test_the_help_of_a_command_loads_no_server_and_no_optional_package(command):
     assert not loaded_by(command, "--help") & NEVER
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.nightly import at_night
 from support.processes import gateway_command, package_environment
 from support.waiting import wait_until
 from tables.demo import ROWS
@@ -485,7 +486,7 @@ def test_five_questions_on_a_terminal_make_a_share(tmp_path: Path, demo_tables: 
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["Ctrl-C", "Ctrl-D"])
+@pytest.mark.parametrize("key", ["\x03", *at_night("\x04")], ids=["Ctrl-C", "Ctrl-D"])
 def test_an_interruption_at_a_question_leaves_nothing(tmp_path: Path, demo_tables: Path, key: str) -> None:
     terminal = Terminal(tmp_path, str(demo_tables), "--share", "sales")
     terminal.wait_for(QUESTIONS[2])
@@ -503,7 +504,7 @@ def test_an_interruption_at_a_question_leaves_nothing(tmp_path: Path, demo_table
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *at_night(signal.SIGINT)])
 @pytest.mark.parametrize("place", ["new_file.NewFile.write_text", "profile_file.ProfileFile.write"])
 def test_a_signal_while_files_are_written_waits_until_all_are_there(
     tmp_path: Path, demo_tables: Path, number: signal.Signals, place: str

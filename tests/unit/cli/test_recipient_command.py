@@ -18,6 +18,7 @@ from itertools import cycle
 
 import pytest
 from support.documentation import README, console_lines, page, share_yaml
+from support.nightly import at_night
 
 from gateway.__main__ import main
 from gateway.authentication.credential_table import token_hash
@@ -199,7 +200,7 @@ def test_a_profile_is_written_where_a_link_points(run, tmp_path, target_exists):
 
 @pytest.mark.processes
 @pytest.mark.parametrize("printed", [False, True])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, *at_night(signal.SIGINT)])
 def test_a_signal_waits_from_the_profile_to_the_commit(config, tmp_path, capsys, printed, number):
     """The signal comes after the profile and before the commit."""
     profile = tmp_path / "acme.share"

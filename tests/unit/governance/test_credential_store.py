@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import insert
 from support.gateway_app import Clock
@@ -700,7 +700,6 @@ STEPS = {
 }
 
 
-@settings(max_examples=40)
 @given(st.lists(st.tuples(st.sampled_from([*STEPS, "add", "add"]), st.integers(0, 11)), max_size=25))
 def test_incremental_reads_equal_the_content_of_the_database(tmp_path_factory, steps):
     clock = Clock(1_700_000_000_000)

@@ -30,7 +30,7 @@ def listed(place: DatabasePlace) -> Iterator[RecipientDatabase]:
 
 
 # No example changes the database.
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(["", "n", "NAME-1", "%", "_", "/", "ß", "ä", "Ä", "none", "\0", "\ud800"]),
     st.lists(st.text("aNz%é0", max_size=4).map(recipient_key), unique=True, max_size=30),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Table, update
 from support.gateway_app import Clock
@@ -622,7 +622,6 @@ VARIANTS = [
 ]
 
 
-@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["a", "b", "file"]), st.lists(st.sampled_from(VARIANTS), max_size=1)),

@@ -13,6 +13,7 @@ from tools import ROOT
 pytestmark = pytest.mark.processes
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(240)
 def test_a_mix_of_users_gets_no_wrong_answer(tmp_path: Path) -> None:
     pytest.importorskip("gateway._native", reason="the native module is not built", exc_type=ImportError)

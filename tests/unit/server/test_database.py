@@ -295,6 +295,7 @@ def test_a_file_is_taken_over_by_postgresql_once(postgresql, tmp_path, name):
         assert b'"alice"' in gateway.admin("GET", "/recipients")[1]
 
 
+@pytest.mark.nightly
 def test_a_password_is_in_no_output(postgresql, tmp_path):
     """Neither of a server that is not there nor of one that refuses it."""
     password = "pass-word/of:the@database"

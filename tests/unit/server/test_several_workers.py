@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.gateway_directory import TOKEN, Gateway, sha256
+from support.nightly import at_night
 from support.processes import children, free_port
 from support.waiting import everywhere
 from tables.small_tables import lay_out
@@ -63,12 +64,13 @@ def work_everywhere(gateway, made, times=12):
         assert gateway.get(url)[:2] == (200, b"0123456789")
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [2, *at_night(4)])
 def test_page_tokens_refresh_tokens_and_local_urls_work_on_any_worker(gateway, workers):
     with gateway.running(workers=workers):
         work_everywhere(gateway, tokens(gateway))
 
 
+@pytest.mark.nightly
 def test_tokens_outlive_a_worker_and_reloads_that_bring_keys_and_take_them(gateway):
     with gateway.running(workers=2):
         gateway.until(lambda: "serving by 2 workers" in gateway.log())
@@ -122,6 +124,7 @@ def reload(gateway):
     return json.loads(body)
 
 
+@pytest.mark.nightly
 def test_all_workers_show_one_self_signed_certificate(gateway):
     gateway.settings["ssl"] = {"selfSigned": True}
     gateway.write()
@@ -147,7 +150,7 @@ def test_a_reload_returns_the_result_of_each_worker(gateway):
         assert refused["refused"] == "port: a change of this needs a restart"
 
 
-@pytest.mark.parametrize("change", ["a grant of nothing", "another port", "no YAML"])
+@pytest.mark.parametrize("change", ["a grant of nothing", *at_night("another port", "no YAML")])
 def test_a_worker_is_started_again_while_the_file_is_refused(gateway, change):
     with gateway.running(workers=2):
         gateway.until(lambda: "serving by 2 workers" in gateway.log())
@@ -201,7 +204,7 @@ def test_a_second_server_on_a_busy_port_is_refused_in_one_line(gateway, tmp_path
         assert gateway.shares()[0] == 200
 
 
-@pytest.mark.parametrize(("named", "later"), [(True, False), (False, False), (False, True)])
+@pytest.mark.parametrize(("named", "later"), [(True, False), *at_night((False, False), (False, True))])
 def test_a_worker_restarted_while_the_database_is_missing_rejects_no_recipient(tmp_path, named, later):
     gateway = Gateway(tmp_path, **({"recipientsDatabase": "recipients.db"} if named else {}))
     place, away = tmp_path / "recipients.db", tmp_path / "away"

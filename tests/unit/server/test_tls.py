@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from support.gateway_process import RunningGateway, running_gateway, share
+from support.nightly import at_night
 from support.processes import free_port
 from support.waiting import everywhere, until, wait_until
 
@@ -108,7 +109,7 @@ SECTION = {"drainDelaySeconds": 0}
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("password", [None, PASSWORD], ids=["plain", "with_password"])
+@pytest.mark.parametrize("password", [PASSWORD, *at_night(None)], ids=["with_password", "plain"])
 def test_a_client_that_trusts_the_certificate_reads_and_one_that_does_not_refuses(tmp_path, password):
     certificate = Certificate(tmp_path, password)
     with running_gateway(tmp_path, SHARES, SECTION, ssl=certificate.settings) as gateway:
@@ -135,7 +136,7 @@ def test_plain_http_and_versions_before_tls_1_2_get_no_answer(tmp_path):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, *at_night(1)])
 def test_a_renewed_certificate_serves_new_connections_and_a_wrong_one_leaves_the_old(tmp_path, workers):
     certificate = Certificate(tmp_path)
     settings = certificate.settings
@@ -182,7 +183,7 @@ async def test_no_connection_fails_while_the_certificate_is_renewed(tmp_path):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, *at_night(1)])
 def test_the_admin_listener_has_separate_tls_with_renewed_certificates(tmp_path, workers):
     certificate, port = Certificate(tmp_path, PASSWORD), free_port()
     admin = {"port": port, "tokenSha256": hashlib.sha256(b"admin").hexdigest(), "ssl": certificate.settings}
