@@ -114,7 +114,7 @@ fn check(table: &Table, expected: &BTreeMap<i64, i64>, first: i64, starts: &[usi
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 16))]
 
     #[test]
     fn a_timestamp_is_one_function_of_the_log(

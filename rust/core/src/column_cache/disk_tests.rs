@@ -218,7 +218,7 @@ fn a_link_in_the_place_of_a_file_is_never_followed() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 16))]
     #[test]
     fn a_flipped_bit_anywhere_is_a_miss_or_in_the_padding(position in any::<prop::sample::Index>(), bit in 0..8_u32) {
         let (mut content, expected) = mapped_content().clone();

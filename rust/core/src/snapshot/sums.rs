@@ -168,7 +168,7 @@ fn a_duplicate_add_of_a_checkpoint_counts_as_in_its_stream() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 16))]
 
     #[test]
     fn totals_are_those_of_the_live_files(

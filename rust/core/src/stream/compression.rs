@@ -219,6 +219,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
+
         #[test]
         fn a_body_is_one_member_or_frame_for_every_decoder(
             chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..5000), 1..6),

@@ -89,7 +89,11 @@ fn check_limit(table: &Table, condition: &Condition, predicate: &Predicate, file
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 4 * ProptestConfig::default().cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn no_file_with_a_match_is_dropped(numbers in prop::collection::vec(any::<u32>(), 500)) {

@@ -133,7 +133,7 @@ fn without_empty_stats(mut adds: Vec<(u32, u32, Value)>) -> Vec<(u32, u32, Value
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 10))]
 
     #[test]
     fn a_checkpoint_reads_as_by_a_naive_reader(
