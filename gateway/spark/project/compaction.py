@@ -7,17 +7,14 @@ of the published rows alone: OPTIMIZE keeps rows that came by one version beside
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
-from collections.abc import Iterable
-from itertools import chain
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from gateway.spark import java
 from gateway.spark.project.actions import Action
-from gateway.spark.project.order import FILE_BYTES, in_own_order
+from gateway.spark.project.order import FILE_BYTES, files_of, in_own_order
 from gateway.spark.project.table_log import TableLog
 from gateway.spark.project.transaction import Transaction
 
@@ -26,12 +23,11 @@ def compact(work: TableLog) -> None:
     """Replace files of the latest version. Without any to replace there is no other version."""
     version = work.latest()
     row_bytes = java.row_bytes(work.rows(version.number, ()))
-    groups = _groups(_small(work, version.number, FILE_BYTES // 2 // row_bytes), row_bytes)
-    files = list(chain.from_iterable(groups.values()))
+    files = _scattered(_small(work, version.number, FILE_BYTES // 2 // row_bytes), row_bytes)
     if not files:
         return
     number = sum(file["rows"] for file in files)
-    rows = in_own_order(work.rows(version.number, files), number, version.partitions, max(groups))
+    rows = in_own_order(work.rows(version.number, files), number, version.partitions)
     transaction = Transaction(work.spark, work)
     transaction.replace(files, rows)
     transaction.commit()
@@ -47,19 +43,15 @@ def _small(work: TableLog, number: int, most_rows: int) -> DataFrame:
     return files_with_rows.where((f.col("rows") < most_rows) | f.col("deletionVector").isNotNull())
 
 
-def _groups(small: DataFrame, row_bytes: int) -> dict[int, list[Action]]:
-    """Return the files to replace by the number of files that those of their partition become."""
+def _scattered(small: DataFrame, row_bytes: int) -> list[Action]:
+    """Return the files of partitions that have fewer files, or none with removed rows, when they are anew."""
     by_partition: defaultdict[str, list[Action]] = defaultdict(list)
     for row in small.collect():
         action = row.asDict(recursive=True)
         by_partition[json.dumps(action["partitionValues"], sort_keys=True)].append(action)
-    groups: defaultdict[int, list[Action]] = defaultdict(list)
+    scattered: list[Action] = []
     for actions in by_partition.values():
-        pieces = _pieces(actions, row_bytes)
-        if pieces < len(actions) or any(file["deletionVector"] for file in actions):
-            groups[pieces] += actions
-    return groups
-
-
-def _pieces(actions: Iterable[Action], row_bytes: int) -> int:
-    return math.ceil(sum(file["rows"] for file in actions) * row_bytes / FILE_BYTES) or 1
+        rows = sum(file["rows"] for file in actions)
+        if files_of(rows, row_bytes) < len(actions) or any(file["deletionVector"] for file in actions):
+            scattered += actions
+    return scattered

@@ -14,25 +14,48 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from gateway.spark import java
+from gateway.spark.project.search import all_of
 from gateway.spark.verify.compare import quoted
 from gateway.spark.verify.digest import row_hash
 
 _SEED = 0x5EED0003
 FILE_BYTES = 128 << 20
 """Of rows in Spark's memory, by its estimate of the columns' sizes."""
+_TASK_ROWS = 10_000
+"""Rows of a task where all rows need one file: partitions can be many, and to open a file takes long."""
 
-_ORDER = "row order"
+_ORDER, _FILES = "row order", "files of the partition"
 """No column of a projection has a space in its name."""
 
 
-def in_own_order(rows: DataFrame, number: int, partitions: Sequence[str], pieces: int = 0) -> DataFrame:
+def in_own_order(rows: DataFrame, number: int, partitions: Sequence[str]) -> DataFrame:
     """Return rows, `number` of them, in the order and the files of a table that has `partitions`. Lazy.
 
-    With `pieces` a partition has at most so many files: its rows come together by their order.
+    A partition has as many files as its rows need, however many the table has. To know that, rows of several
+    files are counted by their partition when they are read.
     """
-    files = math.ceil(number * java.row_bytes(rows) / FILE_BYTES) or 1
+    row_bytes = java.row_bytes(rows)
+    files = files_of(number, row_bytes)
     order, names = f.col(quoted(_ORDER)), list(map(quoted, partitions))
-    together = [*names, f.pmod(order, f.lit(pieces))] if pieces and names else [order]
-    cut = rows.withColumn(_ORDER, row_hash(rows.schema, _SEED)).repartition(files, *together)
+    hashed = rows.withColumn(_ORDER, row_hash(rows.schema, _SEED))
+    if not names:
+        cut = hashed.repartition(files, order)
+    elif files == 1:
+        parallelism = rows.sparkSession.sparkContext.defaultParallelism
+        cut = hashed.repartition(max(1, min(parallelism, number // _TASK_ROWS)), *names)
+    else:
+        keys = [f.col(name).alias(f"partition column {i}") for i, name in enumerate(names)]
+        needed = f.ceil(f.count(f.lit(1)) * row_bytes / FILE_BYTES).alias(_FILES)
+        counts = rows.groupBy(*keys).agg(needed)
+        same = [f.col(name).eqNullSafe(f.col(key)) for name, key in zip(names, counts.columns, strict=False)]
+        counted = hashed.join(f.broadcast(counts), all_of(same))
+        # Files of one partition are of different tasks. A hash of their number could bring them together.
+        task = f.pmod(f.hash(*names) + f.pmod(order, f.col(_FILES)), f.lit(files))
+        cut = counted.repartitionById(files, task.cast("int")).drop(*counts.columns)
     # Sorted as Delta's writer needs it: it would sort by the partitions in an order of its own.
     return cut.sortWithinPartitions(*names, order).drop(_ORDER)
+
+
+def files_of(rows: int, row_bytes: int) -> int:
+    """Return how many files some rows of a partition are divided into."""
+    return math.ceil(rows * row_bytes / FILE_BYTES) or 1

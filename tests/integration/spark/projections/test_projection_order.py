@@ -14,6 +14,7 @@ import yaml
 
 from gateway import config
 from gateway.spark.project import few
+from gateway.spark.project.compaction import compact
 from gateway.spark.project.evaluation import rule_session
 from gateway.spark.project.job import Job
 from gateway.spark.project.order import in_own_order
@@ -119,14 +120,45 @@ def test_positions_tell_nothing_of_hidden_values(spark: Any, tmp_path: Path, par
 
 
 def test_files_are_cut_by_the_rows_alone(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the rows are divided before, each file has the same rows in the same order."""
-    monkeypatch.setattr("gateway.spark.project.order.FILE_BYTES", 2000)
-    rows = spark.range(500).selectExpr("CAST(id AS STRING) AS name", "id % 3 AS part")
+    """However the rows are divided before, each file has the same rows in the same order.
 
-    def files(given: Any) -> list[list[Any]]:
+    A partition has the files that its own rows need: of 500 rows in four partitions 400 are in one, without a
+    value, and seven files have room for all.
+    """
+    monkeypatch.setattr("gateway.spark.project.order.FILE_BYTES", 2000)
+    rows = spark.range(500).selectExpr("CAST(id AS STRING) AS name", "if(id < 400, NULL, id % 3) AS part")
+
+    def tasks(given: Any) -> list[list[Any]]:
         return in_own_order(given, 500, ["part"]).rdd.glom().collect()
 
-    found = files(rows.repartition(1).orderBy("name"))
-    assert len(found) == 7
-    assert all(found)
-    assert files(rows.repartition(5, "part").sortWithinPartitions("part")) == found
+    cut = tasks(rows.repartition(1).orderBy("name"))
+    assert sum(map(len, cut)) == 500
+    files = Counter(part for task in cut for part in {row.part for row in task})
+    assert files == {None: 6, 0: 1, 1: 1, 2: 1}
+    assert max(map(len, cut)) < 150
+    assert tasks(rows.repartition(5, "part").sortWithinPartitions("part")) == cut
+
+
+def test_many_partitions_of_few_rows_are_written_side_by_side(spark: Any) -> None:
+    rows = spark.range(30_000).selectExpr("id", "id % 3000 AS part")
+    tasks = in_own_order(rows, 30_000, ["part"]).rdd.glom().collect()
+    parts = [{row.part for row in task} for task in tasks]
+    assert len(parts) == min(3, spark.sparkContext.defaultParallelism) > 1
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 3000
+
+
+def test_a_small_partition_becomes_one_file_beside_a_large_one(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.spark.project.order.FILE_BYTES", 2000)
+    monkeypatch.setattr("gateway.spark.project.compaction.FILE_BYTES", 2000)
+    session, root = rule_session(spark), str(tmp_path)
+    rows = session.range(600).selectExpr("id", "if(id < 500, 'large', 'small') AS part")
+    rows.repartition(30).write.format("delta").partitionBy("part").save(root)
+    compact(TableLog(session, root))
+    table = session.read.format("delta").load(root)
+    assert table.count() == 600
+    names = table.selectExpr("part", "_metadata.file_path AS path").distinct().collect()
+    files = Counter(row.part for row in names)
+    assert files["small"] == 2
+    assert 4 <= files["large"] <= 7
