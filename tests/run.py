@@ -147,7 +147,7 @@ def unit(arguments: list[str]) -> None:
     install("gateway")
     marks = f"{PLAIN} and not alone{'' if arguments else ' and not processes'}"
     chosen = arguments if any(word.startswith("tests/") for word in arguments) else ["tests/unit", *arguments]
-    tests = [environment("project") / "pytest", "-q", "-n", "3", "-m", marks, *chosen]
+    tests = [environment("project") / "pytest", "-q", "-n", "2", "--dist", "worksteal", "-m", marks, *chosen]
     # Tests of the S3 server skip where it was not built.
     run(*tests, variables={"DELTA_GATEWAY_NO_SKIPS": ""})
 
@@ -156,7 +156,7 @@ def unit(arguments: list[str]) -> None:
 def python(arguments: list[str]) -> None:
     """All of pytest but for Spark; with pytest's arguments also `alone`, each then beside no other one."""
     install("versitygw", "client", "tables", "browser")
-    pytest(PLAIN if arguments else f"{PLAIN} and not alone", arguments or ["-n", "3"])
+    pytest(PLAIN if arguments else f"{PLAIN} and not alone", arguments or ["-n", "3", "--dist", "worksteal"])
 
 
 @part

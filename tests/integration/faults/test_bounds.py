@@ -59,6 +59,7 @@ async def query_once(gateway: RunningGateway, table: str) -> None:
         assert answer.files.count == ADDS
 
 
+@pytest.mark.nightly
 async def test_workers_hold_no_more_hot_columns_together_than_one_server_would(tables, tmp_path):
     admin = {"port": free_port(), "tokenSha256": hashlib.sha256(OPERATOR.encode()).hexdigest()}
 

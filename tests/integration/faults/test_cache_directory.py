@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.gateway_process import RunningGateway, running_gateway, share
+from support.nightly import at_night
 from support.processes import free_port, wait_for_port
 from support.waiting import wait_until
 from tables.large_logs import make_log
@@ -94,7 +95,7 @@ def columns_files(directory: Path) -> list[Path]:
     return sorted(directory.glob("*.columns"))
 
 
-@pytest.mark.parametrize("other_file_system", [False, True])
+@pytest.mark.parametrize("other_file_system", [False, *at_night(True)])
 def test_columns_are_found_again_after_a_restart(
     tmp_path: Path, table: Path, *, other_file_system: bool
 ) -> None:
@@ -122,6 +123,7 @@ def test_columns_are_found_again_after_a_restart(
             directory.rmdir()
 
 
+@pytest.mark.nightly
 def test_workers_share_one_file(tmp_path: Path, table: Path) -> None:
     directory = tmp_path / "columns"
     with serving(tmp_path, table, directory, workers=2) as (gateway, port):

@@ -16,6 +16,7 @@ import pytest
 from support.fault_proxy import Fault, running
 from support.file_answers import Broken, Files, query
 from support.gateway_process import PREFIX, TOKEN, running_gateway, share, table_path
+from support.nightly import at_night
 from support.process_resources import open_files, open_sockets, resident
 from support.waiting import everywhere, until, wait_until
 from tables.large_logs import make_log
@@ -67,6 +68,7 @@ def whole_or_broken(answers, expected: Files) -> int:
     return sum(not isinstance(answer, Broken) for answer in answers)
 
 
+@pytest.mark.nightly
 async def test_a_worker_killed_during_streams_breaks_only_its_own(table, tmp_path):
     with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0}, workers=2) as gateway:
         # Throttled, so that all of them are still streaming.
@@ -185,7 +187,9 @@ CLIENT_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", CLIENT_FAULTS.values(), ids=CLIENT_FAULTS.keys())
+@pytest.mark.parametrize(
+    "fault", [CLIENT_FAULTS["cuts"], *at_night(*CLIENT_FAULTS.values())], ids=["one", *CLIENT_FAULTS]
+)
 @pytest.mark.parametrize("with_end", [False, True], ids=["plain", "with_end"])
 async def test_faults_between_client_and_gateway_are_whole_or_known(table, tmp_path, fault, with_end):
     with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0}) as gateway:
