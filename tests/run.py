@@ -75,7 +75,8 @@ def part(function: Callable[[list[str]], None]) -> Callable[[list[str]], None]:
 def rust(_: list[str]) -> None:
     """Format, lints and tests of the crates, also on the tables that the project makes."""
     run("cargo", "fmt", "--all", "--check")
-    clippy()
+    # On the release profile, so that build scripts are compiled once for all parts.
+    run("cargo", "clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings")
     test_crates()
     cargo_test("--doc")
 
@@ -92,14 +93,8 @@ def test_crates(*arguments: str, **variables: str) -> None:
 
 @part
 def crates(_: list[str]) -> None:
-    """The lints and unit tests of the crates, but for those that measure the memory of a process."""
-    clippy()
+    """The unit tests of the crates, but for those that measure the memory of a process."""
     cargo_test("--lib", "--", "--skip", "memory_tests")
-
-
-def clippy() -> None:
-    """Lints of all crates; on the release profile, so that build scripts are compiled once for all parts."""
-    run("cargo", "clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings")
 
 
 def cargo_test(*arguments: str, variables: Mapping[str, str] | None = None) -> None:
