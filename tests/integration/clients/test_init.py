@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.nightly import at_night
 from support.official_client import OfficialClient
 from support.processes import free_port, gateway_command, package_environment, wait_for_port
 from support.versitygw import VersityGw
@@ -102,7 +103,7 @@ def test_directories_with_blanks_and_other_letters_are_shared(
         assert all(f'"{name}"' in listed.stdout for name in ROWS)
 
 
-@pytest.mark.parametrize("prefix", ["", "/ware house/50%+=ü"])
+@pytest.mark.parametrize("prefix", ["/ware house/50%+=ü", *at_night("")])
 def test_a_bucket_is_shared(
     demo_tables: Path, versitygw: VersityGw, official_client: OfficialClient, tmp_path: Path, prefix: str
 ) -> None:

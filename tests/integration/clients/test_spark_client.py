@@ -12,6 +12,7 @@ from urllib.request import urlopen
 import pytest
 from support import deletion_vectors, reference
 from support.gateway_process import RunningGateway, running_gateway, share
+from support.nightly import at_night
 from support.spark_client import SparkClient, action, file_id, files, json_hint, same_head
 
 FORMATS = ["parquet", "delta"]
@@ -27,7 +28,7 @@ def client(
 
 
 @pytest.mark.parametrize(
-    ("table", "expected"), [("cities", "parquet"), ("orders", "parquet"), ("readings", "delta")]
+    ("table", "expected"), [("cities", "parquet"), ("readings", "delta"), *at_night(("orders", "parquet"))]
 )
 def test_a_client_that_leaves_the_choice_gets_delta_only_where_it_is_needed(
     demo_gateway: RunningGateway, table: str, expected: str

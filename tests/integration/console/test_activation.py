@@ -199,6 +199,7 @@ def test_who_only_opens_a_link_uses_nothing(served: RunningGateway) -> None:
     assert "was used already" in page
 
 
+@pytest.mark.nightly
 def test_a_profile_of_a_client_and_a_link_of_a_known_recipient(served: RunningGateway) -> None:
     code = urlsplit(link_of(served, "initech", "--oauth")).fragment
     _, _, page = activated(served, f"http://copied.example/activate#{code}")

@@ -568,6 +568,7 @@ def test_the_pages_are_used_by_the_keyboard_alone(browser: Browser, console: Con
         assert visited.page.locator("nav a[aria-current=page]").inner_text() == "Shares"
 
 
+@pytest.mark.nightly
 def test_a_reload_shows_the_result_of_every_process(browser: Browser, console: Console) -> None:
     with visitor(browser, console.base) as visited:
         visited.sign_in(OPERATOR, "/console/configuration")

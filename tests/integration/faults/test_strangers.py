@@ -139,7 +139,8 @@ def test_many_clients_that_come_at_once_from_one_address_are_all_answered(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("fields", "ending", "status"), [(100, b"\r\n", b"200"), (120, b"\r\n", b"400"), (120, b"", b"400")]
+    ("fields", "ending", "status"),
+    [(120, b"", b"400"), *at_night((100, b"\r\n", b"200"), (120, b"\r\n", b"400"))],
 )
 def test_a_head_is_bounded_as_a_whole(tmp_path, fields, ending, status):
     head = HEAD + b"".join(b"X-%d: %s\r\n" % (number, b"a" * 300) for number in range(fields))
@@ -156,11 +157,12 @@ LISTING = b"GET /delta-sharing/shares HTTP/1.1\r\nHost: x\r\nAuthorization: Bear
 @pytest.mark.parametrize(
     ("head", "pieces"),
     [
-        (QUERY + b"Content-Length: 2\r\n\r\n", [b"{}"]),
-        (QUERY + b"Content-Length: 2\r\n\r\n{", [b"}"]),
         (QUERY + b"Transfer-Encoding: chunked\r\n\r\n", [b"2\r\n{}\r\n", b"0\r\n\r\n"]),
+        *at_night(
+            (QUERY + b"Content-Length: 2\r\n\r\n", [b"{}"]), (QUERY + b"Content-Length: 2\r\n\r\n{", [b"}"])
+        ),
     ],
-    ids=["length", "half", "chunked"],
+    ids=["chunked", "length", "half"],
 )
 def test_a_request_that_comes_with_the_end_of_a_body_is_answered(tmp_path, head, pieces):
     gateway = Gateway(tmp_path)
@@ -176,7 +178,7 @@ def test_a_request_that_comes_with_the_end_of_a_body_is_answered(tmp_path, head,
 
 
 @pytest.mark.parametrize(
-    "upgrade", [b"h2c\r\nHTTP2-Settings: AAMAAABk", b"websocket"], ids=["h2c", "websocket"]
+    "upgrade", [b"websocket", *at_night(b"h2c\r\nHTTP2-Settings: AAMAAABk")], ids=["websocket", "h2c"]
 )
 def test_a_connection_goes_on_after_an_upgrade_that_is_not_taken(tmp_path, upgrade):
     # Java's client asks for h2c with each query over plain HTTP, and sends head and body apart.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.browser import DESK, PHONE, TABLET, Visitor, chromium, visitor
+from support.nightly import at_night
 
 from gateway.spark.operations.fleet import TableHealth
 from gateway.spark.operations.fleet_history import Survey
@@ -118,8 +119,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return Path(folder).as_uri()
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [PHONE, TABLET, DESK])
+@pytest.mark.parametrize("dark", [False, *at_night(True)], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, *at_night(TABLET, DESK)])
 def test_no_page_and_no_table_scrolls_sideways(browser: Browser, base: str, width: int, dark: bool) -> None:
     with visitor(browser, base, width=width, dark=dark) as visit:
         for name in PAGES:
@@ -140,7 +141,7 @@ def too_wide(visit: Visitor, selector: str) -> list[str]:
     return visit.page.evaluate(script, selector)
 
 
-@pytest.mark.parametrize("width", [PHONE, DESK])
+@pytest.mark.parametrize("width", [DESK, *at_night(PHONE)])
 @pytest.mark.parametrize("name", PAGES)
 def test_a_click_on_a_heading_sorts_by_value(browser: Browser, base: str, name: str, width: int) -> None:
     with visitor(browser, base, width=width) as visit:

@@ -46,6 +46,7 @@ def test_the_demo_starts_azurite(azurite: Azurite, tmp_path: Path) -> None:
     check(demo("--store", "azure", PATH=f"{tmp_path}:{tools.environ()['PATH']}"))
 
 
+@pytest.mark.nightly
 def test_the_demo_uses_an_s3_server_that_runs(versitygw: VersityGw, tmp_path: Path) -> None:
     keys = {
         "AWS_ACCESS_KEY_ID": versitygw.access_key_id,

@@ -188,6 +188,7 @@ def bytes_read(process_id: int) -> int:
     return int(lines[0].removeprefix("rchar: "))
 
 
+@pytest.mark.nightly
 def test_one_of_365_days_is_read_from_a_small_part_of_the_checkpoint(
     clustered_table: tuple[Path, int], tmp_path: Path
 ) -> None:
@@ -206,6 +207,7 @@ def test_one_of_365_days_is_read_from_a_small_part_of_the_checkpoint(
     assert whole_bytes > 0.5 * checkpoint_bytes
 
 
+@pytest.mark.nightly
 def test_sparse_answers_do_not_keep_unselected_files_in_memory(
     large_table: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -224,6 +226,7 @@ def test_sparse_answers_do_not_keep_unselected_files_in_memory(
     assert grown < AT_ONCE * UNPACKED_BYTES / 3
 
 
+@pytest.mark.nightly
 def test_a_late_page_reads_no_more_than_an_early_one(
     large_table: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:

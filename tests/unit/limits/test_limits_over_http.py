@@ -89,6 +89,7 @@ async def test_a_request_over_the_limit_gets_retry_after_and_then_succeeds(table
         assert answer.files == table[1]
 
 
+@pytest.mark.nightly
 async def test_streams_are_limited_over_all_workers_and_those_of_a_killed_worker_are_given_back(
     table, tmp_path
 ):

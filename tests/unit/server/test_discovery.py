@@ -468,6 +468,7 @@ async def test_tables_of_stored_shares_come_and_go_with_their_shares(tmp_path: P
 
 
 @pytest.mark.processes
+@pytest.mark.nightly
 def test_a_supervisor_searches_for_stored_shares_of_all_workers(tmp_path: Path, warehouse: Path) -> None:
     section = {"database": {"url": f"sqlite:///{tmp_path}/d.db"}}
     with running_gateway(tmp_path, [], section, workers=2) as gateway:

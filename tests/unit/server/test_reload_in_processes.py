@@ -110,6 +110,7 @@ def test_a_reloaded_password_is_that_of_the_next_connection(postgresql, tmp_path
         gateway.until(lambda: gateway.shares(token)[0] == 401)
 
 
+@pytest.mark.nightly
 def test_memory_that_is_too_little_for_each_worker_is_refused_by_a_reload(tmp_path):
     gateway = Gateway(tmp_path)
     with gateway.running(workers=2):

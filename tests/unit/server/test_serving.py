@@ -123,7 +123,7 @@ def test_a_changed_file_applies_as_a_whole_and_an_invalid_one_keeps_the_old(gate
         gateway.until(lambda: gateway.shares()[1] == ["logs"])
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, *at_night(1)])
 def test_reloads_by_a_signal_and_by_a_changed_file_are_in_the_audit_log(gateway, workers):
     def reloads():
         found = [one for one in gateway.records() if one["actionName"] == "reloadConfiguration"]
@@ -442,7 +442,9 @@ def test_a_storage_that_a_reload_removes_raises_no_alert(tmp_path, workers):
         gateway.until(lambda: values() == ["", ""])
 
 
-@pytest.mark.parametrize(("memory_bytes", "workers", "starts"), [(64 << 20, 2, False), (64 << 20, 1, True)])
+@pytest.mark.parametrize(
+    ("memory_bytes", "workers", "starts"), [(64 << 20, 2, False), *at_night((64 << 20, 1, True))]
+)
 def test_memory_that_is_too_little_for_each_worker_is_refused_at_the_start_and_by_check(
     tmp_path, memory_bytes, workers, starts
 ):

@@ -178,12 +178,9 @@ def test_a_worker_is_started_again_while_the_file_is_refused(gateway, change):
 @pytest.mark.parametrize(
     ("first", "second", "taken"),
     [
-        (1, 1, "port"),
-        (1, 2, "port"),
-        (2, 1, "port"),
         (2, 2, "port"),
         (1, 1, "admin port"),
-        (1, 2, "admin port"),
+        *at_night((1, 1, "port"), (1, 2, "port"), (2, 1, "port"), (1, 2, "admin port")),
     ],
 )
 def test_a_second_server_on_a_busy_port_is_refused_in_one_line(gateway, tmp_path, first, second, taken):

@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 from support.gateway_directory import TOKEN, Gateway
+from support.nightly import at_night
 from support.processes import children
 from support.waiting import wait_until
 from tables.large_logs import make_log
@@ -67,7 +68,7 @@ def queries(gateway):
     return [(record["actionName"], record["response"]) for record in records]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, *at_night(1)])
 def test_a_drain_ends_in_its_time_and_cut_answers_have_their_last_line_and_records(gateway, workers):
     with gateway.running(workers=workers):
         gateway.until(lambda: "serving" in gateway.log())

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.gateway_directory import Gateway
+from support.nightly import at_night
 from support.processes import PACKAGE, gateway_command, package_environment
 
 from gateway.telemetry.log_output import (
@@ -173,7 +174,7 @@ def test_every_line_is_json_with_its_time_and_level(tmp_path):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, *at_night(1)])
 def test_a_reader_of_the_log_that_stalls_stops_neither_requests_nor_the_end(tmp_path, workers):
     gateway = Gateway(tmp_path, drainSeconds=1)
     command = gateway_command("serve", "-c", gateway.path, "--workers", str(workers))
