@@ -131,6 +131,7 @@ def test_one_job_digests_several_frames_and_parts_of_the_first(spark: Any, in_on
     assert [one.rows for one in found] == [20, 14, 0, 4, 3, 0]
 
 
+@pytest.mark.nightly
 def test_is_much_faster_than_hashing_json(spark: Any) -> None:
     """A small form of the measurement in the performance page, with a margin for noise."""
     few, many = wide_rows(spark, 1000), wide_rows(spark, 500_000)

@@ -118,6 +118,7 @@ def kept(spark: Any, tmp_path: Path) -> Kept:
     return Kept(spark, tmp_path)
 
 
+@pytest.mark.nightly
 def test_days_are_replaced_when_they_are_summed_again(spark: Any, log: str, tmp_path: Path) -> None:
     kept = str(tmp_path / "kept")
     for _ in range(2):
@@ -143,6 +144,7 @@ def test_a_part_of_a_day_leaves_the_other_parts_of_the_day(kept: Kept) -> None:
     assert kept.sum() == 6
 
 
+@pytest.mark.nightly
 def test_a_log_that_grows_and_is_compressed_replaces_itself(kept: Kept) -> None:
     (kept.logs / "audit's.log").write_bytes(record(status=500, error="INTERNAL_ERROR"))
     kept.read("audit's.log")

@@ -1,5 +1,6 @@
 """Recipients read the rows and changes that delta-spark wrote."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,17 @@ from tables.golden import EVERY_FEATURE
 
 pytestmark = pytest.mark.usefixtures("few_rows")
 
+OF_EACH_KIND = (
+    *("partition_values", "nested_and_odd_values", "deletion_vectors", "column_mapping_by_id"),
+    *("v2_checkpoints", "type_widening", "change_data", "variants"),
+)
+"""The tables that are read on each run. Those of a further form or writer's feature are read each night."""
+
+
+def by_night(names: Iterable[str]) -> list[Any]:
+    nightly = pytest.mark.nightly
+    return [name if name in OF_EACH_KIND else pytest.param(name, marks=nightly) for name in names]
+
 
 def rows(frame: Any) -> list[str]:
     """Return all rows as sorted text, in Spark's own JSON."""
@@ -30,7 +42,7 @@ def direct(spark: Any, root: Path, version: int | None = None) -> Any:
     return (reader if version is None else reader.option("versionAsOf", version)).load(str(root))
 
 
-@pytest.mark.parametrize("name", WRITINGS)
+@pytest.mark.parametrize("name", by_night(WRITINGS))
 def test_the_answer_rebuilt_as_a_log_has_the_same_rows(
     spark: Any, written_tables: WrittenTables, written_gateway: RunningGateway, tmp_path: Path, name: str
 ) -> None:
@@ -45,11 +57,11 @@ def test_the_answer_rebuilt_as_a_log_has_the_same_rows(
 @pytest.mark.parametrize(
     "every", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["one", "every"]
 )
-@pytest.mark.parametrize("name", [name for name in WRITINGS if name != "vacuumed"])
+@pytest.mark.parametrize("name", by_night(name for name in WRITINGS if name != "vacuumed"))
 def test_an_earlier_version_has_the_same_rows(
     written_tables: WrittenTables, written_gateway: RunningGateway, tmp_path: Path, name: str, every: bool
 ) -> None:
-    """One of each table, as Spark takes seconds; that each has its files is held without Spark below."""
+    """One of a table, as Spark takes seconds; that each has its files is held without Spark below."""
     spark, earlier = written_tables.spark, commits(written_tables(name))[:-1]
     for version in earlier if every else earlier[len(earlier) // 2 :][:1]:
         answer = written_gateway.query(f"written.default.{name}", {"version": version}, EVERY_FEATURE)
@@ -100,7 +112,7 @@ def test_delta_kernel_lists_the_same_files(
         assert found == listed, version.number
 
 
-@pytest.mark.parametrize("name", [name for name, writing in WRITINGS.items() if writing.kernel])
+@pytest.mark.parametrize("name", by_night(name for name, writing in WRITINGS.items() if writing.kernel))
 def test_the_official_client_reads_the_same_number_of_rows(
     spark: Any,
     written_tables: WrittenTables,
@@ -116,7 +128,9 @@ def test_the_official_client_reads_the_same_number_of_rows(
     assert first == sorted(str(row[0]) for row in expected.select(expected.columns[0]).collect())
 
 
-@pytest.mark.parametrize("name", [name for name, writing in WRITINGS.items() if writing.change_data_feed])
+@pytest.mark.parametrize(
+    "name", by_night(name for name, writing in WRITINGS.items() if writing.change_data_feed)
+)
 def test_the_changes_are_those_of_spark(
     spark: Any, written_tables: WrittenTables, written_gateway: RunningGateway, tmp_path: Path, name: str
 ) -> None:
