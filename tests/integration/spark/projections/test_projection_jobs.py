@@ -18,7 +18,7 @@ from typing import Any
 import pyspark
 import pytest
 import tools
-from integration.spark.projections.test_projections import IS_LONG, NO_MAINTENANCE, Kept, made
+from integration.spark.projections.test_projections import NO_MAINTENANCE, Kept, made
 from support.processes import free_port
 from support.spark_session import SETTINGS
 from support.waiting import wait_until
@@ -27,6 +27,7 @@ import gateway
 from gateway.spark import cli
 from gateway.spark.project.lock import Locked
 
+IS_LONG = bool(os.environ.get("DELTA_GATEWAY_LONG_PROJECTIONS"))
 STEPS = ("locked", "removed", "added", "proved", "published")
 PACKAGE = str(Path(gateway.__file__).parent.parent)
 ENVIRONMENT = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONSAFEPATH": "1"}

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 import tools
-from integration.spark.projections.test_projection_jobs import ENVIRONMENT, PACKAGE
-from integration.spark.projections.test_projections import IS_LONG, Kept, made
+from integration.spark.projections.test_projection_jobs import ENVIRONMENT, IS_LONG, PACKAGE
+from integration.spark.projections.test_projections import Kept, made
 from support.spark_session import SETTINGS
 from support.versitygw import S3Server
 from support.waiting import wait_until
