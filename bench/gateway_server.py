@@ -7,7 +7,6 @@ only recipient is in the environment variable BENCH_TOKEN.
 """
 
 import argparse
-import dataclasses
 import hashlib
 import json
 import os
@@ -15,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from drain import TOKEN_VARIABLE
+from msgspec import structs
 
 from gateway import _native, state
 from gateway.__main__ import main as main_of_gateway
@@ -79,7 +79,7 @@ class SignedForS3(Tables):
     portable = False
 
     def _make(self, table: SharedTable) -> OpenTable:
-        return dataclasses.replace(super()._make(table), url_signers=BucketAccess(portable=self.portable))
+        return structs.replace(super()._make(table), url_signers=BucketAccess(portable=self.portable))
 
 
 def entry(name: str, directory: str) -> dict[str, str]:

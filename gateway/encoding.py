@@ -12,6 +12,11 @@ def json_bytes(value: Any) -> bytes:
     return one_line(orjson.dumps(value))
 
 
+def json_members(value: dict[str, Any]) -> bytes:
+    """Return the members of a JSON object on one line, without its braces."""
+    return json_bytes(value)[1:-1]
+
+
 def json_line(value: Any) -> bytes:
     """Return a value as a line of JSON, with its end."""
     return json_bytes(value) + b"\n"

@@ -59,6 +59,10 @@ class Location:
     domain: str = ""
     scheme: str = field(default="", compare=False)
 
+    def __hash__(self) -> int:
+        # Requests look locations up; a hash of all values would be computed each time.
+        return hash(self.key)
+
     @staticmethod
     def parse(text: str) -> Location:
         """Parse a location. Raises ValueError that names the accepted forms."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -16,6 +17,8 @@ from itertools import pairwise
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
+CACHED_ADDRESSES, CACHED_ADDRESS_LENGTH = 1024, 64
+"""Clients and proxies send many requests from one address."""
 MAPPED_PREFIX_BITS = 96  # ::ffff:0:0/96 holds the IPv4 addresses
 
 
@@ -36,6 +39,11 @@ def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
 
 def parse_address(text: str) -> Address | None:
     """Parse an address in the forms of proxies: bare, with a port, in brackets, with a zone; else None."""
+    return (_address if len(text) <= CACHED_ADDRESS_LENGTH else _address.__wrapped__)(text)
+
+
+@lru_cache(CACHED_ADDRESSES)
+def _address(text: str) -> Address | None:
     text = text.strip().strip('"')
     if text.startswith("["):
         text = text[1:].partition("]")[0]

@@ -85,6 +85,20 @@ class MemoryGate:
         elif (self._relief is None or self._relief.done()) and not (self._is_exhausted and self.used_bytes):
             _ = self._relieve_soon()
 
+    def enter_stream_at_once(self, recipient: str, streams: int = 1) -> int:
+        """Take memory as `enter_stream`, without waiting. 0: that decides, and nothing is taken."""
+        if self.is_above:
+            return 0
+        self._is_exhausted = False
+        admitted_bytes = streams * self._stream_bytes
+        if not self._of_recipient(recipient).enter_at_once(admitted_bytes):
+            return 0
+        if not self._admission.enter_at_once(admitted_bytes):
+            self._leave_own(recipient, admitted_bytes)
+            return 0
+        self.admitted += 1
+        return admitted_bytes
+
     async def enter_stream(self, recipient: str, streams: int = 1) -> int:
         """Take the memory of one or several streams and return its bytes.
 
@@ -111,12 +125,7 @@ class MemoryGate:
 
     async def _enter(self, recipient: str, admitted_bytes: int) -> bool:
         """Take memory from the recipient's part, then from the memory of all. Waits in the queue of each."""
-        admission = self._of_recipients.get(recipient)
-        if admission is None:
-            admission = self._of_recipients[recipient] = Admission(
-                self._own_bytes, queue_length=self._queue_length, queue_seconds=self._queue_seconds
-            )
-        if not await admission.enter(admitted_bytes):
+        if not await self._of_recipient(recipient).enter(admitted_bytes):
             return False
         has_entered = False
         try:
@@ -125,6 +134,14 @@ class MemoryGate:
             if not has_entered:
                 self._leave_own(recipient, admitted_bytes)
         return has_entered
+
+    def _of_recipient(self, recipient: str) -> Admission:
+        admission = self._of_recipients.get(recipient)
+        if admission is None:
+            admission = self._of_recipients[recipient] = Admission(
+                self._own_bytes, queue_length=self._queue_length, queue_seconds=self._queue_seconds
+            )
+        return admission
 
     def _leave_own(self, recipient: str, admitted_bytes: int) -> None:
         admission = self._of_recipients[recipient]

@@ -107,6 +107,11 @@ class RecipientGate:
             self._key, kind, rate=rate, capacity=capacity, now_seconds=self._now_seconds()
         )
 
+    @property
+    def limits_requests(self) -> bool:
+        """Return whether `request` has a limit."""
+        return self._requests is not None
+
     async def request(self) -> None:
         """Admit one request, after a short wait when they come too fast. Raises LimitExceeded."""
         if self._requests is None:
@@ -137,6 +142,10 @@ class RecipientGate:
         is_taken, wait_seconds = self._credentials.take(1, self._now_seconds(), patience_seconds=0.0)
         if not is_taken:
             raise LimitExceeded(LimitKind.CREDENTIALS, wait_seconds)
+
+    def enter_stream_at_once(self) -> bool:
+        """Admit a stream. False: `enter_stream` decides, and nothing is taken."""
+        return self._files is None and self._streams.enter_at_once()
 
     async def enter_stream(self) -> None:
         """Admit a stream. Raises LimitExceeded when too many run, or earlier files are not yet paid for."""

@@ -185,9 +185,10 @@ class Storages:
 
     def name(self, location: Location) -> str:
         """Return the name of a location's storage, under which its calls are counted."""
-        if location not in self._names:
-            self._names[location] = name_of(location)
-        return self._names[location]
+        name = self._names.get(location)
+        if name is None:
+            name = self._names[location] = name_of(location)
+        return name
 
 
 def _renew(stores: Iterable[Store]) -> None:

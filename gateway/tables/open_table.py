@@ -7,8 +7,9 @@ storage that is down.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from gateway import _native
 from gateway._native import (
@@ -29,8 +30,7 @@ log = logging.getLogger("gateway.tables")
 MAX_WARNED = 100
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTable:
+class OpenTable(Struct, frozen=True, eq=False):
     """A table that can be read, limited to the versions that are shared. Its methods block."""
 
     shared: SharedTable
@@ -41,7 +41,7 @@ class OpenTable:
     """The storage is down, and a cached snapshot is read."""
     managed: ManagedTable | None = None
     """The table with its catalog, if one manages it."""
-    warned: set[str] = field(default_factory=set, compare=False)
+    warned: set[str] = field(default_factory=set)
     """Warnings that were logged for this table; each is logged once."""
 
     @property
@@ -202,11 +202,10 @@ class OpenTable:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class LatestTable(OpenTable):
+class LatestTable(OpenTable, frozen=True, eq=False, kw_only=True):
     """An open table whose latest version is known."""
 
-    latest: _native.Snapshot = field(kw_only=True)
+    latest: _native.Snapshot
 
     @property
     def is_in_memory(self) -> bool:
@@ -226,15 +225,14 @@ class NotCached(Exception):
     """Raised by `CachedTable` for anything that is not in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class CachedTable(OpenTable):
+class CachedTable(OpenTable, frozen=True, eq=False, kw_only=True):
     """The cached snapshot of a table whose storage is down.
 
     Its methods start no reads and never block, because the storage may hang. They raise NotCached for
     anything that has to be read.
     """
 
-    cached: _native.Snapshot = field(kw_only=True)
+    cached: _native.Snapshot
 
     @property
     def native(self) -> _native.Table:

@@ -18,6 +18,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from msgspec import structs
+
 from gateway import _native
 from gateway.catalog.catalog import Catalog, Place, SharedTable
 from gateway.config import Config, Location
@@ -104,7 +106,7 @@ class Tables:
         if table.rule is not None:
             # There may be a rule for each recipient, so tables with rules are not kept. They share
             # everything.
-            return replace(self.open(replace(table, rule=None)), shared=table)
+            return structs.replace(self.open(replace(table, rule=None)), shared=table)
         opened = self._open.get(table)
         if opened is None:
             opened = self._open[table] = self._make(table)
@@ -169,7 +171,8 @@ class Tables:
         """
         try:
             try:
-                latest = opened.with_latest(await self._latest(opened))
+                known = self._fresh(opened)
+                latest = opened.with_latest(await self._latest(opened) if known is None else known)
                 answer = at_once(latest)
                 if answer is not None:
                     return answer
@@ -225,12 +228,14 @@ class Tables:
         self._completions.close()
         self.storages.close()
 
-    async def _latest(self, opened: OpenTable) -> _native.Snapshot:
-        """Return the latest version as of a refresh that is recent enough, or begins now."""
-        if opened.max_staleness_ms:
-            fresh = opened.table.latest_if_fresh(max_staleness_ms=opened.max_staleness_ms)
-            if fresh is not None:
-                return fresh
+    @staticmethod
+    def _fresh(opened: OpenTable) -> _native.Snapshot | None:
+        """Return the latest version as of a refresh that is recent enough; None without one."""
+        staleness_ms = opened.max_staleness_ms
+        return opened.table.latest_if_fresh(max_staleness_ms=staleness_ms) if staleness_ms else None
+
+    def _latest(self, opened: OpenTable) -> asyncio.Future[_native.Snapshot]:
+        """Return the latest version as of a refresh that begins now."""
         place = opened.shared.place
         refresh = self._refreshes.get(place)
         if refresh is None:
@@ -239,7 +244,7 @@ class Tables:
             refresh = self._refreshes[place] = SharedRefresh(
                 partial(Tables._refresh, tables, opened), partial(Tables._probe, tables, opened)
             )
-        return await refresh.latest()
+        return refresh.latest()
 
     async def _refresh(self, opened: OpenTable) -> _native.Snapshot:
         """Find the latest version of a table on a thread of its storage."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from gateway.encoding import json_members
 from gateway.protocol.capabilities import ResponseFormat
 
 RefusalReason = Literal["header", "issuer", "keys", "signature", "expired", "audience", "subject"]
@@ -116,23 +117,28 @@ class RequestRecord(Struct):
     error_code: str | None = None
     issued: IssuedCredential | None = None
     """The credential of the answer. No fact: its location is not for the log."""
-    _known: dict[str, Any] | None = None
+    _members: bytes | None = None
 
     def copy(self) -> RequestRecord:
         """Return an equal record that can be changed."""
         return RequestRecord(*_values(self))
 
     def known(self) -> dict[str, Any]:
-        """Return the facts that apply, by name, at the end of the request; they do not change after it.
+        """Return the facts that apply, by name."""
+        facts = zip(FACTS, _values(self), strict=True)
+        return {name: value for name, value in facts if value is not None}
 
-        Repeated answers share one record, whose facts are collected once.
+    def members(self) -> bytes:
+        """Return the facts at the end of the request, as further members of a JSON object.
+
+        Repeated answers share one record, whose facts are encoded once.
         """
-        if self._known is None:
-            facts = zip(FACTS, _values(self), strict=True)
-            self._known = {name: value for name, value in facts if value is not None}
-        return self._known
+        if self._members is None:
+            known = self.known()
+            self._members = b"," + json_members(known) if known else b""
+        return self._members
 
 
-FACTS = tuple(name for name in RequestRecord.__struct_fields__ if name not in {"issued", "_known"})
+FACTS = tuple(name for name in RequestRecord.__struct_fields__ if name not in {"issued", "_members"})
 """The names of all facts."""
 _values = attrgetter(*FACTS)

@@ -10,16 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import lru_cache
 
 from aiohttp import web
 
-from gateway.encoding import json_bytes
+from gateway.encoding import json_members
 from gateway.protocol.profile import without_code
 from gateway.telemetry.log_output import ACCESS_LOG
 from gateway.web.context import RequestContext
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST
 
 log = logging.getLogger(ACCESS_LOG)
+
+CLIENT = ("recipient", "proxy", "remote")
+CACHED_FIELDS, CACHED_PATH_LENGTH = 1024, 512
 
 
 class AccessLog:
@@ -48,26 +52,31 @@ class AccessLog:
 
 def line(context: RequestContext, response: web.StreamResponse | None, seconds: float) -> bytes:
     """Return the line of a request, without a line break."""
-    request = context.request
-    fields = {
-        "time_ms": time.time_ns() // 1_000_000,
-        "request": context.id,
-        "method": request.method,
-        "path": without_code(request.path),
-        "status": CLIENT_CLOSED_REQUEST if response is None else response.status,
-    }
-    if context.recipient is not None:
-        fields["recipient"] = context.recipient.name
-    remote = request.remote
+    request, proxy, remote = context.request, None, context.request.remote
     if context.state.trusted_proxies and (address := context.address) is not None:
         client = str(address)
         if client != remote:
-            fields["proxy"] = remote
+            proxy = remote
         remote = client
-    if remote is not None:
-        fields["remote"] = remote
-    fields["duration_ms"] = round(seconds * 1000, 3)
-    if sent_bytes := context.sent_bytes(response):
-        fields["bytes"] = sent_bytes
-    fields |= context.record.known()
-    return json_bytes(fields)
+    # Without the code also as a key, which is in memory for long.
+    path = without_code(request.path)
+    fields = _request_fields if len(path) <= CACHED_PATH_LENGTH else _request_fields.__wrapped__
+    status = CLIENT_CLOSED_REQUEST if response is None else response.status
+    recipient = context.recipient.name if context.recipient else None
+    sent_bytes = context.sent_bytes(response)
+    return b'{"time_ms":%d,"request":"%s",%s,"duration_ms":%s%s%s}' % (
+        time.time_ns() // 1_000_000,
+        context.id.encode(),
+        fields(request.method, path, status, (recipient, proxy, remote)),
+        repr(round(seconds * 1000, 3)).encode(),
+        b',"bytes":%d' % sent_bytes if sent_bytes else b"",
+        context.record.members(),
+    )
+
+
+# Clients repeat their requests.
+@lru_cache(CACHED_FIELDS)
+def _request_fields(method: str, path: str, status: int, client: tuple[str | None, ...]) -> bytes:
+    """Return the members of a line that requests of one client for one path have in common."""
+    names = {name: text for name, text in zip(CLIENT, client, strict=True) if text is not None}
+    return json_members({"method": method, "path": path, "status": status} | names)

@@ -42,6 +42,7 @@ PROBES = ("/healthz", "/readyz")
 """Answered while descriptors run short."""
 MAX_HEAD_BYTES = 32 * 1024
 """Of a request line and all header fields."""
+LAST_LINE_BREAK = ord("\r")
 USUAL_BYTES = 4096
 """What came before a request was parsed is looked at if it is more."""
 
@@ -226,7 +227,7 @@ class AppRunner(web.AppRunner):
 
 class _Server(web.Server):
     def __init__(self, open_connections: OpenConnections, handler: Handler, **options: Any) -> None:
-        super().__init__(_supported(handler), **options)
+        super().__init__(handler, **options)
         self.open_connections = open_connections
         self.strangers = Strangers()
         self.idle_seconds: float | None = None
@@ -262,6 +263,7 @@ class _Connection(web.RequestHandler):
     __slots__ = (
         "_ahead_bytes",
         "_body",
+        "_handler",
         "_has_more",
         "_head_bytes",
         "_is_busy",
@@ -285,6 +287,7 @@ class _Connection(web.RequestHandler):
             auto_decompress=False,
             max_msg_queue_size=1,
         )
+        self._handler = manager.request_handler
         self._open_connections = manager.open_connections
         self._strangers: Strangers | None = manager.strangers
         self._wire: asyncio.Transport | None = None
@@ -323,13 +326,19 @@ class _Connection(web.RequestHandler):
             self._strangers.lost(self)
             self._strangers = None
 
-    def refuses(self, path: str) -> bool:
-        """Return whether the connection is reserved for probes, and the request is not a probe."""
-        if not self.is_for_probes or path in PROBES:
-            return False
+    def _supporting(self, request: web.BaseRequest, handler: Handler) -> Handler:
+        """Return what answers a request. Refuses forms of HTTP that this server does not have (RFC 9112)."""
+        if request.version not in (HttpVersion10, HttpVersion11):
+            return _refusing(UnsupportedHttpVersion("this server has HTTP/1.1 and HTTP/1.0"))
+        if request.headers.get("Transfer-Encoding", "chunked").lower() != "chunked":
+            return _refusing(UnsupportedTransferCoding("the body has another coding than chunked"))
+        if not self.is_for_probes:
+            return handler
+        if request.path in PROBES:
+            return _closing(handler)
         if self._strangers is not None:
             self._strangers.refused()
-        return True
+        return _refusing(Unavailable("the server has too many connections"))
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -374,8 +383,8 @@ class _Connection(web.RequestHandler):
         super().data_received(data)
         if self._messages:
             message, self._body = self._messages[-1]
-            self._is_busy, self._has_more = True, self._body.is_eof()
-            self._ahead_bytes = 0
+            self._is_busy, self._ahead_bytes = True, 0
+            self._has_more = self._body.is_eof() and not _is_one_request(data, self._body)
             if self._head_bytes > USUAL_BYTES:
                 own_bytes = _head_bytes(message)
                 self._ahead_bytes = max(0, self._head_bytes - own_bytes - _body_bytes(message))
@@ -406,6 +415,9 @@ class _Connection(web.RequestHandler):
     async def _handle_request(
         self, request: web.BaseRequest, start_time: float | None, request_handler: Handler
     ) -> tuple[web.StreamResponse, bool]:
+        # aiohttp has another handler for what is no request.
+        if request_handler is self._handler:
+            request_handler = self._supporting(request, request_handler)
         try:
             return await super()._handle_request(request, start_time, request_handler)
         finally:
@@ -461,31 +473,32 @@ class _Connection(web.RequestHandler):
         return response
 
 
-def _supported(handler: Handler) -> Handler:
-    """Return a handler that refuses requests in forms of HTTP that this server does not have (RFC 9112)."""
+def _refusing(error: GatewayError) -> Handler:
+    async def refuse(request: web.BaseRequest) -> web.StreamResponse:
+        log.info("request refused: %s from %s", type(error).__name__, request.remote)
+        response = error_answer(error, next_id()).response()
+        response.force_close()
+        return response
 
-    async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        if request.version not in (HttpVersion10, HttpVersion11):
-            return _refused(request, UnsupportedHttpVersion("this server has HTTP/1.1 and HTTP/1.0"))
-        if request.headers.get("Transfer-Encoding", "chunked").lower() != "chunked":
-            return _refused(request, UnsupportedTransferCoding("the body has another coding than chunked"))
-        connection = request.protocol
-        if not isinstance(connection, _Connection) or not connection.is_for_probes:
-            return await handler(request)
-        if connection.refuses(request.path):
-            return _refused(request, Unavailable("the server has too many connections"))
+    return refuse
+
+
+def _closing(handler: Handler) -> Handler:
+    async def close(request: web.BaseRequest) -> web.StreamResponse:
         response = await handler(request)
         response.force_close()
         return response
 
-    return handle
+    return close
 
 
-def _refused(request: web.BaseRequest, error: GatewayError) -> web.StreamResponse:
-    log.info("request refused: %s from %s", type(error).__name__, request.remote)
-    response = error_answer(error, next_id()).response()
-    response.force_close()
-    return response
+def _is_one_request(data: bytes, body: StreamReader) -> bool:
+    """Return whether received bytes, with which a request became whole, are its end and nothing else.
+
+    Where they begin with a line break, the head may end in it. Chunked bodies are shorter than what was sent.
+    """
+    head_end = data.find(b"\r\n\r\n")
+    return head_end > 0 and data[0] > LAST_LINE_BREAK and head_end + 4 + body.total_bytes == len(data)
 
 
 def authenticated(request: web.BaseRequest) -> None:

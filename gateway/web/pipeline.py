@@ -108,7 +108,8 @@ class RequestPipeline:
         """Answer a request."""
         self.running.add()
         route, names, methods = self._router.find(request.method, request.rel_url.path_safe)
-        cors = self.state.cors
+        state, limits = self.state, self.limits
+        cors = state.cors
         if cors is not None and request.method == "OPTIONS" and _is_preflight(request, cors):
             route = _preflight(cors, methods) if methods else route
         context = RequestContext(
@@ -116,11 +117,11 @@ class RequestPipeline:
             request,
             route,
             names,
-            self.state,
+            state,
             time.monotonic(),
             not_ready=self.not_ready,
-            drain_rate=self.limits.drain_rate,
-            file_readers=self.limits.file_readers,
+            drain_rate=limits.drain_rate,
+            file_readers=limits.file_readers,
         )
         if cors is not None:
             context.added_headers = cors.headers(request.headers.get("Origin"))
@@ -195,7 +196,8 @@ class RequestPipeline:
             await self.recorder.audit_first(context)
         context.body = await read_body(context.request, limits.body_seconds)
         gate = limits.recipients.gate(recipient.name)
-        await gate.request()
+        if gate.limits_requests:
+            await gate.request()
         check = AccessCheck(self, context, credential)
         if context.route.issues_credentials:
             gate.charge_credential()
@@ -204,7 +206,8 @@ class RequestPipeline:
             if context.route.may_be_large:
                 await self._admit(context, LARGE_ANSWER_STREAMS)
             return await self._answer(context, check)
-        await gate.enter_stream()
+        if not gate.enter_stream_at_once():
+            await gate.enter_stream()
         try:
             return await self._stream(context, check)
         finally:
@@ -237,7 +240,9 @@ class RequestPipeline:
     async def _admit(self, context: RequestContext, streams: int = 1) -> None:
         """Take memory for the answer until it is sent, which is when the request's task ends."""
         memory, name = self.limits.memory, context.required_recipient.name
-        admitted_bytes = await memory.enter_stream(name, streams)
+        admitted_bytes = memory.enter_stream_at_once(name, streams)
+        if not admitted_bytes:
+            admitted_bytes = await memory.enter_stream(name, streams)
         self.running.at_end(partial(memory.leave_stream, name, admitted_bytes))
 
     async def _stream(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:
@@ -311,8 +316,11 @@ class AccessCheck:
         return self._checked, self._credential.recipient
 
     def _is_checked(self) -> bool:
-        state = self._pipeline.state
-        return state is self._checked and not self._credential.has_expired(state.now_ms())
+        state, credential = self._pipeline.state, self._credential
+        # Most tokens have no end, which needs no clock.
+        return state is self._checked and (
+            credential.expires_ms is None or not credential.has_expired(state.now_ms())
+        )
 
     def _identified(self) -> tuple[GatewayState, Credential]:
         """Return the state in force and the credential in it. Raises AccessRevoked."""

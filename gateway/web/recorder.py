@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from aiohttp import web
@@ -61,6 +62,7 @@ OUTCOMES: Mapping[str, str] = {
     "pruned_by_stats": "pruned by statistics",
     "pruned_by_limit": "pruned by limit",
 }
+_counts = attrgetter(*OUTCOMES)
 
 
 class RequestRecorder:
@@ -87,9 +89,7 @@ class RequestRecorder:
         self.on_ended: Callable[[str], None] = lambda _id: None
         """Called at the end of each of these streams."""
         self._route = cache(lambda name: _RouteMetrics(metrics, name))
-        self._files = [
-            (name, metrics.tally(metrics.files.labels(outcome))) for name, outcome in OUTCOMES.items()
-        ]
+        self._files = [metrics.tally(metrics.files.labels(outcome)) for outcome in OUTCOMES.values()]
         self._listings = cache(lambda source: metrics.tally(metrics.listings.labels(source)))
         self._stream_bytes = metrics.tally(metrics.stream_bytes)
         self._streams = metrics.tally(metrics.streams)
@@ -187,8 +187,8 @@ class RequestRecorder:
     def _streamed(self, context: RequestContext, response: web.StreamResponse | None) -> None:
         record = context.record
         if record.considered is not None:
-            for name, tally in self._files:
-                tally.count += getattr(record, name)
+            for tally, count in zip(self._files, _counts(record), strict=True):
+                tally.count += count
         self._stream_bytes.count += context.sent_bytes(response)
         if record.files_from is not None:
             self._listings(record.files_from).count += 1

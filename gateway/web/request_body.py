@@ -30,18 +30,18 @@ async def read_body(request: web.BaseRequest, seconds: float, max_bytes: int = M
     """
     if not request.body_exists:
         return b""
-    body = await _coded(request, seconds, max_bytes)
+    if request.content.is_eof():
+        # It came together with the head.
+        body = request.content.read_nowait()
+        _check_length(len(body), max_bytes)
+    else:
+        body = await _coded(request, seconds, max_bytes)
     codings = request.headers.getall("Content-Encoding", [])
     return _decoded(body, codings, max_bytes) if codings else body
 
 
 async def _coded(request: web.BaseRequest, seconds: float, max_bytes: int) -> bytes:
-    """Return the body in its sent coding."""
-    if request.content.is_eof():
-        # It came together with the head.
-        body = request.content.read_nowait()
-        _check_length(len(body), max_bytes)
-        return body
+    """Return a body that is under way, in its sent coding."""
     _check_length(request.content_length or 0, max_bytes)
     if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(CONTINUE)

@@ -19,23 +19,29 @@ class RunningRequests:
     """The tasks of the requests that are being answered."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks: dict[asyncio.Task[object], Callable[[], None]] = {}
+        """With what is called at their ends."""
 
-    def add(self) -> asyncio.Task[object] | None:
-        """Add the current task, and return it."""
-        task = asyncio.current_task()
-        if task is not None:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        return task
-
-    @staticmethod
-    def at_end(call: Callable[[], None]) -> None:
-        """Call at the end of the current task, which is when the answer is sent or its client has left."""
+    def add(self) -> None:
+        """Add the current task."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a request has a task")
-        task.add_done_callback(lambda _task: call())
+        self._tasks[task] = _nothing
+        task.add_done_callback(self._ended)
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Call at the end of the current task, which is when the answer is sent or its client has left.
+
+        A task has one such call.
+        """
+        task = asyncio.current_task()
+        if task is None or self._tasks.get(task) is not _nothing:
+            raise RuntimeError("a request has a task, and one call at its end")
+        self._tasks[task] = call
+
+    def _ended(self, task: asyncio.Task[object]) -> None:
+        self._tasks.pop(task)()
 
     async def none(self, seconds: float) -> bool:
         """Wait at most that long until there are none. False: not in time."""
@@ -50,6 +56,10 @@ class RunningRequests:
             task.cancel(_SERVER_ENDS)
         await self.none(seconds)
         return len(tasks)
+
+
+def _nothing() -> None:
+    pass
 
 
 def shutting_down() -> Unavailable:

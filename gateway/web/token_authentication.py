@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from aiohttp import web
+from msgspec import Struct
 
 from gateway.authentication.access_tokens import access_credential
 from gateway.authentication.credential_table import (
@@ -33,12 +33,15 @@ AUDITED_AS = {"forbidden": "forbiddenTo", "expired": "endedOf", "revoked": "revo
 """By the reason of a refusal, the field of the audit log that names whose token it was."""
 
 
-@dataclass(frozen=True, slots=True)
-class BearerToken:
+class BearerToken(Struct, frozen=True):
     """The token of a request and its SHA-256."""
 
-    text: str = field(repr=False)
-    sha256: bytes = field(repr=False)
+    text: str
+    sha256: bytes
+
+    def __repr__(self) -> str:
+        """Return no part of the token."""
+        return "BearerToken()"
 
 
 def stored_token(state: GatewayState, token: BearerToken) -> Credential | None:
@@ -137,4 +140,8 @@ def sent_token(state: GatewayState, request: web.BaseRequest) -> BearerToken | C
 
 def own_credential(state: GatewayState, token: BearerToken) -> Credential | None:
     """Return the credential of a token of this server; None for another text. Raises TokenRefused."""
-    return next((credential for kind in OWN_TOKENS if (credential := kind(state, token)) is not None), None)
+    for kind in OWN_TOKENS:
+        credential = kind(state, token)
+        if credential is not None:
+            return credential
+    return None
