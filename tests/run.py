@@ -43,6 +43,8 @@ from tools import CACHE, ROOT, Failed, Missing, environment, install, made_table
 PLAIN = "not spark and not stores and not clone and not deploy and not nightly"
 # What the parts that start Java need.
 SPARK_NEEDS = ("java", "jars", "oauth2_server", "versitygw", "client", "connect", "tables")
+# What the part `nightly` needs beside it.
+NIGHT_NEEDS = ("minio", "engines", "kernel", "browser", "azurite", "openid_provider", "lintian", "release")
 PIPELINE = "tests/integration/spark"
 WORDS_OF_MARKS = {"alone": ("mark.alone",), "spark": ("spark: ", "few_rows", "oauth_server")}
 # The core under test, in profile.release: its dependencies are those of the wheel, compiled once.
@@ -196,7 +198,7 @@ def nightly(arguments: list[str]) -> None:
     """What takes long to compile or to run: delta_kernel's comparisons, sessions on MinIO, large tables."""
     if not arguments:
         test_crates("--", "--include-ignored", PROPTEST_CASES="1024")
-    install(*SPARK_NEEDS, "minio", "engines", "kernel", "browser", "azurite", "lintian", "release")
+    install(*SPARK_NEEDS, *NIGHT_NEEDS)
     pytest("nightly or sessions or hypothesis", arguments, {tools.WITH_MINIO: "1", EXAMPLES: "200"})
 
 

@@ -202,6 +202,7 @@ def test_an_answer_does_not_sign_another_browser_in(browser: Browser, openid_pro
         assert session_of(victim, site) is None
 
 
+@pytest.mark.nightly
 def test_a_client_with_a_secret_and_a_provider_that_goes_and_comes(
     browser: Browser, openid_provider: Site, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from support.azure_identity import CLIENT, TENANT, THROTTLED, Identities, entra_
 from support.azurite_server import Azurite
 from support.gateway_process import RunningGateway, running_gateway, share
 from support.http_service import Response
+from support.nightly import at_night, some_at_night
 from support.odd_tables import ODD_KEYS, in_log, write_log
 from support.official_client import OfficialClient
 from support.raw_http import get
@@ -239,7 +240,7 @@ def cli(identities: Identities, directory: Path, environment: pytest.MonkeyPatch
     return {"identity": "cli"}
 
 
-@pytest.mark.parametrize("make", [workload, cli])
+@pytest.mark.parametrize("make", [workload, *at_night(cli)])
 def test_each_identity_of_the_environment_reads_and_signs(
     lake: Azurite, identities: Identities, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any
 ) -> None:
@@ -250,7 +251,7 @@ def test_each_identity_of_the_environment_reads_and_signs(
         assert identities.granted
 
 
-@pytest.mark.parametrize("place", ["machine", "app service"])
+@pytest.mark.parametrize("place", ["machine", *at_night("app service")])
 def test_a_managed_identity_reads_and_signs(
     lake: Azurite, identities: Identities, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -288,7 +289,7 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize("refusal", some_at_night(REFUSALS.values()), ids=REFUSALS)
 def test_a_refused_identity_fails_its_own_tables_alone(
     lake: Azurite, identities: Identities, demo_tables: Path, tmp_path: Path, refusal: tuple[Any, int]
 ) -> None:
@@ -310,6 +311,7 @@ def test_a_refused_identity_fails_its_own_tables_alone(
         assert entry["clientSecret"] not in log
 
 
+@pytest.mark.nightly
 def test_a_throttled_or_broken_token_service_is_tried_again(
     lake: Azurite, identities: Identities, tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_client_on_azure_and_one_without_a_secret(
             assert hidden not in wrong.output + found.output
 
 
+@pytest.mark.nightly
 def test_an_account_key_on_azure(azurite: Azurite, table: Path, tmp_path: Path) -> None:
     azurite.upload(table, NAME, "t")
     entry = {"endpoint": azurite.endpoint, "accountKey": azurite.account_key}

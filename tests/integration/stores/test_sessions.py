@@ -26,6 +26,7 @@ from support.gateway_process import RunningGateway, running_gateway, share
 from support.http_service import Request, Response, json_response
 from support.http_service import serving as portal
 from support.native import native
+from support.nightly import some_at_night
 from support.odd_tables import ODD_KEYS, in_log, write_log
 from support.official_client import OfficialClient
 from support.raw_http import get
@@ -188,7 +189,7 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize("refusal", some_at_night(REFUSALS.values()), ids=REFUSALS)
 def test_a_refused_role_says_why_in_the_log_alone(
     store: S3Server, sts: Sts, tmp_path: Path, refusal: tuple[dict[str, Any], dict[str, Any], str]
 ) -> None:
