@@ -199,7 +199,8 @@ def nightly(arguments: list[str]) -> None:
     if not arguments:
         test_crates("--", "--include-ignored", PROPTEST_CASES="1024")
     install(*SPARK_NEEDS, *NIGHT_NEEDS)
-    pytest("nightly or sessions or hypothesis", arguments, {tools.WITH_MINIO: "1", EXAMPLES: "200"})
+    variables = {tools.WITH_MINIO: "1", EXAMPLES: "200"}
+    pytest("nightly or sessions or hypothesis", ["--timeout=600", *arguments], variables)
 
 
 @part
