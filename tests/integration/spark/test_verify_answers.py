@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -232,6 +232,18 @@ LOOSE = (
 """A table whose bounds are right, and no values of its rows."""
 KNOWN = {**ALTERED, **OF_PLAIN}
 BY_ALL_CHECKS = ("t", "plain", "a_hint_cut", "changes_cut", "changes_with_other_times")
+OF_EACH_CHECK = {
+    *("vectors_swapped", "a_number_of_rows_altered", "a_limit_cut", "a_hint_cut", "an_older_version_cut"),
+    *("a_stream_cut", "changes_cut", "a_type_altered", "the_table_id_altered", "totals_emptied"),
+    *("older_versions_answered_with_the_latest", "parquet_cut", "late"),
+    *("a_false_upper_bound", "a_false_number_of_rows"),
+}
+"""An alteration for each check that finds it. Those of a further field or form run each night."""
+
+
+def by_night(names: Iterable[str]) -> list[Any]:
+    nightly = pytest.mark.nightly
+    return [name if name in OF_EACH_CHECK else pytest.param(name, marks=nightly) for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -320,9 +332,17 @@ def ask(path: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def verified(
-    spark: Any, tables: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+    spark: Any,
+    tables: dict[str, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> dict[str, TableResult]:
-    """The results of tables of one server by the names of their alterations, beside unaltered ones."""
+    """The results of tables of one server by the names of their alterations, beside unaltered ones.
+
+    Of those alone that the tests of this run name.
+    """
+    tests = [item for item in request.session.items if item.path == request.path]
+    chosen = {item.callspec.params["name"] for item in tests if hasattr(item, "callspec")} | {"loose"}
     locations = {name: str(tables["t"]) for name in ("t", *ALTERED)}
     locations |= {name: str(tables["plain"]) for name in ("plain", *OF_PLAIN)}
     locations |= {name: str(tables[name]) for name in ("loose", *FALSE)}
@@ -331,7 +351,11 @@ def verified(
     with running_gateway(tmp_path_factory.mktemp("gateway"), shares) as gateway:
         proxy = RewritingProxy(gateway.profile.read_text(), rewrite, ask)
         try:
-            targets = [Target(f"s.default.{name}", path, history=True) for name, path in locations.items()]
+            targets = [
+                Target(f"s.default.{name}", path, history=True)
+                for name, path in locations.items()
+                if name in chosen
+            ]
             whole = [one for one in targets if one.table.rpartition(".")[2] in BY_ALL_CHECKS]
             others = [one for one in targets if one not in whole]
             found = verify(spark, proxy.profile, whole, OPTIONS)
@@ -358,7 +382,7 @@ def test_unaltered_answers_are_equal(verified: dict[str, TableResult], name: str
     assert made == of_both | ({"changes"} if name == "t" else {"parquet"})
 
 
-@pytest.mark.parametrize("name", [*ALTERED, *OF_PLAIN, "late"])
+@pytest.mark.parametrize("name", by_night([*ALTERED, *OF_PLAIN, "late"]))
 def test_an_alteration_is_found(verified: dict[str, TableResult], name: str) -> None:
     result = verified[name]
     assert result.is_wrong if name != "totals_emptied" else result.outcome == "unproved", said(result)
@@ -366,7 +390,7 @@ def test_an_alteration_is_found(verified: dict[str, TableResult], name: str) -> 
         assert "parquet" in [check.name for check in result.checks if check.differences]
 
 
-@pytest.mark.parametrize("name", FALSE)
+@pytest.mark.parametrize("name", by_night(FALSE))
 def test_false_statistics_of_the_log_are_found(verified: dict[str, TableResult], name: str) -> None:
     column = {"a_false_upper_bound": "word", "a_false_bound_of_a_char": "c"}.get(name, "id")
     line = f"the statistics of a file do not hold for its rows in column {column}"
@@ -377,7 +401,7 @@ def test_false_statistics_of_the_log_are_found(verified: dict[str, TableResult],
 
 
 @pytest.mark.parametrize(
-    "name", ["a_lower_bound_raised", "an_upper_bound_lowered", "a_number_of_rows_altered"]
+    "name", by_night(["a_lower_bound_raised", "an_upper_bound_lowered", "a_number_of_rows_altered"])
 )
 def test_statistics_that_a_server_alters_do_not_hold_for_the_rows(
     verified: dict[str, TableResult], name: str
