@@ -20,6 +20,7 @@ def connect_packages() -> Path:
     return found[0]
 
 
+@pytest.mark.nightly
 def test_a_share_is_read_through_spark_connect(
     demo_tables: Path, connect_packages: Path, tmp_path: Path
 ) -> None:

@@ -59,11 +59,16 @@ def submit(tmp_path: Path) -> Submit:
 
 
 def test_a_command_runs_by_spark_submit(submit: Submit, demo_tables: Path, tmp_path: Path) -> None:
-    shares = [share("demo", {name: str(demo_tables / name) for name in ("cities", "orders")})]
-    with running_gateway(tmp_path, shares) as served:
-        shared = ["-c", tmp_path / "gateway.yaml", "--profile", served.profile]
-        said = submit("verify", *shared, "--predicates", "0")
-    assert "2 of 2 tables are equal" in said
+    listed, page = tmp_path / "tables.json", tmp_path / "fleet.html"
+    tables = [
+        {"table": f"demo.default.{name}", "location": str(demo_tables / name)}
+        for name in ("cities", "orders")
+    ]
+    listed.write_text(json.dumps({"tables": tables}))
+    # Of the commands the one that takes the least time runs in the executors as well.
+    submit("fleet", "-c", listed, "--html", page)
+    assert all(table["table"] in page.read_text() for table in tables)
+    assert "0 tables that cannot be read" in page.read_text()
 
 
 @pytest.mark.nightly
