@@ -38,6 +38,23 @@ async def test_a_large_answer_takes_the_memory_of_several_streams():
         assert gate.used_bytes == 20
 
 
+async def test_a_stream_is_admitted_at_once_only_where_nothing_has_to_wait():
+    resident = [50]
+    gate = MemoryGate(
+        100, stream_bytes=40, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: resident[0]
+    )
+    assert gate.enter_stream_at_once("alice") == 40
+    assert gate.enter_stream_at_once("alice") == 0, "the rest is for others"
+    assert gate.enter_stream_at_once("bob", 2) == 0
+    assert (gate.used_bytes, gate.admitted) == (40, 1)
+    assert gate.enter_stream_at_once("bob") == 40
+    gate.leave_stream("bob", 40)
+    resident[0] = 101
+    assert gate.enter_stream_at_once("bob") == 0, "the process is above its limit"
+    gate.leave_stream("alice", 40)
+    assert gate.used_bytes == 0
+
+
 async def test_a_query_that_does_not_fit_waits_or_is_refused():
     resident = [50]
     gate = MemoryGate(

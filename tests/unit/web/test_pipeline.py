@@ -254,6 +254,29 @@ async def test_a_client_that_sends_requests_and_reads_nothing_is_disconnected() 
     assert received.count(b"HTTP/1.1 200") < times
 
 
+@pytest.mark.parametrize("body", [b"", b"{}", b"\r\n\r\n"])
+async def test_requests_sent_together_are_answered_wherever_their_bytes_are_cut(
+    client: Client, body: bytes
+) -> None:
+    fields = f"Host: x\r\n{TOKEN}\r\n"
+    length = f"Content-Length: {len(body)}\r\n" if body else ""
+    request = f"GET {SHARES} HTTP/1.1\r\n{length}{fields}".encode() + body
+    sent = request + request.replace(b"Host", b"Connection: close\r\nHost")
+
+    async def statuses(cut: int) -> int:
+        reader, writer = await asyncio.open_connection(client.host, client.port)
+        for part in (sent[:cut], sent[cut:]):
+            writer.write(part)
+            await asyncio.sleep(0.05)
+        async with asyncio.timeout(10):
+            answers = await reader.read()
+        writer.close()
+        return answers.count(b"HTTP/1.1 200 OK")
+
+    cuts = range(len(request) - len(body) - 5, len(request) + 6)
+    assert await asyncio.gather(*map(statuses, cuts)) == [2] * len(cuts)
+
+
 async def half_an_answer(context: RequestContext) -> web.StreamResponse:
     response = web.StreamResponse()
     await response.prepare(context.request)
