@@ -384,7 +384,7 @@ class _Connection(web.RequestHandler):
         if self._messages:
             message, self._body = self._messages[-1]
             self._is_busy, self._ahead_bytes = True, 0
-            self._has_more = self._body.is_eof() and not _is_one_request(data, self._body)
+            self._has_more = self._body.is_eof() and not _is_one_request(message, self._body, data)
             if self._head_bytes > USUAL_BYTES:
                 own_bytes = _head_bytes(message)
                 self._ahead_bytes = max(0, self._head_bytes - own_bytes - _body_bytes(message))
@@ -492,11 +492,14 @@ def _closing(handler: Handler) -> Handler:
     return close
 
 
-def _is_one_request(data: bytes, body: StreamReader) -> bool:
+def _is_one_request(message: Any, body: StreamReader, data: bytes) -> bool:
     """Return whether received bytes, with which a request became whole, are its end and nothing else.
 
     Where they begin with a line break, the head may end in it. Chunked bodies are shorter than what was sent.
     """
+    # Behind a request for another protocol the parser has to go on, and would lose what comes next.
+    if not isinstance(message, RawRequestMessage) or message.upgrade:
+        return False
     head_end = data.find(b"\r\n\r\n")
     return head_end > 0 and data[0] > LAST_LINE_BREAK and head_end + 4 + body.total_bytes == len(data)
 

@@ -277,6 +277,12 @@ async def test_requests_sent_together_are_answered_wherever_their_bytes_are_cut(
     assert await asyncio.gather(*map(statuses, cuts)) == [2] * len(cuts)
 
 
+async def test_a_request_behind_an_upgrade_that_is_not_taken_is_answered(client: Client) -> None:
+    asked = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    request = f"GET {SHARES} HTTP/1.1\r\nHost: x\r\n{TOKEN}{asked}\r\n".encode()
+    assert (await raw(client, *[request] * 3)).count(b"HTTP/1.1 200 OK") == 3
+
+
 async def half_an_answer(context: RequestContext) -> web.StreamResponse:
     response = web.StreamResponse()
     await response.prepare(context.request)
