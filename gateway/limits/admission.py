@@ -84,7 +84,8 @@ class Admission:
     def leave(self, cost: int = 1) -> None:
         """Return what `enter` took."""
         self.used -= cost
-        self._admit()
+        if self._waiting:
+            self._admit()
 
     async def _wait(self, cost: int) -> bool:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -105,13 +105,13 @@ class TableRequest(Struct, frozen=True):
 
     def require_urls(self) -> None:
         """Raise UnsupportedOperation for a table without URL access, PermissionDenied without any."""
-        if not self.table.offers_urls and not self.table.offers_directory:
+        if self.table.offers_urls:
+            return
+        if not self.table.offers_directory:
             raise PermissionDenied(NO_ACCESS)
-        if not self.table.offers_urls:
-            raise UnsupportedOperation(
-                "the table offers directory access only (accessModes: dir); request "
-                "temporary-table-credentials"
-            )
+        raise UnsupportedOperation(
+            "the table offers directory access only (accessModes: dir); request temporary-table-credentials"
+        )
 
     async def files(self, query: FilesQuery) -> Files:
         """Start the answer of a query, on a thread of the table's storage."""
