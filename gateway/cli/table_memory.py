@@ -8,9 +8,9 @@ from urllib.parse import unquote, urlsplit
 
 from gateway.catalog.catalog import SharedTable
 
-COLUMN_FACTOR = 1.13
-"""Memory of columns against the bytes of paths, statistics and `COLUMN_FILE_BYTES`."""
-COLUMN_FILE_BYTES = 64
+STATISTICS_SHARE = 0.4
+"""Memory of a file's statistics against their bytes: their keys and common values are stored once."""
+COLUMN_FILE_BYTES = 92
 COLD_ANSWER_BYTES = 52_000_000
 """Memory above rest of an answer that reads the log, at the most."""
 
@@ -19,8 +19,9 @@ def hot_bytes(table: SharedTable, files: int, adds: Sequence[dict[str, Any]]) ->
     """Return the bytes of the table's columns in memory, by the mean of some of its `add` actions."""
     if not adds:
         return 0
-    own_bytes = sum(_path_bytes(add["path"], table) + len((add.get("stats") or "").encode()) for add in adds)
-    return round(COLUMN_FACTOR * (own_bytes / len(adds) + COLUMN_FILE_BYTES) * files)
+    paths = sum(_path_bytes(add["path"], table) for add in adds)
+    statistics = sum(len((add.get("stats") or "").encode()) for add in adds)
+    return round(((paths + STATISTICS_SHARE * statistics) / len(adds) + COLUMN_FILE_BYTES) * files)
 
 
 def cold_bytes(hot: int) -> int:

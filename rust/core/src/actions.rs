@@ -5,6 +5,7 @@
 //! group of a checkpoint, and everything after the log (replay, predicates, signing, lines) works on batches
 //! and on [`RowIndices`] chosen from them.
 
+mod coded_stats;
 mod stats;
 
 use std::fmt;
@@ -13,8 +14,9 @@ use std::sync::Arc;
 use arrow_array::{Array as _, Int64Array, StringViewArray};
 use arrow_buffer::ScalarBuffer;
 
+pub use coded_stats::CodedStats;
+pub use stats::Stats;
 pub(crate) use stats::StatsText;
-pub use stats::{EscapedStats, Stats};
 
 /// The `protocol` action (PROTOCOL, section Protocol Evolution).
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
@@ -238,12 +240,12 @@ impl FileBatch {
     }
 
     /// Optimises the batch for caching: releases reserved memory, copies texts out of the pages of the log, and
-    /// escapes the statistics.
+    /// codes the statistics.
     pub fn prepare_for_cache(&mut self) {
         self.path = self.path.gc();
         self.clustering_provider = self.clustering_provider.as_ref().map(StringViewArray::gc);
         self.tags = self.tags.as_ref().map(StringViewArray::gc);
-        self.stats = self.stats.take().map(Stats::escaped);
+        self.stats = self.stats.take().map(Stats::coded);
         self.row.shrink_to_fit();
         self.size.shrink_to_fit();
         self.modification_time_ms.shrink_to_fit();
@@ -321,7 +323,7 @@ impl FileBatch {
         views(&self.path)
             + self.stats.as_ref().map_or(0, |stats| match stats {
                 Stats::Raw(texts) | Stats::EscapedViews(texts) => views(texts),
-                Stats::Escaped(escaped) => escaped.memory_bytes(),
+                Stats::Coded(coded) => coded.memory_bytes(),
             })
             + self.clustering_provider.as_ref().map_or(0, &mut views)
             + self.tags.as_ref().map_or(0, views)

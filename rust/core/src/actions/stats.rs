@@ -1,11 +1,12 @@
 //! `add.stats` of the files of a batch, raw as in the log or escaped as in the lines of an answer.
 //!
-//! A cached batch is written many times and evaluated by a predicate once, so it stores its statistics escaped, in one
-//! text. Both forms return the same bytes. A file without statistics equals one whose statistics are empty.
+//! A cached batch is written many times and evaluated by a predicate once, so it stores its statistics escaped, and what
+//! its files have in common once. All forms return the same bytes. A file without statistics equals one whose statistics are
+//! empty.
 
 use arrow_array::{Array, StringViewArray};
-use arrow_buffer::{Buffer, ScalarBuffer};
 
+use super::CodedStats;
 use crate::escape::{append_escaped, unescape_bytes};
 
 /// The statistics of a batch's files, JSON each.
@@ -13,27 +14,19 @@ use crate::escape::{append_escaped, unescape_bytes};
 pub enum Stats {
     /// As in the log.
     Raw(StringViewArray),
-    /// Escaped, as between the quotes of a line's string.
-    Escaped(EscapedStats),
-    /// As `Escaped`, as views into a commit, of which nothing is copied.
+    /// Escaped, as between the quotes of a line's string: views into a commit, of which nothing is copied.
     EscapedViews(StringViewArray),
-}
-
-/// Escaped statistics, concatenated.
-#[derive(Debug, Clone)]
-pub struct EscapedStats {
-    /// UTF-8.
-    text: Buffer,
-    /// The start of the statistics of each file, and the end of the last ones.
-    starts: ScalarBuffer<u32>,
+    /// Escaped, without what the files have in common.
+    Coded(CodedStats),
 }
 
 /// The statistics of one file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum StatsText<'batch> {
     Raw(&'batch str),
-    /// UTF-8.
-    Escaped(&'batch [u8]),
+    Escaped(&'batch str),
+    /// Of this file.
+    Coded(&'batch CodedStats, usize),
 }
 
 /// Collects the statistics of some files as in the log.
@@ -51,19 +44,19 @@ impl Stats {
     pub(crate) fn get(&self, row: usize) -> Option<StatsText<'_>> {
         let text = match self {
             Self::Raw(texts) => StatsText::Raw(raw_text(texts, row)),
-            Self::Escaped(escaped) => StatsText::Escaped(escaped.get(row)),
-            Self::EscapedViews(texts) => StatsText::Escaped(raw_text(texts, row).as_bytes()),
+            Self::EscapedViews(texts) => StatsText::Escaped(raw_text(texts, row)),
+            Self::Coded(coded) => StatsText::Coded(coded, row),
         };
         (!text.is_empty()).then_some(text)
     }
 
-    /// Returns the length of the statistics of the file at `row`, in their current form.
+    /// Returns the length of the statistics of the file at `row`, escaped if they are stored so.
     pub(crate) fn bytes_of(&self, row: usize) -> usize {
         match self {
             Self::Raw(texts) | Self::EscapedViews(texts) => {
                 texts.views().get(row).map_or(0, |view| *view as u32 as usize)
             }
-            Self::Escaped(escaped) => escaped.get(row).len(),
+            Self::Coded(coded) => coded.escaped_length(row),
         }
     }
 
@@ -71,8 +64,10 @@ impl Stats {
     pub(crate) fn raw_of<'batch>(&'batch self, rows: &'batch [u32]) -> RawStats<'batch> {
         RawStats(match self {
             Self::Raw(texts) => Texts::Kept(texts, rows),
-            Self::Escaped(escaped) => unescaped(|row| escaped.get(row), rows),
-            Self::EscapedViews(texts) => unescaped(|row| raw_text(texts, row).as_bytes(), rows),
+            Self::Coded(coded) => unescaped(|row, out| coded.append_raw(row, out), rows),
+            Self::EscapedViews(texts) => {
+                unescaped(|row, out| unescape_bytes(raw_text(texts, row).as_bytes(), out), rows)
+            }
         })
     }
 
@@ -87,26 +82,19 @@ impl Stats {
     pub(crate) fn into_raw(self) -> StringViewArray {
         match self {
             Self::Raw(texts) => texts,
-            Self::Escaped(ref escaped) => {
-                let rows: Vec<u32> = (1..escaped.starts.len() as u32).map(|end| end - 1).collect();
-                self.only(&rows).into_raw()
-            }
-            Self::EscapedViews(ref texts) => {
-                let rows: Vec<u32> = (0..texts.len() as u32).collect();
-                self.only(&rows).into_raw()
-            }
+            Self::Coded(ref coded) => self.only(&all(coded.files())).into_raw(),
+            Self::EscapedViews(ref texts) => self.only(&all(texts.len())).into_raw(),
         }
     }
 
     /// Converts to the form of cached batches.
     #[must_use]
-    pub fn escaped(self) -> Self {
+    pub fn coded(self) -> Self {
         match &self {
-            Self::Raw(texts) => EscapedStats::of(texts, append_escaped),
-            Self::EscapedViews(texts) => EscapedStats::of(texts, |text, out| out.extend(text.as_bytes())),
-            Self::Escaped(_) => None,
+            Self::Raw(texts) => CodedStats::of(texts).map_or(self, Self::Coded),
+            Self::EscapedViews(texts) => self.only(&all(texts.len())).coded(),
+            Self::Coded(_) => self,
         }
-        .map_or(self, Self::Escaped)
     }
 }
 
@@ -116,55 +104,15 @@ impl From<StringViewArray> for Stats {
     }
 }
 
-impl EscapedStats {
-    /// Returns `None` if the text exceeds the range of offsets.
-    fn of(texts: &StringViewArray, append: impl Fn(&str, &mut Vec<u8>)) -> Option<Self> {
-        let raw_bytes: usize = (0..texts.len()).map(|row| raw_text(texts, row).len()).sum();
-        // A sixth of usual statistics are quotes.
-        let mut text = Vec::with_capacity(raw_bytes + raw_bytes / 4);
-        let mut starts = Vec::with_capacity(texts.len() + 1);
-        starts.push(0);
-        for row in 0..texts.len() {
-            append(raw_text(texts, row), &mut text);
-            starts.push(u32::try_from(text.len()).ok()?);
-        }
-        text.shrink_to_fit();
-        Some(Self { text: text.into(), starts: starts.into() })
-    }
-
-    /// Returns the memory in bytes.
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.text.capacity() + self.starts.inner().capacity()
-    }
-
-    /// The texts of all files and their starts, with the end of the last one.
-    pub(crate) fn parts(&self) -> (&Buffer, &ScalarBuffer<u32>) {
-        (&self.text, &self.starts)
-    }
-
-    /// Returns `None` if `starts` are not ascending positions of characters in `text`, which is UTF-8.
-    pub(crate) fn of_parts(text: Buffer, starts: ScalarBuffer<u32>) -> Option<Self> {
-        let valid = simdutf8::basic::from_utf8(&text).ok()?;
-        let is_ascending = starts.windows(2).all(|pair| pair[0] <= pair[1]);
-        let are_characters = starts.iter().all(|start| valid.is_char_boundary(*start as usize));
-        let is_whole =
-            starts.first() == Some(&0) && starts.last().is_some_and(|end| *end as usize == text.len());
-        (is_ascending && are_characters && is_whole).then_some(Self { text, starts })
-    }
-
-    fn get(&self, row: usize) -> &[u8] {
-        match self.starts.get(row..) {
-            Some([start, end, ..]) => self.text.get(*start as usize..*end as usize).unwrap_or_default(),
-            _ => &[],
-        }
-    }
+fn all(files: usize) -> Vec<u32> {
+    (0..files as u32).collect()
 }
 
-fn unescaped<'text>(get: impl Fn(usize) -> &'text [u8], rows: &[u32]) -> Texts<'static> {
+fn unescaped(append: impl Fn(usize, &mut Vec<u8>), rows: &[u32]) -> Texts<'static> {
     let mut text = Vec::new();
     let mut ends = Vec::with_capacity(rows.len());
     for row in rows {
-        unescape_bytes(get(*row as usize), &mut text);
+        append(*row as usize, &mut text);
         ends.push(text.len());
     }
     // Unescaping makes characters of characters.
@@ -174,8 +122,8 @@ fn unescaped<'text>(get: impl Fn(usize) -> &'text [u8], rows: &[u32]) -> Texts<'
 impl StatsText<'_> {
     fn is_empty(self) -> bool {
         match self {
-            Self::Raw(text) => text.is_empty(),
-            Self::Escaped(text) => text.is_empty(),
+            Self::Raw(text) | Self::Escaped(text) => text.is_empty(),
+            Self::Coded(coded, row) => coded.is_without(row),
         }
     }
 
@@ -183,7 +131,8 @@ impl StatsText<'_> {
     pub(crate) fn append_escaped(self, out: &mut Vec<u8>) {
         match self {
             Self::Raw(text) => append_escaped(text, out),
-            Self::Escaped(text) => out.extend_from_slice(text),
+            Self::Escaped(text) => out.extend_from_slice(text.as_bytes()),
+            Self::Coded(coded, row) => coded.append_escaped(row, out),
         }
     }
 }
@@ -224,7 +173,7 @@ mod tests {
             Stats::from(StringViewArray::from_iter_values(["{}"])),
             Stats::from(StringViewArray::new_null(0)),
         ] {
-            for stats in [stats.clone(), stats.escaped()] {
+            for stats in [stats.clone(), stats.coded()] {
                 assert!(stats.get(1).is_none());
                 assert_eq!(stats.raw_of(&[1]).get(0), "");
                 assert_eq!(stats.raw_of(&[0]).get(1), "");
@@ -242,15 +191,15 @@ mod tests {
             chosen in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
         ) {
             let raw = Stats::from(texts.iter().map(Option::as_deref).collect::<StringViewArray>());
-            let escaped = raw.clone().escaped();
-            prop_assert!(matches!(escaped, Stats::Escaped(_)));
+            let escaped = raw.clone().coded();
+            prop_assert!(matches!(escaped, Stats::Coded(_)));
             let views = (0..texts.len()).map(|row| line_text(&raw, row)).collect::<StringViewArray>();
             let views = Stats::EscapedViews(views);
             prop_assert_eq!(
                 (0..texts.len()).map(|row| line_text(&views, row)).collect::<Vec<_>>(),
                 (0..texts.len()).map(|row| line_text(&raw, row)).collect::<Vec<_>>()
             );
-            for escaped in [escaped, views.clone(), views.escaped()] {
+            for escaped in [escaped, views.clone(), views.coded()] {
             for row in 0..texts.len() {
                 prop_assert_eq!(line_text(&escaped, row), line_text(&raw, row));
             }

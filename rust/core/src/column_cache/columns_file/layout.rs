@@ -15,11 +15,11 @@ use std::io::Write;
 use crate::actions::{DeletionVectorDescriptor, PartitionTuple, Totals};
 
 /// Changes with the layout, and with any change of how columns are decoded.
-pub(in crate::column_cache) const FORMAT_VERSION: u32 = 1;
+pub(in crate::column_cache) const FORMAT_VERSION: u32 = 2;
 pub(in crate::column_cache) const ALIGNMENT: usize = 64;
 pub(in crate::column_cache) const HEADER_BYTES: usize = 128;
 /// The number of blocks of a batch, one for each [`Column`].
-pub(in crate::column_cache) const COLUMNS: usize = 22;
+pub(in crate::column_cache) const COLUMNS: usize = 23;
 
 const MAGIC: [u8; 8] = *b"DGCOLS\r\n";
 const CHECKED_HEADER_BYTES: usize = HEADER_BYTES - 4;
@@ -38,7 +38,8 @@ pub(in crate::column_cache) enum Column {
     PathViews,
     PathText,
     StatsStarts,
-    StatsText,
+    StatsRecords,
+    StatsForms,
     ParquetIds,
     DeltaIds,
     DataChange,

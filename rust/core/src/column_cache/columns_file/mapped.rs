@@ -15,8 +15,7 @@ use super::layout::{
     ALIGNMENT, BatchEntry, Block, Column, Footer, HEADER_BYTES, Header, Invalid, parse_tuples, parse_vectors,
 };
 use crate::actions::{
-    DeletionVectorDescriptor, EscapedStats, FileBatch, PartitionColumn, PartitionTuple, SourceId, Stats,
-    Totals,
+    CodedStats, DeletionVectorDescriptor, FileBatch, PartitionColumn, PartitionTuple, SourceId, Stats, Totals,
 };
 use crate::file_id::{FileIds, IdScheme};
 
@@ -156,12 +155,14 @@ impl MappedFile {
         }
         let dictionary = self.dictionary(entry.dictionary)?;
         let keys = numbers::<u32>(column(Column::PartitionKeys)?, files)?;
-        let stats = match (column(Column::StatsText)?, column(Column::StatsStarts)?) {
-            (Some(text), starts @ Some(_)) => {
+        let [stats_records, stats_starts, stats_forms] =
+            [Column::StatsRecords, Column::StatsStarts, Column::StatsForms].map(column);
+        let stats = match (stats_records?, stats_starts?, stats_forms?) {
+            (Some(records), starts @ Some(_), Some(forms)) => {
                 let starts = numbers::<u32>(starts, files + 1)?;
-                Some(Stats::Escaped(EscapedStats::of_parts(text, starts).ok_or(Invalid)?))
+                Some(Stats::Coded(CodedStats::of_parts(&records, starts, &forms).ok_or(Invalid)?))
             }
-            (None, None) => None,
+            (None, None, None) => None,
             _ => return Err(Invalid),
         };
         let data_change = column(Column::DataChange)?;
@@ -188,9 +189,12 @@ impl MappedFile {
             size_of_val(vector)
                 + vector.as_ref().map_or(0, |vector| size_of_val(&**vector) + vector.path_or_inline.len())
         });
+        let coded =
+            stats.as_ref().and_then(|stats| if let Stats::Coded(coded) = stats { Some(coded) } else { None });
         let own_bytes = size_of::<Self>()
             + size_of::<FileBatch>()
             + data_change.as_ref().map_or(0, Vec::len)
+            + coded.map_or(0, CodedStats::form_bytes)
             + vector_bytes.sum::<usize>();
         let files = FileBatch {
             source: SourceId(entry.source),

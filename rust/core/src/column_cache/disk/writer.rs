@@ -121,10 +121,11 @@ impl FileWriter {
         blocks.push_strings(&files.path, Column::PathViews, Column::PathText)?;
         match &files.stats {
             None => {}
-            Some(Stats::Escaped(escaped)) => {
-                let (text, starts) = escaped.parts();
+            Some(Stats::Coded(coded)) => {
+                let (records, starts, forms) = coded.parts();
                 blocks.push(Column::StatsStarts, starts.inner());
-                blocks.push(Column::StatsText, text);
+                blocks.push(Column::StatsRecords, records);
+                blocks.push(Column::StatsForms, &forms);
             }
             Some(Stats::Raw(_) | Stats::EscapedViews(_)) => return Err(Failure::Unsupported),
         }
