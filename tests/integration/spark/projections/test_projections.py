@@ -387,6 +387,7 @@ def test_the_feed_of_a_source_says_which_rows_of_its_files_changed(
 ) -> None:
     properties = "delta.enableDeletionVectors = false, delta.enableChangeDataFeed = true"
     first.sql(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({properties})")
+    monkeypatch.setattr(few, "MAX_ROWS", 40)
     monkeypatch.setattr(reducing, "_sums", pytest.fail)
     first.sql("UPDATE {t} SET email = 'new' WHERE id IN (3, 4, 5, 7)")
     assert first.run().how == "changes"
