@@ -46,3 +46,14 @@ async def test_storms_of_cancelled_and_timed_out_waiters_give_every_place_back()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert (admission.used, admission.waiting) == (0, 0)
     assert await admission.enter(3)
+
+
+async def test_a_queue_that_is_full_refuses_at_once():
+    admission = Admission(1, queue_length=1, queue_seconds=60)
+    assert await admission.enter()
+    waiting = asyncio.ensure_future(admission.enter())
+    await asyncio.sleep(0)
+    assert not await admission.enter()
+    admission.leave()
+    assert await waiting
+    assert (admission.used, admission.waiting) == (1, 0)

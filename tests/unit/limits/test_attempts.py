@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from ipaddress import ip_address
 
 import pytest
 
 from gateway.limits.admission import LimitExceeded, LimitKind
-from gateway.limits.attempts import ADDRESS_FAILURES, PAIR_FAILURES, PAIR_SECONDS, FailedAttempts
+from gateway.limits.attempts import ADDRESS_FAILURES, PAIR_FAILURES, PAIR_SECONDS, FailedAttempts, network_of
 from gateway.limits.shared_memory import LimitsFile, map_limits
 
 
@@ -88,3 +89,9 @@ def test_an_attempt_without_a_result_counts_as_one_that_failed() -> None:
         made.check("192.0.2.1", "c2")
     # None of them was charged.
     assert fail(made, "192.0.2.1", "c1", 100) == PAIR_FAILURES
+
+
+def test_an_ipv6_network_counts_as_one_address() -> None:
+    addresses = ("2001:db8::1", "2001:db8::ffff:0:0:1", "2001:db8:0:1::1", "192.0.2.1")
+    networks = [network_of(ip_address(text)) for text in addresses]
+    assert networks == ["2001:db8::/64", "2001:db8::/64", "2001:db8:0:1::/64", "192.0.2.1"]

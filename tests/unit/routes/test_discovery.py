@@ -144,8 +144,14 @@ async def test_a_page_token_is_of_one_recipient_one_listing_and_its_time(
     client: Client, clock: Clock
 ) -> None:
     token = (await get(client, "/shares?maxResults=1"))["nextPageToken"]
-    for path, name in (("/shares", "bob"), ("/shares/sales/schemas", "alice")):
-        refused = await client.get(f"{PREFIX}{path}?pageToken={token}", headers=bearer(name))
+    # The other schema has a table of the name that the token holds.
+    of_public = (await get(client, "/shares/sales/schemas/public/tables?maxResults=1"))["nextPageToken"]
+    for path, name, other in (
+        ("/shares", "bob", token),
+        ("/shares/sales/schemas", "alice", token),
+        ("/shares/sales/schemas/private/tables", "alice", of_public),
+    ):
+        refused = await client.get(f"{PREFIX}{path}?pageToken={other}", headers=bearer(name))
         assert (refused.status, error_of(await refused.read())) == (400, "INVALID_PARAMETER_VALUE")
     clock.now_ms += 259_200_000
     refused = await client.get(f"{PREFIX}/shares?pageToken={token}", headers=bearer())
