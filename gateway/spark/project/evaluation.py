@@ -38,6 +38,8 @@ _WORK = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     # Few rows are looked for in many files at once. Each partition may give as many as are looked for.
     "spark.sql.limit.initialNumPartitions": "32",
+    # Without adaptive execution it would limit how long the rows of the partitions are counted.
+    "spark.sql.broadcastTimeout": "-1",
     # VACUUM lists a directory by as many tasks, of which Spark's own number is 10,000.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
     # Checksum files list the files of larger tables, too: an update need not look for them in the log.
@@ -60,7 +62,6 @@ _MAY_DIFFER = (
     "spark.sql.leafNodeDefaultParallelism",
     "spark.sql.adaptive.",
     "spark.sql.autoBroadcastJoinThreshold",
-    "spark.sql.broadcastTimeout",
     "spark.sql.codegen.",
     "spark.sql.files.maxPartition",
     "spark.sql.files.minPartitionNum",

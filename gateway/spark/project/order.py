@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
 from gateway.spark import java
 from gateway.spark.project.search import all_of
@@ -37,6 +38,8 @@ def in_own_order(rows: DataFrame, number: int, partitions: Sequence[str]) -> Dat
     row_bytes = java.row_bytes(rows)
     files = files_of(number, row_bytes)
     order, names = f.col(quoted(_ORDER)), list(map(quoted, partitions))
+    # -0.0 and 0.0 are equal for Spark and two partitions for Delta: the writer begins a file at each change.
+    texts = [f.col(quoted(name)).cast("string") for name in partitions if _is_floating(rows.schema[name])]
     hashed = rows.withColumn(_ORDER, row_hash(rows.schema, _SEED))
     if not names:
         cut = hashed.repartition(files, order)
@@ -44,16 +47,20 @@ def in_own_order(rows: DataFrame, number: int, partitions: Sequence[str]) -> Dat
         parallelism = rows.sparkSession.sparkContext.defaultParallelism
         cut = hashed.repartition(max(1, min(parallelism, number // _TASK_ROWS)), *names)
     else:
-        keys = [f.col(name).alias(f"partition column {i}") for i, name in enumerate(names)]
+        keys = [f.col(name) for name in names] + texts
         needed = f.ceil(f.count(f.lit(1)) * row_bytes / FILE_BYTES).alias(_FILES)
-        counts = rows.groupBy(*keys).agg(needed)
-        same = [f.col(name).eqNullSafe(f.col(key)) for name, key in zip(names, counts.columns, strict=False)]
+        counts = rows.groupBy(*(key.alias(f"partition key {i}") for i, key in enumerate(keys))).agg(needed)
+        same = [key.eqNullSafe(f.col(name)) for key, name in zip(keys, counts.columns, strict=False)]
         counted = hashed.join(f.broadcast(counts), all_of(same))
         # Files of one partition are of different tasks. A hash of their number could bring them together.
         task = f.pmod(f.hash(*names) + f.pmod(order, f.col(_FILES)), f.lit(files))
         cut = counted.repartitionById(files, task.cast("int")).drop(*counts.columns)
     # Sorted as Delta's writer needs it: it would sort by the partitions in an order of its own.
-    return cut.sortWithinPartitions(*names, order).drop(_ORDER)
+    return cut.sortWithinPartitions(*names, *texts, order).drop(_ORDER)
+
+
+def _is_floating(field: t.StructField) -> bool:
+    return isinstance(field.dataType, t.FloatType | t.DoubleType)
 
 
 def files_of(rows: int, row_bytes: int) -> int:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
+from pyspark.sql import functions as f
+from support.spark_session import settings
 
 from gateway import config
 from gateway.spark.project import few
@@ -182,3 +184,32 @@ def test_a_small_partition_becomes_one_file_beside_a_large_one(
     files = Counter(row.part for row in names)
     assert files["small"] == 2
     assert 4 <= files["large"] <= 7
+
+
+def test_both_zeros_are_partitions_of_few_files(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.spark.project.order.FILE_BYTES", 2000)
+    monkeypatch.setattr("gateway.spark.project.compaction.FILE_BYTES", 2000)
+    session, root = rule_session(spark), str(tmp_path)
+    rows = session.range(300).selectExpr("id", "CAST(if(id % 2 = 0, '', '-') || '0' AS DOUBLE) AS part")
+    in_own_order(rows, 300, ["part"]).write.format("delta").partitionBy("part").save(root)
+    table = session.read.format("delta").load(root)
+    assert table.count() == 300
+    names = table.selectExpr("CAST(part AS STRING) AS part", "_metadata.file_path AS path").distinct()
+    files = Counter(row.part for row in names.collect())
+    assert files == {"0.0": 2, "-0.0": 2}
+    compact(TableLog(session, root))
+    assert TableLog(session, root).number() == 0
+
+
+def test_rows_of_partitions_are_counted_however_long_it_takes(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broadcast of Spark ends after five minutes otherwise, which the count of a large source exceeds."""
+    monkeypatch.setattr("gateway.spark.project.order.FILE_BYTES", 16)
+    with settings(spark, {"spark.sql.broadcastTimeout": "1"}):
+        session = rule_session(spark)
+    slow = f.udf(lambda number: time.sleep(1) or number, "bigint")
+    rows = session.range(0, 3, 1, 1).select(slow("id").alias("id"), f.col("id").alias("part"))
+    assert in_own_order(rows, 3, ["part"]).count() == 3
