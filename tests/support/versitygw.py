@@ -44,11 +44,16 @@ class S3Server:
             ),
         )
 
+    def make_bucket(self, bucket: str) -> None:
+        """Makes a bucket, unless it is there: another worker or module may have needed it before."""
+        with closing(self.client()) as client:
+            if bucket not in {entry["Name"] for entry in client.list_buckets()["Buckets"]}:
+                client.create_bucket(Bucket=bucket)
+
     def upload(self, directory: Path, bucket: str, prefix: str) -> None:
         """Puts every file below a directory under `prefix`, keys as the files are named."""
         with closing(self.client()) as client:
-            if bucket not in {found["Name"] for found in client.list_buckets()["Buckets"]}:
-                client.create_bucket(Bucket=bucket)
+            self.make_bucket(bucket)
             # In the order in which they were written: versions have the age of their files.
             for path in sorted(
                 filter(Path.is_file, directory.rglob("*")), key=lambda path: path.stat().st_mtime

@@ -62,7 +62,7 @@ def test_a_tampered_url_of_azurite_is_refused(url: str, tamper: Callable[[str], 
 def session(s3_with_sts: S3Server) -> Iterator[Any]:
     """Temporary keys for one prefix of a bucket."""
     with closing(s3_with_sts.client()) as client:
-        client.create_bucket(Bucket="own")
+        s3_with_sts.make_bucket("own")
         for key in ("in/a", "out/a"):
             client.put_object(Bucket="own", Key=key, Body=CONTENT)
     policy = {

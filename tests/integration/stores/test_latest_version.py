@@ -111,8 +111,7 @@ class Watched:
 @pytest.fixture
 def watched(versitygw: VersityGw, tmp_path: Path) -> Iterator[Watched]:
     with closing(versitygw.client()) as store, running(int(versitygw.endpoint.rsplit(":", 1)[1])) as proxy:
-        if BUCKET not in {found["Name"] for found in store.list_buckets()["Buckets"]}:
-            store.create_bucket(Bucket=BUCKET)
+        versitygw.make_bucket(BUCKET)
         prefix = uuid.uuid4().hex
         times = {"timeoutSeconds": TIMEOUT_SECONDS, "retrySeconds": 10 * TIMEOUT_SECONDS}
         bucket = storage(versitygw, f"s3://{BUCKET}/")

@@ -78,8 +78,7 @@ def files_of(answer: Answer) -> set[str]:
 @pytest.fixture
 def s3(versitygw: VersityGw) -> Iterator[Store]:
     with closing(versitygw.client()) as client:
-        if CONTAINER not in {found["Name"] for found in client.list_buckets()["Buckets"]}:
-            client.create_bucket(Bucket=CONTAINER)
+        versitygw.make_bucket(CONTAINER)
         yield Store(
             f"s3://{CONTAINER}",
             storage(versitygw, f"s3://{CONTAINER}/"),

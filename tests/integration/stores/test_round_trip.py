@@ -78,7 +78,7 @@ def test_of_google(google_storage_server: GoogleStorage, key: str) -> None:
 @pytest.fixture(scope="module")
 def client(versitygw: VersityGw) -> Any:
     with closing(versitygw.client()) as client:
-        client.create_bucket(Bucket=BUCKET)
+        versitygw.make_bucket(BUCKET)
         yield client
 
 

@@ -13,8 +13,8 @@ KEY = "table/region=50%25 a+b=ü/part 1.parquet"
 
 @pytest.fixture(scope="module")
 def url(versitygw: VersityGw) -> str:
+    versitygw.make_bucket("own")
     with closing(versitygw.client()) as client:
-        client.create_bucket(Bucket="own")
         client.put_object(Bucket="own", Key=KEY, Body=b"0123456789")
         return client.generate_presigned_url("get_object", {"Bucket": "own", "Key": KEY}, ExpiresIn=600)
 

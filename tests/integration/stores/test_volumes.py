@@ -22,7 +22,7 @@ OUTSIDE = ["ware house/50%+=ü/pictures2/a.jpg", "ware house/50%+=ü/other", "a.
 @pytest.fixture(scope="module")
 def store(s3_with_sts: S3Server) -> S3Server:
     with closing(s3_with_sts.client()) as client:
-        client.create_bucket(Bucket=BUCKET)
+        s3_with_sts.make_bucket(BUCKET)
         for key in (*(f"{ROOT}/{name}" for name in INSIDE), *OUTSIDE):
             client.put_object(Bucket=BUCKET, Key=key, Body=key.encode())
     return s3_with_sts
