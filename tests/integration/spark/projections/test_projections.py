@@ -1098,3 +1098,10 @@ def test_the_command_writes_a_page_of_what_is_published(kept: Kept, tmp_path: Pa
     assert "1 of 1 projections failed" in text
     # The directory of the former rule.
     assert root in text
+
+
+def test_empty_texts_in_a_partition_column_are_named(spark: Any, tmp_path: Path) -> None:
+    kept = made(spark, tmp_path, where="id < 3", partitionBy=["area"])
+    kept.sql("UPDATE {t} SET zip = '' WHERE id = 1")
+    with pytest.raises(NotProved, match="empty texts, which Delta keeps as null"):
+        kept.run()
