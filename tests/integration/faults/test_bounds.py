@@ -137,7 +137,8 @@ async def test_native_work_ends_at_the_deadline_of_its_request(large, tmp_path):
         await asyncio.sleep(1)
         after_seconds = processor_seconds(gateway) - before - one_seconds - spent_seconds
     assert spent_seconds < 0.75 * AT_ONCE * one_seconds
-    assert after_seconds < 0.2
+    # Work that went on would take the whole second of its thread.
+    assert after_seconds < 0.5
 
 
 LIMIT_BYTES = 256 * 1024 * 1024
