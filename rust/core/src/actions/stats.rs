@@ -50,13 +50,13 @@ impl Stats {
         (!text.is_empty()).then_some(text)
     }
 
-    /// Returns the length of the statistics of the file at `row`, escaped if they are stored so.
+    /// Returns about the length of the statistics of the file at `row`, not less than they have as they are stored.
     pub(crate) fn bytes_of(&self, row: usize) -> usize {
         match self {
             Self::Raw(texts) | Self::EscapedViews(texts) => {
                 texts.views().get(row).map_or(0, |view| *view as u32 as usize)
             }
-            Self::Coded(coded) => coded.escaped_length(row),
+            Self::Coded(coded) => coded.most_bytes(row),
         }
     }
 
