@@ -249,6 +249,16 @@ class _Parser(HttpRequestParser):
         """Parse the next request from here on."""
         super().message_consumed()
 
+    def skip_upgrade(self) -> bytes:
+        """Go on behind a request for another protocol, and return what came after it.
+
+        The parser has that only for the protocols that it knows, or as if it were upgraded already.
+        """
+        self.set_upgraded(True)
+        _, _, tail = self.feed_data(b"")
+        self.set_upgraded(False)
+        return tail
+
 
 class _HeadTooLong(HttpProcessingError):
     """Raised for a request head above the bound."""
@@ -262,6 +272,7 @@ class _Connection(web.RequestHandler):
 
     __slots__ = (
         "_ahead_bytes",
+        "_asks_for_upgrade",
         "_body",
         "_handler",
         "_has_more",
@@ -303,6 +314,8 @@ class _Connection(web.RequestHandler):
         self._body: StreamReader = EMPTY_PAYLOAD
         self._has_more = False
         """Bytes came after the request that is being answered."""
+        self._asks_for_upgrade = False
+        """That request asks for another protocol. What comes after it waits in `_message_tail`."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._wire = cast("asyncio.Transport", transport)
@@ -371,10 +384,13 @@ class _Connection(web.RequestHandler):
             if self._body.is_eof():
                 self._ahead_bytes += len(data)
                 self._pause_reading_for_buffer()
-            # aiohttp would ignore the rest of a body behind `close`.
-            is_closing, self._close = self._close, False
-            super().data_received(data)
-            self._close = is_closing
+            if self._asks_for_upgrade and self._body.is_eof():
+                self._message_tail += data
+            else:
+                # aiohttp would ignore the rest of a body behind `close`.
+                is_closing, self._close = self._close, False
+                super().data_received(data)
+                self._close = is_closing
             if self._body.is_eof():
                 self._has_more = True
             self._end_if_done()
@@ -384,14 +400,16 @@ class _Connection(web.RequestHandler):
         if self._messages:
             message, self._body = self._messages[-1]
             self._is_busy, self._ahead_bytes = True, 0
-            self._has_more = self._body.is_eof() and not _is_one_request(message, self._body, data)
+            self._asks_for_upgrade = isinstance(message, RawRequestMessage) and message.upgrade
+            is_alone = not self._asks_for_upgrade and _is_one_request(message, self._body, data)
+            self._has_more = self._body.is_eof() and not is_alone
             if self._head_bytes > USUAL_BYTES:
                 own_bytes = _head_bytes(message)
                 self._ahead_bytes = max(0, self._head_bytes - own_bytes - _body_bytes(message))
                 if own_bytes > MAX_HEAD_BYTES:
                     self._messages.clear()
                     self._refuse_head()
-        elif self._head_bytes > MAX_HEAD_BYTES and not self._upgraded:
+        elif self._head_bytes > MAX_HEAD_BYTES:
             self._is_busy = True
             self._refuse_head()
 
@@ -401,9 +419,7 @@ class _Connection(web.RequestHandler):
             super().resume_reading(resume_parser)
 
     def _resume_reading_if_drained(self) -> None:
-        # The next request is parsed when this one is answered.
-        if self._upgraded:
-            super()._resume_reading_if_drained()
+        """Do nothing: the next request is parsed when this one is answered."""
 
     async def _drain_helper(self) -> None:
         # At the end of the server a task that waits here is cancelled, and writes its last line.
@@ -430,19 +446,18 @@ class _Connection(web.RequestHandler):
         parser = self._parser
         if parser is None or self._force_close or self._close:
             return
+        ahead = b""
+        if self._asks_for_upgrade:
+            # No handler upgrades. What is passed again is counted again.
+            ahead, self._message_tail = parser.skip_upgrade() + self._message_tail, b""
+            self._ahead_bytes = 0
         self._is_busy, self._head_bytes = False, self._ahead_bytes
         parser.next()
         if self._strangers is not None:
             self._strangers.answered(self, self._ahead_bytes)
         if self._has_more:
             self._has_more = False
-            self.data_received(b"")
-        if self._upgraded:
-            # No handler upgrades. The parser tells of it only when it goes on behind the request.
-            parser.set_upgraded(False)
-            self._upgraded, tail = False, self._message_tail
-            self._message_tail = b""
-            self.data_received(tail)
+            self.data_received(ahead)
         if self._buffer_paused and not self._is_busy:
             self._resume_reading_for_buffer()
 
@@ -497,8 +512,7 @@ def _is_one_request(message: Any, body: StreamReader, data: bytes) -> bool:
 
     Where they begin with a line break, the head may end in it. Chunked bodies are shorter than what was sent.
     """
-    # Behind a request for another protocol the parser has to go on, and would lose what comes next.
-    if not isinstance(message, RawRequestMessage) or message.upgrade:
+    if not isinstance(message, RawRequestMessage):
         return False
     head_end = data.find(b"\r\n\r\n")
     return head_end > 0 and data[0] > LAST_LINE_BREAK and head_end + 4 + body.total_bytes == len(data)

@@ -254,11 +254,13 @@ async def test_a_client_that_sends_requests_and_reads_nothing_is_disconnected() 
     assert received.count(b"HTTP/1.1 200") < times
 
 
+@pytest.mark.parametrize("asked", ["", "h2c", "websocket"])
 @pytest.mark.parametrize("body", [b"", b"{}", b"\r\n\r\n"])
 async def test_requests_sent_together_are_answered_wherever_their_bytes_are_cut(
-    client: Client, body: bytes
+    client: Client, body: bytes, asked: str
 ) -> None:
-    fields = f"Host: x\r\n{TOKEN}\r\n"
+    upgrade = f"Connection: Upgrade\r\nUpgrade: {asked}\r\n" if asked else ""
+    fields = f"Host: x\r\n{TOKEN}{upgrade}\r\n"
     length = f"Content-Length: {len(body)}\r\n" if body else ""
     request = f"GET {SHARES} HTTP/1.1\r\n{length}{fields}".encode() + body
     sent = request + request.replace(b"Host", b"Connection: close\r\nHost")
@@ -273,7 +275,7 @@ async def test_requests_sent_together_are_answered_wherever_their_bytes_are_cut(
         writer.close()
         return answers.count(b"HTTP/1.1 200 OK")
 
-    cuts = range(len(request) - len(body) - 5, len(request) + 6)
+    cuts = [*range(len(request) - len(body) - 5, len(request) + 6), len(sent)]
     assert await asyncio.gather(*map(statuses, cuts)) == [2] * len(cuts)
 
 
