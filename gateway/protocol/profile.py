@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Literal, NotRequired, TypedDict
 
 PROFILE_VERSION = 1
 OAUTH_PROFILE_VERSION = 2
 ACTIVATION = "/activate"
 """Path of the page that gives a profile by a link, below the sharing endpoint."""
+ACTIVATION_FILES = ("", ".css", ".js", ".svg")
+"""What the addresses of the page and its files end with."""
 TOKEN_ENDPOINT = "/oauth/token"  # noqa: S105 - a path
 """Path of the server's token endpoint, below the sharing endpoint."""
 
@@ -69,10 +72,13 @@ def activation_url(endpoint: str, code: str) -> str:
     return f"{endpoint}{ACTIVATION}#{code}"
 
 
-def without_code(path: str) -> str:
-    """Return a decoded path without the code of an activation link whose `#` was sent as `%23`."""
-    before, separator, _ = path.partition(f"{ACTIVATION}#")
-    return before + separator
+def without_code(path: str, prefixes: Iterable[str]) -> str:
+    """Return a decoded path without the code of an activation link whose `#` was coded once or twice."""
+    for prefix in prefixes:
+        page = prefix + ACTIVATION
+        if path.startswith(page) and path.removeprefix(page) not in ACTIVATION_FILES:
+            return path[: len(page) + 1]
+    return path
 
 
 def profile_text(content: Profile) -> str:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from aiohttp import web
 
 from gateway.encoding import json_members
-from gateway.protocol.profile import without_code
+from gateway.protocol.profile import ACTIVATION, without_code
 from gateway.telemetry.log_output import ACCESS_LOG
 from gateway.web.context import RequestContext
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST
@@ -59,7 +59,9 @@ def line(context: RequestContext, response: web.StreamResponse | None, seconds: 
             proxy = remote
         remote = client
     # Without the code also as a key, which is in memory for long.
-    path = without_code(request.path)
+    path = request.path
+    if ACTIVATION in path:
+        path = without_code(path, context.state.config.prefixes)
     fields = _request_fields if len(path) <= CACHED_PATH_LENGTH else _request_fields.__wrapped__
     status = CLIENT_CLOSED_REQUEST if response is None else response.status
     recipient = context.recipient.name if context.recipient else None

@@ -34,6 +34,27 @@ async def test_a_link_whose_sign_was_encoded_gets_the_page_and_its_code_is_not_l
     assert f'"path":"{ADDRESS}#"' in caplog.text
 
 
+@pytest.mark.parametrize("path", ["%2523{}", "/%23{}", "/{}", "/x/{}", "%20%23{}", ".css%23{}"])
+async def test_a_code_is_not_logged_wherever_a_client_puts_it(
+    caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    client, _ = await serve("gateway: {anonymous: true}\n")
+    with caplog.at_level(logging.INFO):
+        text = await (await client.get(ADDRESS + path.format(CODE))).text()
+        await client.close()
+    assert CODE not in text + caplog.text
+    assert f'"path":"{ADDRESS}' in caplog.text
+
+
+async def test_a_share_may_have_the_name_of_the_page(caplog: pytest.LogCaptureFixture) -> None:
+    client, _ = await serve("gateway: {anonymous: true}\n")
+    path = f"{PREFIX}/shares/activate/schemas/activated/tables"
+    with caplog.at_level(logging.INFO):
+        await (await client.get(path)).read()
+        await client.close()
+    assert f'"path":"{path}"' in caplog.text
+
+
 async def test_a_form_that_is_sent_twice_gets_one_profile_twice(tmp_path: Path) -> None:
     client, config = await serve(
         f"shares: [{{name: s}}]\ngateway: {{recipientsDatabase: '{tmp_path}/recipients.db'}}\n"
