@@ -19,7 +19,7 @@ from support.file_answers import MODULUS, Broken, Files, query
 from support.gateway_process import running_gateway, share
 from tables.large_logs import make_log
 
-READERS = 60
+READERS = 24
 ADDS = 2_000
 PAGE_FILES = 300
 LEAST_SECONDS = 6
