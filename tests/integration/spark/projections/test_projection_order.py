@@ -169,36 +169,37 @@ def test_many_partitions_of_few_rows_are_written_side_by_side(spark: Any) -> Non
     assert sum(map(len, parts)) == len(set.union(*parts)) == 3000
 
 
-def test_a_small_partition_becomes_one_file_beside_a_large_one(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def partitioned(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, str]:
+    """A session and the directory of a table that is partitioned by `part`, with small files."""
     monkeypatch.setattr("gateway.spark.project.order.FILE_BYTES", 2000)
     monkeypatch.setattr("gateway.spark.project.compaction.FILE_BYTES", 2000)
-    session, root = rule_session(spark), str(tmp_path)
+    return rule_session(spark), str(tmp_path)
+
+
+def files_by_part(session: Any, root: str, rows: int) -> Counter[str]:
+    """The number of files of each partition of a table that has so many rows."""
+    table = session.read.format("delta").load(root)
+    assert table.count() == rows
+    files = table.selectExpr("CAST(part AS STRING) AS part", "_metadata.file_path AS path").distinct()
+    return Counter(row.part for row in files.collect())
+
+
+def test_a_small_partition_becomes_two_files_beside_a_large_one(partitioned: tuple[Any, str]) -> None:
+    session, root = partitioned
     rows = session.range(600).selectExpr("id", "if(id < 500, 'large', 'small') AS part")
     rows.repartition(30).write.format("delta").partitionBy("part").save(root)
     compact(TableLog(session, root))
-    table = session.read.format("delta").load(root)
-    assert table.count() == 600
-    names = table.selectExpr("part", "_metadata.file_path AS path").distinct().collect()
-    files = Counter(row.part for row in names)
+    files = files_by_part(session, root, 600)
     assert files["small"] == 2
     assert 4 <= files["large"] <= 7
 
 
-def test_both_zeros_are_partitions_of_few_files(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway.spark.project.order.FILE_BYTES", 2000)
-    monkeypatch.setattr("gateway.spark.project.compaction.FILE_BYTES", 2000)
-    session, root = rule_session(spark), str(tmp_path)
+def test_both_zeros_are_partitions_of_few_files(partitioned: tuple[Any, str]) -> None:
+    session, root = partitioned
     rows = session.range(300).selectExpr("id", "CAST(if(id % 2 = 0, '', '-') || '0' AS DOUBLE) AS part")
     in_own_order(rows, 300, ["part"]).write.format("delta").partitionBy("part").save(root)
-    table = session.read.format("delta").load(root)
-    assert table.count() == 300
-    names = table.selectExpr("CAST(part AS STRING) AS part", "_metadata.file_path AS path").distinct()
-    files = Counter(row.part for row in names.collect())
-    assert files == {"0.0": 2, "-0.0": 2}
+    assert files_by_part(session, root, 300) == {"0.0": 2, "-0.0": 2}
     compact(TableLog(session, root))
     assert TableLog(session, root).number() == 0
 
