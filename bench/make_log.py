@@ -35,6 +35,7 @@ WRITERS = ("deltalake", "delta-spark", "delta-spark stats_parsed", "delta-spark 
 DAYS = 365
 REGIONS = [f"region-{number}" for number in range(10)]
 FIRST_DAY = dt.date(2025, 1, 1)
+DAY_TEXTS = [str(FIRST_DAY + dt.timedelta(days=number)) for number in range(DAYS)]
 EPOCH_MS = 1_760_000_000_000
 ROWS_PER_GROUP = 100_000
 PART_ROWS = 500_000
@@ -157,46 +158,40 @@ class Totals:
         self.text_bytes += other.text_bytes
 
 
-def make_adds(options: LogOptions, start: int, count: int) -> list[dict[str, Any]]:
-    """Return the adds from `start` to `start + count`, which depend on the seed and `start` alone."""
+def make_adds(options: LogOptions, start: int, count: int, wanted: int | None = None) -> list[dict[str, Any]]:
+    """Return the adds from `start` to `start + count`, which depend on seed, `start` and `count` alone.
+
+    With `wanted` the first ones of them.
+    """
     draw = random.Random(f"{options.seed}/{start}")
     names = draw.randbytes(16 * count).hex()
     return [
         make_add(options, start + index, names[32 * index : 32 * index + 32], draw.random())
-        for index in range(count)
+        for index in range(count)[:wanted]
     ]
 
 
 def make_add(options: LogOptions, number: int, name: str, chance: float) -> dict[str, Any]:
     """Return the add of one file."""
     day_number = number * DAYS // max(options.adds, 1) if options.clustered else number
-    day = FIRST_DAY + dt.timedelta(days=day_number % DAYS)
+    day = DAY_TEXTS[day_number % DAYS]
     region = REGIONS[(number // DAYS) % len(REGIONS)]
     identity = f"{name[:8]}-{name[8:12]}-{name[12:16]}-{name[16:20]}-{name[20:]}"
     low, high, millis = number * 1000, number * 1000 + 999, number % 1000
-    stats = {
-        "numRecords": 1000,
-        "minValues": {
-            "id": low,
-            "value": low / 8,
-            "name": f"n{low:012d}",
-            "ts": f"{day}T00:00:00.{millis:03d}Z",
-        },
-        "maxValues": {
-            "id": high,
-            "value": high / 8,
-            "name": f"n{high:012d}",
-            "ts": f"{day}T23:59:59.{millis:03d}Z",
-        },
-        "nullCount": {"id": 0, "value": number % 7, "name": 0, "ts": 0},
-    }
+    # Five times as fast as an encoder of JSON.
+    stats = (
+        f'{{"numRecords":1000,"minValues":{{"id":{low},"value":{low / 8},"name":"n{low:012d}",'
+        f'"ts":"{day}T00:00:00.{millis:03d}Z"}},"maxValues":{{"id":{high},"value":{high / 8},'
+        f'"name":"n{high:012d}","ts":"{day}T23:59:59.{millis:03d}Z"}},'
+        f'"nullCount":{{"id":0,"value":{number % 7},"name":0,"ts":0}}}}'
+    )
     add = {
         "path": f"date={day}/region={region}/part-{number % 100000:05d}-{identity}.c000.snappy.parquet",
-        "partitionValues": {"date": str(day), "region": region},
+        "partitionValues": {"date": day, "region": region},
         "size": 1_000_000 + (number * 7919) % 100_000_000,
         "modificationTime": EPOCH_MS + number % 1_000_000,
         "dataChange": True,
-        "stats": json.dumps(stats, separators=(",", ":")),
+        "stats": stats,
     }
     if chance < options.deletion_vectors:
         add["deletionVector"] = {
@@ -232,7 +227,9 @@ def arrow_array(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
             return {field.name: plain(value.get(field.name), field.type) for field in kind}
         return value
 
-    return pa.array([plain(value, kind) for value in values], type=kind)
+    if pa.types.is_nested(kind):
+        values = (plain(value, kind) for value in values)
+    return pa.array(list(values), type=kind)
 
 
 def add_column(options: LogOptions, adds: list[dict[str, Any]], nulls: int) -> pa.StructArray:
@@ -380,8 +377,8 @@ def removal(add: dict[str, Any], version: int) -> dict[str, Any]:
 
 def write_commits(log: Path, options: LogOptions, totals: Totals) -> None:
     """Write the commits after the checkpoint: each adds new files and removes some of the first ones."""
-    first = make_adds(options, 0, min(options.adds, ROWS_PER_GROUP))
     adds, removes = options.adds_per_commit, options.adds_per_commit // 2
+    first = make_adds(options, 0, min(options.adds, ROWS_PER_GROUP), options.commits * removes)
     for version in range(1, options.commits + 1):
         added = make_adds(options, options.adds + version * adds, adds)
         removed = first[(version - 1) * removes : version * removes]
