@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -261,11 +262,13 @@ def one_long_line(log: Path) -> None:
 
 
 def many_small_commits(log: Path) -> None:
-    """Commits of 40 bytes."""
-    for version in range(60_000):
-        actions = head_of_log() if version == 0 else [{"commitInfo": {"operation": "WRITE"}}]
-        text = "".join(json.dumps(action) + "\n" for action in actions)
-        (log / f"{version:020}.json").write_text(text)
+    """Commits of 40 bytes. A link of the same file takes a seventh of the CPU of a file."""
+    head = "".join(json.dumps(action) + "\n" for action in head_of_log())
+    (log / f"{0:020}.json").write_text(head)
+    commit = log.with_name("commit.json")
+    commit.write_text(json.dumps({"commitInfo": {"operation": "WRITE"}}) + "\n")
+    for version in range(1, 60_000):
+        os.link(commit, log / f"{version:020}.json")
 
 
 @pytest.mark.parametrize(("write", "status"), [(one_long_line, 500), (many_small_commits, 200)])
@@ -363,8 +366,9 @@ def test_a_small_checkpoint_makes_no_large_process(
 def test_metadata_that_many_small_checkpoints_unpack_at_once_stays_within_the_limit(tmp_path: Path) -> None:
     limit_bytes = 128 * MIB
     tables = {f"t{number}": str(tmp_path / f"t{number}") for number in range(3 * LARGE_COMMITS)}
+    assert hostile_checkpoint(tmp_path / "first", {}, description="x" * 50 * MIB) < MIB / 16
     for location in tables.values():
-        assert hostile_checkpoint(Path(location), {}, description="x" * 50 * MIB) < MIB / 16
+        shutil.copytree(tmp_path / "first", location)
     with (
         running_gateway(
             tmp_path,
