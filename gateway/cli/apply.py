@@ -82,7 +82,7 @@ def read(file: Path) -> tuple[list[StoredShare], list[Any]]:
     """Return the shares and the recipients of a file. Raises ShareError and OSError."""
     try:
         document = loaded(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         raise ShareError(f"{file} is not YAML") from None
     if not isinstance(document, Mapping) or not all(isinstance(document.get(key, []), list) for key in KEYS):
         raise ShareError(f"{file}: expected a map with the keys `shares` and `recipients`, lists")

@@ -6,8 +6,9 @@ from typing import Any
 
 import yaml
 
+from gateway.config.yaml_loader import SafeLoader
+
 _BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LINE_BREAKS = frozenset("\r\x85\u2028\u2029")
 
 
@@ -17,8 +18,8 @@ def dumped(document: object) -> str:
 
 
 def loaded(text: str) -> Any:
-    """Return the document of a text. Raises yaml.YAMLError."""
-    return yaml.load(text, _Loader)  # noqa: S506 - a safe loader
+    """Return the document of a text. Raises as `SafeLoader`."""
+    return yaml.load(text, SafeLoader)  # noqa: S506 - a safe loader
 
 
 class _Dumper(_BaseDumper):  # type: ignore[misc]

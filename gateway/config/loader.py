@@ -21,6 +21,7 @@ from gateway.config.roots import Roots, readable_directories
 from gateway.config.sections import CURRENT_VERSION, Config
 from gateway.config.shares import SchemaEntry
 from gateway.config.volumes import volume_problem
+from gateway.config.yaml_loader import compose
 
 __all__ = ["CURRENT_VERSION", "load", "loads"]
 
@@ -61,7 +62,7 @@ def loads(
     """Read and validate the text of a file. Raises ConfigError."""
     reader = Reader(file, directory, environment, Config)
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = compose(text)
     except yaml.MarkedYAMLError as reason:
         line = reason.problem_mark.line + 1 if reason.problem_mark else 1
         # The name of an alias or of a tag may be a secret without its quotes.

@@ -49,7 +49,7 @@ LAYERS = (
     Layer("telemetry", 1_900),
     Layer("protocol", 1_600),
     Layer("spark", 12_100, native=True),
-    Layer("config", 4_900),
+    Layer("config", 5_000),
     Layer("errors", 200),
     Layer("pages", 200),
     Layer("report", 1_000),

@@ -317,6 +317,7 @@ def test_an_export_has_all_but_secrets_and_applies_to_another_database(
     ("text", "reason"),
     [
         ("[", "is not YAML"),
+        ("[" * 100_000, "is not YAML"),
         ("[]", "expected a map"),
         ("shares: {}", "lists"),
         ("shares: [x]", "expected a map of keys"),
