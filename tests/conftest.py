@@ -22,6 +22,8 @@ from hypothesis import HealthCheck, settings
 if sys.dont_write_bytecode:
     # Compiling the tests takes each process of pytest eight seconds: what it compiles is kept in the cache.
     sys.dont_write_bytecode, sys.pycache_prefix = False, str(tools.CACHE / "bytecode")
+# Of what a collection of tests makes nothing is garbage, and each look at all of it takes longer.
+gc.disable()
 # How long an example takes says something of the other processes alone. At night there are more of them.
 examples = int(os.environ.get(run.EXAMPLES, "25"))
 slow = [HealthCheck.too_slow]
@@ -138,6 +140,7 @@ def pytest_collection_finish() -> None:
     # Some million objects that live to the end: each collection of garbage would look at all of them.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def used_names(item: pytest.Item) -> set[str]:
