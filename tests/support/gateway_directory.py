@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from support.commands import run_command
 from support.processes import (
     PACKAGE,
     free_port,
@@ -82,6 +83,8 @@ class Gateway:
         return [json.loads(line) for line in (self.directory / "audit.jsonl").read_bytes().splitlines()]
 
     def command(self, *arguments, operation="recipient"):
+        if operation == "recipient":
+            return run_command(operation, *arguments, "-c", self.path)
         return subprocess.run(
             gateway_command(operation, *arguments, "-c", self.path),
             env=package_environment(),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import subprocess
-import sys
 import threading
 import time
 from base64 import b64decode
@@ -18,6 +16,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 from support.browser import PHONE, chromium, visitor
+from support.commands import run_command
 from support.gateway_process import PREFIX, RunningGateway, running_gateway, share
 from support.nightly import at_night
 from support.postgresql_server import PostgresqlServer
@@ -50,9 +49,8 @@ def served(
 
 def recipient(served: RunningGateway, *words: str) -> str:
     """Runs a command, and returns what it prints."""
-    file = served.log.with_name("gateway.yaml")
-    command = [sys.executable, "-P", "-m", "gateway", "recipient", *words, "-c", str(file)]
-    ended = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    ended = run_command("recipient", *words, "-c", served.log.with_name("gateway.yaml"))
+    ended.check_returncode()
     return ended.stdout.strip()
 
 
@@ -154,8 +152,7 @@ def test_the_page_says_what_the_doctor_says(served: RunningGateway, share_name: 
     file.write_text(json.dumps(profile))
     file.chmod(0o600)
     wait_until_accepted(served, profile["bearerToken"])
-    command = [sys.executable, "-P", "-m", "gateway", "doctor", str(file), "--json"]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    ended = run_command("doctor", file, "--json")
     steps = {step["step"]: (step["status"], step["message"]) for step in json.loads(ended.stdout)["steps"]}
     compared = ("shares", "tables", "metadata", "version")
     if share_name == "only-corrupt":
