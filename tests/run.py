@@ -21,7 +21,6 @@ The cache is $XDG_CACHE_HOME/delta-sharing-gateway, without the variable ~/.cach
 deleting it is always safe. What is installed there, and how, is in tools.py.
 """
 
-import argparse
 import json
 import os
 import re
@@ -29,6 +28,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import chain, takewhile
@@ -53,6 +53,8 @@ TESTED_CORE = ("opt-level=0", "debug-assertions=true", "overflow-checks=true", '
 SETTINGS = tuple(f"--config=profile.release.package.deltalog.{line}" for line in TESTED_CORE)
 UNOPTIMISED_LEAF = "--config=profile.release.package.delta-gateway-native.opt-level=0"
 CORE = ("-p", "deltalog", "-p", "shared-limits", "--locked", "--release", *SETTINGS)
+# Lints what is compiled for the tests; `cargo clippy` takes all dependencies anew for it.
+CLIPPY = {"RUSTC_WORKSPACE_WRAPPER": "clippy-driver", "CLIPPY_ARGS": "-Dwarnings"}
 # Variables that conftest.py reads: of each test its first case alone, and how many examples a property has.
 FIRST_CASES, EXAMPLES = "DELTA_GATEWAY_FIRST_CASES", "DELTA_GATEWAY_EXAMPLES"
 # What a clone runs beside README's lines: tests that read what lies in the checkout, and one of each kind.
@@ -76,10 +78,10 @@ def part(function: Callable[[list[str]], None]) -> Callable[[list[str]], None]:
 
 @part
 def rust(_: list[str]) -> None:
-    """Format, lints and tests of the crates, also on the tables that the project makes."""
-    run("cargo", "fmt", "--all", "--check")
-    # On the release profile, so that build scripts are compiled once for all parts.
-    run("cargo", "clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings")
+    """Lints and tests of the crates, also on the tables that the project makes."""
+    # By maturin, since pyo3 is compiled anew for other settings than those that it makes.
+    leaf = ["build", "--release", "--locked", *SETTINGS, UNOPTIMISED_LEAF, "--out", CACHE / "linted"]
+    run(environment("project") / "maturin", *leaf, variables=CLIPPY)
     test_crates()
     cargo_test("--doc")
 
@@ -96,13 +98,13 @@ def test_crates(*arguments: str, **variables: str) -> None:
 
 @part
 def crates(_: list[str]) -> None:
-    """The unit tests of the crates, but for those that measure the memory of a process."""
+    """Lints and unit tests of the crates, but for the tests that measure the memory of a process."""
     cargo_test("--lib", "--", "--skip", "memory_tests")
 
 
 def cargo_test(*arguments: str, variables: Mapping[str, str] | None = None) -> None:
-    """Tests of the pure crates, the core with all assertions; their compiling is a step of its own."""
-    command = ["cargo", "test", *CORE, *arguments]
+    """Lints and tests of the pure crates, the core with all assertions; compiling is a step of its own."""
+    command, variables = ["cargo", "test", *CORE, *arguments], {**CLIPPY, **(variables or {})}
     if "--doc" not in arguments:
         run(*takewhile("--".__ne__, command), "--no-run", variables=variables)
     run(*command, variables=variables)
@@ -198,10 +200,10 @@ def writers(arguments: list[str]) -> None:
 def nightly(arguments: list[str]) -> None:
     """What takes long to compile or to run: delta_kernel's comparisons, sessions on MinIO, large tables."""
     if not arguments:
+        run("cargo", "build", *CORE, "--benches", "--examples", variables=CLIPPY)
         test_crates("--", "--include-ignored", PROPTEST_CASES="1024")
     install(*SPARK_NEEDS, *NIGHT_NEEDS)
-    variables = {tools.WITH_MINIO: "1", EXAMPLES: "200"}
-    pytest("nightly or sessions or hypothesis", ["--timeout=600", *arguments], variables)
+    pytest("nightly or sessions or hypothesis", arguments, {tools.WITH_MINIO: "1", EXAMPLES: "200"})
 
 
 @part
@@ -328,8 +330,7 @@ def main() -> int:
     words = sys.argv[1:]
     at = words.index("--") if "--" in words else len(words)
     arguments = words[at + 1 :]
-    as_written = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_written)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     about = f"quick, or of {', '.join(PARTS)}; without any: {', '.join(DEFAULT_PARTS)}"
     parser.add_argument("parts", nargs="*", metavar="PART", help=about)
     named = parser.parse_args(words[:at]).parts

@@ -25,9 +25,7 @@ def machine(package, tmp_path_factory):
         yield machine
 
 
-# The package is built in the time of the first test that needs it.
 @pytest.mark.nightly
-@pytest.mark.timeout(300)
 def test_the_linter_of_debian_finds_nothing(package):
     if (lintian := shutil.which("lintian")) is None:
         pytest.skip(f"{skips.OTHER_MACHINE} lintian")

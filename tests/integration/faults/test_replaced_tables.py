@@ -392,8 +392,10 @@ def deltalake() -> Iterator[Deltalake]:
 @pytest.mark.parametrize(
     "seconds",
     [
-        pytest.param(SECONDS, marks=pytest.mark.timeout(SECONDS + 90)),
-        pytest.param(NIGHTLY_SECONDS, marks=[pytest.mark.nightly, pytest.mark.timeout(NIGHTLY_SECONDS + 90)]),
+        pytest.param(SECONDS, marks=pytest.mark.timeout(SECONDS + 600)),
+        pytest.param(
+            NIGHTLY_SECONDS, marks=[pytest.mark.nightly, pytest.mark.timeout(NIGHTLY_SECONDS + 600)]
+        ),
     ],
 )
 async def test_each_answer_is_one_version_of_one_table_or_an_error(

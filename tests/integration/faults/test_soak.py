@@ -50,7 +50,7 @@ class Usage:
         )
 
 
-@pytest.mark.timeout(MOST_PERIODS * SECONDS + 240)
+@pytest.mark.timeout(MOST_PERIODS * SECONDS + 600)
 async def test_memory_and_descriptors_stay_flat(tmp_path):
     maker = make_log()
     found = maker.make_log(tmp_path / "table", maker.LogOptions(adds=ADDS, commits=5))

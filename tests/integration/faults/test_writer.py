@@ -102,7 +102,6 @@ def table(tmp_path):
     shutil.rmtree(root)
 
 
-@pytest.mark.timeout(240)
 async def test_each_reader_gets_exactly_one_version_though_the_log_is_cleaned_up(table, tmp_path):
     root, live = table
     with running_gateway(tmp_path, [share("s", {"t": str(root)})], {"drainDelaySeconds": 0}) as gateway:

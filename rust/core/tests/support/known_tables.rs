@@ -12,7 +12,12 @@ use serde_json::{Map, Value};
 
 /// Returns the existing directories, each with an `ANSWERS.json`.
 pub(crate) fn collections() -> Vec<PathBuf> {
-    ["DELTA_GATEWAY_MADE", "DELTA_GATEWAY_GOLDEN"].into_iter().filter_map(collection).collect()
+    [collection("DELTA_GATEWAY_MADE"), golden()].into_iter().flatten().collect()
+}
+
+/// Returns the directory of golden tables, if there is one.
+pub(crate) fn golden() -> Option<PathBuf> {
+    collection("DELTA_GATEWAY_GOLDEN")
 }
 
 fn collection(variable: &str) -> Option<PathBuf> {
