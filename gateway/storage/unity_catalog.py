@@ -1,37 +1,32 @@
 """The ratified commits of a table, by the Unity Catalog that manages it (`loadTable` of its `delta.yaml`).
 
 In: the section of the table's catalog. Out: the latest ratified version and the unpublished commits.
-A request is bounded in time and bytes, follows no redirect, and goes to public addresses unless the section
-allows others. Errors have nothing of an answer but its status.
+Errors have nothing of an answer but its status.
 """
 
 from __future__ import annotations
 
 import time
+from base64 import b64encode
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Protocol
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import msgspec
-import urllib3
-from urllib3.exceptions import HTTPError
 
 from gateway import _native
-from gateway.client.transport import proxy_manager, proxy_of_environment
-from gateway.config.fetched_urls import is_public_text
 from gateway.config.locations import Location
 from gateway.config.secret import Secret
 from gateway.config.table_catalog import CatalogClient, TableCatalog
+from gateway.storage.catalog_requests import NoAnswer, send
 from gateway.storage.credentials import CredentialsUnavailable, check_header
 from gateway.storage.refreshing_credentials import RefreshingCredentials
 
 CATALOG_MANAGED = frozenset({"delta.feature.catalogManaged", "delta.feature.catalogOwned-preview"})
 """Properties of tables whose commits the catalog ratifies."""
-REQUEST_SECONDS = 10.0
-MAX_ANSWER_BYTES = 8 * 1024 * 1024
 TOKEN_SECONDS = 300.0
 """The life of an access token whose answer states none."""
 CATALOG_TOKENS = "the catalog's OAuth client"
@@ -123,9 +118,9 @@ class UnityCatalogTable:
         token = settings.token if settings.oauth is None else access_token(settings.oauth, private=private)
         headers = {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
         try:
-            status, body = _send("GET", self._url, headers, private=private)
-        except (HTTPError, OSError, ValueError) as error:
-            _fail(_native.StorageUnavailable, f"it {_reason(error)}")
+            status, body = send("GET", self._url, headers, private=private)
+        except NoAnswer as error:
+            _fail(_native.StorageUnavailable, f"it {error}")
         if status == _UNAUTHORIZED and settings.oauth is not None:
             # The catalog may forget tokens before they end.
             _tokens_of(settings.oauth, private).refused()
@@ -216,12 +211,12 @@ def _tokens_of(client: CatalogClient, private: bool) -> RefreshingCredentials[_T
         user = f"{quote(client.client_id, safe='')}:{quote(client.client_secret.reveal(), safe='')}"
         headers = {
             "Content-Type": "application/x-www-form-urlencoded",
-            **urllib3.make_headers(basic_auth=user),
+            "Authorization": f"Basic {b64encode(user.encode()).decode()}",
         }
         requested = time.time()
         try:
             content = urlencode(form).encode()
-            status, body = _send("POST", client.token_endpoint, headers, content, private=private)
+            status, body = send("POST", client.token_endpoint, headers, content, private=private)
             if status != _OK:
                 raise CredentialsUnavailable(
                     f"the token endpoint of the catalog answers {status}",
@@ -232,75 +227,10 @@ def _tokens_of(client: CatalogClient, private: bool) -> RefreshingCredentials[_T
             raise CredentialsUnavailable(
                 "the token endpoint of the catalog answers without a token"
             ) from None
-        except (HTTPError, OSError, ValueError) as error:
-            raise CredentialsUnavailable(f"the token endpoint of the catalog {_reason(error)}") from None
+        except NoAnswer as error:
+            raise CredentialsUnavailable(f"the token endpoint of the catalog {error}") from None
         token = Secret(check_header(answer.access_token, "the access token of the catalog"))
         seconds = min(answer.expires_in or TOKEN_SECONDS, 365 * 86_400.0)
         return _Token(token, datetime.fromtimestamp(requested + seconds, UTC))
 
     return RefreshingCredentials(request, place="the catalog")
-
-
-class _PublicConnection(urllib3.connection.HTTPSConnection):
-    """A connection to a public address, which is checked before anything is sent."""
-
-    def _new_conn(self) -> Any:
-        connected = super()._new_conn()
-        if not is_public_text(str(connected.getpeername()[0])):
-            connected.close()
-            raise OSError("its host has a private address; allowPrivateAddresses accepts it")
-        return connected
-
-
-class _PublicPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _PublicConnection
-
-
-class _Unbounded(OSError):
-    """Raised for an answer beyond the bounds of a request. The text has nothing of the answer."""
-
-
-def _reason(error: Exception) -> str:
-    """Return what a service did instead of answering. Texts of other errors may have its address."""
-    return str(error) if isinstance(error, _Unbounded) else f"cannot be reached ({type(error).__name__})"
-
-
-_ANY = urllib3.PoolManager(maxsize=8)
-_PUBLIC = urllib3.PoolManager(maxsize=8)
-_PUBLIC.pool_classes_by_scheme = {"https": _PublicPool}
-_proxied = cache(proxy_manager)
-
-
-def _send(
-    method: str, url: str, headers: dict[str, str], body: bytes | None = None, *, private: bool
-) -> tuple[int, bytes]:
-    """Return the status and the body of an answer. Raises HTTPError, OSError, ValueError."""
-    proxy = proxy_of_environment(urlsplit(url))
-    # A proxy resolves the names of its requests itself.
-    manager = _proxied(proxy) if proxy else _ANY if private else _PUBLIC
-    ends = time.monotonic() + REQUEST_SECONDS
-    sent = {"Accept": "application/json", "Accept-Encoding": "identity", **headers}
-    response = manager.request(
-        method,
-        url,
-        headers=sent,
-        body=body,
-        redirect=False,
-        # A kept connection may be closed by the other side at this moment.
-        retries=urllib3.Retry(total=1, redirect=False, status=False, other=False, read=1, connect=0),
-        timeout=urllib3.Timeout(connect=REQUEST_SECONDS / 2, read=REQUEST_SECONDS / 2),
-        preload_content=False,
-    )
-    body_read = bytearray()
-    try:
-        while piece := response.read1(64 * 1024):
-            body_read += piece
-            if len(body_read) > MAX_ANSWER_BYTES:
-                raise _Unbounded(f"answers more than {MAX_ANSWER_BYTES >> 20} MiB")
-            if time.monotonic() > ends:
-                raise _Unbounded(f"does not end its answer in {REQUEST_SECONDS:.0f} seconds")
-        response.release_conn()
-        return response.status, bytes(body_read)
-    finally:
-        # Only a connection whose answer was read to its end is kept.
-        response.close()

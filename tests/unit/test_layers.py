@@ -39,7 +39,7 @@ LAYERS = (
     Layer("oidc", 1_200, aiohttp=True),
     Layer("state", 100),
     Layer("tables", 1_900, native=True),
-    Layer("storage", 4_500, native=True),
+    Layer("storage", 4_600, native=True),
     Layer("governance", 4_200),
     Layer("authentication", 1_100),
     Layer("catalog", 1_100),

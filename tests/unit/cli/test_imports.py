@@ -102,6 +102,7 @@ def test_a_server_loads_neither_admin_api_nor_certificates_nor_databases_before_
         "sqlalchemy",
         "alembic",
         "jinja2",
+        "urllib3",
     }
     assert not late & {*loaded}
 
