@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import tools
 from support.gateway_process import RunningGateway
+from support.nightly import at_night
 from tables.demo import ROWS
 
 from gateway.protocol.snippets import VERSIONS, Snippet, snippets
@@ -24,8 +25,14 @@ def of_client(client: str, name: str, gateway: RunningGateway) -> Snippet:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("client", PYTHON)
+@pytest.mark.parametrize(
+    ("client", "name"),
+    [
+        (PYTHON[0], NAMES[0]),
+        *((client, NAMES[1]) for client in PYTHON),
+        *at_night(*((client, NAMES[0]) for client in PYTHON[1:])),
+    ],
+)
 def test_a_snippet_of_python_reads_the_share(
     local_gateway: RunningGateway, client_python: Path, tmp_path: Path, client: str, name: str
 ) -> None:

@@ -24,7 +24,9 @@ from support.sharing_server import (
 from gateway.doctor.examination import Examination
 from gateway.doctor.findings import Findings, Status
 
-EXAMPLES = 25
+# Drawn as of a property, within each test.
+pytestmark = pytest.mark.hypothesis
+EXAMPLES = settings().max_examples * 3 // 5
 KEYS = [
     "items", "name", "schema", "accessModes", "nextPageToken", "protocol", "metaData", "deltaProtocol",
     "file", "add", "deltaMetadata", "readerFeatures", "deltaSingleAction", "path", "url", "size",

@@ -29,7 +29,8 @@ from gateway.protocol.queries import TableQuery
 from gateway.routes.openapi import DESCRIPTIONS, NEVER_ANSWERED, document
 
 DOCUMENT = document(protocol_routes(PREFIX), PREFIX, f"https://sharing.example.com{PREFIX}")
-EXAMPLES = 30
+# Of each parameter, and of each operation, which takes longer.
+VALUES, REQUESTS = settings().max_examples // 2, settings().max_examples // 3
 CLIENT = "client-of-the-tests"
 NAMES = {"share": "s", "schema": "default", "table": "cities", "volume": "pictures"}
 DELTA = {"delta-sharing-capabilities": "responseformat=delta;includeendstreamaction=true"}
@@ -124,12 +125,14 @@ def values_of(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
     return kinds[schema["type"]]
 
 
+# Drawn as of a property, within the test.
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("name", messages.QueryBody.__struct_encode_fields__)
 def test_no_value_of_a_body_that_the_document_allows_is_refused(name: str) -> None:
     values = values_of(DOCUMENT["components"]["schemas"]["QueryBody"]["properties"][name])
 
     @given(values)
-    @settings(max_examples=EXAMPLES)
+    @settings(max_examples=VALUES)
     def read(value: Any) -> None:
         TableQuery.parse(json.dumps({name: value}).encode())
 
@@ -178,6 +181,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, demo_tables: Path) -> Iter
             assert "Traceback" not in gateway.log.read_text()
 
 
+@pytest.mark.hypothesis
 @pytest.mark.processes
 def test_every_answer_to_drawn_requests_is_one_that_the_document_names(running: RunningGateway) -> None:
     headers = {"Authorization": f"Bearer {running.token}"}
@@ -208,7 +212,7 @@ def send_drawn(operation: Any, headers: dict[str, str], checks: list[Any]) -> se
     statuses = set()
 
     @given(case=operation.as_strategy())
-    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=REQUESTS, suppress_health_check=list(HealthCheck))
     def send(case: Any) -> None:
         # Drawn names would all be absent.
         names = case.path_parameters or {}
