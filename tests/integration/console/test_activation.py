@@ -250,9 +250,7 @@ def test_a_person_saves_the_profile_in_a_browser(tmp_path: Path) -> None:
     with (
         chromium() as browser,
         running_gateway(tmp_path, shares) as served,
-        visitor(
-            browser, f"http://127.0.0.1:{served.port}", width=PHONE, dark=True, accept_downloads=True
-        ) as visited,
+        visitor(browser, f"http://127.0.0.1:{served.port}", width=PHONE, dark=True) as visited,
     ):
         url = link_of(served, "acme")
         visited.open(url.removeprefix(visited.base))

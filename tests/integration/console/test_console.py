@@ -296,7 +296,7 @@ def test_hostile_names_are_texts(browser: Browser, console: Console) -> None:
 
 
 def test_an_operator_adds_grants_rotates_and_revokes(browser: Browser, console: Console) -> None:
-    with visitor(browser, console.base, accept_downloads=True) as visited:
+    with visitor(browser, console.base) as visited:
         visited.sign_in(OPERATOR, "/console/recipients")
         visited.page.click("summary:has-text('Add a recipient')")
         visited.page.fill("#name", "initech")
