@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import http.client
 import json
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import yaml
 from tables.demo import ROWS
 
 from support.aws_identity import ROLE
-from support.processes import free_port, server_process, wait_for_port
+from support.processes import ServerProcess, free_port, server_process, wait_for_port
 from support.versitygw import S3Server, VersityGw
 from support.waiting import wait_until
 
@@ -50,7 +49,7 @@ class RunningGateway:
     """A gateway process that listens."""
 
     port: int
-    process: subprocess.Popen[bytes]
+    process: ServerProcess
     profile: Path
     log: Path
     token: str = field(default=TOKEN, repr=False)

@@ -15,9 +15,12 @@ from random import SystemRandom
 from typing import Any
 
 import gateway
+from support.fork_server import ForkedProcess, forked
 
 PACKAGE = Path(gateway.__file__).parent.parent
 """The directory that the package was imported from: installed, or the checkout when it is built in place."""
+
+ServerProcess = subprocess.Popen[bytes] | ForkedProcess
 
 START_SECONDS = STOP_SECONDS = 60.0
 
@@ -62,7 +65,7 @@ def free_port() -> int:
             return port
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = START_SECONDS) -> None:
+def wait_for_port(port: int, process: ServerProcess, seconds: float = START_SECONDS) -> None:
     """Return when a process listens on its port. Raises RuntimeError when the process ends before."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -81,21 +84,21 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 
 @contextmanager
 def server_process(
     config: Path, log: Path, *, workers: int = 1, modules: Path | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
+) -> Iterator[ServerProcess]:
     """Runs `delta-gateway serve` over a configuration file until the block ends, then stops it by SIGTERM.
 
     `modules`: a directory of modules for the process and its workers, which may have a `sitecustomize`.
+    Without it and without workers the process is a fork of one that has imported what `serve` imports.
     """
     places = str(PACKAGE) if modules is None else f"{modules}{os.pathsep}{PACKAGE}"
-    command = gateway_command("serve", "-c", config, "--workers", str(workers))
+    arguments = ("serve", "-c", str(config), "--workers", str(workers))
+    environment = package_environment(PYTHONPATH=places)
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=output,
-            env=package_environment(PYTHONPATH=places),
-            cwd=config.parent,
-        )
+        if modules is None and workers == 1:
+            process: ServerProcess = forked(arguments, output, environment, config.parent)
+        else:
+            how: Any = {"stdout": output, "stderr": output, "env": environment, "cwd": config.parent}
+            process = subprocess.Popen(gateway_command(*arguments), **how)
         try:
             yield process
         finally:
