@@ -252,7 +252,6 @@ def clone(_: list[str]) -> None:
     # The quick tests run on the package that the README's line has installed.
     tests = [with_tools(checkout / ".venv"), "-P", "-m", "pytest", "-q", "-m", PLAIN, *QUICK_TESTS]
     run(*tests, directory=checkout, variables=variables | {FIRST_CASES: "1"})
-    run("cargo", "check", *CORE, "--tests", directory=checkout)
 
 
 def fresh_clone() -> Path:
