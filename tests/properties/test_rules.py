@@ -28,7 +28,7 @@ from gateway.authentication.credential_table import token_hash
 from gateway.config import loads
 from gateway.state import GatewayState
 
-CI_EXAMPLES = 25
+CI_EXAMPLES = settings().max_examples * 3 // 5
 EXAMPLES = int(os.environ.get("RULE_EXAMPLES", CI_EXAMPLES))
 CAPABLE = {
     "delta-sharing-capabilities": "responseformat=delta;readerfeatures=deletionvectors,columnmapping,"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import settings
 from support import assembled_variants
 from support.assembled_variants import Names, encoded_object, least_width
 
@@ -14,7 +15,7 @@ from gateway.client.actions import UnsupportedTable
 from gateway.spark.read.variants import whole_variants
 
 SEED = 20261123
-ROWS = 150
+ROWS, DICTIONARIES = 3 * settings().max_examples, 2 * settings().max_examples
 
 
 def shredded(kind: pa.DataType | None) -> pa.DataType:
@@ -109,6 +110,8 @@ def typed_of(group: pa.DataType) -> pa.DataType | None:
     return None if index < 0 else group.field(index).type
 
 
+# Drawn as of a property, more of it at night.
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("top", ["object", *TYPES])
 def test_the_native_form_is_the_plain_one(top: str) -> None:
     chance = random.Random(f"{SEED} {top}")
@@ -116,7 +119,7 @@ def test_the_native_form_is_the_plain_one(top: str) -> None:
     kind = whole if top == "object" else TYPES[top]
     names = [*TYPES, *OTHERS]
     dictionaries = []
-    for _ in range(100):
+    for _ in range(DICTIONARIES):
         chance.shuffle(names)
         dictionaries.append(metadata(names))
     rows: list[Any] = []
@@ -126,7 +129,7 @@ def test_the_native_form_is_the_plain_one(top: str) -> None:
         rows.append(None if chance.random() < 0.1 else {"metadata": dictionary, **halves})
     group = shredded(kind)
     array = pa.array(rows, pa.struct([("metadata", pa.binary()), *group]))
-    for part in (array, array.slice(7, 100), array.slice(3, 0)):
+    for part in (array, array.slice(7, 50), array.slice(3, 0)):
         values, dictionary = whole_variants(part)
         expected, expected_dictionary = assembled_variants.whole_variants(part)
         assert [one or None for one in values.to_pylist()] == expected.to_pylist()

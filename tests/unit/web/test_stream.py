@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -37,8 +38,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same log twice; in `broken`, the stats of the last row group are noise, which comes late."""
     maker = make_log(rows_per_group=ROWS_PER_GROUP)
     root = tmp_path_factory.mktemp("stream")
-    for name in ("whole", "broken"):
-        maker.make_log(root / name, maker.LogOptions(adds=ADDS, commits=0))
+    maker.make_log(root / "whole", maker.LogOptions(adds=ADDS, commits=0))
+    shutil.copytree(root / "whole", root / "broken")
     break_last_stats(next((root / "broken/_delta_log").glob("*.checkpoint.parquet")))
     # Nothing replaces the checkpoint.
     for commit in (root / "broken/_delta_log").glob("*.json"):
