@@ -22,6 +22,12 @@ _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+QUIET = {
+    # For each method of a column PySpark asks Java 25 questions otherwise, and both note where it was called:
+    # a quarter of the CPU time in which a table of few rows is digested. Reports do not say it.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
+}
 _LAPTOP = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -74,7 +80,7 @@ def delta_session(
     if active is not None:
         return active
     builder: Any = SparkSession.builder.appName(name)
-    for key, value in _DELTA.items():
+    for key, value in {**_DELTA, **QUIET}.items():
         builder = builder.config(key, value)
     # Times are compared as instants; a fixed zone makes reports equal on all machines.
     builder = builder.config("spark.sql.session.timeZone", "UTC")

@@ -106,10 +106,13 @@ def new_session(work: Path, java_option: str) -> Any:
     """A session with SETTINGS and an option of Java. Delta's jars are where Java archives classes."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - absent where there is no Spark
 
+    from gateway.spark.session import QUIET  # noqa: PLC0415 - imports Spark
+
     delta = [*sorted(JARS.glob("delta-*.jar"))]
     jars = [path for path in sorted(JARS.glob("*.jar")) if path not in delta]
     values = {
         **SETTINGS,
+        **QUIET,
         "spark.jars": ",".join(map(str, jars)),
         "spark.driver.extraClassPath": os.pathsep.join(map(str, delta)),
         "spark.driver.extraJavaOptions": f"{SETTINGS['spark.driver.extraJavaOptions']} {java_option}",

@@ -83,6 +83,7 @@ _MAY_DIFFER = (
     "spark.sql.streaming.",
     "spark.sql.ui.",
     "spark.sql.debug.",
+    "spark.sql.dataFrameQueryContext.",
 )
 """Names of settings, and starts of names, that change no row."""
 

@@ -2,10 +2,12 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from gateway.spark import session
+from gateway.spark.project.evaluation import _is_of_rows
 
 
 class Builder:
@@ -34,3 +36,25 @@ def test_memory_gives_way_to_any_setting_of_the_machine(
     assert "spark.driver.memory" not in builder.settings
     assert builder.settings["spark.sql.shuffle.partitions"] == "3"
     assert os.environ["SPARK_DRIVER_MEMORY"] == taken
+
+
+class Prepared(Builder):
+    """A builder of spark-submit's session."""
+
+    def appName(self, _name: str) -> "Prepared":  # noqa: N802 - Spark's name
+        return self
+
+    def getOrCreate(self) -> SimpleNamespace:  # noqa: N802 - Spark's name
+        return SimpleNamespace(sparkContext=SimpleNamespace(setLogLevel=lambda _level: None))
+
+
+def test_no_session_asks_java_where_each_column_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor where the rules of projections are evaluated, which keep no setting that changes a row."""
+    builder = Prepared()
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setattr(
+        session, "SparkSession", SimpleNamespace(getActiveSession=lambda: None, builder=builder)
+    )
+    session.delta_session("tests")
+    assert builder.settings.items() >= session.QUIET.items()
+    assert not any(map(_is_of_rows, session.QUIET))
