@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import tools
-from py4j.java_gateway import JavaPackage, JVMView
+from py4j.java_gateway import JavaClass, JavaMember, JavaPackage, JVMView
 
 import gateway
 
@@ -122,7 +122,7 @@ def new_session(work: Path, java_option: str) -> Any:
     builder = SparkSession.builder.master("local[2]").appName("tests")
     for name, value in values.items():
         builder = builder.config(name, value)
-    remember_packages()
+    remember_names()
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
@@ -173,15 +173,18 @@ def few_rows(spark: Any) -> Iterator[None]:
         yield
 
 
-def remember_packages() -> None:
-    """Lets py4j ask once whether a name is a package: Java looks for such a class in 300 jars."""
-    known: dict[tuple[int, str], JavaPackage] = {}
-    for kind in (JVMView, JavaPackage):
+def remember_names() -> None:
+    """Lets py4j ask once what a name is: Java looks for the class of a package's name in 300 jars.
+
+    Of each function of Spark it asks for its class and for its method otherwise, before each call.
+    """
+    known: dict[tuple[int, str], JavaPackage | JavaClass | JavaMember] = {}
+    for kind in (JVMView, JavaPackage, JavaClass):
 
         def look_up(self: Any, name: str, ask: Any = kind.__getattr__) -> Any:
             key = (id(self._gateway_client), f"{vars(self).get('_fqn', '')}.{name}")
             found = known.get(key) or ask(self, name)
-            if isinstance(found, JavaPackage):
+            if isinstance(found, JavaPackage | JavaClass | JavaMember):
                 known[key] = found
             return found
 
