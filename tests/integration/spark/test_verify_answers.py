@@ -1,8 +1,9 @@
 """Verify finds each alteration of a server's answers, of those about other versions and formats, too."""
 
 import json
+import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -231,14 +232,20 @@ LOOSE = (
 )
 """A table whose bounds are right, and no values of its rows."""
 KNOWN = {**ALTERED, **OF_PLAIN}
-BY_ALL_CHECKS = ("t", "plain", "a_hint_cut", "changes_cut", "changes_with_other_times")
+TOGETHER = {
+    "a_limit_cut": "limitHint",
+    "an_older_version_cut": "version ",
+    "a_stream_cut": "(add|remove) of version ",
+}
+"""Alterations of one table, which have no answer in common, by what the words on each begin with."""
+BY_ALL_CHECKS = ("t", "plain")
 OF_EACH_CHECK = {
-    *("vectors_swapped", "a_number_of_rows_altered", "a_limit_cut", "a_hint_cut", "an_older_version_cut"),
-    *("a_stream_cut", "changes_cut", "a_type_altered", "the_table_id_altered", "totals_emptied"),
+    *("vectors_swapped", "a_number_of_rows_altered", "a_hint_cut"),
+    *("changes_cut", "a_type_altered", "the_table_id_altered", "totals_emptied"),
     *("older_versions_answered_with_the_latest", "parquet_cut", "late"),
     *("a_false_upper_bound", "a_false_number_of_rows"),
 }
-"""An alteration for each check that finds it. Those of a further field or form run each night."""
+"""An alteration for each check that finds it, beside TOGETHER. Those of a further form run each night."""
 
 
 def by_night(names: Iterable[str]) -> list[Any]:
@@ -295,6 +302,11 @@ def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     return found
 
 
+def altered_in(table: str) -> Iterable[str]:
+    """The alterations of a table, by its name."""
+    return TOGETHER if table == "together" else {table} & KNOWN.keys()
+
+
 def is_meant(name: str, path: str) -> bool:
     """Whether a request is one whose answer is altered."""
     kind, words, _ = KNOWN[name]
@@ -311,13 +323,32 @@ def is_meant(name: str, path: str) -> bool:
     return True
 
 
+def checks_of(names: Iterable[str]) -> Iterator[tuple[set[str], VerifyOptions]]:
+    """The names of tables with the options of the checks that find what is altered there.
+
+    Only alterations of hints and of change data need drawn filters and change data.
+    """
+    rest = set(names)
+    of_hints = {name for name in rest if KNOWN.get(name, ("", {}))[1] is HINT}
+    of_changes = {name for name in rest if KNOWN.get(name, ("",))[0] == "changes"}
+    for some, options in (
+        (rest & set(BY_ALL_CHECKS), OPTIONS),
+        (of_hints, replace(OPTIONS, change_versions=0)),
+        (of_changes, replace(OPTIONS, predicates=0)),
+    ):
+        yield some, options
+        rest -= some
+    yield rest, replace(OPTIONS, predicates=0, change_versions=0)
+
+
 def name_of(path: str) -> str:
     return path.partition("/tables/")[2].partition("/")[0]
 
 
 def rewrite(path: str, lines: Lines) -> Lines:
-    name = name_of(path)
-    return KNOWN[name][2](lines) if name in KNOWN and is_meant(name, path) else lines
+    for name in altered_in(name_of(path)):
+        lines = KNOWN[name][2](lines) if is_meant(name, path) else lines
+    return lines
 
 
 def ask(path: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -342,8 +373,9 @@ def verified(
     Of those alone that the tests of this run name.
     """
     tests = [item for item in request.session.items if item.path == request.path]
-    chosen = {item.callspec.params["name"] for item in tests if hasattr(item, "callspec")} | {"loose"}
-    locations = {name: str(tables["t"]) for name in ("t", *ALTERED)}
+    chosen = {item.callspec.params["name"] for item in tests if hasattr(item, "callspec")}
+    chosen |= {"loose", "together"}
+    locations = {name: str(tables["t"]) for name in ("t", "together", *ALTERED)}
     locations |= {name: str(tables["plain"]) for name in ("plain", *OF_PLAIN)}
     locations |= {name: str(tables[name]) for name in ("loose", *FALSE)}
     shares = [share("s", locations | {"late": str(tables["late"])})]
@@ -356,12 +388,10 @@ def verified(
                 for name, path in locations.items()
                 if name in chosen
             ]
-            whole = [one for one in targets if one.table.rpartition(".")[2] in BY_ALL_CHECKS]
-            others = [one for one in targets if one not in whole]
-            found = verify(spark, proxy.profile, whole, OPTIONS)
-            # What these alter is found without drawn filters and change data.
-            fewer = replace(OPTIONS, predicates=0, change_versions=0)
-            found += verify(spark, proxy.profile, others, fewer)
+            found = []
+            for names, options in checks_of(chosen):
+                some = [one for one in targets if one.table.rpartition(".")[2] in names]
+                found += verify(spark, proxy.profile, some, options)
         finally:
             proxy.close()
     return {one.table.rpartition(".")[2]: one for one in found}
@@ -388,6 +418,13 @@ def test_an_alteration_is_found(verified: dict[str, TableResult], name: str) -> 
     assert result.is_wrong if name != "totals_emptied" else result.outcome == "unproved", said(result)
     if name == "parquet_cut":
         assert "parquet" in [check.name for check in result.checks if check.differences]
+
+
+def test_each_of_several_alterations_is_found(verified: dict[str, TableResult]) -> None:
+    lines = said(verified["together"])
+    assert verified["together"].is_wrong
+    for beginning in TOGETHER.values():
+        assert any(re.match(beginning, line) for line in lines), (beginning, lines)
 
 
 @pytest.mark.parametrize("name", by_night(FALSE))
