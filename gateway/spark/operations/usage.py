@@ -6,12 +6,13 @@ and skipped.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 # A field that a line does not have is null: logs of older gateways are read too.
@@ -132,37 +133,50 @@ def usage(audit: DataFrame, *, slow_ms: int = 5000) -> UsageTables:
 def upsert_usage(tables: UsageTables, location: str) -> None:
     """Write the three tables below a location, with a row per source file.
 
-    What was written before of the same day and the same source file is replaced, all else stays.
+    What was written before of the same day and the same source file is replaced, all else stays. A table
+    without such rows gets no version where there are none to write, as mostly of errors and slow queries.
     """
+    days = _days_of_sources(tables)
+    condition = _condition([(row["source"], row["day"]) for row in days])
     frames = {
         "daily": _daily(tables.answered, "source"),
         "errors": _errors(tables.answered, "source"),
         "slow": _slow(tables.answered, tables.slow_ms, "source"),
     }
-    condition = _days_of_sources(tables.answered)
     for name, frame in frames.items():
         place = f"{location.rstrip('/')}/{name}"
-        writing = frame.write.format("delta")
-        if not _exists(frame.sparkSession, place):
+        writing, before = frame.write.format("delta"), _existing(frame.sparkSession, place)
+        if before is None:
             writing.mode("append").save(place)
-        elif condition is not None:
+        elif condition is not None and (any(row[name] for row in days) or before.where(condition).take(1)):
             writing.mode("overwrite").option("replaceWhere", condition).save(place)
 
 
-def _exists(spark: SparkSession, place: str) -> bool:
-    """Return whether there is a Delta table."""
+def _existing(spark: SparkSession, place: str) -> DataFrame | None:
+    """Return a Delta table; None without one."""
     try:
-        spark.read.format("delta").load(place)
+        return spark.read.format("delta").load(place)
     except AnalysisException:
-        return False
-    return True
+        return None
 
 
-def _days_of_sources(answered: DataFrame) -> str | None:
-    """Return a condition for the days and source files of the lines; None without lines."""
+def _days_of_sources(tables: UsageTables) -> list[Row]:
+    """Return the days and source files of the lines, with how many of them each table is made of."""
+    numbers = {
+        "daily": f.lit(True),
+        "errors": _is_error(),
+        "slow": _is_slow(tables.slow_ms),
+    }
+    day = f.col("day").cast("string").alias("day")
+    counts = (f.count_if(counted).alias(name) for name, counted in numbers.items())
+    return tables.answered.groupBy("source", day).agg(*counts).collect()
+
+
+def _condition(found: Sequence[tuple[str, str]]) -> str | None:
+    """Return a condition for days of source files; None without any."""
     days: dict[str, list[str]] = {}
-    for row in answered.select("source", f.col("day").cast("string").alias("day")).distinct().collect():
-        days.setdefault(row["source"], []).append(row["day"])
+    for source, day in found:
+        days.setdefault(source, []).append(day)
     conditions = []
     for source, of_source in sorted(days.items()):
         listed = ", ".join(f"DATE'{day}'" for day in sorted(of_source))
@@ -186,15 +200,23 @@ def _daily(answered: DataFrame, *keys: str) -> DataFrame:
 
 def _errors(answered: DataFrame, *keys: str) -> DataFrame:
     return (
-        answered.where(f.col("error_code").isNotNull() | (f.col("complete") == f.lit(False)))
+        answered.where(_is_error())
         .groupBy("day", *keys, "recipient", "table", "status", "error_code")
         .agg(f.count(f.lit(1)).alias("requests"), f.max("at").alias("last_at"))
     )
 
 
 def _slow(answered: DataFrame, slow_ms: int, *keys: str) -> DataFrame:
-    chosen = answered.where(f.col("durationMs") >= f.lit(slow_ms))
+    chosen = answered.where(_is_slow(slow_ms))
     return chosen.select("day", *keys, "at", "recipient", "table", "request_id", "returned", "durationMs")
+
+
+def _is_error() -> Column:
+    return f.col("error_code").isNotNull() | (f.col("complete") == f.lit(False))
+
+
+def _is_slow(slow_ms: int) -> Column:
+    return f.col("durationMs") >= f.lit(slow_ms)
 
 
 def _table_name() -> Column:
