@@ -9,12 +9,10 @@ from dataclasses import dataclass
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as f
 
 from gateway.client.actions import TableHead, parse_head
 from gateway.spark import java
 from gateway.spark.project.table_log import TableLog
-from gateway.spark.verify.compare import quoted
 
 _LATEST = 20
 
@@ -39,9 +37,12 @@ def own_head(log: TableLog, version: int) -> TableHead:
 
 def latest_versions(log: TableLog) -> list[Written]:
     """Return the latest versions that the log knows, the latest one first."""
-    history = log.spark.sql(f"DESCRIBE HISTORY delta.{quoted(log.root)} LIMIT {_LATEST}")
-    rows = history.select("version", f.unix_millis("timestamp")).collect()
-    return [Written(int(version), int(time)) for version, time in sorted(rows, reverse=True)]
+    # `DESCRIBE HISTORY` asks the same, and plans two queries more.
+    limit = java.classes(log.spark).scala.Option.apply(_LATEST)
+    with java.active(log.spark):
+        history = java.as_list(log.spark, log.log.history().getHistory(limit))
+    written = [Written(int(one.version().get()), int(one.timestamp().getTime())) for one in history]
+    return sorted(written, key=lambda one: one.version, reverse=True)
 
 
 def has_own_time(log: TableLog, written: Written) -> bool:
