@@ -228,7 +228,7 @@ def export_command() -> list[object]:
 
 
 def install_gateway() -> None:
-    """Builds the wheel in release mode and installs it, when a source of it changed."""
+    """Builds the wheel in release mode and installs it, when a source of it changed, in any checkout."""
     scripts, wheels = environment("project"), CACHE / "wheels"
     files = [ROOT / name for name in ("pyproject.toml", "Cargo.toml", "Cargo.lock", "deploy/pypi.md")]
     folders = ("gateway", "rust/core", "rust/limits", "rust/native")
@@ -244,7 +244,7 @@ def install_gateway() -> None:
         run(*into(scripts / "python"), *options, built_wheel())
 
     words = (f"{path.relative_to(ROOT)}\0{path.read_bytes().hex()}" for path in sources)
-    made(CACHE / "project/gateway", [str(ROOT), *words], build, anew=False)
+    made(CACHE / "project/gateway", words, build, anew=False)
 
 
 def built_wheel() -> Path:

@@ -88,13 +88,13 @@ def server_process(
     """Runs `delta-gateway serve` over a configuration file until the block ends, then stops it by SIGTERM.
 
     `modules`: a directory of modules for the process and its workers, which may have a `sitecustomize`.
-    Without it and without workers the process is a fork of one that has imported what `serve` imports.
+    Without it the process is a fork of one that has imported what `serve` imports; its workers are not.
     """
     places = str(PACKAGE) if modules is None else f"{modules}{os.pathsep}{PACKAGE}"
     arguments = ("serve", "-c", str(config), "--workers", str(workers))
     environment = package_environment(PYTHONPATH=places)
     with log.open("wb") as output:
-        if modules is None and workers == 1:
+        if modules is None:
             process: ServerProcess = forked(arguments, output, environment, config.parent)
         else:
             how: Any = {"stdout": output, "stderr": output, "env": environment, "cwd": config.parent}
