@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from support.versitygw import VersityGw
 
 ROOT = Path(__file__).resolve().parents[1]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "delta-sharing-gateway"
+CACHE = Path.home() / ".cache" / os.environ.get("XDG_CACHE_HOME", "") / "delta-sharing-gateway"
 BUCKET = "bench"
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).resolve().parent
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "delta-sharing-gateway" / "loadtests"
+CACHE = Path.home() / ".cache" / os.environ.get("XDG_CACHE_HOME", "") / "delta-sharing-gateway" / "loadtests"
 PRINTED = (
     "failures",
     "requests",
