@@ -5,26 +5,38 @@ Nodes are composed in Python: libyaml's own composer ends the process on a text 
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from typing import Any
 
 import yaml
 from yaml.composer import Composer
 
-_BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DIFFERENT = re.compile("[\t\ufeff]|(?<![^\\s\\[\\]{},:?-])!")
+"""Where libyaml reads what PyYAML refuses, or reads otherwise: tabs, byte order marks, tags of one `!`."""
 
 
-class SafeLoader(Composer, _BaseLoader):  # type: ignore[misc]
-    """Raises yaml.YAMLError, and RecursionError for a text of many brackets."""
+def _loader(fast: Any) -> Any:
+    """Return the loader with PyYAML's composer, whose bases have it where `fast` is absent."""
+    if fast is None:
+        return yaml.SafeLoader
 
-    def __init__(self, text: str) -> None:
-        _BaseLoader.__init__(self, text)
-        Composer.__init__(self)
+    class Loader(Composer, fast):  # type: ignore[misc]
+        def __init__(self, text: str) -> None:
+            fast.__init__(self, text)
+            Composer.__init__(self)
+
+    return Loader
+
+
+SafeLoader = _loader(getattr(yaml, "CSafeLoader", None))
+"""Raises yaml.YAMLError, and RecursionError for a text of many brackets."""
 
 
 def compose(text: str) -> yaml.Node | None:
     """Return the root of the one document of a text, None without any. Raises as `SafeLoader`."""
-    try:
-        return yaml.compose(text, Loader=SafeLoader)
-    except (yaml.YAMLError, UnicodeEncodeError):
-        # PyYAML names the line of the fault: libyaml's is beyond the end where something is missing there.
-        return yaml.compose(text, Loader=yaml.SafeLoader)
+    if not _DIFFERENT.search(text):
+        # PyYAML names the line of a fault: libyaml's is beyond the end where something is missing there.
+        with suppress(yaml.YAMLError, UnicodeEncodeError):
+            return yaml.compose(text, Loader=SafeLoader)
+    return yaml.compose(text, Loader=yaml.SafeLoader)

@@ -1,0 +1,52 @@
+"""The reader of YAML: what PyYAML reads, with libyaml and without."""
+
+import runpy
+from collections.abc import Callable
+
+import pytest
+import yaml
+
+from gateway.config import yaml_loader
+
+TEXTS = [
+    "a: {b: [c, 'd'], ? e : f}\ng:\n- |\n  h\n- &i null\n- *i\n",
+    "a: b\n\tc",
+    "a: b\t# c",
+    "\ufeffa: b",
+    "a:\n  \ufeffb",
+    "!",
+    "a: ! ",
+    "a: {!, []}",
+    "- !<tag:x> 1\n- password!",
+    "a: '\ud800'",
+    r'a: "\ud800"',
+]
+
+
+def read(text: str, compose: Callable[[str], yaml.Node | None]) -> list[str]:
+    """Nodes with their tags and lines, or the error."""
+    try:
+        return nodes(compose(text))
+    except yaml.YAMLError as error:
+        return [str(error)]
+
+
+def nodes(node: yaml.Node | None) -> list[str]:
+    if node is None:
+        return []
+    if isinstance(node, yaml.ScalarNode):
+        return [f"{node.start_mark.line} {node.tag} {node.value!a}"]
+    inner = sum(node.value, ()) if isinstance(node, yaml.MappingNode) else node.value
+    return [f"{node.start_mark.line} {node.tag}", *(line for one in inner for line in nodes(one))]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=ascii)
+def test_a_text_is_read_as_by_pyyaml(text: str) -> None:
+    assert read(text, yaml_loader.compose) == read(text, yaml.compose)
+
+
+def test_pyyaml_alone_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+    alone = runpy.run_path(yaml_loader.__file__)
+    assert nodes(alone["compose"]("a: b")) == nodes(yaml_loader.compose("a: b"))
+    assert yaml.load("a: b", alone["SafeLoader"]) == {"a": "b"}
