@@ -31,7 +31,7 @@ class ForkedProcess:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self.args = ["delta-gateway"]
-        self.pid = int.from_bytes(end.recv(CODE_BYTES), "little")
+        self.pid = self._number()
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
@@ -45,9 +45,24 @@ class ForkedProcess:
 
     def _code(self, seconds: float | None) -> int | None:
         if self.returncode is None and select.select([self._end], [], [], seconds)[0]:
-            self.returncode = int.from_bytes(self._end.recv(CODE_BYTES), "little", signed=True)
-            self._end.close()
+            try:
+                self.returncode = self._number()
+            except ChildProcessError:
+                with suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
+                self.returncode = -signal.SIGKILL
+                raise
+            finally:
+                self._end.close()
         return self.returncode
+
+    def _number(self) -> int:
+        """Receives a number. Raises ChildProcessError where the process that forks has ended without one."""
+        received = self._end.recv(CODE_BYTES)
+        if len(received) < CODE_BYTES:
+            message = "the process that forks servers has ended"
+            raise ChildProcessError(message)
+        return int.from_bytes(received, "little", signed=True)
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
@@ -64,6 +79,8 @@ def forked(
     arguments: Sequence[str], output: BinaryIO, environment: Mapping[str, str], directory: Path
 ) -> ForkedProcess:
     """Starts `delta-gateway` with arguments; both standard streams go to `output`."""
+    # As a fork of this process, for the hook by which conftest.py refuses processes to unit tests.
+    sys.audit("os.fork")
     end, its_end = socket.socketpair()
     message = json.dumps([[*arguments], dict(environment), str(directory)]).encode()
     with its_end:
