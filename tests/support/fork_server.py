@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -82,7 +83,8 @@ def forked(
     # As a fork of this process, for the hook by which conftest.py refuses processes to unit tests.
     sys.audit("os.fork")
     end, its_end = socket.socketpair()
-    message = json.dumps([[*arguments], dict(environment), str(directory)]).encode()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    message = json.dumps([[*arguments], dict(environment), str(directory), limits]).encode()
     with its_end:
         at_start = (item for item in environment.items() if item[0].startswith(READ_AT_START))
         requests = _fork_server(tuple(sorted(at_start)))
@@ -148,7 +150,8 @@ def _tell_its_end(descriptor: int, process: int, end: socket.socket) -> None:
 
 def _become(message: Any, output: int, end: int) -> list[str]:
     """Makes a fork what an own process with the arguments would be; returns them."""
-    arguments, environment, directory = message
+    arguments, environment, directory, limits = message
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     for stream in (1, 2):
         os.dup2(output, stream)
     os.close(output)
