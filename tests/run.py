@@ -183,17 +183,17 @@ def spark(arguments: list[str]) -> None:
 
 @part
 def projections(arguments: list[str]) -> None:
-    """The tests of projections and of `verify`, in a Spark session of their own."""
+    """The tests of projections, in a Spark session of their own."""
     install(*SPARK_NEEDS)
     pytest("spark and not nightly", [f"{PIPELINE}/projections", *arguments])
 
 
 @part
 def writers(arguments: list[str]) -> None:
-    """The tests of tables that delta-spark writes, in a Spark session of their own, and others with a JVM."""
+    """The tests of `verify` and of tables that delta-spark writes, in a Spark session of their own."""
     install(*SPARK_NEEDS)
     files = [path for path in files_of("spark") if not path.startswith(PIPELINE)]
-    pytest("spark and not nightly", [*files, f"{PIPELINE}/commands", *arguments])
+    pytest("spark and not nightly", [*files, f"{PIPELINE}/commands", f"{PIPELINE}/verify", *arguments])
 
 
 @part
