@@ -84,6 +84,7 @@ def chromium() -> Iterator[Browser]:
 def visitor(browser: Browser, base: str, *, width: int = DESK, dark: bool = False) -> Iterator[Visitor]:
     """A window without cookies. Statuses of answers are no problems of a page."""
     page = _window(browser)
+    _USED.add(page)
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme="dark" if dark else "light")
     opened = Visitor(page.context, page, base)
@@ -108,6 +109,8 @@ def visitor(browser: Browser, base: str, *, width: int = DESK, dark: bool = Fals
         # What a test leaves that fails is nothing for the next one.
         page.context.close()
         raise
+    finally:
+        _USED.discard(page)
     for event, listener in heard.items():
         page.remove_listener(event, listener)
     page.goto("about:blank")
@@ -115,10 +118,15 @@ def visitor(browser: Browser, base: str, *, width: int = DESK, dark: bool = Fals
     page.context.clear_cookies()
 
 
+_USED: set[Page] = set()
+"""Windows of visitors; two at a time are those of two browsers, with their own cookies."""
+
+
 def _window(browser: Browser) -> Page:
-    """The one window of a browser: a new one takes another half of a second of CPU."""
-    if browser.contexts:
-        return browser.contexts[0].pages[0]
+    """A window that no visitor has any more: a new one takes another half of a second of CPU."""
+    for context in browser.contexts:
+        if (page := context.pages[0]) not in _USED:
+            return page
     context = browser.new_context()
     context.set_default_timeout(20_000)
     # Of the driver, which no policy of a page restricts.
