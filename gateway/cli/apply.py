@@ -19,10 +19,10 @@ from gateway.cli.apply_recipients import RecipientStep, make, plan_recipients
 from gateway.cli.federation_policies import printable
 from gateway.cli.share_documents import share_of
 from gateway.cli.stored import actor, on_shares
-from gateway.cli.yaml_text import loaded
 from gateway.config import Config
 from gateway.config.checks import dotted_names
 from gateway.config.errors import shown_key
+from gateway.config.yaml_loader import loaded
 from gateway.governance.audited_database import open_database
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.governance.share_plan import Step, plan

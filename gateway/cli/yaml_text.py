@@ -1,12 +1,10 @@
-"""Writes documents as YAML, and reads them: by libyaml where PyYAML has it, which is ten times faster."""
+"""Writes documents as YAML, by libyaml where PyYAML has it, which is ten times faster."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import yaml
-
-from gateway.config.yaml_loader import SafeLoader
 
 _BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 LINE_BREAKS = frozenset("\r\x85\u2028\u2029")
@@ -15,11 +13,6 @@ LINE_BREAKS = frozenset("\r\x85\u2028\u2029")
 def dumped(document: object) -> str:
     """Return a document as YAML that `yaml.safe_load` reads as it was."""
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-
-
-def loaded(text: str) -> Any:
-    """Return the document of a text. Raises as `SafeLoader`."""
-    return yaml.load(text, SafeLoader)  # noqa: S506 - a safe loader
 
 
 class _Dumper(_BaseDumper):  # type: ignore[misc]

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 from yaml.composer import Composer
+from yaml.constructor import SafeConstructor
 
 _DIFFERENT = re.compile("[\t\ufeff]|(?<![^\\s\\[\\]{},:?-])!")
 """Where libyaml reads what PyYAML refuses, or reads otherwise: tabs, byte order marks, tags of one `!`."""
@@ -29,14 +30,22 @@ def _loader(fast: Any) -> Any:
     return Loader
 
 
-SafeLoader = _loader(getattr(yaml, "CSafeLoader", None))
-"""Raises yaml.YAMLError, and RecursionError for a text of many brackets."""
+_Loader = _loader(getattr(yaml, "CSafeLoader", None))
 
 
 def compose(text: str) -> yaml.Node | None:
-    """Return the root of the one document of a text, None without any. Raises as `SafeLoader`."""
+    """Return the root of the one document of a text, None without any.
+
+    Raises yaml.YAMLError, and RecursionError for a text of many brackets.
+    """
     if not _DIFFERENT.search(text):
         # PyYAML names the line of a fault: libyaml's is beyond the end where something is missing there.
         with suppress(yaml.YAMLError, UnicodeEncodeError):
-            return yaml.compose(text, Loader=SafeLoader)
+            return yaml.compose(text, Loader=_Loader)
     return yaml.compose(text, Loader=yaml.SafeLoader)
+
+
+def loaded(text: str) -> Any:
+    """Return the one document of a text as `yaml.safe_load` does, None without any. Raises as `compose`."""
+    root = compose(text)
+    return None if root is None else SafeConstructor().construct_document(root)

@@ -31,6 +31,14 @@ def read(text: str, compose: Callable[[str], yaml.Node | None]) -> list[str]:
         return [str(error)]
 
 
+def value(text: str, load: Callable[[str], object]) -> object:
+    """What a text holds, or the error."""
+    try:
+        return load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        return str(error)
+
+
 def nodes(node: yaml.Node | None) -> list[str]:
     if node is None:
         return []
@@ -43,10 +51,11 @@ def nodes(node: yaml.Node | None) -> list[str]:
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)
 def test_a_text_is_read_as_by_pyyaml(text: str) -> None:
     assert read(text, yaml_loader.compose) == read(text, yaml.compose)
+    assert value(text, yaml_loader.loaded) == value(text, yaml.safe_load)
 
 
 def test_pyyaml_alone_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
     alone = runpy.run_path(yaml_loader.__file__)
     assert nodes(alone["compose"]("a: b")) == nodes(yaml_loader.compose("a: b"))
-    assert yaml.load("a: b", alone["SafeLoader"]) == {"a": "b"}
+    assert alone["loaded"]("a: b") == {"a": "b"}
