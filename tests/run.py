@@ -29,7 +29,7 @@ import sys
 import time
 import tomllib
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import chain, takewhile
 from pathlib import Path
@@ -37,7 +37,7 @@ from threading import get_ident
 from traceback import format_exc
 
 import tools
-from tools import CACHE, ROOT, Failed, Missing, environment, install, made_tables, run, say
+from tools import CACHE, ROOT, Failed, Missing, environment, install, made_tables, run, run_on_copy, say
 
 # What pytest runs beside other parts and without further toolchains.
 PLAIN = "not spark and not stores and not clone and not deploy and not nightly"
@@ -67,21 +67,11 @@ OLDEST_CLIENT_TESTS = ["tests/unit/client", "tests/unit/doctor", "--ignore=tests
 
 
 # The parts. Each takes pytest's arguments.
-PARTS: dict[str, Callable[[list[str]], None]] = {}
-
-
-def part(function: Callable[[list[str]], None]) -> Callable[[list[str]], None]:
-    """Makes a function a part of the same name."""
-    PARTS[function.__name__] = function
-    return function
-
-
-@part
 def rust(_: list[str]) -> None:
     """Lints and tests of the crates, also on the tables that the project makes."""
     # By maturin, since pyo3 is compiled anew for other settings than those that it makes.
     leaf = ["build", "--release", "--locked", *SETTINGS, UNOPTIMISED_LEAF, "--out", CACHE / "linted"]
-    run(environment("project") / "maturin", *leaf, variables=CLIPPY)
+    run_on_copy(environment("project") / "maturin", *leaf, variables=CLIPPY)
     test_crates()
     cargo_test("--doc")
 
@@ -96,7 +86,6 @@ def test_crates(*arguments: str, **variables: str) -> None:
     cargo_test("--lib", "--tests", *arguments, variables=variables)
 
 
-@part
 def crates(_: list[str]) -> None:
     """Lints and unit tests of the crates, but for the tests that measure the memory of a process."""
     cargo_test("--lib", "--", "--skip", "memory_tests")
@@ -106,17 +95,16 @@ def cargo_test(*arguments: str, variables: Mapping[str, str] | None = None) -> N
     """Lints and tests of the pure crates, the core with all assertions; compiling is a step of its own."""
     command, variables = ["cargo", "test", *CORE, *arguments], {**CLIPPY, **(variables or {})}
     if "--doc" not in arguments:
-        run(*takewhile("--".__ne__, command), "--no-run", variables=variables)
-    run(*command, variables=variables)
+        run_on_copy(*takewhile("--".__ne__, command), "--no-run", variables=variables)
+    run_on_copy(*command, variables=variables)
 
 
-@part
 def static(_: list[str]) -> None:
     """Formats, lints, types and locks: what needs no build."""
     python = environment("project")
     run(python / "ruff", "format", "--check", ".")
     run(python / "ruff", "check", ".")
-    run(python / "mypy")
+    run(python / "mypy", "--cache-dir", CACHE / "mypy")
     run(tools.uv(), "lock", "--check", "--offline", "--no-cache", "--python", sys.executable)
     run("cargo", "fmt", "--all", "--check")
     for workspace in (ROOT, ROOT / "rust/fuzz"):
@@ -124,7 +112,6 @@ def static(_: list[str]) -> None:
         run("cargo", "fetch", "--quiet", "--locked", directory=workspace)
 
 
-@part
 def lint(arguments: list[str]) -> None:
     """The static checks, and whether `_native.pyi` matches the native module."""
     static(arguments)
@@ -134,14 +121,12 @@ def lint(arguments: list[str]) -> None:
     run(*stubtest, ROOT / "tests/stubtest-allowlist.txt", directory=CACHE)
 
 
-@part
 def docs(_: list[str]) -> None:
     """The documentation site; a broken link or a page outside of the navigation is a failure."""
     build = [environment("docs") / "mkdocs", "build", "--strict", "--quiet", "--site-dir", CACHE / "site"]
     run(*build, variables={"NO_MKDOCS_2_WARNING": "1"})
 
 
-@part
 def unit(arguments: list[str]) -> None:
     """The unit tests of Python that start no process; with pytest's arguments those that do, too."""
     install("gateway")
@@ -152,21 +137,18 @@ def unit(arguments: list[str]) -> None:
     run(*tests, variables={"DELTA_GATEWAY_NO_SKIPS": ""})
 
 
-@part
 def python(arguments: list[str]) -> None:
     """All of pytest but for Spark; with pytest's arguments also `alone`, each then beside no other one."""
     install("versitygw", "client", "tables", "browser")
     pytest(PLAIN if arguments else f"{PLAIN} and not alone", arguments or ["-n", "3", "--dist", "worksteal"])
 
 
-@part
 def alone(arguments: list[str]) -> None:
     """The tests of pytest that measure time, one at a time."""
     install("versitygw", "client", "tables")
     pytest(f"{PLAIN} and alone", arguments or files_of("alone"))
 
 
-@part
 def stores(arguments: list[str]) -> None:
     """The tests on Azurite, on a store that verifies session tokens, and with an OpenID provider."""
     install("azurite", "openid_provider", "browser", "versitygw", "client", "engines")
@@ -174,39 +156,29 @@ def stores(arguments: list[str]) -> None:
     pytest("stores and not nightly", arguments or ["-n", "2", "--dist", "loadfile", "tests/integration"])
 
 
-@part
 def spark(arguments: list[str]) -> None:
-    """The tests of the Spark pipeline; with pytest's arguments all tests that need a Spark session."""
+    """The tests of Spark as a reader and a writer; with pytest's arguments all that need a session."""
     install(*SPARK_NEEDS, *(["s3a_jars"] if "DELTA_GATEWAY_LONG_" in " ".join(os.environ) else []))
-    pytest("spark and not nightly", arguments or [PIPELINE, f"--ignore-glob={PIPELINE}/*/*"])
-
-
-@part
-def projections(arguments: list[str]) -> None:
-    """The tests of projections, in a Spark session of their own."""
-    install(*SPARK_NEEDS)
-    pytest("spark and not nightly", [f"{PIPELINE}/projections", *arguments])
-
-
-@part
-def writers(arguments: list[str]) -> None:
-    """The tests of `verify` and of tables that delta-spark writes, in a Spark session of their own."""
-    install(*SPARK_NEEDS)
     files = [path for path in files_of("spark") if not path.startswith(PIPELINE)]
-    pytest("spark and not nightly", [*files, f"{PIPELINE}/commands", f"{PIPELINE}/verify", *arguments])
+    pytest("spark and not nightly", arguments or [*files, PIPELINE, f"--ignore-glob={PIPELINE}/*/*"])
 
 
-@part
+def jobs(arguments: list[str]) -> None:
+    """The tests of projections, `verify` and commands, in a Spark session of their own."""
+    install(*SPARK_NEEDS)
+    directories = [f"{PIPELINE}/{name}" for name in ("commands", "verify", "projections")]
+    pytest("spark and not nightly", [*directories, *arguments])
+
+
 def nightly(arguments: list[str]) -> None:
     """What takes long to compile or to run: delta_kernel's comparisons, sessions on MinIO, large tables."""
     if not arguments:
-        run("cargo", "build", *CORE, "--benches", "--examples", variables=CLIPPY)
+        run_on_copy("cargo", "build", *CORE, "--benches", "--examples", variables=CLIPPY)
         test_crates("--", "--include-ignored", PROPTEST_CASES="1024")
     install(*SPARK_NEEDS, *NIGHT_NEEDS)
     pytest("nightly or sessions or hypothesis", arguments, {tools.WITH_MINIO: "1", EXAMPLES: "200"})
 
 
-@part
 def deploy(arguments: list[str]) -> None:
     """The image, the unit, the packages and the chart, made and run as they are deployed."""
     install("helm", "promtool", "actionlint", "lintian", "release", "tables")
@@ -228,7 +200,6 @@ def files_of(mark: str) -> list[str]:
     return [path.relative_to(ROOT).as_posix() for path in marked]
 
 
-@part
 def clone(_: list[str]) -> None:
     """README's console lines and the quick tests, in a clone with nothing beside it and a new environment."""
     install("gateway")
@@ -279,7 +250,6 @@ def with_tools(directory: Path) -> Path:
     return directory / "bin/python"
 
 
-@part
 def oldest(_: list[str]) -> None:
     """The server, and beside the official client the doctor, on the oldest versions of the metadata."""
     install("gateway")
@@ -303,18 +273,16 @@ def on_oldest(name: str, packages: Sequence[str], tests: Sequence[str]) -> None:
     run(interpreter, "-P", "-m", "pytest", "-q", "-m", marks, *tests, variables=variables)
 
 
-@part
 def audit(_: list[str]) -> None:
     """Licences, sources and bans of the crates, and known vulnerabilities of them and of Python packages."""
     run("cargo", "deny", "--locked", "check")
     run(tools.uv(), "audit", "--locked")
 
 
-# The order of the first run, later ones start the longest first; `rust` and `clone` compile beside tests.
-DEFAULT_PARTS = (
-    *("projections", "spark", "python", "writers", "rust", "clone", "stores", "deploy", "oldest"),
-    *("lint", "docs", "alone"),
-)
+_PARTS = (spark, jobs, python, rust, clone, stores, deploy, oldest, lint, docs, alone)
+# In the order of the first run, later ones start the longest first; `rust` and `clone` compile beside tests.
+DEFAULT_PARTS = [function.__name__ for function in _PARTS]
+PARTS = {function.__name__: function for function in (*_PARTS, static, unit, crates, nightly, audit)}
 # What `quick` stands for: with pytest's arguments the unit tests alone.
 QUICK_PARTS = ("unit", "lint", "crates")
 # They measure time, or take all processors.

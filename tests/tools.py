@@ -227,23 +227,42 @@ def export_command() -> list[object]:
     return [uv(), "export", *options, "--python", sys.executable]
 
 
+def sources() -> list[Path]:
+    """What cargo and maturin read of the checkout."""
+    names = ("LICENSE", "deploy/pypi.md", "pyproject.toml", "rust-toolchain.toml", "rust/clippy.toml")
+    folders = ("gateway", "rust/core", "rust/limits", "rust/native", "rust/fuzz/corpus")
+    found = (path for name in folders for path in (ROOT / name).rglob("*"))
+    files = sorted(path for path in found if path.is_file() and path.suffix not in {".so", ".pyc"})
+    return [*ROOT.glob("Cargo.*"), *(ROOT / name for name in names), *files]
+
+
+def run_on_copy(*command: object, variables: Mapping[str, str] | None = None) -> None:
+    """Runs a command on the sources at a place that stays: cargo compiles all anew for each other place."""
+    copy = CACHE / "sources"
+    with locked("sources"):
+        texts = {copy / path.relative_to(ROOT): path.read_bytes() for path in sources()}
+        for path in {path for path in copy.rglob("*") if path.is_file()} - texts.keys():
+            path.unlink()
+        for path, text in texts.items():
+            if not path.exists() or path.read_bytes() != text:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(text)
+        run(*command, variables=variables, directory=copy)
+
+
 def install_gateway() -> None:
     """Builds the wheel in release mode and installs it, when a source of it changed, in any checkout."""
     scripts, wheels = environment("project"), CACHE / "wheels"
-    files = [ROOT / name for name in ("pyproject.toml", "Cargo.toml", "Cargo.lock", "deploy/pypi.md")]
-    folders = ("gateway", "rust/core", "rust/limits", "rust/native")
-    files += [path for folder in folders for path in sorted((ROOT / folder).rglob("*"))]
-    sources = [path for path in files if path.is_file() and path.suffix not in {".so", ".pyc"}]
 
     def build() -> None:
         shutil.rmtree(wheels, ignore_errors=True)
         need("cargo")
-        run(scripts / "maturin", "build", "--release", "--locked", "--out", wheels)
+        run_on_copy(scripts / "maturin", "build", "--release", "--locked", "--out", wheels)
         # Each process of a test would compile it where Python may write no bytecode.
         options = ["--no-deps", "--reinstall", "--compile-bytecode"]
         run(*into(scripts / "python"), *options, built_wheel())
 
-    words = (f"{path.relative_to(ROOT)}\0{path.read_bytes().hex()}" for path in sources)
+    words = (f"{path.relative_to(ROOT)}\0{path.read_bytes().hex()}" for path in sources())
     made(CACHE / "project/gateway", words, build, anew=False)
 
 

@@ -44,7 +44,6 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     # VACUUM lists directories in as many tasks.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-    "spark.python.daemon.module": "spark_workers",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
@@ -90,7 +89,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         )
     pytest.importorskip("pyspark.sql", reason="pyspark is not installed: tests/run.py does it")
     # The executors' Python must find the same package as this one, and the daemon of its workers.
-    found_in = [str(Path(gateway.__file__).parent.parent), str(Path(__file__).parent)]
+    found_in = [str(Path(gateway.__file__).parent.parent), str(Path(__file__).with_name("spark_workers"))]
     os.environ["PYTHONPATH"] = os.pathsep.join([*found_in, os.environ.get("PYTHONPATH", "")])
     # Not the checkout's sources, which have no native module, where the tests run beside them.
     os.environ["PYTHONSAFEPATH"] = "1"

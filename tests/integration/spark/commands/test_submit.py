@@ -26,11 +26,9 @@ def submit(tmp_path: Path) -> Submit:
     jars = sorted((tools.CACHE / "jars").glob("*.jar"))
     if not jars:
         pytest.skip("the Spark jars are not there: tests/run.py fetches them")
-    # As on a cluster: the package is in the environment of the executors, Delta in options of spark-submit,
-    # and the daemon of Python workers is that of Spark.
+    # As on a cluster: the package is in the environment of the executors, Delta in options of spark-submit.
     chosen = SETTINGS | FEW_ROWS
-    own = ("spark.sql.extensions", "spark.python.daemon.module")
-    chosen = {name: value for name, value in chosen.items() if name not in own}
+    del chosen["spark.sql.extensions"]
     command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"]
     command += [word for name, value in chosen.items() for word in ("--conf", f"{name}={value}")]
     command += ["--jars", ",".join(map(str, jars)), cli.__file__]
