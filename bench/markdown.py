@@ -47,7 +47,7 @@ def bars_table(judged: Sequence[Row]) -> Iterator[str]:
     yield table_row(["setting", "bar", "figure", "limit", ""])
     yield table_row(["---"] * 5)
     for row in judged:
-        verdict = row.verdict if row.verdict == "holds" else f"**{row.verdict}**"
+        verdict = row.verdict if row.verdict != "MISSED" else f"**{row.verdict}**"
         yield table_row([row.bar.setting, row.bar.what, row.figure_text, row.bar.limit_text, verdict])
 
 

@@ -161,7 +161,7 @@ def _bars(found: Sequence[Row]) -> Table:
 
 
 def _verdict(row: Row) -> Cell:
-    return row.verdict if row.figure is None else Verdict(row.verdict, good=row.verdict == "holds")
+    return row.verdict if row.figure is None else Verdict(row.verdict, good=row.verdict != "MISSED")
 
 
 def _figures(figures: Sequence[Figure]) -> Table:

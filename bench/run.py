@@ -64,7 +64,8 @@ def main() -> None:
             return
         results = measure(bench, scenarios, arguments.large)
     for row in rows(results):
-        print(row)
+        if row.figure is not None or not arguments.only:
+            print(row)
     if arguments.json:
         results.save(arguments.json)
     if arguments.markdown:

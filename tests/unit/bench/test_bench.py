@@ -143,6 +143,25 @@ def test_a_missed_bar_is_first_on_the_page_with_an_action(bench: Any) -> None:
     assert not re.search(r">[^<]*\d\.\d{4,}", page)
 
 
+def test_limits_in_seconds_are_scaled_by_the_slowness_of_the_machine(bench: Any) -> None:
+    bars, found = bench("bars"), results(bench)
+    limit = bars.Bar(
+        "default configuration, log on S3", "full answer", 1_000_000, "cold CPU per file", 1.3e-6
+    )
+    memory = bars.Bar(limit.setting, limit.scenario, limit.files, "cold peak above idle", 60e6)
+
+    def verdicts() -> list[str]:
+        return [row.verdict for row in bars.rows(found, [limit, memory])]
+
+    assert verdicts() == ["MISSED", "MISSED"]
+    stream = ("local log, cache off or filled", "hot answer beside a stream", 1_000_000, "bare aiohttp")
+    found.figures.append(bench("figures").Figure(*stream, "CPU per file", 0.8e-6, "s"))
+    assert verdicts() == ["holds scaled", "MISSED"]
+    assert str(bars.rows(found, [limit])[0]).endswith("2.12 µs (at most 1.3 µs; scaled 2.6 µs)")
+    found.figures[-1:] = [bench("figures").Figure(*stream, "CPU per file", 0.6e-6, "s")]
+    assert verdicts() == ["MISSED", "MISSED"]
+
+
 def test_the_tables_of_the_page_have_a_column_for_each_size_and_a_row_for_each_peer(bench: Any) -> None:
     lines = bench("markdown").write_table(results(bench)).splitlines()
     assert "### Default configuration, log on S3" in lines
