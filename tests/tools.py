@@ -125,6 +125,8 @@ def environ(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     ours = {
         "PATH": os.pathsep.join([os.environ.get("PATH", os.defpath), *map(str, USUAL_PLACES)]),
         "CARGO_TARGET_DIR": str(CACHE / "target"),
+        # Tables of characters and the constants of all modules, which each new clone would make anew.
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(CACHE / "hypothesis"),
         "PYO3_PYTHON": str(own) if own.exists() else sys.executable,
         "UV_CACHE_DIR": str(CACHE / "uv-cache"),
         "UV_PYTHON_DOWNLOADS": "never",
@@ -165,13 +167,13 @@ def install(*names: str) -> None:
 
 
 @contextmanager
-def locked(name: str) -> Iterator[None]:
+def locked(name: str, how: int = fcntl.LOCK_EX) -> Iterator[TextIO]:
     """Lets one part, pytest worker or test command make what several need, while the others wait."""
     path = CACHE / "locks" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        fcntl.flock(file, how)
+        yield file
 
 
 def made(path: Path, words: Iterable[str], make: Callable[[], object], *, anew: bool = True) -> Path:
@@ -230,23 +232,33 @@ def export_command() -> list[object]:
 def sources() -> list[Path]:
     """What cargo and maturin read of the checkout."""
     names = ("LICENSE", "deploy/pypi.md", "pyproject.toml", "rust-toolchain.toml", "rust/clippy.toml")
-    folders = ("gateway", "rust/core", "rust/limits", "rust/native", "rust/fuzz/corpus")
-    found = (path for name in folders for path in (ROOT / name).rglob("*"))
-    files = sorted(path for path in found if path.is_file() and path.suffix not in {".so", ".pyc"})
+    crates = ("rust/core", "rust/limits", "rust/native", "rust/fuzz/corpus", "rust/fuzz/fuzz_targets")
+    files = sorted(path for name in ("gateway", *crates) for path in files_below(ROOT / name))
     return [*ROOT.glob("Cargo.*"), *(ROOT / name for name in names), *files]
+
+
+def files_below(directory: Path) -> Iterator[Path]:
+    """The files of a directory, without what Python and builds add."""
+    return (path for path in directory.rglob("*") if path.is_file() and path.suffix not in {".so", ".pyc"})
 
 
 def run_on_copy(*command: object, variables: Mapping[str, str] | None = None) -> None:
     """Runs a command on the sources at a place that stays: cargo compiles all anew for each other place."""
     copy = CACHE / "sources"
-    with locked("sources"):
-        texts = {copy / path.relative_to(ROOT): path.read_bytes() for path in sources()}
-        for path in {path for path in copy.rglob("*") if path.is_file()} - texts.keys():
-            path.unlink()
-        for path, text in texts.items():
-            if not path.exists() or path.read_bytes() != text:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(text)
+    texts = {path.relative_to(ROOT): path.read_bytes() for path in sources()}
+    with locked("sources", fcntl.LOCK_SH) as lock:
+        while (there := {path.relative_to(copy): path.read_bytes() for path in files_below(copy)}) != texts:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # Files that are equal keep their times.
+            for name in there.keys() | texts.keys():
+                if there.get(name) != texts.get(name):
+                    (copy / name).unlink(missing_ok=True)
+            for name, text in texts.items():
+                if there.get(name) != text:
+                    (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                    (copy / name).write_bytes(text)
+            # Between the two locks another checkout may change the copy again.
+            fcntl.flock(lock, fcntl.LOCK_SH)
         run(*command, variables=variables, directory=copy)
 
 
