@@ -58,7 +58,10 @@ def main() -> None:
             releases.append(install(arguments.previous, Path(folder, "previous")))
         logs = Logs(arguments.logs or Path(folder, "logs"), running)
         bench = Bench(logs, running, releases, arguments.rounds, REQUESTS, arguments.kernel)
-        scenarios = [found for found in SCENARIOS if arguments.only in f"{found.setting}: {found.name}"]
+        only = arguments.only or [""]
+        scenarios = [
+            found for found in SCENARIOS if any(text in f"{found.setting}: {found.name}" for text in only)
+        ]
         if arguments.short:
             check(replace(bench, rounds=1, requests=SHORT_REQUESTS, slow_seconds=1), scenarios)
             return
@@ -83,7 +86,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--kernel", type=Path, metavar="FILE", help="the program built from bench/kernel")
     parser.add_argument("--versitygw", type=Path, metavar="FILE", help="the object store's program")
     parser.add_argument("--logs", type=Path, metavar="DIRECTORY", help="keeps the logs for the next run")
-    parser.add_argument("--only", default="", metavar="TEXT", help="scenarios whose setting or name has it")
+    only = "scenarios whose setting or name has it, or another text that is given so"
+    parser.add_argument("--only", action="append", metavar="TEXT", help=only)
     parser.add_argument("--report", type=Path, help="writes an HTML page")
     parser.add_argument("--markdown", type=Path, help="writes the tables of the performance page")
     parser.add_argument("--json", type=Path, help="writes all figures")
