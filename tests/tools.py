@@ -247,19 +247,43 @@ def run_on_copy(*command: object, variables: Mapping[str, str] | None = None) ->
     copy = CACHE / "sources"
     texts = {path.relative_to(ROOT): path.read_bytes() for path in sources()}
     with locked("sources", fcntl.LOCK_SH) as lock:
-        while (there := {path.relative_to(copy): path.read_bytes() for path in files_below(copy)}) != texts:
+        while texts_below(copy) != texts:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # Files that are equal keep their times.
-            for name in there.keys() | texts.keys():
-                if there.get(name) != texts.get(name):
-                    (copy / name).unlink(missing_ok=True)
-            for name, text in texts.items():
-                if there.get(name) != text:
-                    (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                    (copy / name).write_bytes(text)
+            make_equal(copy, texts)
             # Between the two locks another checkout may change the copy again.
             fcntl.flock(lock, fcntl.LOCK_SH)
-        run(*command, variables=variables, directory=copy)
+        try:
+            run(*command, variables=variables, directory=copy)
+        finally:
+            keep_failures(copy, texts)
+
+
+def texts_below(directory: Path) -> dict[Path, bytes]:
+    """The files of a directory with their contents, without what Python and builds add."""
+    return {path.relative_to(directory): path.read_bytes() for path in files_below(directory)}
+
+
+def make_equal(copy: Path, texts: Mapping[Path, bytes]) -> None:
+    """Gives a directory these files alone; files that are equal keep their times."""
+    there = texts_below(copy)
+    for name in there:
+        if there[name] != texts.get(name):
+            (copy / name).unlink()
+    for name, text in texts.items():
+        if there.get(name) != text:
+            # A file may have been a directory.
+            shutil.rmtree(copy / name, ignore_errors=True)
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).write_bytes(text)
+
+
+def keep_failures(copy: Path, texts: Mapping[Path, bytes]) -> None:
+    """Brings the seeds of failed properties into the checkout: proptest writes them beside the sources."""
+    for name, text in texts_below(copy).items():
+        if "proptest-regressions" in name.parts and text != texts.get(name):
+            say(f"  {name} has the seed of a failed property")
+            (ROOT / name).parent.mkdir(parents=True, exist_ok=True)
+            (ROOT / name).write_bytes(text)
 
 
 def install_gateway() -> None:
