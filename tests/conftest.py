@@ -50,7 +50,7 @@ SPARK_TEST_SECONDS = 900
 EMULATORS = {"azurite_program", "s3_with_sts", "openid_provider"}
 # Its tests run in `nightly`, too, on MinIO.
 SESSIONS = "s3_with_sts"
-# Their tests are of the parts `spark` and `writers`, which need Java.
+# Their tests are of the parts `spark` and `jobs`, which need Java.
 JVM = {"spark", "oauth_server"}
 # Compiling it takes longer than most parts: tests with this fixture are of the part `nightly`.
 KERNEL = "kernel_program"

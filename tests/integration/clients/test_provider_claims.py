@@ -116,7 +116,7 @@ class OAuthServer:
 def oauth_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OAuthServer]:
     jars = tools.CACHE / "oauth2_server"
     if not jars.exists():
-        pytest.skip("the OAuth server is not installed: the part `writers` of tests/run.py does it")
+        pytest.skip("the OAuth server is not installed: the part `spark` of tests/run.py does it")
     mappings = [
         {
             "requestParam": "scope",
