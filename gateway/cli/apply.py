@@ -22,7 +22,7 @@ from gateway.cli.stored import actor, on_shares
 from gateway.config import Config
 from gateway.config.checks import dotted_names
 from gateway.config.errors import shown_key
-from gateway.config.yaml_loader import loaded
+from gateway.config.yaml_loader import fault, loaded
 from gateway.governance.audited_database import open_database
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.governance.share_plan import Step, plan
@@ -82,8 +82,11 @@ def read(file: Path) -> tuple[list[StoredShare], list[Any]]:
     """Return the shares and the recipients of a file. Raises ShareError and OSError."""
     try:
         document = loaded(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        raise ShareError(f"{file} is not YAML") from None
+    except UnicodeDecodeError:
+        raise ShareError(f"{file} is not UTF-8 text") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        line, said = fault(error)
+        raise ShareError(f"{file if line is None else f'{file}:{line}'} {said}") from None
     if not isinstance(document, Mapping) or not all(isinstance(document.get(key, []), list) for key in KEYS):
         raise ShareError(f"{file}: expected a map with the keys `shares` and `recipients`, lists")
     unknown = sorted(str(key) for key in document.keys() - KEYS)

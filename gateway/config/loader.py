@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from gateway.config.roots import Roots, readable_directories
 from gateway.config.sections import CURRENT_VERSION, Config
 from gateway.config.shares import SchemaEntry
 from gateway.config.volumes import volume_problem
-from gateway.config.yaml_loader import compose
+from gateway.config.yaml_loader import compose, fault
 
 __all__ = ["CURRENT_VERSION", "load", "loads"]
 
@@ -63,13 +62,9 @@ def loads(
     reader = Reader(file, directory, environment, Config)
     try:
         node = compose(text)
-    except yaml.MarkedYAMLError as reason:
-        line = reason.problem_mark.line + 1 if reason.problem_mark else 1
-        # The name of an alias or of a tag may be a secret without its quotes.
-        problem = re.sub(r" '[^'<]{3,}'", "", reason.problem or "")
-        raise ConfigError(f"{file}:{line}", "", f"is not YAML: {problem}") from None
     except (yaml.YAMLError, RecursionError) as reason:
-        raise ConfigError(file, "", f"is not YAML ({type(reason).__name__})") from None
+        line, said = fault(reason)
+        raise ConfigError(file if line is None else f"{file}:{line}", "", said) from None
     if node is None:
         raise ConfigError(file, "", "is empty; a file begins with `version: 1`")
     reader.read_accounts(node)

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 from yaml.composer import Composer
-from yaml.constructor import SafeConstructor
+from yaml.constructor import ConstructorError, SafeConstructor
 
 _DIFFERENT = re.compile("[\t\ufeff]|(?<![^\\s\\[\\]{},:?-])!")
 """Where libyaml reads what PyYAML refuses, or reads otherwise: tabs, byte order marks, tags of one `!`."""
@@ -42,10 +42,36 @@ def compose(text: str) -> yaml.Node | None:
         # PyYAML names the line of a fault: libyaml's is beyond the end where something is missing there.
         with suppress(yaml.YAMLError, UnicodeEncodeError):
             return yaml.compose(text, Loader=_Loader)
-    return yaml.compose(text, Loader=yaml.SafeLoader)
+    try:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+    except ValueError as error:
+        # An escape of a character beyond the last one.
+        raise yaml.YAMLError(str(error)) from None
+
+
+class _Constructor(SafeConstructor):
+    """Makes values of nodes; what is none of its kind, as the day 2026-02-30, is an error of YAML."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError):
+            raise ConstructorError(None, None, f"no value of the tag {node.tag}", node.start_mark) from None
 
 
 def loaded(text: str) -> Any:
     """Return the one document of a text as `yaml.safe_load` does, None without any. Raises as `compose`."""
     root = compose(text)
-    return None if root is None else SafeConstructor().construct_document(root)
+    return None if root is None else _Constructor().construct_document(root)
+
+
+def fault(error: Exception) -> tuple[int | None, str]:
+    """Return the line of an error of `compose` or `loaded`, None where it has none, and what is said of it.
+
+    The name of an alias or of a tag may be a secret without its quotes, and is left out.
+    """
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return None, f"is not YAML ({type(error).__name__})"
+    mark = error.problem_mark
+    problem = re.sub(r" '[^'<]{3,}'", "", error.problem or "")
+    return None if mark is None else mark.line + 1, f"is not YAML: {problem}"

@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 
 from gateway import config
+from gateway.config import yaml_loader
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,12 @@ def load_targets(path: Path, patterns: Sequence[str] = (), recipient: str | None
 
 def _document(path: Path) -> object:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml_loader.loaded(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not UTF-8 text") from None
-    except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ValueError(f"{path}{line} is not YAML: {error.problem}") from None
     except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"{path} is not YAML ({type(error).__name__})") from None
+        line, said = yaml_loader.fault(error)
+        raise ValueError(f"{path if line is None else f'{path}:{line}'} {said}") from None
 
 
 def _configured(path: Path) -> list[Target]:

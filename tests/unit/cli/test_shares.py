@@ -318,6 +318,8 @@ def test_an_export_has_all_but_secrets_and_applies_to_another_database(
     [
         ("[", "is not YAML"),
         ("[" * 100_000, "is not YAML"),
+        ("shares:\n- a: b: c", "wanted.yaml:2 is not YAML: mapping values are not allowed"),
+        ("shares:\n- {name: a, comment: 2026-02-30}", "wanted.yaml:2 is not YAML: no value of the tag"),
         ("[]", "expected a map"),
         ("shares: {}", "lists"),
         ("shares: [x]", "expected a map of keys"),

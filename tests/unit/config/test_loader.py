@@ -89,6 +89,7 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
         ("a: 1\nb: c: d", "configuration:2: is not YAML: mapping values are not allowed"),
         ("[" * 100_000, "configuration: is not YAML (RecursionError)"),
         ("a: \0", "configuration: is not YAML (ReaderError)"),
+        (r'a: "\U00110000"', "configuration: is not YAML (YAMLError)"),
         ("- a", "configuration:1: expected a map of keys"),
         ("host: x", "configuration:1: version: must be given"),
         ("version: 2", "configuration:1: version: 2 is not a supported version; accepted: 1"),

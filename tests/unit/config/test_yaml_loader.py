@@ -21,6 +21,11 @@ TEXTS = [
     "a: '\ud800'",
     r'a: "\ud800"',
 ]
+# PyYAML raises other errors than its own for them.
+NO_VALUES = [
+    *("2026-02-30", "2026-01-01 00:00:00 +25:00", "1" * 5000, r'"\U00110000"', "0x_"),
+    *("!!float x", "!!bool x", "!!int ''", "!!timestamp x", "{2026-02-30: a}", "!!set {!!bool x}"),
+]
 
 
 def read(text: str, compose: Callable[[str], yaml.Node | None]) -> list[str]:
@@ -52,6 +57,14 @@ def nodes(node: yaml.Node | None) -> list[str]:
 def test_a_text_is_read_as_by_pyyaml(text: str) -> None:
     assert read(text, yaml_loader.compose) == read(text, yaml.compose)
     assert value(text, yaml_loader.loaded) == value(text, yaml.safe_load)
+
+
+@pytest.mark.parametrize("text", NO_VALUES, ids=ascii)
+def test_a_value_that_is_none_of_its_kind_is_an_error_of_yaml_in_its_line(text: str) -> None:
+    with pytest.raises(yaml.YAMLError) as raised:
+        yaml_loader.loaded(f"a: b\nc:\n- {text}\n")
+    line, said = yaml_loader.fault(raised.value)
+    assert (line, said[:11]) == (3 if "\\U" not in text else None, "is not YAML")
 
 
 def test_pyyaml_alone_reads(monkeypatch: pytest.MonkeyPatch) -> None:

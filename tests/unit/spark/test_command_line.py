@@ -131,6 +131,7 @@ def test_a_profile_is_checked_before_spark_is_started(
     [
         (b"shares: [", "is not YAML: "),
         (b"a: b: c", "bad.yaml:1 is not YAML: "),
+        (b"a: !!bool b", "bad.yaml:1 is not YAML: "),
         (b"\xff\xfe\xff", "is not UTF-8 text"),
         (b"\x00", "is not YAML"),
         (b"tables: 3", "`tables` is not a list"),
