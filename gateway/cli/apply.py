@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -92,11 +94,24 @@ def read(file: Path) -> tuple[list[StoredShare], list[Any]]:
     unknown = sorted(str(key) for key in document.keys() - KEYS)
     if unknown:
         raise ShareError(f"{file}: unknown key {shown_key(unknown[0])}; accepted: {', '.join(sorted(KEYS))}")
+    if not _is_json(document, {}):
+        raise ShareError(f"{file}: a value is a date, NaN, binary, a set, or in itself; a text needs quotes")
     shares = [share_of(_map(file, share)) for share in document.get("shares", [])]
     names = [share.key for share in shares]
     if len({*names}) < len(names):
         raise ShareError(f"{file}: a share is listed twice (names are case-insensitive)")
     return shares, document.get("recipients", [])
+
+
+def _is_json(value: object, known: dict[int, bool]) -> bool:
+    """Return whether JSON has a value. `known` has what was said of lists and maps, which aliases repeat."""
+    if not isinstance(value, list | dict):
+        return value is None or isinstance(value, str | int) or (isinstance(value, float) and isfinite(value))
+    if id(value) not in known:
+        known[id(value)] = False
+        parts = value if isinstance(value, list) else chain(value, value.values())
+        known[id(value)] = all(_is_json(part, known) for part in parts)
+    return known[id(value)]
 
 
 def _map(file: Path, value: Any) -> Mapping[str, Any]:

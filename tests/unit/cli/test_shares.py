@@ -326,6 +326,11 @@ def test_an_export_has_all_but_secrets_and_applies_to_another_database(
         ("share: []", "unknown key share"),
         ("shares: [{name: a}, {name: A}]", "twice"),
         ("shares: [{name: a, comments: x}]", "unknown key"),
+        ("shares: [{name: a, properties: {until: 2026-01-01}}]", "a text needs quotes"),
+        ("shares: [{name: a, properties: &p {k: *p}}]", "a text needs quotes"),
+        ("shares: [{name: a, properties: {k: .nan}}]", "a text needs quotes"),
+        ("shares: [{name: a, comment: !!set {b}}]", "a text needs quotes"),
+        ("shares: [{name: a, comment: !!binary aGk=}]", "a text needs quotes"),
         ("shares: [{name: file}]", "in the configuration file"),
     ],
 )
