@@ -308,7 +308,8 @@ impl PartSums<'_> {
         Ok(dead)
     }
 
-    /// Reads the fields of `add` that have values in the row group.
+    /// Reads the fields of `add`, unless the row group has no values of them. Only some columns may have statistics, so
+    /// required fields are left out together.
     fn read(
         &self,
         row_group: usize,
@@ -322,10 +323,14 @@ impl PartSums<'_> {
             _ => false,
         });
         let metadata = &self.file.row_groups()[row_group];
-        let leaves: Vec<_> = leaves.into_iter().filter(|leaf| has_values(metadata, *leaf)).collect();
-        if leaves.is_empty() {
+        // Of these fields only the deletion vector is optional, and has fields of its own.
+        let is_required = |leaf: &usize| self.file.leaf_path(*leaf).len() == 2;
+        let has_values = |leaf: &usize| has_values(metadata, *leaf);
+        if !leaves.iter().any(|leaf| is_required(leaf) && has_values(leaf)) {
             return Ok(());
         }
+        let leaves: Vec<_> =
+            leaves.into_iter().filter(|leaf| is_required(leaf) || has_values(leaf)).collect();
         let projection = self.file.project(&leaves)?;
         let batch_rows = numbers.batch_rows(self.file.batch_rows(row_group, &leaves));
         for batch in self.file.read(row_group, &projection, batch_rows, numbers.selection(all))? {

@@ -1,6 +1,7 @@
 //! Totals are those of the stream, whatever is dead and however many threads sum up.
 
-use ::parquet::file::properties::WriterProperties;
+use ::parquet::file::properties::{EnabledStatistics, WriterProperties};
+use ::parquet::schema::types::ColumnPath;
 
 use super::*;
 use writer::{Log, parquet, schema};
@@ -96,6 +97,32 @@ fn a_checkpoint_without_adds_sums_up_to_nothing() {
     assert_eq!(checkpoint.totals(None, 2, &Stop::default()).unwrap().live, Totals::default());
     assert_eq!(checkpoint.totals(Some(&|_, _| true), 2, &Stop::default()).unwrap().live, Totals::default());
     assert!(read(&checkpoint, everything()).unwrap().is_empty());
+}
+
+#[test]
+fn row_groups_without_adds_are_none_whatever_columns_have_statistics() {
+    for without in ["path", "size"] {
+        let log = Log::new();
+        let rows =
+            [vec![protocol_row(), metadata_row(&["day", "city"])], (0..6).map(add_row).collect()].concat();
+        let column = ColumnPath::from(vec!["add".to_owned(), without.to_owned()]);
+        let properties = WriterProperties::builder()
+            .set_max_row_group_row_count(Some(2))
+            .set_column_statistics_enabled(column, EnabledStatistics::None);
+        let checkpoint =
+            open(log.root(), &log.classic(&parquet(&schema(), &rows, properties.build()))).unwrap();
+        let is_dead: IsDead<'_> = &|path, _| path.ends_with("3.parquet");
+        let expected = of_stream(&checkpoint, is_dead);
+        assert_eq!(expected.files, 5);
+        assert_eq!(
+            checkpoint.totals(Some(is_dead), 2, &Stop::default()).unwrap().live,
+            expected,
+            "{without}"
+        );
+        let sizes: Vec<i64> = (0..400_000).collect();
+        let by_size = checkpoint.totals_without(is_dead, &sizes, 2, &Stop::default());
+        assert_eq!(by_size.unwrap().live, expected, "{without}");
+    }
 }
 
 #[test]
