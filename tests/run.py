@@ -94,9 +94,10 @@ def crates(_: list[str]) -> None:
 def cargo_test(*arguments: str, variables: Mapping[str, str] | None = None) -> None:
     """Lints and tests of the pure crates, the core with all assertions; compiling is a step of its own."""
     command, variables = ["cargo", "test", *CORE, *arguments], {**CLIPPY, **(variables or {})}
-    if "--doc" not in arguments:
-        run_on_copy(*takewhile("--".__ne__, command), "--no-run", variables=variables)
-    run_on_copy(*command, variables=variables)
+    with tools.copied_sources() as copy:
+        if "--doc" not in arguments:
+            run(*takewhile("--".__ne__, command), "--no-run", variables=variables, directory=copy)
+        run(*command, variables=variables, directory=copy)
 
 
 def static(_: list[str]) -> None:

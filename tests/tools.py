@@ -242,20 +242,31 @@ def files_below(directory: Path) -> Iterator[Path]:
     return (path for path in directory.rglob("*") if path.is_file() and path.suffix not in {".so", ".pyc"})
 
 
-def run_on_copy(*command: object, variables: Mapping[str, str] | None = None) -> None:
-    """Runs a command on the sources at a place that stays: cargo compiles all anew for each other place."""
+@contextmanager
+def copied_sources() -> Iterator[Path]:
+    """The sources at a place that stays: cargo compiles all anew for each other place.
+
+    Another checkout waits until the block ends before it brings its own there.
+    """
     copy = CACHE / "sources"
     texts = {path.relative_to(ROOT): path.read_bytes() for path in sources()}
     with locked("sources", fcntl.LOCK_SH) as lock:
         while texts_below(copy) != texts:
+            say("  copies the sources to the cache, when no other checkout compiles or tests its own there")
             fcntl.flock(lock, fcntl.LOCK_EX)
             make_equal(copy, texts)
             # Between the two locks another checkout may change the copy again.
             fcntl.flock(lock, fcntl.LOCK_SH)
         try:
-            run(*command, variables=variables, directory=copy)
+            yield copy
         finally:
             keep_failures(copy, texts)
+
+
+def run_on_copy(*command: object, variables: Mapping[str, str] | None = None) -> None:
+    """Runs a command on the copied sources."""
+    with copied_sources() as copy:
+        run(*command, variables=variables, directory=copy)
 
 
 def texts_below(directory: Path) -> dict[Path, bytes]:

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -255,11 +256,26 @@ def test_every_dependency_group_has_an_environment() -> None:
     assert [group for group in PROJECT["dependency-groups"] if group not in selected.split()] == []
 
 
+@pytest.mark.usefixtures("cache")
 def test_what_a_part_installs_has_an_installer(commands: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "made_tables", Path)
     for name in {*run.PARTS} - {"clone", "oldest"}:
         run.PARTS[name]([])
     assert {*tools.ENVIRONMENTS, *tools.GO_PROGRAMS, *tools.NPM_PROGRAMS} - {*commands} == {"project", "docs"}
+
+
+def test_the_crates_are_tested_from_the_sources_that_were_compiled(
+    commands: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def block() -> Iterator[Path]:
+        commands.append("begin")
+        yield Path()
+        commands.append("end")
+
+    monkeypatch.setattr(tools, "copied_sources", block)
+    run.PARTS["crates"]([])
+    assert [words.split()[0] for words in commands] == ["begin", "cargo", "cargo", "end"]
 
 
 @pytest.mark.usefixtures("cache")

@@ -1,5 +1,6 @@
 """How the test command makes what its parts share."""
 
+import fcntl
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,25 @@ def test_a_directory_takes_the_place_of_a_file_and_the_reverse(copied: Copied) -
     for checkout, file in [("one", "data"), ("two", "data/a/b.txt"), ("three", "data")]:
         name = f"rust/core/tests/{file}"
         assert {*copied(checkout, "", name)} == {*FILES, name} - {"gateway/_native.so"}
+
+
+def test_another_checkout_waits_for_the_end_of_a_block(
+    copied: Copied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tools, "run", lambda *_words, **_options: None)
+    copied("one", "1")
+
+    def is_free() -> bool:
+        try:
+            with tools.locked("sources", fcntl.LOCK_EX | fcntl.LOCK_NB):
+                return True
+        except BlockingIOError:
+            return False
+
+    with tools.copied_sources() as copy:
+        assert (copy / "rust/core/src/lib.rs").read_text() == "1"
+        assert not is_free()
+    assert is_free()
 
 
 @pytest.mark.processes
