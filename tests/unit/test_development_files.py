@@ -264,6 +264,14 @@ def test_what_a_part_installs_has_an_installer(commands: list[str], monkeypatch:
     assert {*tools.ENVIRONMENTS, *tools.GO_PROGRAMS, *tools.NPM_PROGRAMS} - {*commands} == {"project", "docs"}
 
 
+@pytest.mark.usefixtures("cache")
+def test_each_directory_of_the_pipeline_is_of_one_part(commands: list[str]) -> None:
+    run.PARTS["jobs"]([])
+    named = [word for word in commands[-1].split() if word.startswith(run.PIPELINE)]
+    tests = {path.parent for path in (ROOT / run.PIPELINE).rglob("test_*.py")} - {ROOT / run.PIPELINE}
+    assert sorted(named) == sorted(path.relative_to(ROOT).as_posix() for path in tests)
+
+
 def test_the_crates_are_tested_from_the_sources_that_were_compiled(
     commands: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
