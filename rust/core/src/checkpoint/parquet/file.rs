@@ -21,7 +21,7 @@ use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 use super::calendar::Calendar;
 use super::column_bytes::{ColumnBytes, FirstError, store_error};
 use super::footer;
-use super::page_meter::{BatchLimit, ColumnMeter, MeteredPages, PageMeter};
+use super::page_meter::{BatchLimit, ColumnMeter, MeteredPages, PageMeter, StatsColumns};
 use super::page_places::{KnownPlaces, PagePlaces, PlacedPages};
 use super::prefix_coded::Levels;
 use crate::checkpoint::{BATCH_BYTES, BATCH_ROWS};
@@ -73,6 +73,10 @@ impl<R> Clone for ParquetFile<R> {
 pub(crate) struct Projection {
     levels: FieldLevels,
     leaves: usize,
+    /// The texts of statistics.
+    text_stats: Vec<usize>,
+    /// The typed columns of statistics.
+    typed_stats: Vec<usize>,
 }
 
 /// The size of the reads of all columns of a row group.
@@ -149,7 +153,12 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         let mask = ProjectionMask::leaves(schema, leaves.iter().copied());
         let levels = without_panic(|| parquet_to_arrow_field_levels(schema, mask, Some(&self.footer.fields)));
         let levels = levels.map_err(|error| from_parquet(&self.name, &error))?;
-        Ok(Projection { levels, leaves: leaves.len() })
+        let below_add = |name: &str| {
+            let is_below = |leaf: &usize| self.leaf_path(*leaf).get(1).is_some_and(|field| field == name);
+            leaves.iter().copied().filter(is_below).collect()
+        };
+        let (text_stats, typed_stats) = (below_add("stats"), below_add("stats_parsed"));
+        Ok(Projection { levels, leaves: leaves.len(), text_stats, typed_stats })
     }
 
     /// Returns the rows of a batch of these columns with about [`BATCH_BYTES`] of pages, by the footer.
@@ -185,6 +194,20 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         self.read_within(row_group, projection, batch_rows, selection, Some(limit).filter(|_| batch_rows > 1))
     }
 
+    fn meter(&self, row_group: usize, projection: &Projection) -> PageMeter {
+        let columns = self.row_groups()[row_group].columns();
+        let stored = |leaves: &[usize]| {
+            let bytes = leaves.iter().map(|leaf| columns[*leaf].compressed_size().max(0) as u64);
+            // The footer may state any size.
+            bytes.fold(0, u64::saturating_add).min(self.source.len())
+        };
+        PageMeter::of(StatsColumns {
+            typed: projection.typed_stats.len(),
+            typed_stored: stored(&projection.typed_stats),
+            text_stored: stored(&projection.text_stats),
+        })
+    }
+
     fn read_within(
         &self,
         row_group: usize,
@@ -199,7 +222,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
             by_index: selection.is_some(),
             row_group,
             first_error: FirstError::default(),
-            meter: Arc::default(),
+            meter: Arc::new(self.meter(row_group, projection)),
             limit,
             window_bytes: WINDOWS_BYTES / projection.leaves.max(1),
         };

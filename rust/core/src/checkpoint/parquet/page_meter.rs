@@ -20,9 +20,41 @@ use super::prefix_coded::{self, Levels};
 use crate::lock::lock;
 use crate::log_memory::{self, Admitted};
 
-/// The most that the current pages of all columns of a row group may have together. Writers close a page at 1 MiB or 20,000
-/// rows, but check only every 100 rows: a table of 5,000 columns has statistics of 400 kB a file, and pages of 40 MB.
+/// The most that the current pages of all columns of a row group may have together, beside what its statistics may.
+/// Writers close a page at 1 MiB or 20,000 rows, but check only every 100 rows: a table of 5,000 columns has statistics of
+/// 400 kB a file, and pages of 40 MB.
 pub(crate) const MAX_HELD_BYTES: usize = 56 << 20;
+
+/// What each column of typed statistics may have beyond that: a dictionary and a page, which writers close at 1 MiB. A
+/// table has any number of them, and the bounds of 32 columns fill 64 dictionaries in a checkpoint of 150,000 files.
+const TYPED_COLUMN_BYTES: usize = 9 << 18;
+/// How many times their bytes in the file all typed columns may have, so that a small file takes little.
+const TYPED_RATIO: u64 = 8;
+
+/// What a page of texts of statistics may have beyond that. delta-rs before 1.0 closed a page only after 1,024 texts, each
+/// with bounds of any length: 600 columns make pages of 65 MB.
+const TEXT_BYTES: usize = 256 << 20;
+/// How many times their bytes in the file the texts may have.
+const TEXT_RATIO: u64 = 2;
+
+/// The columns of statistics that are read from a row group.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct StatsColumns {
+    pub(crate) typed: usize,
+    /// The bytes of the typed columns in the file.
+    pub(crate) typed_stored: u64,
+    /// The bytes of the texts in the file.
+    pub(crate) text_stored: u64,
+}
+
+impl StatsColumns {
+    /// What the pages may have beyond [`MAX_HELD_BYTES`].
+    fn more_bytes(self) -> usize {
+        let times = |stored: u64, ratio| usize::try_from(stored.saturating_mul(ratio)).unwrap_or(usize::MAX);
+        let typed = self.typed.saturating_mul(TYPED_COLUMN_BYTES).min(times(self.typed_stored, TYPED_RATIO));
+        typed.saturating_add(TEXT_BYTES.min(times(self.text_stored, TEXT_RATIO)))
+    }
+}
 
 /// Pages of a row group that are part of the memory of a stream.
 const USUAL_BYTES: usize = 4 << 20;
@@ -37,11 +69,18 @@ pub(crate) struct PageMeter {
     /// The current page of each column, and the dictionaries.
     held_bytes: AtomicUsize,
     has_exceeded: AtomicBool,
+    /// What the columns may hold beyond [`MAX_HELD_BYTES`].
+    more_bytes: usize,
     /// Memory for the most that was held, until the reader ends.
     admitted: Mutex<Option<Admitted>>,
 }
 
 impl PageMeter {
+    /// Creates the meter of a row group.
+    pub(crate) fn of(stats: StatsColumns) -> Self {
+        Self { more_bytes: stats.more_bytes(), ..Self::default() }
+    }
+
     /// Starts the count of the next batch.
     pub(crate) fn next_batch(&self) {
         self.batch.fetch_add(1, Ordering::Relaxed);
@@ -58,7 +97,7 @@ impl PageMeter {
         let before = bytes.swap(next, Ordering::Relaxed);
         self.held_bytes.fetch_sub(before, Ordering::Relaxed);
         let held = self.held_bytes.fetch_add(next, Ordering::Relaxed).saturating_add(next);
-        if held > MAX_HELD_BYTES {
+        if held > MAX_HELD_BYTES.saturating_add(self.more_bytes) {
             return Err(std::io::Error::other("the pages of a row are too large"));
         }
         if held <= USUAL_BYTES { Ok(()) } else { self.admit(held as u64).map_err(std::io::Error::other) }

@@ -4,11 +4,11 @@ use ::parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, ZstdLevel}
 use ::parquet::file::metadata::ParquetMetaDataReader;
 use ::parquet::file::properties::{WriterProperties, WriterVersion};
 use ::parquet::schema::types::ColumnPath;
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field};
 use bytes::Bytes;
 
 use super::*;
-use writer::{Log, add_fields, parquet, schema, schema_of};
+use writer::{Log, add_fields, parquet, schema, schema_of, struct_of};
 
 fn properties() -> WriterProperties {
     WriterProperties::builder().set_compression(Compression::SNAPPY).build()
@@ -204,4 +204,32 @@ fn pages_that_are_large_together_and_texts_of_an_add_that_are_too_long_are_a_cor
     assert!(refused(&[("stats", 9)]).unwrap_err().contains("the texts of an action are too long"));
     let together = refused(&[("stats", 30), ("clusteringProvider", 30), ("path", 30)]);
     assert!(together.unwrap_err().contains("the pages of a row are too large"));
+}
+
+#[test]
+fn statistics_may_hold_more_than_other_columns_if_they_are_as_long_in_the_file() {
+    let names: Vec<String> = (0..60).map(|column| format!("c{column}")).collect();
+    let columns = names.iter().map(|name| Field::new(name, DataType::Utf8, true)).collect();
+    let mut add = add_fields();
+    add.push(("stats_parsed", struct_of([("minValues", DataType::Struct(columns))])));
+    let read = |rows: &[Value], codec| {
+        let properties = WriterProperties::builder()
+            .set_compression(codec)
+            .set_dictionary_enabled(false)
+            .set_data_page_size_limit(1 << 30);
+        outcome(&parquet(&schema_of(&add), rows, properties.build()))
+    };
+    // 60 pages of 1 MiB, and a page of 60 MiB.
+    let [mut typed, mut texts] = [rows(), rows()];
+    for (typed, texts) in typed.iter_mut().zip(&mut texts).skip(2).take(10) {
+        let values = names.iter().map(|name| (name.clone(), json!("x".repeat(100 << 10))));
+        typed["add"]["stats"] = Value::Null;
+        typed["add"]["stats_parsed"] = json!({"minValues": values.collect::<serde_json::Map<_, _>>()});
+        texts["add"]["stats"] = json!("x".repeat(6 << 20));
+    }
+    for rows in [typed, texts] {
+        assert_eq!(read(&rows, Compression::UNCOMPRESSED).unwrap(), 40);
+        let packed = read(&rows, Compression::ZSTD(ZstdLevel::default())).unwrap_err().to_string();
+        assert!(packed.contains("the pages of a row are too large"), "{packed}");
+    }
 }
