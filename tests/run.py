@@ -2,10 +2,8 @@
 
     python3 tests/run.py                    all parts
     python3 tests/run.py quick              lints and unit tests: no Spark, no Go, no whole servers
-    python3 tests/run.py quick -- tests/unit/governance
-                                            the unit tests of one package, without the lints
     python3 tests/run.py rust lint          some parts
-    python3 tests/run.py python -- -k pages pytest's own arguments after a double dash
+    python3 tests/run.py python -- -k pages pytest's own arguments; `quick` then has no lints
 
 Parts run three at a time, and each prints its output whole when it ends; one part alone prints as it goes. A
 run fails when a part fails, and when all parts were skipped.
@@ -31,19 +29,17 @@ import tomllib
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from itertools import chain, takewhile
+from itertools import takewhile
 from pathlib import Path
 from threading import get_ident
 from traceback import format_exc
 
 import tools
-from tools import CACHE, ROOT, Failed, Missing, environment, install, made_tables, run, run_on_copy, say
+from tools import CACHE, ROOT, Failed, Missing, environment, install, made_tables, run, say
 
 # What pytest runs beside other parts and without further toolchains.
 PLAIN = "not spark and not stores and not clone and not deploy and not nightly"
-# What the parts that start Java need.
 SPARK_NEEDS = ("java", "jars", "oauth2_server", "versitygw", "client", "connect", "tables")
-# What the part `nightly` needs beside it.
 NIGHT_NEEDS = ("minio", "engines", "kernel", "browser", "azurite", "openid_provider", "lintian", "release")
 PIPELINE = "tests/integration/spark"
 WORDS_OF_MARKS = {"alone": ("mark.alone",), "spark": ("spark: ", "few_rows", "oauth_server")}
@@ -71,7 +67,8 @@ def rust(_: list[str]) -> None:
     """Lints and tests of the crates, also on the tables that the project makes."""
     # By maturin, since pyo3 is compiled anew for other settings than those that it makes.
     leaf = ["build", "--release", "--locked", *SETTINGS, UNOPTIMISED_LEAF, "--out", CACHE / "linted"]
-    run_on_copy(environment("project") / "maturin", *leaf, variables=CLIPPY)
+    with tools.copied_sources() as copy:
+        run(environment("project") / "maturin", *leaf, variables=CLIPPY, directory=copy)
     test_crates()
     cargo_test("--doc")
 
@@ -176,7 +173,8 @@ def jobs(arguments: list[str]) -> None:
 def nightly(arguments: list[str]) -> None:
     """What takes long to compile or to run: delta_kernel's comparisons, sessions on MinIO, large tables."""
     if not arguments:
-        run_on_copy("cargo", "build", *CORE, "--benches", "--examples", variables=CLIPPY)
+        with tools.copied_sources() as copy:
+            run("cargo", "build", *CORE, "--benches", "--examples", variables=CLIPPY, directory=copy)
         test_crates("--", "--include-ignored", PROPTEST_CASES="1024")
     install(*SPARK_NEEDS, *NIGHT_NEEDS)
     pytest("nightly or sessions or hypothesis", arguments, {tools.WITH_MINIO: "1", EXAMPLES: "200"})
@@ -286,7 +284,6 @@ _PARTS = (spark, jobs, python, rust, clone, stores, deploy, oldest, lint, docs, 
 # In the order of the first run, later ones start the longest first; `rust` and `clone` compile beside tests.
 DEFAULT_PARTS = [function.__name__ for function in _PARTS]
 PARTS = {function.__name__: function for function in (*_PARTS, static, unit, crates, nightly, audit)}
-# What `quick` stands for: with pytest's arguments the unit tests alone.
 QUICK_PARTS = ("unit", "lint", "crates")
 # They measure time, or take all processors.
 BY_THEMSELVES = ("nightly", "alone")
@@ -380,17 +377,13 @@ class Report:
             self._before[name] = seconds
 
     def _say_progress(self) -> None:
-        """Prints one line: the running parts and the parts that follow."""
+        """Prints one line: the running parts, and how many have ended."""
         if len(self.chosen) == 1:
             return
-        now, running, ended = time.monotonic(), dict(self._running), [*chain(*self.ended.values())]
+        now, running = time.monotonic(), dict(self._running)
         words = [self._words(name, now - started) for name, started in running.items()]
-        following = [self._words(name) for name in self.chosen if name not in {*ended, *running}]
-        print(
-            f"[{clock(now - self._begin)}] running: {', '.join(words) or 'nothing'};"
-            f" next: {', '.join(following) or 'nothing'}; done: {len(ended)} of {len(self.chosen)}",
-            flush=True,
-        )
+        done = f"done: {sum(map(len, self.ended.values()))} of {len(self.chosen)}"
+        print(f"[{clock(now - self._begin)}] running: {', '.join(words) or 'nothing'}; {done}", flush=True)
 
     def _words(self, name: str, seconds: float | None = None) -> str:
         """A part with its time and the time it took before, `spark (2:05 of 7:10)`."""

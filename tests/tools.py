@@ -58,8 +58,14 @@ KERNEL_PROGRAMS = CACHE / "kernel/target/debug"
 SERVER_EXTRAS = ("--extra=azure", "--extra=gcp", "--extra=postgresql")
 SERVER_PACKAGES = ("--no-dev", *SERVER_EXTRAS, "--no-annotate", "--no-header")
 
+# What cargo and maturin read of a checkout.
+SOURCES = (
+    *("Cargo.lock", "Cargo.toml", "LICENSE", "deploy/pypi.md", "gateway", "pyproject.toml"),
+    *("rust-toolchain.toml", "rust/clippy.toml", "rust/core", "rust/limits", "rust/native"),
+    *("rust/fuzz/corpus", "rust/fuzz/fuzz_targets"),
+)
+
 GOLDEN_ABSENT = "DELTA_GATEWAY_GOLDEN names no directory with ANSWERS.json"
-# Set where the tests of sessions run on MinIO.
 WITH_MINIO = "DELTA_GATEWAY_WITH_MINIO"
 
 # Where the installers of Rust and Go put their tools when nobody touched PATH.
@@ -167,13 +173,13 @@ def install(*names: str) -> None:
 
 
 @contextmanager
-def locked(name: str, how: int = fcntl.LOCK_EX) -> Iterator[TextIO]:
+def locked(name: str) -> Iterator[None]:
     """Lets one part, pytest worker or test command make what several need, while the others wait."""
     path = CACHE / "locks" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
-        fcntl.flock(file, how)
-        yield file
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def made(path: Path, words: Iterable[str], make: Callable[[], object], *, anew: bool = True) -> Path:
@@ -229,72 +235,36 @@ def export_command() -> list[object]:
     return [uv(), "export", *options, "--python", sys.executable]
 
 
-def sources() -> list[Path]:
-    """What cargo and maturin read of the checkout."""
-    names = ("LICENSE", "deploy/pypi.md", "pyproject.toml", "rust-toolchain.toml", "rust/clippy.toml")
-    crates = ("rust/core", "rust/limits", "rust/native", "rust/fuzz/corpus", "rust/fuzz/fuzz_targets")
-    files = sorted(path for name in ("gateway", *crates) for path in files_below(ROOT / name))
-    return [*ROOT.glob("Cargo.*"), *(ROOT / name for name in names), *files]
-
-
-def files_below(directory: Path) -> Iterator[Path]:
-    """The files of a directory, without what Python and builds add."""
-    return (path for path in directory.rglob("*") if path.is_file() and path.suffix not in {".so", ".pyc"})
+def texts_of(directory: Path, *names: str) -> dict[Path, bytes]:
+    """The contents of files and of all files of directories, without what Python and builds add there."""
+    found = (path for name in names for path in (directory / name, *(directory / name).rglob("*")))
+    files = sorted(path for path in found if path.is_file() and path.suffix not in {".so", ".pyc"})
+    return {path.relative_to(directory): path.read_bytes() for path in files}
 
 
 @contextmanager
 def copied_sources() -> Iterator[Path]:
-    """The sources at a place that stays: cargo compiles all anew for each other place.
-
-    Another checkout waits until the block ends before it brings its own there.
-    """
-    copy = CACHE / "sources"
-    texts = {path.relative_to(ROOT): path.read_bytes() for path in sources()}
-    with locked("sources", fcntl.LOCK_SH) as lock:
-        while texts_below(copy) != texts:
-            say("  copies the sources to the cache, when no other checkout compiles or tests its own there")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            make_equal(copy, texts)
-            # Between the two locks another checkout may change the copy again.
-            fcntl.flock(lock, fcntl.LOCK_SH)
-        try:
-            yield copy
-        finally:
-            keep_failures(copy, texts)
-
-
-def run_on_copy(*command: object, variables: Mapping[str, str] | None = None) -> None:
-    """Runs a command on the copied sources."""
-    with copied_sources() as copy:
-        run(*command, variables=variables, directory=copy)
-
-
-def texts_below(directory: Path) -> dict[Path, bytes]:
-    """The files of a directory with their contents, without what Python and builds add."""
-    return {path.relative_to(directory): path.read_bytes() for path in files_below(directory)}
-
-
-def make_equal(copy: Path, texts: Mapping[Path, bytes]) -> None:
-    """Gives a directory these files alone; files that are equal keep their times."""
-    there = texts_below(copy)
-    for name in there:
-        if there[name] != texts.get(name):
+    """The sources at a place that stays, for one block at a time: elsewhere cargo compiles all anew."""
+    copy, texts = CACHE / "sources", texts_of(ROOT, *SOURCES)
+    with locked("sources"):
+        there = texts_of(copy, "")
+        # Files that are equal keep their times.
+        changed = {name for name in there.keys() | texts.keys() if there.get(name) != texts.get(name)}
+        for name in changed & there.keys():
             (copy / name).unlink()
-    for name, text in texts.items():
-        if there.get(name) != text:
+        for name in changed & texts.keys():
             # A file may have been a directory.
             shutil.rmtree(copy / name, ignore_errors=True)
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            (copy / name).write_bytes(text)
-
-
-def keep_failures(copy: Path, texts: Mapping[Path, bytes]) -> None:
-    """Brings the seeds of failed properties into the checkout: proptest writes them beside the sources."""
-    for name, text in texts_below(copy).items():
-        if "proptest-regressions" in name.parts and text != texts.get(name):
-            say(f"  {name} has the seed of a failed property")
-            (ROOT / name).parent.mkdir(parents=True, exist_ok=True)
-            (ROOT / name).write_bytes(text)
+            (copy / name).write_bytes(texts[name])
+        try:
+            yield copy
+        finally:
+            # The seeds of failed properties come into the checkout.
+            for name, text in texts_of(copy, "").items():
+                if "proptest-regressions" in name.parts and text != texts.get(name):
+                    (ROOT / name).parent.mkdir(parents=True, exist_ok=True)
+                    (ROOT / name).write_bytes(text)
 
 
 def install_gateway() -> None:
@@ -304,12 +274,13 @@ def install_gateway() -> None:
     def build() -> None:
         shutil.rmtree(wheels, ignore_errors=True)
         need("cargo")
-        run_on_copy(scripts / "maturin", "build", "--release", "--locked", "--out", wheels)
+        with copied_sources() as copy:
+            run(scripts / "maturin", "build", "--release", "--locked", "--out", wheels, directory=copy)
         # Each process of a test would compile it where Python may write no bytecode.
         options = ["--no-deps", "--reinstall", "--compile-bytecode"]
         run(*into(scripts / "python"), *options, built_wheel())
 
-    words = (f"{path.relative_to(ROOT)}\0{path.read_bytes().hex()}" for path in sources())
+    words = (f"{name}\0{text.hex()}" for name, text in texts_of(ROOT, *SOURCES).items())
     made(CACHE / "project/gateway", words, build, anew=False)
 
 

@@ -3,6 +3,7 @@
 import fcntl
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,8 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copied:
             (root / name).write_text(lib if name.endswith("lib.rs") else name)
         monkeypatch.setattr(tools, "ROOT", root)
         seen = f"assert open('rust/core/src/lib.rs').read() == {lib!r}"
-        tools.run_on_copy(sys.executable, "-c", program or seen)
+        with tools.copied_sources() as copied:
+            tools.run(sys.executable, "-c", program or seen, directory=copied)
         copy = tmp_path / "cache/sources"
         paths = [path for path in copy.rglob("*") if path.is_file()]
         return {path.relative_to(copy).as_posix(): path.stat().st_mtime_ns for path in paths}
@@ -61,11 +63,10 @@ def test_another_checkout_waits_for_the_end_of_a_block(
     copied("one", "1")
 
     def is_free() -> bool:
-        try:
-            with tools.locked("sources", fcntl.LOCK_EX | fcntl.LOCK_NB):
-                return True
-        except BlockingIOError:
-            return False
+        with (tools.CACHE / "locks/sources").open() as file, suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
 
     with tools.copied_sources() as copy:
         assert (copy / "rust/core/src/lib.rs").read_text() == "1"
