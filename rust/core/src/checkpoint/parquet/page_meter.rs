@@ -31,8 +31,8 @@ const TYPED_COLUMN_BYTES: usize = 9 << 18;
 /// How many times their bytes in the file all typed columns may have, so that a small file takes little.
 const TYPED_RATIO: u64 = 8;
 
-/// What a page of texts of statistics may have beyond that. delta-rs before 1.0 closed a page only after 1,024 texts, each
-/// with bounds of any length: 600 columns make pages of 65 MB.
+/// What a page of texts of statistics may have beyond that. Old writers, such as deltalake 0.20 for Python, close a page
+/// only after 1,024 texts, each with bounds of any length: 600 columns make pages of 65 MB.
 const TEXT_BYTES: usize = 256 << 20;
 /// How many times their bytes in the file the texts may have.
 const TEXT_RATIO: u64 = 2;
