@@ -382,10 +382,10 @@ class _Connection(web.RequestHandler):
             self._strangers.received(self, len(data))
         if self._is_busy:
             if self._body.is_eof():
+                # aiohttp's parser would go on with the next request, though the one ahead is not consumed.
+                self._message_tail += data
                 self._ahead_bytes += len(data)
                 self._pause_reading_for_buffer()
-            if self._asks_for_upgrade and self._body.is_eof():
-                self._message_tail += data
             else:
                 # aiohttp would ignore the rest of a body behind `close`.
                 is_closing, self._close = self._close, False
@@ -446,11 +446,12 @@ class _Connection(web.RequestHandler):
         parser = self._parser
         if parser is None or self._force_close or self._close:
             return
-        ahead = b""
+        ahead, self._message_tail = self._message_tail, b""
+        # What is passed again is counted again.
+        self._ahead_bytes = max(0, self._ahead_bytes - len(ahead))
         if self._asks_for_upgrade:
-            # No handler upgrades. What is passed again is counted again.
-            ahead, self._message_tail = parser.skip_upgrade() + self._message_tail, b""
-            self._ahead_bytes = 0
+            # No handler upgrades.
+            ahead, self._ahead_bytes = parser.skip_upgrade() + ahead, 0
         self._is_busy, self._head_bytes = False, self._ahead_bytes
         parser.next()
         if self._strangers is not None:
@@ -458,7 +459,8 @@ class _Connection(web.RequestHandler):
         if self._has_more:
             self._has_more = False
             self.data_received(ahead)
-        if self._buffer_paused and not self._is_busy:
+        # Of the next request perhaps only the head came: its body is still to be read.
+        if self._buffer_paused and not (self._is_busy and self._body.is_eof()):
             self._resume_reading_for_buffer()
 
     def _refuse_head(self) -> None:
