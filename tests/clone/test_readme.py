@@ -66,7 +66,7 @@ ELSEWHERE = {
         DEVELOPMENT + "takes ten minutes",
         "test_answers_with_a_hundred_thousand_files_are_complete_and_correct",
     ),
-    'python bench/run.py --only ", delta" --logs logs': (
+    'python bench/run.py --rounds 1 --logs logs --only ", delta" --only "hot answer beside a stream"': (
         DEVELOPMENT + "takes minutes, and Java",
         "test_answers_with_a_hundred_thousand_files_are_complete_and_correct",
     ),
