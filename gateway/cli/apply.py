@@ -14,8 +14,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gateway.catalog.stored_shares import StoredShare
 from gateway.cli.apply_recipients import RecipientStep, make, plan_recipients
 from gateway.cli.federation_policies import printable
@@ -24,7 +22,7 @@ from gateway.cli.stored import actor, on_shares
 from gateway.config import Config
 from gateway.config.checks import dotted_names
 from gateway.config.errors import shown_key
-from gateway.config.yaml_loader import fault, loaded
+from gateway.config.yaml_loader import read_document
 from gateway.governance.audited_database import open_database
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.governance.share_plan import Step, plan
@@ -83,12 +81,9 @@ def _print(steps: Sequence[Step], changes: Sequence[RecipientStep]) -> None:
 def read(file: Path) -> tuple[list[StoredShare], list[Any]]:
     """Return the shares and the recipients of a file. Raises ShareError and OSError."""
     try:
-        document = loaded(file.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise ShareError(f"{file} is not UTF-8 text") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        line, said = fault(error)
-        raise ShareError(f"{file if line is None else f'{file}:{line}'} {said}") from None
+        document = read_document(file)
+    except ValueError as error:
+        raise ShareError(str(error)) from None
     if not isinstance(document, Mapping) or not all(isinstance(document.get(key, []), list) for key in KEYS):
         raise ShareError(f"{file}: expected a map with the keys `shares` and `recipients`, lists")
     unknown = sorted(str(key) for key in document.keys() - KEYS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -63,6 +64,17 @@ def loaded(text: str) -> Any:
     """Return the one document of a text as `yaml.safe_load` does, None without any. Raises as `compose`."""
     root = compose(text)
     return None if root is None else _Constructor().construct_document(root)
+
+
+def read_document(path: Path) -> Any:
+    """Return the one document of a file. Raises OSError, and ValueError that names the file and the fault."""
+    try:
+        return loaded(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        line, said = fault(error)
+        raise ValueError(f"{path if line is None else f'{path}:{line}'} {said}") from None
 
 
 def fault(error: Exception) -> tuple[int | None, str]:

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-import yaml
-
 from gateway import config
-from gateway.config import yaml_loader
+from gateway.config.yaml_loader import read_document
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ def load_targets(path: Path, patterns: Sequence[str] = (), recipient: str | None
     the granted tables with the conditions of the grants; a list has them already, in `condition` and
     `properties`, and perhaps a `startVersion`. Raises ConfigError or ValueError.
     """
-    document = _document(path)
+    document = read_document(path)
     listed = document.get("tables") if isinstance(document, dict) else None
     if listed is not None and not isinstance(listed, list):
         raise ValueError(f"{path}: `tables` is not a list")
@@ -52,16 +50,6 @@ def load_targets(path: Path, patterns: Sequence[str] = (), recipient: str | None
     if not chosen:
         raise ValueError("there is no such shared table" if patterns else "the file shares no tables")
     return chosen
-
-
-def _document(path: Path) -> object:
-    try:
-        return yaml_loader.loaded(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        line, said = yaml_loader.fault(error)
-        raise ValueError(f"{path if line is None else f'{path}:{line}'} {said}") from None
 
 
 def _configured(path: Path) -> list[Target]:
