@@ -145,15 +145,15 @@ class AuditLog:
         return (lines[begin : begin + length] for begin in range(0, len(lines), length))
 
     def _write(self, lines: Sequence[bytes], timeout_seconds: float, *, ends_by_failure: bool = True) -> bool:
-        done, told = threading.Event(), [False]
+        done, outcome = threading.Event(), [False]
 
         def tell(is_written: bool) -> None:
             if is_written or ends_by_failure:
-                told[:] = [is_written]
+                outcome[:] = [is_written]
                 done.set()
 
         queued = [self._enqueue(line, None) for line in lines[:-1]]
-        return all([*queued, self._enqueue(lines[-1], tell)]) and done.wait(timeout_seconds) and told[0]
+        return all([*queued, self._enqueue(lines[-1], tell)]) and done.wait(timeout_seconds) and outcome[0]
 
     def close(self, *, timeout_seconds: float = 5.0) -> None:
         """Write queued records, then stop. Records that are not written in time count as dropped."""
