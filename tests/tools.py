@@ -244,7 +244,7 @@ def texts_of(directory: Path, *names: str) -> dict[Path, bytes]:
 
 @contextmanager
 def copied_sources() -> Iterator[Path]:
-    """The sources at a place that stays, for one block at a time: elsewhere cargo compiles all anew."""
+    """The sources at a place that stays, for one block at a time: cargo compiles other places again."""
     copy, texts = CACHE / "sources", texts_of(ROOT, *SOURCES)
     with locked("sources"):
         there = texts_of(copy, "")
