@@ -75,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "nightly: takes minutes, or needs delta_kernel's program (set for tests with KERNEL)"
     )
     # Those that measure time or a share of the machine. The memory of a process does not depend on others.
-    config.addinivalue_line("markers", "alone: runs beside no other test")
+    config.addinivalue_line("markers", "alone: runs beside no other test of its part")
     config.addinivalue_line(
         "markers", "processes: a unit test that starts a process (set for those with SHARED_SERVERS, too)"
     )

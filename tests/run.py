@@ -5,7 +5,7 @@
     python3 tests/run.py rust lint          some parts
     python3 tests/run.py python -- -k pages pytest's own arguments; `quick` then has no lints
 
-Parts run three at a time, and each prints its output whole when it ends; one part alone prints as it goes. A
+Parts run four at a time, and each prints its output whole when it ends; one part alone prints as it goes. A
 run fails when a part fails, and when all parts were skipped.
 
 Needs Python 3.11 or newer; a Rust toolchain for everything; Go for the S3 servers; npm for the Azure server;
@@ -144,7 +144,7 @@ def python(arguments: list[str]) -> None:
 
 
 def alone(arguments: list[str]) -> None:
-    """The tests of pytest that measure time, one at a time."""
+    """The tests of pytest that measure time or a share of the machine, one at a time; most of them wait."""
     install("versitygw", "client", "tables")
     pytest(f"{PLAIN} and alone", arguments or files_of("alone"))
 
@@ -285,10 +285,8 @@ _PARTS = (spark, jobs, python, rust, clone, stores, deploy, oldest, lint, docs, 
 DEFAULT_PARTS = [function.__name__ for function in _PARTS]
 PARTS = {function.__name__: function for function in (*_PARTS, static, unit, crates, nightly, audit)}
 QUICK_PARTS = ("unit", "lint", "crates")
-# They measure time, or take all processors.
-BY_THEMSELVES = ("nightly", "alone")
-# One more than the processors of a small machine: parts wait for servers, stores and Spark.
-PARTS_AT_A_TIME = 3
+# Two more than the processors of a small machine: parts wait for servers, stores and Spark.
+PARTS_AT_A_TIME = 4
 DURATION = re.compile(r"^([0-9.]+)s (?:setup|call|teardown) +(\S.*)$", re.MULTILINE)
 
 
@@ -306,9 +304,7 @@ def main() -> int:
     quick = QUICK_PARTS[:1] if arguments else QUICK_PARTS
     parts = [name for word in named or DEFAULT_PARTS for name in (quick if word == "quick" else (word,))]
     report = Report(list(dict.fromkeys(parts)))
-    side_by_side = [name for name in report.chosen if name not in BY_THEMSELVES]
-    for stage in (side_by_side, *([name] for name in BY_THEMSELVES if name in report.chosen)):
-        report.run_stage(stage, arguments)
+    report.run_parts(arguments)
     return report.summarise()
 
 
@@ -326,12 +322,13 @@ class Report:
         self._logs.mkdir(parents=True, exist_ok=True)
         self._before: dict[str, float] = json.loads(self._file.read_text()) if self._file.exists() else {}
 
-    def run_stage(self, stage: Sequence[str], arguments: list[str]) -> None:
+    def run_parts(self, arguments: list[str]) -> None:
         """Runs some parts at a time, the longest of the last run first."""
-        if all(name in self._before for name in stage):
-            stage = sorted(stage, key=self._before.__getitem__, reverse=True)
+        names = self.chosen
+        if all(name in self._before for name in names):
+            names = sorted(names, key=self._before.__getitem__, reverse=True)
         with ThreadPoolExecutor(PARTS_AT_A_TIME) as threads:
-            unfinished = {threads.submit(self._run_part, name, arguments) for name in stage}
+            unfinished = {threads.submit(self._run_part, name, arguments) for name in names}
             try:
                 while unfinished:
                     ended, unfinished = wait(unfinished, timeout=60)
@@ -373,7 +370,8 @@ class Report:
         seconds = time.monotonic() - self._running.pop(name)
         kinds = ", ".join(f"{kind} {clock(spent)}" for kind, spent in tools.SECONDS[get_ident()].items())
         self._lines.append(f"{self._words(name, seconds)}: {kinds or 'nothing'}")
-        if state == "passed":
+        # Some tests of a part say nothing of its length.
+        if state == "passed" and not arguments:
             self._before[name] = seconds
 
     def _say_progress(self) -> None:

@@ -130,7 +130,7 @@ def test_pages_for_contributors_name_parts_that_there_are(name: str) -> None:
 
 
 def test_the_parts_that_others_stand_for_are_there() -> None:
-    assert {*run.DEFAULT_PARTS, *run.QUICK_PARTS, *run.BY_THEMSELVES} <= run.PARTS.keys()
+    assert {*run.DEFAULT_PARTS, *run.QUICK_PARTS} <= run.PARTS.keys()
 
 
 def test_the_contributing_page_selects_tests_that_there_are() -> None:
@@ -327,14 +327,14 @@ def test_parts_side_by_side_start_in_their_order_or_the_longest_first_and_some_r
     chosen = ["rust", "docs", "spark", "clone"]
     monkeypatch.setattr(run, "PARTS", {name: short(name) for name in chosen} | {"rust": long})
     report = run.Report(chosen)
-    report.run_stage(chosen, [])
+    report.run_parts([])
     # The first two threads may begin in either order.
     assert [name for name in started if name != "rust"] == ["docs", "spark", "clone"]
     assert report.ended == {"passed": ["docs", "spark", "clone", "rust"], "failed": [], "skipped": []}
     started.clear()
     (cache / "seconds.json").write_text(json.dumps({"docs": 1, "spark": 3, "clone": 2}))
     monkeypatch.setattr(run, "PARTS_AT_A_TIME", 1)
-    run.Report(chosen[1:]).run_stage(chosen[1:], [])
+    run.Report(chosen[1:]).run_parts([])
     assert started == ["spark", "clone", "docs"]
 
 
@@ -357,7 +357,7 @@ def test_the_times_of_a_part_are_those_of_its_commands(
 
     monkeypatch.setattr(run, "PARTS", {"docs": part, "lint": part})
     report = run.Report(["docs", "lint"])
-    report.run_stage(["docs", "lint"], [])
+    report.run_parts([])
     capfd.readouterr()
     assert report.summarise() == 0
     first_part, second_part, first, second, *_ = capfd.readouterr().out.splitlines()
@@ -367,7 +367,7 @@ def test_the_times_of_a_part_are_those_of_its_commands(
     assert first == second == "    3.2 s tests/unit/test_x.py::test_y"
 
 
-def test_tests_that_measure_time_run_after_all_others_though_those_failed(
+def test_tests_that_measure_time_run_in_a_part_of_their_own(
     monkeypatch: pytest.MonkeyPatch, commands: list[str], cache: Path
 ) -> None:
     def fails(_arguments: list[str]) -> None:
@@ -375,13 +375,12 @@ def test_tests_that_measure_time_run_after_all_others_though_those_failed(
 
     monkeypatch.setitem(run.PARTS, "spark", fails)
     assert called_with(monkeypatch, "alone", "spark", "python") == 1
-    beside, alone = (
-        {*command.split(" -m ")[1].split(" --")[0].split(" and ")}
-        for command in commands
-        if " -m " in command
-    )
+    marks = [{*line.split(" -m ")[1].split(" --")[0].split(" and ")} for line in commands if " -m " in line]
+    alone, beside = sorted(marks, key=lambda words: "alone" not in words)
     assert alone - beside == {"alone"}
     assert beside - alone == {"not alone"}
+    assert json.loads((cache / "seconds.json").read_text()).keys() == {"alone", "python"}
+    assert called_with(monkeypatch, "docs", "--", "-k", "page") == 0
     assert json.loads((cache / "seconds.json").read_text()).keys() == {"alone", "python"}
 
 
