@@ -13,7 +13,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Lock, Thread
 
@@ -99,8 +99,10 @@ class _Lease:
         finally:
             self._ended.set()
             renewing.join()
-            if not self._lost and self._directory.read(LOCK_FILE) == self._text:
-                self._directory.remove(LOCK_FILE)
+            # What the job did is done. A lock that its store does not give back expires.
+            with suppress(Py4JError):
+                if not self._lost and self._directory.read(LOCK_FILE) == self._text:
+                    self._directory.remove(LOCK_FILE)
 
     def check(self) -> None:
         """Raise Locked if the lock was lost, or may have been."""

@@ -959,13 +959,22 @@ class TestLockOfAnObjectStore:
     def test_a_holder_renews_it_and_finds_out_that_it_is_lost(self, spark: Any, root: str) -> None:
         lock = Directory(spark, root, spark._jsc.hadoopConfiguration())
         with locked(spark, root, lease_ms=2000) as check:
-            first = lock.read(LOCK_FILE)
-            wait_until(lambda: lock.read(LOCK_FILE) not in (first, None))
+            # Files of a machine are no objects: one that is being written is there, and empty or unlike
+            # its checksum.
+            file = Path(urlsplit(root).path) / LOCK_FILE
+            first = file.read_text()
+            wait_until(lambda: file.read_text() not in (first, ""))
             check()
             lock.remove(LOCK_FILE)
             lock.create(LOCK_FILE, "another job's")
             wait_until(lambda: is_lost(check))
         assert lock.read(LOCK_FILE) == "another job's"
+
+    def test_a_job_whose_lock_cannot_be_given_back_ends(self, spark: Any, root: str) -> None:
+        lock_file = Path(urlsplit(root).path) / LOCK_FILE
+        with locked(spark, root):
+            lock_file.write_text("not what its checksum is of")
+        assert lock_file.exists()
 
 
 def test_a_file_is_created_once_in_parts(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
