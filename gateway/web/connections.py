@@ -459,6 +459,8 @@ class _Connection(web.RequestHandler):
         if self._has_more:
             self._has_more = False
             self.data_received(ahead)
+            # The parser began with what it kept of an earlier part: `ahead` may be a whole request behind it.
+            self._has_more = bool(self._messages) and self._body.is_eof()
         # Of the next request perhaps only the head came: its body is still to be read.
         if self._buffer_paused and not (self._is_busy and self._body.is_eof()):
             self._resume_reading_for_buffer()

@@ -1,11 +1,14 @@
 """Connections that are kept: what a client sends before the handler of its last request has ended."""
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import combinations
 
 import pytest
 from aiohttp import web
 
-from gateway.web.connections import Runner
+from gateway.web.connections import Handler, Runner
 
 REQUEST = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
 HEAD = len(REQUEST) - 3
@@ -25,26 +28,63 @@ async def test_requests_that_come_in_parts_while_a_handler_goes_on_are_answered(
         await may_end.wait()
         return response
 
+    async with serving(handler) as connect, asyncio.timeout(20):
+        reader, writer = await connect()
+        writer.write(REQUEST)
+        await reader.readuntil(b"ok")
+        later = 2 * REQUEST
+        writer.write(later[:early])
+        # Until the server has it.
+        await asyncio.sleep(0.05)
+        may_end.set()
+        await asyncio.sleep(0.05)
+        writer.write(later[early:])
+        for _ in range(2):
+            await reader.readuntil(b"ok")
+        writer.close()
+    assert bodies == [b"abc"] * 3
+
+
+async def test_requests_in_parts_that_end_beside_their_ends_are_answered() -> None:
+    """A part may hold the end of a request, a whole one and the beginning of the next one."""
+    requests = [REQUEST, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", REQUEST, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"]
+    sent = b"".join(requests)
+    ends = [sum(map(len, requests[:count])) for count in range(1, len(requests))]
+    cuts = sorted({HEAD - 1, HEAD} | {end + beside for end in ends for beside in range(-2, 3)})
+    may_end, bodies = asyncio.Event(), []
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        bodies.append(await request.read())
+        await may_end.wait()
+        return web.Response(text="ok")
+
+    async with serving(handler) as connect, asyncio.timeout(20):
+        opened = []
+        for first, second in combinations(cuts, 2):
+            reader, writer = await connect()
+            opened.append((reader, writer))
+            for part in (sent[:first], sent[first:second], sent[second:]):
+                writer.write(part)
+                # Until the server has it.
+                await asyncio.sleep(0.002)
+        may_end.set()
+        for reader, writer in opened:
+            for _ in requests:
+                await reader.readuntil(b"ok")
+            writer.close()
+    assert sorted(bodies) == sorted([b"abc", b"", b"abc", b""] * len(opened))
+
+
+@asynccontextmanager
+async def serving(
+    handler: Handler,
+) -> AsyncIterator[Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]]:
+    """Serves a handler until the block ends. Gives what opens a connection."""
     runner = Runner(handler)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     (address, *_) = runner.addresses
-    reader, writer = await asyncio.open_connection(*address)
     try:
-        async with asyncio.timeout(20):
-            writer.write(REQUEST)
-            await reader.readuntil(b"ok")
-            later = 2 * REQUEST
-            writer.write(later[:early])
-            # Until the server has it.
-            await asyncio.sleep(0.05)
-            may_end.set()
-            await asyncio.sleep(0.05)
-            writer.write(later[early:])
-            for _ in range(2):
-                await reader.readuntil(b"ok")
+        yield lambda: asyncio.open_connection(*address)
     finally:
-        writer.close()
         await runner.cleanup()
-    assert bodies == [b"abc"] * 3
