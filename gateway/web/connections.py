@@ -405,7 +405,7 @@ class _Connection(web.RequestHandler):
             self._has_more = self._body.is_eof() and not is_alone
             if self._head_bytes > USUAL_BYTES:
                 own_bytes = _head_bytes(message)
-                self._ahead_bytes = max(0, self._head_bytes - own_bytes - _body_bytes(message))
+                self._ahead_bytes = max(0, self._head_bytes - own_bytes - _body_bytes(message, self._body))
                 if own_bytes > MAX_HEAD_BYTES:
                     self._messages.clear()
                     self._refuse_head()
@@ -447,8 +447,10 @@ class _Connection(web.RequestHandler):
         if parser is None or self._force_close or self._close:
             return
         ahead, self._message_tail = self._message_tail, b""
-        # What is passed again is counted again.
-        self._ahead_bytes = max(0, self._ahead_bytes - len(ahead))
+        # What is passed again is counted again. Blanks of heads and lengths of chunks are miscounted, and
+        # must not add up to a head that is too long where a recipient keeps its connection.
+        is_stranger = self._strangers is not None
+        self._ahead_bytes = max(0, self._ahead_bytes - len(ahead)) if is_stranger else 0
         if self._asks_for_upgrade:
             # No handler upgrades.
             ahead, self._ahead_bytes = parser.skip_upgrade() + ahead, 0
@@ -533,13 +535,14 @@ def _head_bytes(message: Any) -> int:
     """Return the approximate length of a request head; 0 without a request."""
     if not isinstance(message, RawRequestMessage):
         return 0
-    return len(message.path) + sum(len(name) + len(value) + 4 for name, value in message.raw_headers)
+    fields = sum(len(name) + len(value) + 4 for name, value in message.raw_headers)
+    return len(f"{message.method} {message.path} HTTP/1.1\r\n\r\n") + fields
 
 
-def _body_bytes(message: Any) -> int:
-    """Return the length that a request gives of its body; 0 where it gives none."""
+def _body_bytes(message: Any, body: StreamReader) -> int:
+    """Return the length that a request gives of its body, or else what has come of it without its framing."""
     text = message.headers.get("Content-Length", "") if isinstance(message, RawRequestMessage) else ""
-    return int(text) if text.isdecimal() else 0
+    return int(text) if text.isdecimal() else body.total_bytes
 
 
 def _fault(error: BaseException | None) -> str:

@@ -8,6 +8,7 @@ from itertools import combinations
 import pytest
 from aiohttp import web
 
+from gateway.web import connections
 from gateway.web.connections import Handler, Runner
 
 REQUEST = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
@@ -73,6 +74,43 @@ async def test_requests_in_parts_that_end_beside_their_ends_are_answered() -> No
                 await reader.readuntil(b"ok")
             writer.close()
     assert sorted(bodies) == sorted([b"abc", b"", b"abc", b""] * len(opened))
+
+
+@pytest.mark.parametrize("is_recipient", [False, True])
+@pytest.mark.parametrize("kind", ["chunks", "long head"])
+async def test_requests_over_a_kept_connection_are_no_part_of_later_heads(
+    monkeypatch: pytest.MonkeyPatch, kind: str, *, is_recipient: bool
+) -> None:
+    """What is not exact in the count of a head's bytes does not add up."""
+    monkeypatch.setattr(connections, "MAX_HEAD_BYTES", 6000)
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        if is_recipient:
+            connections.authenticated(request)
+        return web.Response(text=str(len(await request.read())))
+
+    head, body = b"POST / HTTP/1.1\r\nHost: h\r\n", b"x" * 5000
+    requests, size = {
+        "chunks": (
+            [head + b"Transfer-Encoding: chunked\r\n\r\n1388\r\n" + body + b"\r\n0\r\n\r\n"] * 4,
+            5000,
+        ),
+        "long head": ([head + b"Content-Length: 3\r\nX: " + body + b"\r\n\r\n", b"abc"] * 70, 3),
+    }[kind]
+    async with serving(handler) as connect, asyncio.timeout(20):
+        reader, writer = await connect()
+        for part in requests:
+            writer.write(part)
+            # The server reads a head and its body apart.
+            await asyncio.sleep(0.001)
+            if part.endswith((b"abc", b"0\r\n\r\n")):
+                head_of_answer = await reader.readuntil(b"\r\n\r\n")
+                assert head_of_answer.startswith(b"HTTP/1.1 200"), head_of_answer
+                assert await reader.readexactly(len(str(size))) == str(size).encode()
+        # No answer to nothing.
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), 0.05)
+        writer.close()
 
 
 @asynccontextmanager
