@@ -102,8 +102,8 @@ impl<R: ChunkReader> ColumnBytes<R> {
         Self { source, chunk, window, window_bytes, codec, last_page }
     }
 
-    /// At least `least` bytes from `start` on, more if the window has them.
-    fn ahead(&self, start: u64, least: usize) -> Result<Bytes, ParquetError> {
+    /// At least `least` bytes from `start` on, more if the window has them. The next window has `usual` bytes.
+    fn ahead(&self, start: u64, least: usize, usual: usize) -> Result<Bytes, ParquetError> {
         let left = self.chunk.end.saturating_sub(start);
         if start < self.chunk.start || least as u64 > left {
             return Err(ParquetError::EOF("the column chunk ends inside of a page".to_owned()));
@@ -113,7 +113,7 @@ impl<R: ChunkReader> ColumnBytes<R> {
         if let Some(offset) = offset.filter(|offset| offset.saturating_add(least) <= window.bytes.len()) {
             return Ok(window.bytes.slice(offset..));
         }
-        let length = (self.window_bytes as u64).min(left).max(least as u64) as usize;
+        let length = (usual as u64).min(left).max(least as u64) as usize;
         let read = self.source.get_bytes(start, length);
         let bytes = read.inspect_err(|error| self.last_page.first_error.record_error(error))?;
         *window = Window { start, bytes: bytes.clone() };
@@ -133,11 +133,15 @@ impl<R: ChunkReader> ChunkReader for ColumnBytes<R> {
     fn get_read(&self, start: u64) -> Result<HeaderRead, ParquetError> {
         let left = self.chunk.end.saturating_sub(start).min(MAX_HEADER_BYTES as u64) as usize;
         let last_page = Arc::clone(&self.last_page);
-        Ok(HeaderRead { bytes: self.ahead(start, left)?, checked: false, last_page })
+        Ok(HeaderRead { bytes: self.ahead(start, left, self.window_bytes)?, checked: false, last_page })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let body = self.ahead(start, length)?.slice(..length);
+        // Of large pages a window holds one with the next header: a window that begins with a header ends inside of the
+        // body, whose first bytes would be read again.
+        let is_large = length > self.window_bytes / 2;
+        let usual = if is_large { length.saturating_add(MAX_HEADER_BYTES) } else { self.window_bytes };
+        let body = self.ahead(start, length, usual)?.slice(..length);
         // A dictionary is sometimes read after the header of the page behind it; it has no levels.
         let levels = [0, self.last_page.levels.load(Ordering::Relaxed)];
         let fits =
@@ -173,39 +177,59 @@ impl Read for HeaderRead {
 mod tests {
     use super::*;
 
+    struct Counting(Bytes, Mutex<Vec<(u64, usize)>>);
+
+    impl Length for Counting {
+        fn len(&self) -> u64 {
+            self.0.len() as u64
+        }
+    }
+
+    impl ChunkReader for Counting {
+        type T = bytes::buf::Reader<Bytes>;
+
+        fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+            self.0.get_read(start)
+        }
+
+        fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+            self.1.lock().unwrap().push((start, length));
+            self.0.get_bytes(start, length)
+        }
+    }
+
+    fn counted(data: &Bytes, chunk: Range<u64>) -> ColumnBytes<Counting> {
+        let source = Arc::new(Counting(data.clone(), Mutex::default()));
+        let meter = ColumnMeter::new(Arc::default());
+        ColumnBytes::new(source, FirstError::default(), chunk, Compression::SNAPPY, 1 << 20, meter)
+    }
+
     #[test]
     fn reads_inside_of_a_window_touch_the_source_once() {
-        struct Counting(Bytes, Mutex<Vec<(u64, usize)>>);
-        impl Length for Counting {
-            fn len(&self) -> u64 {
-                self.0.len() as u64
-            }
-        }
-        impl ChunkReader for Counting {
-            type T = bytes::buf::Reader<Bytes>;
-            fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-                self.0.get_read(start)
-            }
-            fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-                self.1.lock().unwrap().push((start, length));
-                self.0.get_bytes(start, length)
-            }
-        }
         let data: Bytes = (0..3_000_000_u32).map(|byte| byte as u8).collect();
-        let source = Arc::new(Counting(data.clone(), Mutex::default()));
-        let column = ColumnBytes::new(
-            Arc::clone(&source),
-            FirstError::default(),
-            100..2_500_000,
-            Compression::SNAPPY,
-            1 << 20,
-            ColumnMeter::new(Arc::default()),
-        );
+        let column = counted(&data, 100..2_500_000);
         assert_eq!(column.get_bytes(100, 10).unwrap(), data[100..110]);
         assert_eq!(column.get_bytes(500_000, 500_000).unwrap(), data[500_000..1_000_000]);
         assert_eq!(column.get_bytes(1_048_000, 2_000_000 - 1_048_000).unwrap(), data[1_048_000..2_000_000]);
         assert!(column.get_bytes(2_499_999, 2).is_err());
         assert!(column.get_bytes(99, 1).is_err());
-        assert_eq!(*source.1.lock().unwrap(), [(100, 1 << 20), (1_048_000, 1 << 20)]);
+        let with_next_header = 2_000_000 - 1_048_000 + MAX_HEADER_BYTES;
+        assert_eq!(*column.source.1.lock().unwrap(), [(100, 1 << 20), (1_048_000, with_next_header)]);
+    }
+
+    #[test]
+    fn large_pages_are_read_once() {
+        let (header, body, pages) = (40, 1_100_000, 5_u64);
+        let size = pages * (header + body);
+        let data = Bytes::from(vec![0; size as usize]);
+        let column = counted(&data, 0..size);
+        for page in 0..pages {
+            let start = page * (header + body);
+            column.get_read(start).unwrap();
+            column.get_bytes(start + header, body as usize).unwrap();
+        }
+        let read: usize = column.source.1.lock().unwrap().iter().map(|(_, length)| length).sum();
+        let first_header = 1 << 20;
+        assert!(read <= size as usize + first_header + pages as usize * MAX_HEADER_BYTES, "{read}");
     }
 }
