@@ -15,6 +15,7 @@ use arrow_array::{Array as _, Int64Array, StringViewArray};
 use arrow_buffer::ScalarBuffer;
 
 pub use coded_stats::CodedStats;
+pub(crate) use coded_stats::form;
 pub use stats::Stats;
 pub(crate) use stats::StatsText;
 

@@ -10,7 +10,7 @@
 //!
 //! Numbers and lengths are one byte below 128, so that records are UTF-8 as a whole.
 
-mod form;
+pub(crate) mod form;
 mod sample;
 
 use std::sync::Arc;

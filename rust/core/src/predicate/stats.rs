@@ -447,7 +447,7 @@ fn build(batch: &FileBatch, wanted: &[&BoundColumn], rows: &[u32]) -> Vec<Arc<St
     let extractor = Extractor::new(wanted.iter().map(|column| column.column.physical.as_slice()));
     let mut columns: Vec<StatsColumn> =
         wanted.iter().map(|column| StatsColumn::new(column.key_type, rows.len())).collect();
-    for_each(batch, rows, &extractor, |file| {
+    for_each(batch, rows, extractor, |file| {
         for ((column, bound), stats) in columns.iter_mut().zip(wanted).zip(&file.columns) {
             column.push(bound, Source::File, *stats, file.num_records);
         }
@@ -457,9 +457,8 @@ fn build(batch: &FileBatch, wanted: &[&BoundColumn], rows: &[u32]) -> Vec<Arc<St
 
 /// The column of one text of statistics.
 pub(crate) fn of_one(column: &BoundColumn, source: Source, json: &str) -> Option<StatsColumn> {
-    let extractor = Extractor::new([column.column.physical.as_slice()]);
     let mut file = FileStats::default();
-    extractor.extract(json, &mut file);
+    Extractor::new([column.column.physical.as_slice()]).extract(json, &mut file);
     let mut stats = StatsColumn::new(column.key_type, 1);
     stats.push(column, source, *file.columns.first()?, file.num_records);
     Some(stats)
@@ -467,12 +466,12 @@ pub(crate) fn of_one(column: &BoundColumn, source: Source, json: &str) -> Option
 
 fn read_records(batch: &FileBatch, rows: &[u32]) -> Vec<i64> {
     let mut records = Vec::with_capacity(rows.len());
-    for_each(batch, rows, &Extractor::new([]), |file| records.push(file.num_records.unwrap_or(-1)));
+    for_each(batch, rows, Extractor::new([]), |file| records.push(file.num_records.unwrap_or(-1)));
     records
 }
 
 /// Shows `take` the statistics of the file at each of `rows`.
-fn for_each(batch: &FileBatch, rows: &[u32], extractor: &Extractor, mut take: impl FnMut(&FileStats<'_>)) {
+fn for_each(batch: &FileBatch, rows: &[u32], mut extractor: Extractor, mut take: impl FnMut(&FileStats<'_>)) {
     for rows in rows.chunks(UNESCAPED_FILES) {
         let texts = batch.stats.as_ref().map(|stats| stats.raw_of(rows));
         let mut file = FileStats::default();

@@ -14,7 +14,7 @@ const MOST_LITERAL_BYTES: usize = 1 << 16;
 
 /// The part after a literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Gap {
+pub(crate) enum Gap {
     /// Has this length in all texts.
     Fixed(u8),
     /// Has its length in the record.
@@ -36,21 +36,21 @@ impl Gap {
 
 /// A literal, as in the log, and the gap after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) literal: String,
-    pub(super) gap: Gap,
+pub(crate) struct Part {
+    pub(crate) literal: String,
+    pub(crate) gap: Gap,
 }
 
 /// Lengths of a literal, and the gap after it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step {
+pub(crate) struct Step {
     pub(super) escaped: usize,
     pub(super) raw: usize,
     pub(super) gap: Gap,
 }
 
 #[derive(Debug)]
-pub(super) struct Form {
+pub(crate) struct Form {
     steps: Vec<Step>,
     /// The literals one after the other, with padding.
     escaped: Vec<u8>,
@@ -61,7 +61,7 @@ pub(super) struct Form {
 
 impl Form {
     /// Returns `None` if parts are too many or too long, or if a gap would have no end.
-    pub(super) fn new(parts: &[Part]) -> Option<Self> {
+    pub(crate) fn new(parts: &[Part]) -> Option<Self> {
         let (mut escaped, mut raw) = (Vec::new(), Vec::new());
         let mut steps = Vec::with_capacity(parts.len());
         for Part { literal, gap } in parts {
@@ -124,30 +124,45 @@ impl Form {
             + self.raw.capacity()
     }
 
-    /// Sets `gaps` to those of a text; returns false if it does not have the form.
-    pub(super) fn find_gaps(&self, text: &[u8], gaps: &mut Vec<Range<usize>>) -> bool {
-        gaps.clear();
-        let (mut at, mut literals) = (0, &self.raw[..]);
+    /// Shows `take` each gap of a text: its part's step, the text from the gap on, and the gap's length. Returns false if
+    /// the text does not have the form, or if `take` refuses a gap; gaps before the difference were shown then.
+    #[inline]
+    pub(crate) fn walk<'a>(
+        &self,
+        mut text: &'a [u8],
+        mut take: impl FnMut(&Step, &'a [u8], usize) -> bool,
+    ) -> bool {
+        let mut literals = &self.raw[..];
         for step in &self.steps {
-            let (literal, later) = literals.split_at(step.raw);
-            if !text.get(at..).is_some_and(|rest| rest.starts_with(literal)) {
+            if !begins(text, literals, step.raw) {
                 return false;
             }
-            (at, literals) = (at + step.raw, later);
-            let rest = &text[at..];
+            (text, literals) = (&text[step.raw..], &literals[step.raw..]);
             let length = match step.gap {
                 Gap::Fixed(length) => usize::from(length),
                 // The next literal is not empty: see `new`.
-                Gap::Counted => match find(later[0], rest) {
+                Gap::Counted => match find(literals[0], text) {
                     Some(length) => length,
                     None => return false,
                 },
-                Gap::Rest => rest.len(),
+                Gap::Rest => text.len(),
             };
-            gaps.push(at..at + length);
-            at += length;
+            if length > text.len() || !take(step, text, length) {
+                return false;
+            }
+            text = &text[length..];
         }
-        at == text.len()
+        text.is_empty()
+    }
+
+    /// Sets `gaps` to those of a text; returns false if it does not have the form.
+    pub(super) fn find_gaps(&self, text: &[u8], gaps: &mut Vec<Range<usize>>) -> bool {
+        gaps.clear();
+        self.walk(text, |_, rest, length| {
+            let at = text.len() - rest.len();
+            gaps.push(at..at + length);
+            true
+        })
     }
 
     /// Appends the record of a text; returns false, without a change, if the text does not have the form.
@@ -173,35 +188,25 @@ impl Form {
 
     /// Writes the lengths and the content of gaps; returns false if the text does not have the form. `to` has room for
     /// all gaps and a step.
-    fn fill_record(&self, mut text: &[u8], lengths: &mut [u8], mut to: &mut [u8]) -> bool {
-        let (mut literals, mut lengths) = (&self.raw[..], lengths.iter_mut());
-        for step in &self.steps {
-            if !begins(text, literals, step.raw) {
-                return false;
+    fn fill_record(&self, text: &[u8], lengths: &mut [u8], mut to: &mut [u8]) -> bool {
+        let mut lengths = lengths.iter_mut();
+        self.walk(text, |step, rest, length| {
+            if step.gap == Gap::Counted {
+                match lengths.next() {
+                    Some(counted) => *counted = length as u8,
+                    None => return false,
+                }
             }
-            (text, literals) = (&text[step.raw..], &literals[step.raw..]);
-            let length = match step.gap {
-                Gap::Fixed(length) => usize::from(length),
-                // The next literal is not empty: see `new`.
-                Gap::Counted => match (find(literals[0], text), lengths.next()) {
-                    (Some(length), Some(counted)) => {
-                        *counted = length as u8;
-                        length
-                    }
-                    _ => return false,
-                },
-                Gap::Rest => text.len(),
-            };
-            match (text.first_chunk::<GAP_STEP>(), to.first_chunk_mut()) {
+            match (rest.first_chunk::<GAP_STEP>(), to.first_chunk_mut()) {
                 (Some(from), Some(to)) if length <= GAP_STEP => *to = *from,
-                _ => match (text.get(..length), to.get_mut(..length)) {
-                    (Some(from), Some(to)) => to.copy_from_slice(from),
-                    _ => return false,
+                _ => match to.get_mut(..length) {
+                    Some(to) => to.copy_from_slice(&rest[..length]),
+                    None => return false,
                 },
             }
-            (text, to) = (&text[length..], &mut to[length..]);
-        }
-        text.is_empty()
+            to = &mut std::mem::take(&mut to)[length..];
+            true
+        })
     }
 
     /// Appends gaps with characters that may need an escape, and writes their lengths from `length_at` on.
@@ -228,6 +233,63 @@ impl Form {
         }
         true
     }
+}
+
+/// Divides JSON into keys and punctuation, and values as gaps. Any text may be given: its form has it in any case. A key
+/// with a blank before its colon is taken for a value.
+pub(crate) fn parts_of(text: &str) -> Vec<Part> {
+    let bytes = text.as_bytes();
+    let (mut parts, mut literal_at, mut at) = (Vec::new(), 0, 0);
+    while at < bytes.len() {
+        let value = match bytes[at] {
+            b'"' => {
+                let end = string_end(bytes, at + 1);
+                let is_key = bytes.get(end + 1) == Some(&b':');
+                let content = at + 1..end;
+                at = (end + 1).min(bytes.len());
+                if is_key {
+                    continue;
+                }
+                content
+            }
+            byte if is_of_scalar(byte) => {
+                let length = bytes[at..].iter().take_while(|byte| is_of_scalar(**byte)).count();
+                let content = at..at + length;
+                at += length;
+                content
+            }
+            _ => {
+                at += 1;
+                continue;
+            }
+        };
+        let literal = text.get(literal_at..value.start).unwrap_or_default().to_owned();
+        parts.push(Part { literal, gap: Gap::Counted });
+        literal_at = value.end;
+    }
+    match (text.get(literal_at..), parts.last_mut()) {
+        (Some(""), Some(last)) => last.gap = Gap::Rest,
+        (literal, _) => {
+            parts.push(Part { literal: literal.unwrap_or_default().to_owned(), gap: Gap::Fixed(0) });
+        }
+    }
+    parts
+}
+
+pub(crate) fn is_of_scalar(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
+}
+
+/// Returns the position of the quote that ends a string, or the end of the text.
+fn string_end(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' => return at,
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    bytes.len()
 }
 
 /// The bytes of a step before each length.

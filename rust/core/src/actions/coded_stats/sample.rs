@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::form::{Form, Gap, Part};
+use super::form::{Form, Gap, Part, parts_of};
 
 /// With fewer files, forms take more than they spare.
 const LEAST_FILES: usize = 32;
@@ -105,60 +105,4 @@ fn common_prefix(a: &str, b: &str) -> usize {
 fn common_suffix(a: &str, b: &str) -> usize {
     let alike = a.chars().rev().zip(b.chars().rev()).take_while(|(a, b)| a == b);
     alike.map(|(character, _)| character.len_utf8()).sum()
-}
-
-/// Divides JSON into keys and punctuation, and values as gaps. Any text may be given: its form has it in any case.
-fn parts_of(text: &str) -> Vec<Part> {
-    let bytes = text.as_bytes();
-    let (mut parts, mut literal_at, mut at) = (Vec::new(), 0, 0);
-    while at < bytes.len() {
-        let value = match bytes[at] {
-            b'"' => {
-                let end = string_end(bytes, at + 1);
-                let is_key = bytes.get(end + 1) == Some(&b':');
-                let content = at + 1..end;
-                at = (end + 1).min(bytes.len());
-                if is_key {
-                    continue;
-                }
-                content
-            }
-            byte if is_of_scalar(byte) => {
-                let length = bytes[at..].iter().take_while(|byte| is_of_scalar(**byte)).count();
-                let content = at..at + length;
-                at += length;
-                content
-            }
-            _ => {
-                at += 1;
-                continue;
-            }
-        };
-        let literal = text.get(literal_at..value.start).unwrap_or_default().to_owned();
-        parts.push(Part { literal, gap: Gap::Counted });
-        literal_at = value.end;
-    }
-    match (text.get(literal_at..), parts.last_mut()) {
-        (Some(""), Some(last)) => last.gap = Gap::Rest,
-        (literal, _) => {
-            parts.push(Part { literal: literal.unwrap_or_default().to_owned(), gap: Gap::Fixed(0) });
-        }
-    }
-    parts
-}
-
-fn is_of_scalar(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
-}
-
-/// Returns the position of the quote that ends a string, or the end of the text.
-fn string_end(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(byte) = bytes.get(at) {
-        match byte {
-            b'"' => return at,
-            b'\\' => at += 2,
-            _ => at += 1,
-        }
-    }
-    bytes.len()
 }
