@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -24,15 +25,18 @@ def of_file(table: dict[str, Any]) -> TableEntry | None:
 
 
 def of_values(name: str, location: str, options: dict[str, Any]) -> TableEntry | None:
-    reader = EntryReader(loads(yaml.safe_dump({"version": 1, "gateway": GATEWAY})))
     try:
-        return reader.table(name, location, options)
+        return reader().table(name, location, options)
     except ConfigError:
         return None
 
 
+@cache
+def reader() -> EntryReader:
+    return EntryReader(loads(yaml.safe_dump({"version": 1, "gateway": GATEWAY})))
+
+
 @pytest.mark.parametrize("name", ["t", "", "a/b", "no", "2024", "x" * 256, "ü t"])
-@pytest.mark.parametrize("location", ["/t", "", "s3a://b/t", "az://lake/t", "az://other/t", "/x/../y"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -53,11 +57,12 @@ def of_values(name: str, location: str, options: dict[str, Any]) -> TableEntry |
         {"accessModes": "url"},
     ],
 )
-def test_a_table_of_values_is_that_of_a_file(name: str, location: str, options: dict[str, Any]) -> None:
-    found = of_values(name, location, options)
-    assert found == of_file({"name": name, "location": location, **options})
-    if found is not None and location.startswith("s3a"):
-        assert found.location.scheme == "s3a"
+def test_a_table_of_values_is_that_of_a_file(name: str, options: dict[str, Any]) -> None:
+    for location in ("/t", "", "s3a://b/t", "az://lake/t", "az://other/t", "/x/../y"):
+        found = of_values(name, location, options)
+        assert found == of_file({"name": name, "location": location, **options}), location
+        if found is not None and location.startswith("s3a"):
+            assert found.location.scheme == "s3a"
 
 
 def test_an_unknown_key_is_refused() -> None:
