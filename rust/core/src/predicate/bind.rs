@@ -262,13 +262,18 @@ impl<'a> Binder<'a> {
             // Spark wraps the value, returns null or fails, by its settings.
             return Err(format!("a value of column {} may exceed {to}", shown(&column.logical.join("."))));
         }
-        let coercion = match key_type {
+        let wraps_above = match (&column.data_type, declared) {
+            (DataType::Primitive(from), Some(to)) if may_overflow(*from, to) => greatest(to),
+            _ => None,
+        };
+        let mut coercion = match key_type {
             KeyType::Opaque if matches!(declared, None | Some(PrimitiveType::String)) => Coercion::NONE,
             _ => compare_as(key_type, declared).ok_or_else(|| {
                 let declared = declared.map_or_else(String::new, |declared| declared.to_string());
                 format!("column {} cannot be compared as {declared}", shown(&column.logical.join(".")))
             })?,
         };
+        coercion.wraps_above = wraps_above;
         Ok(Operand::Column { index: self.intern(column, key_type), coercion })
     }
 
@@ -330,7 +335,13 @@ impl<'a> Binder<'a> {
             _ => {
                 let spread = literal_spread(*key_type, literal, coercion)
                     .ok_or_else(|| format!("the constant cannot be compared with column {}", name()))?;
-                self.key_leaf(index, comparison, spread)
+                let Some(most) = coercion.wraps_above else {
+                    return self.key_leaf(index, comparison, spread);
+                };
+                // In JSON a cast of the column is its declared type. Without ANSI mode Spark wraps what that cannot hold.
+                let beyond = Ranges::between(Some(-most - 1), Some(most + 1)).complement();
+                let set = Set::Keys(accepted(comparison, spread).union(&beyond));
+                Ok(Bound::Leaf(Leaf { column: index, set, nulls: false, exact: false }))
             }
         }
     }
@@ -438,6 +449,16 @@ fn may_overflow(from: PrimitiveType, to: PrimitiveType) -> bool {
         })
     };
     digits(from).zip(digits(to)).is_some_and(|(from, to)| from > to)
+}
+
+/// The greatest value of a type of whole numbers.
+fn greatest(integers: PrimitiveType) -> Option<i128> {
+    match integers {
+        PrimitiveType::Byte => Some(i8::MAX.into()),
+        PrimitiveType::Short => Some(i16::MAX.into()),
+        PrimitiveType::Integer => Some(i32::MAX.into()),
+        _ => None,
+    }
 }
 
 /// Returns the constant as another type, `None` if its value changes.

@@ -87,6 +87,8 @@ pub(crate) enum Literal {
     },
     Date(String),
     Timestamp(String),
+    /// A timestamp of a client that cuts its literals to milliseconds, towards 1970.
+    CutTimestamp(String),
     TimestampNtz(String),
 }
 
@@ -206,7 +208,7 @@ impl fmt::Display for Literal {
                 formatter.write_str("DATE ")?;
                 quoted(formatter, text)
             }
-            Self::Timestamp(text) => {
+            Self::Timestamp(text) | Self::CutTimestamp(text) => {
                 formatter.write_str("TIMESTAMP ")?;
                 quoted(formatter, text)
             }

@@ -227,7 +227,8 @@ fn json_compare(op: &str, column: &Column, constant: &Value) -> Json {
     let value = match (column.data_type, constant) {
         (Type::Boolean, Value::Number(value)) => (*value == 1).to_string(),
         (Type::Date, Value::Number(days)) => date(*days),
-        (Type::Timestamp, Value::Number(micros)) => clock(*micros, 'T', 6) + "Z",
+        // As Spark's client cuts it: towards 1970.
+        (Type::Timestamp, Value::Number(micros)) => clock(micros / 1000 * 1000, 'T', 3) + "Z",
         (Type::TimestampNtz, Value::Number(micros)) => clock(*micros, 'T', 6),
         (Type::Decimal(_, scale), Value::Number(unscaled)) => decimal(*unscaled, scale),
         (_, Value::Number(number)) => number.to_string(),

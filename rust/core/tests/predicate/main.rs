@@ -19,6 +19,7 @@ use conditions::{Condition, draw_condition};
 use deltalog::predicate::{Hints, Limit, PartitionVerdicts, Predicate, PruneCounts, StatsCache};
 use files::{File, Table, draw_table};
 use proptest::prelude::*;
+use values::Type;
 
 fn matches(file: &File, condition: &Condition) -> usize {
     let live = file.rows.iter().zip(&file.live).filter(|(_, live)| **live);
@@ -49,9 +50,11 @@ fn check(numbers: &[u32]) {
         let json = Hints { sql: vec![], json: Some(condition.json(&table.columns).to_string()) };
         let predicate = bind(&table, &sql);
         let files = kept(&table, &predicate, &StatsCache::transient());
-        // SQL knows lists, whose texts have several meanings.
+        // SQL knows lists, whose texts have several meanings. Timestamps in JSON are cut.
         let files_of_json = kept(&table, &bind(&table, &json), &StatsCache::cached());
-        assert!(files_of_json.iter().all(|file| files.contains(file)), "{sql:?} and {json:?}");
+        let is_time = |column: &usize| table.columns[*column].data_type == Type::Timestamp;
+        let is_cut = condition.columns().iter().any(is_time);
+        assert!(is_cut || files_of_json.iter().all(|file| files.contains(file)), "{sql:?} and {json:?}");
         for (index, file) in table.files.iter().enumerate() {
             let wanted = matches(file, &condition);
             assert!(wanted == 0 || files_of_json.contains(&(index as u32)), "dropped {file:#?}\nfor {sql:?}");

@@ -525,6 +525,9 @@ fn declared_types_need_not_be_those_of_the_schema() {
     };
     for (data_type, min, max, column_type, value_type, value, expected) in [
         ("long", "1", "9", "int", "int", "99", "dropped"),
+        // Without ANSI mode Spark wraps such a value when it casts the column, to 99 or any other.
+        ("long", "1", "4294967395", "int", "int", "99", "kept"),
+        ("integer", "1", "9", "int", "string", "99", "unknown"),
         ("integer", "1", "9", "Long", "LONG", "5", "kept"),
         ("long", "1", "9", "double", "double", "99.5", "dropped"),
         ("double", "1", "9", "float", "float", "99.5", "dropped"),
@@ -557,6 +560,51 @@ fn declared_types_need_not_be_those_of_the_schema() {
             (false, false) => "dropped and reported",
         };
         assert_eq!(found, expected, "{data_type} as {column_type} = {value} {value_type}");
+    }
+}
+
+#[test]
+fn a_timestamp_that_a_client_cut_to_milliseconds_keeps_what_the_whole_one_matches() {
+    for (row, op, cut, expected) in [
+        ("2024-01-01T00:00:00.123456Z", "equal", "2024-01-01T00:00:00.123Z", true),
+        ("2024-01-01T00:00:00.123456Z", "lessThanOrEqual", "2024-01-01T00:00:00.123Z", true),
+        ("2024-01-01T00:00:00.123456Z", "lessThan", "2024-01-01T00:00:00.123Z", true),
+        ("2024-01-01T00:00:00.123456Z", "equal", "2024-01-01T00:00:00.122Z", false),
+        ("2024-01-01T00:00:00.123456Z", "equal", "2024-01-01T00:00:00.123457Z", false),
+        ("2024-01-01T00:00:00.000456Z", "equal", "2024-01-01T00:00:00Z", true),
+        ("1969-12-31T23:59:59.999999Z", "equal", "1970-01-01T00:00:00Z", true),
+        ("1969-12-31T23:59:59.999999Z", "greaterThanOrEqual", "1970-01-01T00:00:00Z", true),
+        ("1969-12-31T23:59:59.997501Z", "greaterThan", "1969-12-31T23:59:59.998Z", true),
+        ("1969-12-31T23:59:59.997000Z", "equal", "1969-12-31T23:59:59.998Z", false),
+    ] {
+        let hint = json!({"op": op, "children": [
+            {"op": "column", "name": "c", "valueType": "timestamp"},
+            {"op": "literal", "value": cut, "valueType": "timestamp"}]});
+        let hints = Hints { sql: vec![], json: Some(hint.to_string()) };
+        let schema = schema(&[("c", "timestamp")]);
+        let (predicate, found) = Predicate::bind(&hints, &schema, &["c".to_owned()]);
+        assert_eq!(found, []);
+        let file = one_file(None, &[Some(row)]);
+        assert_eq!(is_kept(&predicate, &file), expected, "{row} {op} {cut}");
+    }
+}
+
+#[test]
+fn a_comparison_by_a_collation_decides_nothing() {
+    let stats = r#"{"numRecords":1,"minValues":{"c":"abc"},"maxValues":{"c":"abc"},"nullCount":{"c":0}}"#;
+    for (collation, expected) in [
+        (json!("spark.UTF8_LCASE.75.1"), true),
+        (json!("icu.UNICODE_CI.75.1"), true),
+        (json!(7), true),
+        (json!("spark.UTF8_BINARY.1.0"), false),
+        (json!(null), false),
+    ] {
+        let hint = json!({"op": "equal", "exprCtx": {"collationIdentifier": collation}, "children": [
+            {"op": "column", "name": "c", "valueType": "string"},
+            {"op": "literal", "value": "ABC", "valueType": "string"}]});
+        let (predicate, found) = problems(&[("c", "string")], &[], Some(&hint.to_string()));
+        assert_eq!(is_kept(&predicate, &one_file(Some(stats), &[])), expected, "{collation}");
+        assert_eq!(found.is_empty(), !expected, "{collation}");
     }
 }
 

@@ -76,10 +76,30 @@ impl Parser {
         depth_left: usize,
     ) -> Result<Expression, String> {
         let children = self.children(object, depth_left)?;
+        if let Some(reason) = other_order(object) {
+            return Ok(Expression::undecidable(reason));
+        }
         let [left, right] =
             <[Expression; 2]>::try_from(children).map_err(|_| "a comparison has two children".to_owned())?;
         Ok(Expression::Compare(comparison, Box::new(left), Box::new(right)))
     }
+}
+
+/// Returns why a comparison has another order than the column's own, if it has.
+fn other_order(comparison: &Map<String, Value>) -> Option<&'static str> {
+    let identifier = comparison.get("exprCtx").and_then(|context| context.get("collationIdentifier"));
+    let is_binary =
+        |name: &str| name.split('.').nth(1).is_some_and(|name| name.eq_ignore_ascii_case("UTF8_BINARY"));
+    if identifier
+        .is_some_and(|identifier| !identifier.is_null() && !identifier.as_str().is_some_and(is_binary))
+    {
+        return Some("a comparison by a collation");
+    }
+    let children = comparison.get("children").and_then(Value::as_array)?;
+    let types = || children.iter().filter_map(|child| child.get("valueType").and_then(Value::as_str));
+    let is_text = |name: &str| name.eq_ignore_ascii_case("string");
+    // Of two casts of a column, Spark's client states the inner one.
+    (types().any(is_text) && !types().all(is_text)).then_some("a text is compared with another type")
 }
 
 fn column(object: &Map<String, Value>) -> Result<Expression, String> {
@@ -140,7 +160,8 @@ fn typed_literal(text: String, declared: PrimitiveType) -> Option<Literal> {
         PrimitiveType::Double => Literal::Number(text.trim().to_owned(), NumberKind::Double),
         PrimitiveType::String => Literal::Text { text, other: None },
         PrimitiveType::Date => Literal::Date(text),
-        PrimitiveType::Timestamp => Literal::Timestamp(text),
+        // Spark's client cuts digits.
+        PrimitiveType::Timestamp => Literal::CutTimestamp(text),
         PrimitiveType::TimestampNtz => Literal::TimestampNtz(text),
         _ => return None,
     })

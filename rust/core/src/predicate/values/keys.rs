@@ -64,6 +64,9 @@ impl KeyType {
     }
 }
 
+/// Microseconds.
+const MILLISECOND: i128 = 1_000;
+
 /// The key of NaN.
 pub(crate) const NAN_KEY: i128 = i64::MAX as i128;
 
@@ -77,10 +80,13 @@ pub(crate) struct Coercion {
     pub(crate) as_instants: bool,
     /// Whether the column is cast or declared.
     is_cast: bool,
+    /// The greatest value of the declared type, if the column has greater ones.
+    pub(crate) wraps_above: Option<i128>,
 }
 
 impl Coercion {
-    pub(crate) const NONE: Self = Self { coarsest: NumberKind::Exact, as_instants: false, is_cast: false };
+    pub(crate) const NONE: Self =
+        Self { coarsest: NumberKind::Exact, as_instants: false, is_cast: false, wraps_above: None };
 
     /// Returns the conversions in a list of constants, which get one type with the column.
     pub(crate) fn with_list(self, key_type: KeyType, list: &[Literal]) -> Self {
@@ -95,7 +101,7 @@ impl Coercion {
             NumberKind::Exact
         };
         let is_local = matches!(key_type, KeyType::Date | KeyType::TimestampNtz);
-        let as_instants = self.as_instants || (is_local && has(|one| matches!(one, Literal::Timestamp(_))));
+        let as_instants = self.as_instants || (is_local && has(is_instant));
         Self { coarsest, as_instants, ..self }
     }
 
@@ -150,7 +156,7 @@ pub(crate) fn compare_as(key_type: KeyType, declared: Option<PrimitiveType>) -> 
 /// Returns the position of a constant among the column's values, `None` if the comparison is not exact.
 pub(crate) fn literal_spread(key_type: KeyType, literal: &Literal, coercion: Coercion) -> Option<Spread> {
     let coarsest = coercion.coarsest;
-    let as_instants = coercion.as_instants || matches!(literal, Literal::Timestamp(_));
+    let as_instants = coercion.as_instants || is_instant(literal);
     match key_type {
         KeyType::Boolean => match literal {
             Literal::Boolean(value) => Some(Spread::exact(i128::from(*value))),
@@ -241,6 +247,20 @@ fn micros(moment: CivilTime) -> Spread {
     Spread::closed(moment.micros, moment.micros + i128::from(moment.rounded))
 }
 
+/// Returns the time of a literal, whose client has perhaps cut it to milliseconds.
+fn literal_micros(literal: &Literal, moment: CivilTime) -> Spread {
+    let time = micros(moment);
+    if !matches!(literal, Literal::CutTimestamp(_)) || time.low % MILLISECOND != 0 {
+        return time;
+    }
+    let cut = |is_cut: bool| if is_cut { MILLISECOND - 1 } else { 0 };
+    time.widened(cut(time.low <= 0), cut(time.low >= 0))
+}
+
+fn is_instant(literal: &Literal) -> bool {
+    matches!(literal, Literal::Timestamp(_) | Literal::CutTimestamp(_))
+}
+
 fn any_zone(spread: Spread) -> Spread {
     spread.widened(FARTHEST_ZONE_MICROS, FARTHEST_ZONE_MICROS)
 }
@@ -267,9 +287,9 @@ fn date_literal(literal: &Literal, as_instants: bool) -> Option<Spread> {
                 (true, true) => Spread::closed(day - 1, day + 2),
             }
         }
-        Literal::Timestamp(text) | Literal::TimestampNtz(text) => {
+        Literal::Timestamp(text) | Literal::CutTimestamp(text) | Literal::TimestampNtz(text) => {
             let moment = civil_time::parse(text)?;
-            let micros = micros(moment);
+            let micros = literal_micros(literal, moment);
             days(if moment.zoned { any_zone(micros) } else { micros })
         }
         _ => return None,
@@ -293,9 +313,12 @@ fn timestamp_ntz_literal(literal: &Literal, as_instants: bool) -> Option<Spread>
 /// Returns the time of a literal, and whether it names its zone.
 fn temporal(literal: &Literal) -> Option<(Spread, bool)> {
     match literal {
-        Literal::Timestamp(text) | Literal::Text { text, other: None } | Literal::TimestampNtz(text) => {
+        Literal::Timestamp(text)
+        | Literal::CutTimestamp(text)
+        | Literal::Text { text, other: None }
+        | Literal::TimestampNtz(text) => {
             let moment = civil_time::parse(text)?;
-            Some((micros(moment), moment.zoned))
+            Some((literal_micros(literal, moment), moment.zoned))
         }
         Literal::Date(text) => {
             let moment = civil_time::parse(text)?;
