@@ -92,15 +92,17 @@ def say(line: str) -> None:
     print(line, flush=True, file=LOGS.get(get_ident(), sys.stdout))
 
 
-def run(*command: object, variables: Mapping[str, str] | None = None, directory: Path = ROOT) -> None:
+def run(
+    *command: object, variables: Mapping[str, str] | None = None, directory: Path = ROOT, niceness: int = 0
+) -> None:
     """Shows and runs a command; raises when it fails."""
     words = [str(word) for word in command]
     say(f"$ {' '.join(words)}"[:400])
     need(words[0])
     started, log = time.monotonic(), LOGS.get(get_ident())
-    errors = subprocess.STDOUT if log else None
-    how: dict[str, Any] = {"cwd": directory, "env": environ(variables), "stdout": log, "stderr": errors}
-    code = subprocess.run(words, check=False, timeout=LONGEST_COMMAND_SECONDS, **how).returncode
+    how: dict[str, Any] = {"cwd": directory, "env": environ(variables), "timeout": LONGEST_COMMAND_SECONDS}
+    how |= {"stdout": log, "stderr": log and subprocess.STDOUT}
+    code = subprocess.run(["nice", "-n", str(niceness), *words], check=False, **how).returncode
     seconds = time.monotonic() - started
     SECONDS[get_ident()][kind_of(words)] += seconds
     if code:
@@ -110,10 +112,8 @@ def run(*command: object, variables: Mapping[str, str] | None = None, directory:
 
 def output(*command: object) -> str:
     """The standard output of a command, which is not shown."""
-    words = [str(word) for word in command]
-    return subprocess.run(
-        words, check=True, stdout=subprocess.PIPE, cwd=ROOT, env=environ(), text=True
-    ).stdout
+    how: dict[str, Any] = {"cwd": ROOT, "env": environ(), "stdout": subprocess.PIPE, "text": True}
+    return str(subprocess.run([*map(str, command)], check=True, **how).stdout)
 
 
 def kind_of(words: Sequence[str]) -> str:
