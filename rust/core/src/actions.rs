@@ -228,6 +228,27 @@ pub struct RemoveFields {
 }
 
 impl FileBatch {
+    /// Creates a batch of files of which nothing but statistics is known.
+    pub(crate) fn of_stats(stats: StringViewArray) -> Self {
+        let files = stats.len();
+        Self {
+            source: SourceId::default(),
+            row: (0..files as u32).collect(),
+            path: StringViewArray::new_null(files),
+            size: vec![0; files].into(),
+            modification_time_ms: vec![0; files].into(),
+            data_change: None,
+            partitions: PartitionColumn { dictionary: Arc::default(), keys: ScalarBuffer::default() },
+            stats: Some(stats.into()),
+            deletion_vector: None,
+            base_row_id: None,
+            default_row_commit_version: None,
+            clustering_provider: None,
+            tags: None,
+            remove_fields: None,
+        }
+    }
+
     /// Returns the number of files.
     #[must_use]
     pub fn len(&self) -> usize {

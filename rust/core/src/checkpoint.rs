@@ -31,7 +31,7 @@ pub use part_readers::{PartReader, PartReaders};
 pub use totals::{IsDead, Sums};
 pub(crate) use totals::{Sizes, sizes_overflow};
 
-use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, SourceId};
+use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, RowIndices, SourceId};
 use crate::log_path::{self, DataPath};
 use crate::partition::PartitionInterner;
 use crate::segment::{CheckpointFiles, CheckpointKind};
@@ -39,6 +39,7 @@ use crate::storage::{LogFileEntry, Storage, StoredFile};
 use crate::{Error, Result};
 use ::parquet::file::metadata::RowGroupMetaData;
 use ::parquet::file::reader::ChunkReader;
+use arrow_array::StringViewArray;
 use json_file::JsonPieces;
 use parquet::file::{Footer, ParquetFile, null_count};
 use top_file::{Sidecar, TopFile};
@@ -69,6 +70,9 @@ pub struct Needs {
 /// Returns whether files with these partition values are needed.
 pub type KeepTuple = Arc<dyn Fn(&PartitionTuple) -> bool + Send + Sync>;
 
+/// Returns the positions of the files that are needed, ascending, given the statistics of some files.
+pub type KeepStats = Arc<dyn Fn(StringViewArray) -> RowIndices + Send + Sync>;
+
 /// Returns whether a row group with these bounds may hold a needed file.
 pub type MayMatch = Arc<dyn Fn(&RowGroupBounds) -> bool + Send + Sync>;
 
@@ -83,6 +87,9 @@ pub struct ReadOptions {
     pub span: Option<Span>,
     /// Skips a file by its partition values before its other columns are decoded.
     pub keep_tuple: Option<KeepTuple>,
+    /// Skips files by their statistics before their other columns are decoded, where few files are left. Batches may
+    /// have files that it skips elsewhere.
+    pub keep_stats: Option<KeepStats>,
     /// Skips a row group without reading it.
     pub may_match: Option<MayMatch>,
     /// Whether each slice of a part has a reader, if the footer is known: a filter leaves little to do for the consumer

@@ -47,6 +47,7 @@ pub use limit::Limit;
 pub use rule::{BoundRule, NamedRule, Rule, RuleKey, RuleVerdicts};
 pub use stats::{StatsBudget, StatsCache};
 
+use arrow_array::StringViewArray;
 use sha2::{Digest, Sha256};
 
 use bind::{Binder, Bound, BoundColumn};
@@ -246,6 +247,21 @@ impl Predicate {
     pub fn keep_tuple(&self, tuple: &PartitionTuple) -> bool {
         let verdict = |slot: usize| plan::tuple_verdict(&self.whole.slots[slot], tuple, &self.columns);
         self.whole.gate().is_none_or(|slot| verdict(slot) & MAY != 0)
+    }
+
+    /// Returns whether statistics decide without partition values, so that [`Self::keep_stats`] is useful.
+    #[must_use]
+    pub fn asks_statistics_alone(&self) -> bool {
+        self.whole.slots.is_empty() && self.needs_stats()
+    }
+
+    /// Returns the positions of the files that may hold a match, given the statistics of some files.
+    #[must_use]
+    pub fn keep_stats(&self, stats: StringViewArray) -> RowIndices {
+        let batch = FileBatch::of_stats(stats);
+        let rows = (0..batch.len() as u32).collect();
+        let (mut partitions, mut counts) = (PartitionVerdicts::default(), PruneCounts::default());
+        self.select(&batch, &StatsCache::transient(), rows, &mut partitions, &mut counts)
     }
 
     /// Builds the statistics of all files that [`Self::select`] needs. Returns false if they exist.

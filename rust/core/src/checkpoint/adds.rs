@@ -244,7 +244,7 @@ impl<'a> Adds<'a> {
     }
 
     /// Returns the text statistics of each file, or the typed columns' if it has no text.
-    fn stats(&self) -> Result<Option<StringViewArray>> {
+    pub(super) fn stats(&self) -> Result<Option<StringViewArray>> {
         let text = self.strings("stats")?;
         let Some(typed) = self.column("stats_parsed")?.filter(has_values) else { return Ok(text) };
         let stats = typed_stats::stats(text.as_ref(), &typed, self.calendar);

@@ -5,11 +5,13 @@
 //! the other columns only for the rows that pass.
 
 use std::collections::VecDeque;
+use std::iter::Peekable;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::vec::IntoIter;
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, RecordBatch, StringViewArray};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::ChunkReader;
 
@@ -22,11 +24,14 @@ use super::parquet::file::{ParquetFile, Projection, RowGroupReader, has_values, 
 use super::parquet::row_group_bounds::TypedLeaves;
 use super::shared_interner::SharedInterner;
 use super::{BATCH_BYTES, MayMatch, Needs, ReadOptions};
-use crate::actions::{FileBatch, SourceId};
+use crate::actions::{FileBatch, SourceId, Stats};
 use crate::{Error, Result};
 
 /// Batches of fewer files are copied out of the pages that they are scattered over.
 const FEW_FILES: usize = 128;
+
+/// A filter on statistics is given up if it keeps more than one file of so many. Elsewhere their pages are read twice.
+const FILES_PER_KEPT: usize = 16;
 
 const DELTA_FIELDS: [&str; 5] =
     ["dataChange", "baseRowId", "defaultRowCommitVersion", "clusteringProvider", "tags"];
@@ -60,7 +65,12 @@ struct OpenRowGroup {
     rows: RowNumbers,
     /// The next decoded rows, in order.
     decoded: VecDeque<RecordBatch>,
+    /// The statistics of the rows, if they were read before the other columns.
+    stats: Option<Peekable<IntoIter<StatsOfRow>>>,
 }
+
+/// The statistics of a kept row. Reading them again would decompress most pages again.
+type StatsOfRow = (u32, Option<Box<str>>);
 
 /// The number of rows per batch of a row group. It shrinks at large pages and grows again after them.
 struct BatchSize {
@@ -166,8 +176,16 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             let is_sparse = taken.kept.is_some();
             let name = self.file.name();
             let mut interner = self.interner.lock();
-            let batch = adds::file_batch(name, self.source, taken, &batch, self.calendar, &mut interner)?;
+            let mut batch = adds::file_batch(name, self.source, taken, &batch, self.calendar, &mut interner)?;
             drop(interner);
+            if let Some(stats) = &mut current.stats {
+                let of_row = |row: &u32| {
+                    while stats.next_if(|(other, _)| other < row).is_some() {}
+                    stats.next_if(|(other, _)| other == row).and_then(|(_, text)| text)
+                };
+                let stats: StringViewArray = batch.row.iter().map(of_row).collect();
+                batch.stats = Some(stats).filter(|stats| stats.null_count() < stats.len()).map(Stats::from);
+            }
             if batch.is_empty() {
                 continue;
             }
@@ -217,29 +235,33 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             let index = self.next_row_group;
             let all = self.next_first_row..self.next_first_row + row_group.num_rows() as u32;
             let wanted = all.start.max(self.rows.start)..all.end.min(self.rows.end);
-            let leaves = if !wanted.is_empty() && self.columns.has_adds(row_group) {
-                self.columns.wanted(row_group, self.options.needs, &self.log_names)
-            } else {
-                Vec::new()
-            };
+            let has_adds = !wanted.is_empty() && self.columns.has_adds(row_group);
             self.next_row_group += 1;
             self.next_first_row = all.end;
-            if leaves.is_empty() || !self.may_match(index) {
+            if !has_adds || !self.may_match(index) {
                 continue;
             }
             if let Some(rows_read) = &self.options.rows_read {
                 rows_read.fetch_add(wanted.len() as u64, Ordering::Relaxed);
             }
-            let rows = self.kept(index, &all, wanted)?;
+            let mut rows = self.kept(index, &all, wanted.clone())?;
+            let stats = self.kept_by_stats(index, &all, &rows, wanted.len())?;
+            if let Some(stats) = &stats {
+                rows = RowNumbers::of(stats.iter().map(|(row, _)| *row).collect(), wanted);
+            }
             if rows.is_empty() {
                 continue;
             }
+            let mut needs = self.options.needs;
+            needs.stats &= stats.is_none();
+            let leaves = self.columns.wanted(&self.file.row_groups()[index], needs, &self.log_names);
             let batch_rows = rows.batch_rows(self.file.batch_rows(index, &leaves));
             let projection = self.project(leaves)?;
             let reader = self.file.read_bounded(index, &projection, batch_rows, rows.selection(&all))?;
             let decoded = VecDeque::new();
             let size = BatchSize::new(batch_rows);
-            self.current = Some(OpenRowGroup { index, all, projection, size, reader, rows, decoded });
+            let stats = stats.map(|stats| stats.into_iter().peekable());
+            self.current = Some(OpenRowGroup { index, all, projection, size, reader, rows, decoded, stats });
             return Ok(true);
         }
         Ok(false)
@@ -280,6 +302,57 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         }
         self.tuples.put(tuples);
         Ok(RowNumbers::of(kept, wanted))
+    }
+
+    /// Returns those of `rows` whose statistics the caller keeps, if they are few among `all_rows`.
+    fn kept_by_stats(
+        &self,
+        row_group: usize,
+        all: &Range<u32>,
+        rows: &RowNumbers,
+        all_rows: usize,
+    ) -> Result<Option<Vec<StatsOfRow>>> {
+        let Some(keep) = self.options.keep_stats.as_ref().filter(|_| !rows.is_empty()) else {
+            return Ok(None);
+        };
+        let leaves = self.columns.stats_leaves(&self.file.row_groups()[row_group]);
+        let batch_rows = rows.batch_rows(self.file.batch_rows(row_group, &leaves));
+        if leaves.is_empty() || batch_rows == 1 {
+            return Ok(None);
+        }
+        let projection = self.file.project(&leaves)?;
+        let mut reader = self.file.read_bounded(row_group, &projection, batch_rows, rows.selection(all))?;
+        let (mut left, mut seen, mut bytes, mut kept) = (rows.clone(), 0, 0, Vec::new());
+        while let Some(batch) = reader.next() {
+            if batch.is_err() && reader.is_too_large() {
+                return Ok(None);
+            }
+            let Some(pieces) = decoded_bytes::cut(batch?, BATCH_BYTES) else { return Ok(None) };
+            for piece in pieces {
+                let taken = left.take(piece.num_rows());
+                if taken.rows.len() < piece.num_rows() {
+                    return Err(self.corrupt("a row group has more rows than it says"));
+                }
+                let adds = Adds::kept(self.file.name(), &piece, taken.kept)?.in_calendar(self.calendar);
+                let mut rows = taken.rows;
+                adds.retain(&mut rows);
+                seen += rows.len();
+                let texts = adds.stats()?.unwrap_or_else(|| StringViewArray::new_null(rows.len()));
+                for position in keep(texts.clone()) {
+                    let position = position as usize;
+                    let text = texts.is_valid(position).then(|| texts.value(position));
+                    bytes += text.map_or(0, str::len);
+                    kept.push((rows[position], text.map(Box::from)));
+                }
+            }
+            if kept.len() * FILES_PER_KEPT > seen.max(all_rows / FILES_PER_KEPT) || bytes > BATCH_BYTES {
+                return Ok(None);
+            }
+        }
+        if !left.is_empty() {
+            return Err(self.corrupt("a row group ends early"));
+        }
+        Ok(Some(kept))
     }
 
     /// Returns the projection of `leaves`. The last one is cached: most row groups need the same leaves.

@@ -293,6 +293,7 @@ impl Scan {
             first_source: CHECKPOINT_SOURCE,
             span: start.map(|start| Span { start, end: None }),
             keep_tuple,
+            keep_stats: self.keep_stats().filter(|_| by_slice),
             may_match,
             by_slice,
             rows_read: Some(Arc::clone(&self.rows_read)),
@@ -335,6 +336,14 @@ impl Scan {
             })
         });
         (keep_tuple, may_match)
+    }
+
+    /// Returns the filter on statistics, if files that it drops need no other count than [`Self::count_unseen`] gives them.
+    fn keep_stats(&self) -> Option<checkpoint::KeepStats> {
+        let is_counted = self.options.after.is_none() && self.known_totals().is_some();
+        let predicate = Arc::clone(&self.options.predicate);
+        (is_counted && predicate.asks_statistics_alone())
+            .then(|| -> checkpoint::KeepStats { Arc::new(move |stats| predicate.keep_stats(stats)) })
     }
 
     fn first_cached_batch(&self, columns: &CachedColumns) -> usize {

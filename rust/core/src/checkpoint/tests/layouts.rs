@@ -400,6 +400,47 @@ fn files_of_partitions_that_are_not_kept_are_never_seen() {
 }
 
 #[test]
+fn files_dropped_by_their_statistics_are_not_read_where_few_are_left() {
+    let log = Log::new();
+    let mut rows = rows(1500);
+    for index in [90, 333, 1200] {
+        rows[index]["add"]["stats"] = Value::Null;
+    }
+    let checkpoint = open(log.root(), &log.classic(&parquet(&schema(), &rows, small_pages()))).unwrap();
+    let all = expected(0, &rows);
+    // Numbers of records that end like this, by a predicate that keeps files without statistics.
+    for (end, are_few) in [("never}", true), ("77}", true), ("777}", true), ("7}", false), ("}", false)] {
+        let is_kept = move |stats: Option<&str>| stats.is_none_or(|stats| stats.ends_with(end));
+        let keep = move |stats: StringViewArray| -> RowIndices {
+            let kept = stats.iter().enumerate().filter(|(_, stats)| is_kept(*stats));
+            kept.map(|(position, _)| position as u32).collect()
+        };
+        let in_a_day = |tuple: &PartitionTuple| tuple.values[0].as_deref() == Some("2024-01-01");
+        for (by_slice, day) in [(false, false), (true, false), (true, true)] {
+            let options = ReadOptions {
+                keep_stats: Some(Arc::new(keep)),
+                keep_tuple: day.then(|| -> KeepTuple { Arc::new(in_a_day) }),
+                by_slice,
+                ..everything()
+            };
+            let mut found = adds(&read(&checkpoint, options).unwrap());
+            // A file without statistics equals one whose statistics are empty.
+            for (_, _, add) in found.iter_mut().filter(|(_, _, add)| add["stats"] == "") {
+                add["stats"] = Value::Null;
+            }
+            let is_wanted = |(_, _, add): &(u32, u32, Value)| {
+                is_kept(add["stats"].as_str())
+                    && (!day || add["partitionValues"]["day"].as_str() == Some("2024-01-01"))
+            };
+            let wanted: Vec<_> = all.iter().filter(|add| is_wanted(add)).cloned().collect();
+            assert!(!are_few || found.len() == wanted.len(), "{end} {by_slice} {day}");
+            let left: Vec<_> = found.into_iter().filter(is_wanted).collect();
+            assert_eq!(left, wanted, "{end} {by_slice} {day}");
+        }
+    }
+}
+
+#[test]
 fn without_partition_values_the_filter_gets_nulls() {
     for rows in [
         vec![
