@@ -53,6 +53,7 @@ use sha2::{Digest, Sha256};
 use bind::{Binder, Bound, BoundColumn};
 use expression::Expression;
 use plan::{MAY, MUST, Plan};
+use values::keys::KeyType;
 
 use crate::actions::{FileBatch, Metadata, PartitionTuple, RowIndices};
 use crate::schema::StructType;
@@ -165,6 +166,17 @@ impl Predicate {
         // Without a schema nothing can be bound; the answer's header says what is wrong.
         let schema = StructType::of(metadata).unwrap_or_default();
         Self::bind(hints, &schema, &metadata.partition_columns)
+    }
+
+    /// Returns the predicate for an answer in the parquet format, whose timestamps among partition values have no zone. A
+    /// client reads them in the zone of its session, and means what it reads.
+    #[must_use]
+    pub fn on_local_partition_times(mut self) -> Self {
+        for column in &mut self.columns {
+            column.is_read_in_any_zone = column.partition.is_some() && column.key_type == KeyType::Timestamp;
+            self.key[0] ^= u8::from(column.is_read_in_any_zone);
+        }
+        self
     }
 
     /// Binds hints to columns. Never fails: an unusable hint is a problem and keeps all files.

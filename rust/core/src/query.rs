@@ -14,6 +14,7 @@ use std::sync::Arc;
 use self::changes::{ChangeCursor, ChangeLines, ChangeOptions};
 use self::files::FileLines;
 use crate::Result;
+use crate::actions::Metadata;
 use crate::changes::Changes;
 use crate::ndjson::{
     IdScheme, LineWriter, MetadataFacts, ResponseFormat, Stamp, append_metadata, append_protocol,
@@ -174,6 +175,15 @@ pub fn is_made_inline(table: &Table, snapshot: &Snapshot, signers: &SignerSet) -
     is_small && table.is_in_memory(snapshot, None) && !signers.sends_requests()
 }
 
+/// Binds the hints of a query to what its client reads.
+fn predicate(metadata: &Metadata, hints: &Hints, format: ResponseFormat) -> Predicate {
+    let (predicate, _) = Predicate::of_table(metadata, hints);
+    match format {
+        ResponseFormat::Parquet => predicate.on_local_partition_times(),
+        ResponseFormat::Delta => predicate,
+    }
+}
+
 /// Prepares the whole answer to a snapshot query except its last line.
 pub fn files(
     table: &Table,
@@ -198,7 +208,7 @@ pub fn files(
             Some(_) => snapshot.explain_missing(error),
             None => error,
         })?;
-    let (predicate, _) = Predicate::of_table(snapshot.metadata(), &request.hints);
+    let predicate = predicate(snapshot.metadata(), &request.hints, lines.format);
     let rule = table.bound_rule(request.rule.as_ref(), snapshot)?;
     let totals = snapshot.known_totals_within(rule.as_ref());
     let options = ScanOptions {

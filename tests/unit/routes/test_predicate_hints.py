@@ -59,3 +59,51 @@ async def test_a_hint_without_effect_is_reported_once(
     assert [record.name for record in caplog.records if "_last_checkpoint" in record.message] == [
         "gateway.tables"
     ]
+
+
+@pytest.mark.parametrize(("formats", "kept"), [("parquet", 1), ("delta", 0)])
+async def test_a_partition_timestamp_without_its_zone_is_kept_for_every_zone(
+    tmp_path: Path, clock: Clock, formats: str, kept: int
+) -> None:
+    """A client in Los Angeles gets `2024-01-01 00:00:00` in the parquet format: for it a time there."""
+    partitioned_by_time(tmp_path, "2024-01-01T00:00:00.000000Z")
+    column = {"op": "column", "name": "at", "valueType": "timestamp"}
+    literal = {"op": "literal", "value": "2024-01-01T08:00:00Z", "valueType": "timestamp"}
+    hint = json.dumps({"op": "equal", "children": [column, literal]})
+    client, _ = await serve(configuration(tmp_path), clock=clock)
+    try:
+        headers = {"delta-sharing-capabilities": f"responseformat={formats}"}
+        _, lines = await query(client, {"jsonPredicateHints": hint}, headers=headers)
+        assert len(ids(lines)) == kept
+    finally:
+        await client.close()
+
+
+def partitioned_by_time(root: Path, value: str) -> None:
+    """A table of one file with this partition value."""
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("x", "long"), ("at", "timestamp"))
+    ]
+    metadata = {
+        "id": "table-id",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": ["at"],
+        "configuration": {},
+    }
+    add = {
+        "path": "one.parquet",
+        "partitionValues": {"at": value},
+        "size": 1,
+        "modificationTime": 0,
+        "dataChange": True,
+    }
+    actions = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": metadata},
+        {"add": add},
+    ]
+    log = root / "_delta_log"
+    log.mkdir()
+    (log / f"{0:020}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))

@@ -18,6 +18,8 @@ pub(crate) struct BoundColumn {
     pub(crate) key_type: KeyType,
     /// Its index in the partition columns.
     pub(crate) partition: Option<usize>,
+    /// Whether clients get its partition values without the zone that the log names.
+    pub(crate) is_read_in_any_zone: bool,
 }
 
 impl BoundColumn {
@@ -84,7 +86,12 @@ pub(crate) struct Binder<'a> {
 }
 
 enum Operand {
-    Column { index: usize, coercion: Coercion },
+    Column {
+        index: usize,
+        coercion: Coercion,
+        /// Whether a client declares another type than the column's own: it casts the column in an unknown way.
+        is_converted: bool,
+    },
     Literal(Literal),
 }
 
@@ -139,10 +146,10 @@ impl<'a> Binder<'a> {
         negated: bool,
     ) -> Result<Bound, String> {
         let (index, coercion, literal, comparison) = match (self.operand(left)?, self.operand(right)?) {
-            (Operand::Column { index, coercion }, Operand::Literal(literal)) => {
+            (Operand::Column { index, coercion, .. }, Operand::Literal(literal)) => {
                 (index, coercion, literal, comparison)
             }
-            (Operand::Literal(literal), Operand::Column { index, coercion }) => {
+            (Operand::Literal(literal), Operand::Column { index, coercion, .. }) => {
                 (index, coercion, literal, comparison.mirrored())
             }
             (Operand::Literal(left), Operand::Literal(right)) => {
@@ -171,13 +178,15 @@ impl<'a> Binder<'a> {
 
     fn is_null(&mut self, child: &Expression, negated: bool) -> Result<Bound, String> {
         match self.operand(child)? {
+            // A value that the other type cannot hold is null by `TRY_CAST`, whose name Spark's client leaves out.
+            Operand::Column { is_converted: true, .. } => Err("a value may be null as another type".into()),
             Operand::Column { index, .. } => Ok(self.null_leaf(index, negated)),
             Operand::Literal(literal) => Ok(constant((literal == Literal::Null) != negated)),
         }
     }
 
     fn is_in(&mut self, child: &Expression, list: &[Expression], negated: bool) -> Result<Bound, String> {
-        let Operand::Column { index, coercion } = self.operand(child)? else {
+        let Operand::Column { index, coercion, .. } = self.operand(child)? else {
             return Err("IN of a constant".into());
         };
         let mut literals = Vec::with_capacity(list.len());
@@ -274,7 +283,9 @@ impl<'a> Binder<'a> {
             })?,
         };
         coercion.wraps_above = wraps_above;
-        Ok(Operand::Column { index: self.intern(column, key_type), coercion })
+        let is_converted =
+            cast_to.is_none() && declared.is_some_and(|to| column.data_type != DataType::Primitive(to));
+        Ok(Operand::Column { index: self.intern(column, key_type), coercion, is_converted })
     }
 
     /// Returns the column of a path. Leading names that are not columns are taken as the name of the table.
@@ -298,7 +309,7 @@ impl<'a> Binder<'a> {
             [name] => self.partition_columns.iter().position(|other| other.eq_ignore_ascii_case(name)),
             _ => None,
         };
-        self.columns.push(BoundColumn { column, key_type, partition });
+        self.columns.push(BoundColumn { column, key_type, partition, is_read_in_any_zone: false });
         self.columns.len() - 1
     }
 

@@ -4,7 +4,8 @@
 //! Verdicts are bits: whether a file *may* hold a match, and whether every row of it *must* match.
 
 use super::bind::{Bound, BoundColumn, Leaf, Set};
-use super::values::keys::{KeyType, partition_spread};
+use super::values::keys::{KeyType, any_zone, partition_spread};
+use super::values::number::Spread;
 use super::values::ranges::Ranges;
 use crate::actions::PartitionTuple;
 
@@ -247,14 +248,22 @@ pub(crate) fn tuple_verdict(bound: &Bound, tuple: &PartitionTuple, columns: &[Bo
         Bound::Leaf(leaf) => {
             let column = &columns[leaf.column];
             match column.partition.and_then(|position| tuple.values.get(position)) {
-                Some(value) => value_verdict(leaf, column.key_type, value.as_deref()),
+                Some(value) => value_verdict(leaf, column, value.as_deref()),
                 None => MAY,
             }
         }
     }
 }
 
-fn value_verdict(leaf: &Leaf, key_type: KeyType, value: Option<&str>) -> u8 {
+/// Returns the key of a partition value as clients read it.
+fn read_spread(column: &BoundColumn, value: &str) -> Option<Spread> {
+    let spread = partition_spread(column.key_type, value)?;
+    // One without a zone in the log is wide already.
+    let has_zone = spread.high - spread.low <= 1;
+    Some(if column.is_read_in_any_zone && has_zone { any_zone(spread) } else { spread })
+}
+
+fn value_verdict(leaf: &Leaf, column: &BoundColumn, value: Option<&str>) -> u8 {
     let verdict = |may: bool, must: bool| u8::from(may) * MAY + u8::from(must && leaf.exact) * MUST;
     // The empty string is null for every type (PROTOCOL, section Partition Value Serialization).
     let Some(value) = value.filter(|value| !value.is_empty()) else {
@@ -265,10 +274,10 @@ fn value_verdict(leaf: &Leaf, key_type: KeyType, value: Option<&str>) -> u8 {
             let matches = ranges.contains_text(value.as_bytes());
             verdict(matches, matches)
         }
-        Set::Keys(ranges) if ranges.cuts.is_empty() && key_type == KeyType::Opaque => {
+        Set::Keys(ranges) if ranges.cuts.is_empty() && column.key_type == KeyType::Opaque => {
             verdict(ranges.from_start, ranges.from_start)
         }
-        Set::Keys(ranges) => match partition_spread(key_type, value) {
+        Set::Keys(ranges) => match read_spread(column, value) {
             Some(spread) => verdict(
                 ranges.intersects(&spread.low, &spread.high),
                 ranges.covers(&spread.low, &spread.high),

@@ -308,7 +308,7 @@ impl ChangeLines {
         let ChangeOptions { hints, format, rule, .. } = &self.options;
         Ok(InForce {
             metadata: Arc::clone(metadata),
-            predicate: Predicate::of_table(metadata, hints).0,
+            predicate: super::predicate(metadata, hints, *format),
             timestamps: match format {
                 ResponseFormat::Parquet => PartitionTimestamps::of(metadata),
                 ResponseFormat::Delta => None,

@@ -529,6 +529,21 @@ fn declared_types_need_not_be_those_of_the_schema() {
         ("long", "1", "4294967395", "int", "int", "99", "kept"),
         ("integer", "1", "9", "int", "string", "99", "unknown"),
         ("integer", "1", "9", "Long", "LONG", "5", "kept"),
+        ("integer", "1", "9", "int", "long", "99", "dropped"),
+        // Of two casts of a column the inner one is stated: CAST(CAST(c AS DOUBLE) AS INT) matches 99.7.
+        ("decimal(10,2)", "99.7", "99.7", "double", "int", "99", "unknown"),
+        ("float", "99.5", "99.5", "double", "int", "99", "unknown"),
+        ("double", "99.5", "99.5", "float", "long", "99", "unknown"),
+        ("long", "1", "9000000000", "double", "int", "2147483647", "unknown"),
+        (
+            "timestamp_ntz",
+            "\"2021-01-01T12:00:00\"",
+            "\"2021-01-01T12:00:00\"",
+            "timestamp",
+            "date",
+            "2021-01-01",
+            "unknown",
+        ),
         ("long", "1", "9", "double", "double", "99.5", "dropped"),
         ("double", "1", "9", "float", "float", "99.5", "dropped"),
         ("float", "1", "9", "double", "double", "99.5", "dropped"),
@@ -564,6 +579,36 @@ fn declared_types_need_not_be_those_of_the_schema() {
 }
 
 #[test]
+fn what_a_client_may_have_cast_to_null_is_kept() {
+    let stats = r#"{"numRecords":1,"minValues":{"c":1},"maxValues":{"c":9},"nullCount":{"c":0}}"#;
+    let is_null = |child: serde_json::Value| json!({"op": "isNull", "children": [child]});
+    let column = |name: &str| json!({"op": "column", "name": "c", "valueType": name});
+    let literal = |name: &str, value: &str| json!({"op": "literal", "value": value, "valueType": name});
+    for (hint, expected) in [
+        (is_null(column("long")), "dropped"),
+        (json!({"op": "isNull", "children": [{"op": "column", "name": "c"}]}), "dropped"),
+        // Spark's client states TRY_CAST(c AS INT) so.
+        (is_null(column("int")), "unknown"),
+        (json!({"op": "not", "children": [is_null(column("int"))]}), "unknown"),
+        (is_null(column("double")), "unknown"),
+        // It writes null as a text, and as the time zero.
+        (is_null(literal("int", "5")), "dropped"),
+        (is_null(literal("string", "null")), "unknown"),
+        (is_null(literal("date", "null")), "unknown"),
+        (is_null(literal("timestamp", "1970-01-01T00:00:00Z")), "unknown"),
+        (is_null(literal("timestamp", "1970-01-01T00:00:01Z")), "dropped"),
+    ] {
+        let (predicate, found) = problems(&[("c", "long")], &[], Some(&hint.to_string()));
+        let found = match (is_kept(&predicate, &one_file(Some(stats), &[])), found.is_empty()) {
+            (true, false) => "unknown",
+            (true, true) => "kept",
+            (false, _) => "dropped",
+        };
+        assert_eq!(found, expected, "{hint}");
+    }
+}
+
+#[test]
 fn a_timestamp_that_a_client_cut_to_milliseconds_keeps_what_the_whole_one_matches() {
     for (row, op, cut, expected) in [
         ("2024-01-01T00:00:00.123456Z", "equal", "2024-01-01T00:00:00.123Z", true),
@@ -587,6 +632,27 @@ fn a_timestamp_that_a_client_cut_to_milliseconds_keeps_what_the_whole_one_matche
         let file = one_file(None, &[Some(row)]);
         assert_eq!(is_kept(&predicate, &file), expected, "{row} {op} {cut}");
     }
+}
+
+#[test]
+fn a_partition_timestamp_that_lost_its_zone_is_kept_for_every_zone() {
+    let hint = |value: &str| {
+        let tree = json!({"op": "equal", "children": [
+            {"op": "column", "name": "c", "valueType": "timestamp"},
+            {"op": "literal", "value": value, "valueType": "timestamp"}]});
+        let hints = Hints { sql: vec![], json: Some(tree.to_string()) };
+        Predicate::bind(&hints, &schema(&[("c", "timestamp"), ("d", "timestamp")]), &["c".to_owned()]).0
+    };
+    let file = one_file(None, &[Some("2024-01-01T00:00:00.000000Z")]);
+    // A client in Los Angeles gets `2024-01-01 00:00:00` and takes it for a time there.
+    let there = hint("2024-01-01T08:00:00Z");
+    assert!(!is_kept(&there, &file));
+    let of_parquet = there.clone().on_local_partition_times();
+    assert!(is_kept(&of_parquet, &file));
+    assert_ne!(of_parquet.key(), there.key());
+    assert!(!is_kept(&hint("2024-01-02T08:00:00Z").on_local_partition_times(), &file));
+    let local = one_file(None, &[Some("2024-01-01 00:00:00")]);
+    assert!(!is_kept(&hint("2024-01-02T08:00:00Z").on_local_partition_times(), &local));
 }
 
 #[test]

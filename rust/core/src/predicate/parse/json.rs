@@ -37,7 +37,7 @@ impl Parser {
         match name.to_ascii_lowercase().as_str() {
             "column" => column(object),
             "literal" => Ok(literal(object)),
-            "isnull" => Ok(Expression::IsNull(Box::new(self.only_child(object, depth_left)?))),
+            "isnull" => self.is_null(object, depth_left),
             "not" => Ok(Expression::Not(Box::new(self.only_child(object, depth_left)?))),
             "and" => Ok(Expression::And(self.children(object, depth_left)?)),
             "or" => Ok(Expression::Or(self.children(object, depth_left)?)),
@@ -69,6 +69,14 @@ impl Parser {
         Ok(child)
     }
 
+    fn is_null(&mut self, object: &Map<String, Value>, depth_left: usize) -> Result<Expression, String> {
+        let child = self.only_child(object, depth_left)?;
+        if matches!(child, Expression::Literal(_)) && may_stand_for_null(object) {
+            return Ok(Expression::undecidable("a literal may be null"));
+        }
+        Ok(Expression::IsNull(Box::new(child)))
+    }
+
     fn comparison(
         &mut self,
         comparison: Comparison,
@@ -96,10 +104,26 @@ fn other_order(comparison: &Map<String, Value>) -> Option<&'static str> {
         return Some("a comparison by a collation");
     }
     let children = comparison.get("children").and_then(Value::as_array)?;
-    let types = || children.iter().filter_map(|child| child.get("valueType").and_then(Value::as_str));
-    let is_text = |name: &str| name.eq_ignore_ascii_case("string");
-    // Of two casts of a column, Spark's client states the inner one.
-    (types().any(is_text) && !types().all(is_text)).then_some("a text is compared with another type")
+    let types: Vec<&str> =
+        children.iter().filter_map(|child| child.get("valueType").and_then(Value::as_str)).collect();
+    let [left, right] = types.as_slice() else { return None };
+    // Spark compares values of one type, but of two casts of a column its client states the inner one. The outer one may
+    // cut the value: `CAST(CAST(c AS DOUBLE) AS INT) = 5` matches 5.7.
+    (!have_one_order(value_type(left)?, value_type(right)?)).then_some("two types are compared")
+}
+
+/// Returns whether a value of one type that has an equal of the other type is the same after a cast to it.
+fn have_one_order(left: PrimitiveType, right: PrimitiveType) -> bool {
+    use PrimitiveType as P;
+    let is_whole = |one| matches!(one, P::Byte | P::Short | P::Integer | P::Long);
+    left == right || (is_whole(left) && is_whole(right))
+}
+
+/// Whether the literal in an `isNull` may be null. Spark's client writes null as a text, and as the time zero.
+fn may_stand_for_null(is_null: &Map<String, Value>) -> bool {
+    let child = is_null.get("children").and_then(|children| children.get(0));
+    let value = child.and_then(|child| child.get("value")).and_then(Value::as_str);
+    value.is_some_and(|value| value.eq_ignore_ascii_case("null") || value == "1970-01-01T00:00:00Z")
 }
 
 fn column(object: &Map<String, Value>) -> Result<Expression, String> {

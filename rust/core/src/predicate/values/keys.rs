@@ -261,7 +261,8 @@ fn is_instant(literal: &Literal) -> bool {
     matches!(literal, Literal::Timestamp(_) | Literal::CutTimestamp(_))
 }
 
-fn any_zone(spread: Spread) -> Spread {
+/// Returns the instants that a time without a zone may be.
+pub(crate) fn any_zone(spread: Spread) -> Spread {
     spread.widened(FARTHEST_ZONE_MICROS, FARTHEST_ZONE_MICROS)
 }
 
