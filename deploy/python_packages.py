@@ -17,11 +17,14 @@ PYTHON = "3.11"
 # Of botocore's descriptions of services, which are most of its size: those that give credentials.
 AWS_SERVICES = {"signin", "sso", "sso-oidc", "sts"}
 # Of other packages what no server imports: asynchronous clients of Azure, SQLAlchemy beside its core and the
-# dialects of the two databases, what google-auth needs for RSA keys without `cryptography`.
+# dialects of the two databases, what google-auth needs for RSA keys without `cryptography`, and what writes
+# modules such as the compiled one of `cryptography`.
 UNUSED = (
     "azure/identity/aio",
     "azure/storage/blob/_generated/aio",
     "azure/storage/blob/aio",
+    "cffi",
+    "pycparser",
     "pyasn1_modules",
     "sqlalchemy/dialects/mssql",
     "sqlalchemy/dialects/mysql",
