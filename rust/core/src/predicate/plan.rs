@@ -255,13 +255,6 @@ pub(crate) fn tuple_verdict(bound: &Bound, tuple: &PartitionTuple, columns: &[Bo
     }
 }
 
-/// The name of the directory of null partition values, which some writers log as a value.
-pub(crate) const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
-
-/// The texts that some readers take for null and others for themselves. The empty string is null in every column (PROTOCOL,
-/// section Partition Value Serialization), but in one of strings not for Spark.
-pub(super) const NULL_TEXTS: [&str; 2] = ["", HIVE_NULL];
-
 /// Returns the key of a partition value as clients read it.
 fn read_spread(column: &BoundColumn, value: &str) -> Option<Spread> {
     let spread = partition_spread(column.key_type, value)?;
@@ -272,17 +265,18 @@ fn read_spread(column: &BoundColumn, value: &str) -> Option<Spread> {
 
 fn value_verdict(leaf: &Leaf, column: &BoundColumn, value: Option<&str>) -> u8 {
     let verdict = |may: bool, must: bool| u8::from(may) * MAY + u8::from(must && leaf.exact) * MUST;
-    let Some(value) = value else { return verdict(leaf.nulls, leaf.nulls) };
-    let of_text = |matches: bool| {
-        let as_null = if NULL_TEXTS.contains(&value) { leaf.nulls } else { matches };
-        verdict(matches || as_null, matches && as_null)
+    // The empty string is null for every type (PROTOCOL, section Partition Value Serialization).
+    let Some(value) = value.filter(|value| !value.is_empty()) else {
+        return verdict(leaf.nulls, leaf.nulls);
     };
     match &leaf.set {
-        Set::Text(ranges) => of_text(ranges.contains_text(value.as_bytes())),
-        Set::Keys(ranges) if ranges.cuts.is_empty() && column.key_type == KeyType::Opaque => {
-            of_text(ranges.from_start)
+        Set::Text(ranges) => {
+            let matches = ranges.contains_text(value.as_bytes());
+            verdict(matches, matches)
         }
-        Set::Keys(_) if value.is_empty() => verdict(leaf.nulls, leaf.nulls),
+        Set::Keys(ranges) if ranges.cuts.is_empty() && column.key_type == KeyType::Opaque => {
+            verdict(ranges.from_start, ranges.from_start)
+        }
         Set::Keys(ranges) => match read_spread(column, value) {
             Some(spread) => verdict(
                 ranges.intersects(&spread.low, &spread.high),

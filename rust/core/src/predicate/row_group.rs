@@ -3,7 +3,7 @@
 use super::Predicate;
 use super::bind::{Bound, BoundColumn, Leaf, Set};
 use super::eval::{Files, leaf_verdicts};
-use super::plan::{MAY, NULL_TEXTS, Node};
+use super::plan::{MAY, Node};
 use super::stats::of_one;
 use super::values::bounds::{Source, text_max, true_bound};
 use super::values::keys::partition_spread;
@@ -73,13 +73,9 @@ fn leaf_may_match(leaf: &Leaf, columns: &[BoundColumn], bounds: &RowGroupBounds)
     let source = Source::RowGroupPartitions;
     let ranges = match &leaf.set {
         Set::Text(ranges) => {
-            // Some writers and readers take these texts for null.
-            let is_within = |text: &&str| (min.as_str()..=max.as_str()).contains(text);
-            let nulls = *has_nulls || NULL_TEXTS.iter().any(is_within);
-            let accepts_null_text = NULL_TEXTS.iter().any(|text| ranges.contains_text(text.as_bytes()));
             let max = text_max(source, max);
             let some = ranges.text_verdict(Some(min.as_bytes()), max.as_text_max()).0;
-            return some || (*has_nulls && accepts_null_text) || (leaf.nulls && nulls);
+            return some || (leaf.nulls && *has_nulls);
         }
         Set::Keys(ranges) => ranges,
     };
@@ -134,27 +130,6 @@ mod tests {
             let (predicate, _) = Predicate::bind(&hints, &schema, &partitions);
             assert_eq!(predicate.may_match_row_group(&bounds), expected, "{sql}");
             assert!(predicate.may_match_row_group(&unknown) || sql == "1 = 2", "{sql}");
-        }
-    }
-
-    #[test]
-    fn a_text_that_some_take_for_null_is_read_in_both_ways() {
-        let schema =
-            r#"{"type":"struct","fields":[{"name":"p","type":"string","nullable":true,"metadata":{}}]}"#;
-        let schema = StructType::parse(schema, ColumnMapping::None).unwrap();
-        for (min, max, has_nulls, sql, expected) in [
-            ("a", "b", false, "p IS NULL", false),
-            ("", "b", false, "p IS NULL", true),
-            ("__HIVE_DEFAULT_PARTITION__", "b", false, "p IS NULL", true),
-            ("a", "b", true, "p = ''", true),
-            ("a", "b", true, "p = 'c'", false),
-            ("a", "b", false, "p = ''", false),
-        ] {
-            let hints = Hints { sql: vec![sql.into()], json: None };
-            let (predicate, _) = Predicate::bind(&hints, &schema, &["p".to_owned()]);
-            let values = ValueBounds { min: min.into(), max: max.into(), has_nulls };
-            let bounds = RowGroupBounds { partition_values: vec![Some(values)], stats: None };
-            assert_eq!(predicate.may_match_row_group(&bounds), expected, "{min} {max} {has_nulls} {sql}");
         }
     }
 
