@@ -174,8 +174,9 @@ impl Predicate {
     pub fn on_local_partition_times(mut self) -> Self {
         for column in &mut self.columns {
             column.is_read_in_any_zone = column.partition.is_some() && column.key_type == KeyType::Timestamp;
-            self.key[0] ^= u8::from(column.is_read_in_any_zone);
         }
+        // Once, however many columns there are: two changes of a bit are none.
+        self.key[0] ^= u8::from(self.columns.iter().any(|column| column.is_read_in_any_zone));
         self
     }
 

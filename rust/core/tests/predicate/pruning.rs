@@ -653,6 +653,11 @@ fn a_partition_timestamp_that_lost_its_zone_is_kept_for_every_zone() {
     assert!(!is_kept(&hint("2024-01-02T08:00:00Z").on_local_partition_times(), &file));
     let local = one_file(None, &[Some("2024-01-01 00:00:00")]);
     assert!(!is_kept(&hint("2024-01-02T08:00:00Z").on_local_partition_times(), &local));
+    let condition = ["c", "d"].map(|name| format!("{name} > TIMESTAMP '2024-01-01T08:00:00Z'")).join(" AND ");
+    let hints = Hints { sql: vec![condition], json: None };
+    let schema = schema(&[("c", "timestamp"), ("d", "timestamp")]);
+    let (of_two, _) = Predicate::bind(&hints, &schema, &["c".to_owned(), "d".to_owned()]);
+    assert_ne!(of_two.clone().on_local_partition_times().key(), of_two.key());
 }
 
 #[test]
