@@ -34,7 +34,7 @@ COLUMNS = [
     "element_at(array('eu', 'us', 'it''s / é', ''), cast(id div 250 % 4 as int) + 1) region",
     "id * 7 - 5000 amount",
     "if(id % 11 = 0, null, cast(id as double) / 4) price",
-    "if(id % 97 = 0, float('NaN'), cast(id % 1000 as float) / 8) ratio",
+    "if(id % 97 = 0, float('NaN'), float(id % 1000 / 8)) ratio",
     "cast(id * 0.37 as decimal(12, 2)) cost",
     "concat('a common beginning of more than thirty-two letters ', lpad(id, 6, '0')) name",
     "timestamp_micros(1709000000000000 + id * 86399999) at",
