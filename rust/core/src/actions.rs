@@ -461,23 +461,14 @@ pub(crate) mod testing {
         let tuple =
             PartitionTuple { values: Box::default(), json: b"{}".as_slice().into(), logged_json: None };
         FileBatch {
-            source: SourceId(0),
-            row: (0..paths.len() as u32).collect(),
             path: StringViewArray::from_iter_values(paths),
             size: vec![1; paths.len()].into(),
-            modification_time_ms: vec![0; paths.len()].into(),
-            data_change: None,
             partitions: PartitionColumn {
                 dictionary: Arc::new(vec![Arc::new(tuple)]),
                 keys: vec![0; paths.len()].into(),
             },
             stats: None,
-            deletion_vector: None,
-            base_row_id: None,
-            default_row_commit_version: None,
-            clustering_provider: None,
-            tags: None,
-            remove_fields: None,
+            ..FileBatch::of_stats(StringViewArray::new_null(paths.len()))
         }
     }
 }

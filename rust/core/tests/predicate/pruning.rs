@@ -87,6 +87,17 @@ fn problems(fields: &[(&str, &str)], sql: &[&str], json: Option<&str>) -> (Predi
     Predicate::bind(&hints, &schema(fields), &[])
 }
 
+/// What a JSON hint does to a file with these statistics of a column `c`.
+fn outcome(data_type: &str, hint: &str, stats: &str) -> &'static str {
+    let (predicate, problems) = problems(&[("c", data_type)], &[], Some(hint));
+    match (is_kept(&predicate, &one_file(Some(stats), &[])), problems.is_empty()) {
+        (true, true) => "kept",
+        (false, true) => "dropped",
+        (true, false) => "unknown",
+        (false, false) => "dropped and reported",
+    }
+}
+
 #[test]
 fn bounds_that_exclude_a_condition_drop_the_file_and_no_others() {
     for (data_type, min, max, kept, dropped) in [
@@ -562,18 +573,10 @@ fn declared_types_need_not_be_those_of_the_schema() {
             "dropped",
         ),
     ] {
-        let (predicate, problems) =
-            problems(&[("c", data_type)], &[], Some(&tree(column_type, value_type, value)));
         let stats = format!(
             r#"{{"numRecords":1,"minValues":{{"c":{min}}},"maxValues":{{"c":{max}}},"nullCount":{{"c":0}}}}"#
         );
-        let kept = is_kept(&predicate, &one_file(Some(&stats), &[]));
-        let found = match (kept, problems.is_empty()) {
-            (true, true) => "kept",
-            (false, true) => "dropped",
-            (true, false) => "unknown",
-            (false, false) => "dropped and reported",
-        };
+        let found = outcome(data_type, &tree(column_type, value_type, value), &stats);
         assert_eq!(found, expected, "{data_type} as {column_type} = {value} {value_type}");
     }
 }
@@ -598,13 +601,7 @@ fn what_a_client_may_have_cast_to_null_is_kept() {
         (is_null(literal("timestamp", "1970-01-01T00:00:00Z")), "unknown"),
         (is_null(literal("timestamp", "1970-01-01T00:00:01Z")), "dropped"),
     ] {
-        let (predicate, found) = problems(&[("c", "long")], &[], Some(&hint.to_string()));
-        let found = match (is_kept(&predicate, &one_file(Some(stats), &[])), found.is_empty()) {
-            (true, false) => "unknown",
-            (true, true) => "kept",
-            (false, _) => "dropped",
-        };
-        assert_eq!(found, expected, "{hint}");
+        assert_eq!(outcome("long", &hint.to_string(), stats), expected, "{hint}");
     }
 }
 

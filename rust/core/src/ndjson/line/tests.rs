@@ -7,7 +7,8 @@ use sha2::Digest as _;
 
 use super::*;
 use crate::Error;
-use crate::actions::{DeletionVectorDescriptor, PartitionColumn, PartitionTuple, RemoveFields, SourceId};
+use crate::actions::testing::files_named;
+use crate::actions::{DeletionVectorDescriptor, PartitionColumn, PartitionTuple, RemoveFields};
 use crate::hashing::slow_hex as hex;
 use crate::log_path::percent_decode;
 use crate::sign::{S3Options, Signer, SignerSet, SigningRoot};
@@ -38,23 +39,13 @@ fn batch(paths: &[&str]) -> FileBatch {
     let null = PartitionTuple { values: [None].into(), json: (*b"{\"d\":null}").into(), logged_json: None };
     let count = paths.len();
     FileBatch {
-        source: SourceId(0),
-        row: (0..count as u32).collect(),
-        path: StringViewArray::from_iter_values(paths),
         size: (0..count as i64).map(|index| 1000 + index).collect(),
         modification_time_ms: vec![1_700_000_000_000; count].into(),
-        data_change: None,
         partitions: PartitionColumn {
             dictionary: Arc::new(vec![Arc::new(tuple), Arc::new(null)]),
             keys: (0..count as u32).map(|index| index % 2).collect(),
         },
-        stats: None,
-        deletion_vector: None,
-        base_row_id: None,
-        default_row_commit_version: None,
-        clustering_provider: None,
-        tags: None,
-        remove_fields: None,
+        ..files_named(paths)
     }
 }
 

@@ -27,7 +27,7 @@
 //!
 //! The values of `add.partitionValues` are not bounds. They decide exactly as readers read them.
 
-use super::keys::KeyType;
+use super::keys::{KeyType, MILLISECOND};
 use super::number::{HUGE, Spread};
 use super::ranges::{TextCut, TextMax};
 use crate::schema::Column;
@@ -50,7 +50,6 @@ const DOUBLE_DIGITS: u8 = 15;
 const WHOLE_MINUTES_SINCE: i128 = 65_750_400_000_000;
 
 const SECOND: i128 = 1_000_000;
-const MILLISECOND: i128 = 1_000;
 
 /// Delta's writers cut strings to this length; longer ones may be prefixes.
 const CUT_BYTES: usize = 32;

@@ -65,7 +65,7 @@ impl KeyType {
 }
 
 /// Microseconds.
-const MILLISECOND: i128 = 1_000;
+pub(super) const MILLISECOND: i128 = 1_000;
 
 /// The key of NaN.
 pub(crate) const NAN_KEY: i128 = i64::MAX as i128;
