@@ -191,9 +191,7 @@ def pytest(marks: str, arguments: Sequence[str], variables: Mapping[str, str] | 
     install("gateway")
     # The script and not `-m pytest`, which would put the checkout before the installed package.
     command = [environment("project") / "pytest", "-m", marks, "--durations=15", *arguments]
-    # What measures time mostly waits, and is to have the machine when it does not.
-    niceness = 0 if marks.endswith(" and alone") else 10
-    run(*command, variables=tools.no_skips() | dict(variables or {}), niceness=niceness)
+    run(*command, variables=tools.no_skips() | dict(variables or {}))
 
 
 def files_of(mark: str) -> list[str]:

@@ -92,9 +92,7 @@ def say(line: str) -> None:
     print(line, flush=True, file=LOGS.get(get_ident(), sys.stdout))
 
 
-def run(
-    *command: object, variables: Mapping[str, str] | None = None, directory: Path = ROOT, niceness: int = 0
-) -> None:
+def run(*command: object, variables: Mapping[str, str] | None = None, directory: Path = ROOT) -> None:
     """Shows and runs a command; raises when it fails."""
     words = [str(word) for word in command]
     say(f"$ {' '.join(words)}"[:400])
@@ -102,7 +100,7 @@ def run(
     started, log = time.monotonic(), LOGS.get(get_ident())
     how: dict[str, Any] = {"cwd": directory, "env": environ(variables), "timeout": LONGEST_COMMAND_SECONDS}
     how |= {"stdout": log, "stderr": log and subprocess.STDOUT}
-    code = subprocess.run(["nice", "-n", str(niceness), *words], check=False, **how).returncode
+    code = subprocess.run(words, check=False, **how).returncode
     seconds = time.monotonic() - started
     SECONDS[get_ident()][kind_of(words)] += seconds
     if code:

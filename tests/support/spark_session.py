@@ -89,11 +89,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         )
     pytest.importorskip("pyspark.sql", reason="pyspark is not installed: tests/run.py does it")
     # The executors' Python must find the same package as this one, and the daemon of its workers.
-    found_in = [str(Path(gateway.__file__).parent.parent), str(Path(__file__).with_name("spark_workers"))]
+    workers = Path(__file__).with_name("spark_workers")
+    found_in = [str(Path(gateway.__file__).parent.parent), str(workers)]
     os.environ["PYTHONPATH"] = os.pathsep.join([*found_in, os.environ.get("PYTHONPATH", "")])
     # Not the checkout's sources, which have no native module, where the tests run beside them.
     os.environ["PYTHONSAFEPATH"] = "1"
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ |= {"PYSPARK_PYTHON": str(workers / "python"), "PYSPARK_DRIVER_PYTHON": sys.executable}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session = new_session(tmp_path_factory.mktemp("spark"), f"-XX:SharedArchiveFile={class_archive()}")
