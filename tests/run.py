@@ -42,6 +42,7 @@ PLAIN = "not spark and not stores and not clone and not deploy and not nightly"
 SPARK_NEEDS = ("java", "jars", "oauth2_server", "versitygw", "client", "connect", "tables")
 NIGHT_NEEDS = ("minio", "engines", "kernel", "browser", "azurite", "openid_provider", "lintian", "release")
 PIPELINE = "tests/integration/spark"
+OF_JOBS = (f"{PIPELINE}/commands", f"{PIPELINE}/projections")
 WORDS_OF_MARKS = {"alone": ("mark.alone",), "spark": ("spark: ", "few_rows", "oauth_server")}
 # The core under test, in profile.release: its dependencies are those of the wheel, compiled once.
 # The core itself is compiled without optimisation, which takes a fifth of the time, more than its tests lose.
@@ -157,17 +158,17 @@ def stores(arguments: list[str]) -> None:
 
 
 def spark(arguments: list[str]) -> None:
-    """The tests of Spark as a reader and a writer; with pytest's arguments all that need a session."""
+    """The tests of Spark but for those of `jobs`; with pytest's arguments all that need a session."""
     install(*SPARK_NEEDS, *(["s3a_jars"] if "DELTA_GATEWAY_LONG_" in " ".join(os.environ) else []))
     files = [path for path in files_of("spark") if not path.startswith(PIPELINE)]
-    pytest("spark and not nightly", arguments or [*files, PIPELINE, f"--ignore-glob={PIPELINE}/*/*"])
+    others = [f"--ignore={path}" for path in OF_JOBS]
+    pytest("spark and not nightly", arguments or [*files, PIPELINE, *others])
 
 
 def jobs(arguments: list[str]) -> None:
-    """The tests of projections, `verify` and commands, in a Spark session of their own."""
+    """The tests of projections and commands, in a Spark session of their own."""
     install(*SPARK_NEEDS)
-    directories = [f"{PIPELINE}/{name}" for name in ("commands", "verify", "projections")]
-    pytest("spark and not nightly", [*directories, *arguments])
+    pytest("spark and not nightly", [*OF_JOBS, *arguments])
 
 
 def nightly(arguments: list[str]) -> None:

@@ -267,9 +267,14 @@ def test_what_a_part_installs_has_an_installer(commands: list[str], monkeypatch:
 @pytest.mark.usefixtures("cache")
 def test_each_directory_of_the_pipeline_is_of_one_part(commands: list[str]) -> None:
     run.PARTS["jobs"]([])
-    named = [word for word in commands[-1].split() if word.startswith(run.PIPELINE)]
-    tests = {path.parent for path in (ROOT / run.PIPELINE).rglob("test_*.py")} - {ROOT / run.PIPELINE}
-    assert sorted(named) == sorted(path.relative_to(ROOT).as_posix() for path in tests)
+    assert {word for word in commands[-1].split() if word.startswith(run.PIPELINE)} == {*run.OF_JOBS}
+    assert all([*(ROOT / path).glob("test_*.py")] for path in run.OF_JOBS)
+    run.PARTS["spark"]([])
+    words = commands[-1].split()
+    assert run.PIPELINE in words
+    assert [word for word in words if word.startswith("--ignore")] == [
+        f"--ignore={path}" for path in run.OF_JOBS
+    ]
 
 
 def test_the_crates_are_tested_from_the_sources_that_were_compiled(
