@@ -179,10 +179,10 @@ def _s3(rest: str) -> Location:
         raise ValueError("a location has no keys before the bucket; accepted: s3://bucket/path")
     if not _S3_BUCKET.fullmatch(bucket):
         raise ValueError(f"{shown(bucket)} is not a valid bucket name; accepted: s3://bucket/path")
-    if bucket.endswith("--x-s3"):
+    if bucket.endswith(("--x-s3", "--xa-s3")):
         raise ValueError(
-            f"'{bucket}' is a directory bucket of S3 Express, whose sessions and URLs end after 5 minutes; "
-            "share the table from a general purpose bucket"
+            f"'{bucket}' is a bucket or an access point of S3 Express, whose sessions and URLs end after 5 "
+            "minutes; share the table from a general purpose bucket"
         )
     return Location("s3", bucket, _segments(key))
 

@@ -77,6 +77,7 @@ def test_an_account_of_a_national_cloud_keeps_its_domain() -> None:
         ("s3://a bucket/t", "'a bucket' is not a valid bucket name"),
         ("s3://arn:aws:s3:eu-west-1:1:accesspoint/a/t", "by its alias"),
         ("s3://logs--use1-az4--x-s3/t", "S3 Express"),
+        ("s3://point--use1-az4--xa-s3/t", "S3 Express"),
         ("gs://bucket/t/../u", "may not contain an empty part, '.' or '..'"),
         ("https://acct.blob.core.windows.net/data/%2e%2e/t", "may not contain an empty part, '.' or '..'"),
         ("https://acct.blob.core.windows.net/data/a%2F%2Fb", "may not contain an empty part"),
