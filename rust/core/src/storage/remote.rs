@@ -304,7 +304,7 @@ impl Remote {
         let (mut chunks, mut lines) = (answer.into_stream(), LineLengths::of(path));
         let mut content = BytesMut::with_capacity(if size == UNKNOWN_LENGTH { 0 } else { size as usize });
         while let Some(chunk) = chunks.next().await {
-            let chunk = chunk.map_err(|error| failed(&error))?;
+            let chunk = chunk.map_err(|error| cut_off(path, &error))?;
             let length = (content.len() + chunk.len()) as u64;
             check_whole_file_size(path, length)?;
             if length > size {
@@ -519,6 +519,14 @@ fn store_error(path: &str, error: &object_store::Error) -> Error {
         Some(Some(400..=499 | 501)) => Error::StorageRefused { detail },
         None if !is_of_connection(error) => Error::StorageRefused { detail },
         _ => Error::StorageUnavailable { detail },
+    }
+}
+
+/// Converts an error of a body whose head was read: its connection was cut, and the store could not continue.
+fn cut_off(path: &str, error: &object_store::Error) -> Error {
+    match store_error(path, error) {
+        Error::StorageRefused { detail } => Error::StorageUnavailable { detail },
+        error => error,
     }
 }
 

@@ -19,7 +19,7 @@ use object_store::client::{
 use object_store::{Certificate, ClientOptions};
 
 use reqwest::StatusCode;
-use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderValue, LAST_MODIFIED};
+use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED};
 
 use super::answer::{Answer, RESPONSE};
 
@@ -94,9 +94,16 @@ impl HttpService for Transport {
     }
 }
 
-/// Completes the head of an object.
+/// Completes the head of an object, without headers that the clients refuse, such as a name of a file in Latin-1.
 fn completed(mut answer: HttpResponse) -> HttpResponse {
     let headers = answer.headers_mut();
+    let has_text = |name: &HeaderName, headers: &HeaderMap| {
+        headers.get_all(name).iter().all(|value| value.to_str().is_ok())
+    };
+    let odd: Vec<_> = headers.keys().filter(|name| !has_text(name, headers)).cloned().collect();
+    for name in odd {
+        headers.remove(name);
+    }
     let has_length = text(headers, CONTENT_LENGTH.as_str()).is_some_and(|text| text.parse::<u64>().is_ok());
     if !has_length {
         headers.insert(CONTENT_LENGTH, UNKNOWN_LENGTH.into());

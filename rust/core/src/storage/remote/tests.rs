@@ -611,6 +611,29 @@ fn an_object_without_a_length_or_with_a_time_of_another_form_is_read() {
 }
 
 #[test]
+fn a_header_that_is_no_text_of_ascii_keeps_no_object_from_being_read() {
+    let odd = "Content-Disposition: attachment; filename=\u{e9}\r\nCache-Control: \u{e9}\r\nx-amz-meta-a: \u{e9}\r\n\
+               x-ms-meta-a: \u{e9}\r\nx-goog-meta-a: \u{e9}";
+    for storage in storages(&service(&format!("200 OK\r\nETag: \"t\"\r\n{TIME}\r\n{odd}"), "file")) {
+        assert_eq!(storage.read_log_file("t", &commit(4)).unwrap(), "file");
+    }
+}
+
+#[test]
+fn a_body_that_is_cut_off_and_not_continued_is_a_failure_that_passes() {
+    // A chunk without its end; the request for the rest gets the whole object again.
+    let head = format!("200 OK\r\nETag: \"t\"\r\n{TIME}\r\nTransfer-Encoding: chunked");
+    let storage = Storage::s3(&S3Options {
+        endpoint: Some(service(&head, "4\r\nfi")),
+        path_style: true,
+        credentials: Some(keys()),
+        ..S3Options::new("bucket", "us-east-1")
+    });
+    let error = storage.unwrap().read_log_file("t", &commit(4)).unwrap_err();
+    assert!(matches!(error, Error::StorageUnavailable { .. }), "{error:?}");
+}
+
+#[test]
 fn the_detail_of_a_failed_connection_says_why() {
     let closed = {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
