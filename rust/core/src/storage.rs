@@ -50,6 +50,10 @@ const MAX_DIRECTORY_ENTRIES: usize = 16_000;
 /// Log files read whole (JSON, checksums) are smaller than this; Arrow's views address 4 GiB at most.
 const MAX_WHOLE_FILE_BYTES: u64 = 2 << 30;
 
+/// A hint to a checkpoint is smaller, also with the schema of 10,000 columns. Unlike listed files it is read beside the
+/// memory of logs, by each refresh.
+const MAX_UNLISTED_BYTES: u64 = MAX_LINE_BYTES as u64;
+
 /// A file in a listing of `_delta_log/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFileEntry {
@@ -210,9 +214,13 @@ impl Storage {
 
     /// Reads a whole file that is not listed.
     pub fn read(&self, path: &str) -> Result<Bytes> {
+        self.read_up_to(path, MAX_UNLISTED_BYTES)
+    }
+
+    fn read_up_to(&self, path: &str, max_bytes: u64) -> Result<Bytes> {
         match &self.inner {
-            Inner::Local => local::read(path, None),
-            Inner::Remote(remote) => remote.read(path),
+            Inner::Local => local::read(path, None, max_bytes),
+            Inner::Remote(remote) => remote.read(path, max_bytes),
         }
     }
 
@@ -266,7 +274,9 @@ impl Storage {
             Ok(admitted) => admitted,
             Err(error) => return files.iter().map(|_| Err(error.clone())).collect(),
         };
-        let read = |file: &&LogFileEntry| local::read(&log_file_path(root, &file.name), Some(file));
+        let read = |file: &&LogFileEntry| {
+            local::read(&log_file_path(root, &file.name), Some(file), MAX_WHOLE_FILE_BYTES)
+        };
         let mut contents = match &self.inner {
             Inner::Local => files.iter().map(read).collect(),
             Inner::Remote(remote) => remote.read_log_files(root, files),
@@ -285,7 +295,7 @@ impl Storage {
     fn read_published(&self, root: &str, file: &LogFileEntry) -> Result<Bytes> {
         let version = LogFileName::parse(&file.name).map_or(-1, |name| name.version());
         let path = log_file_path(root, &log_path::commit_name(version));
-        let content = self.read(&path)?;
+        let content = self.read_up_to(&path, MAX_WHOLE_FILE_BYTES)?;
         if content.len() as u64 == file.size { Ok(content) } else { Err(replaced(&path)) }
     }
 
@@ -347,8 +357,8 @@ fn other_size_than_stated(path: &str) -> Error {
     Error::corrupt(log_path::file_name(path), "its size is not the one that the log states")
 }
 
-fn check_whole_file_size(path: &str, size: u64) -> Result<()> {
-    if size > MAX_WHOLE_FILE_BYTES {
+fn check_size(path: &str, size: u64, max_bytes: u64) -> Result<()> {
+    if size > max_bytes {
         return Err(Error::corrupt(log_path::file_name(path), "the file is too large to be part of a log"));
     }
     Ok(())
@@ -450,6 +460,20 @@ mod tests {
         assert_eq!(open.read_range(0, 1).unwrap(), b"o"[..]);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(open.read_range(0, 3).unwrap(), b"one"[..]);
+    }
+
+    #[test]
+    fn a_file_that_is_not_listed_is_read_if_it_is_small() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("hint");
+        let file = std::fs::File::create(&path).unwrap();
+        for (size, is_read) in [(MAX_UNLISTED_BYTES, true), (MAX_UNLISTED_BYTES + 1, false)] {
+            file.set_len(size).unwrap();
+            match Storage::local().read(&text(&path)) {
+                Ok(content) => assert!(is_read && content.len() as u64 == size),
+                Err(error) => assert!(!is_read && matches!(error, Error::CorruptLog { .. }), "{error:?}"),
+            }
+        }
     }
 
     #[test]

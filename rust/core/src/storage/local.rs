@@ -12,9 +12,7 @@ use std::time::UNIX_EPOCH;
 use bytes::Bytes;
 
 use super::lines::LineLengths;
-use super::{
-    Directories, FileProperties, LogFileEntry, MAX_DIRECTORY_ENTRIES, check_whole_file_size, replaced,
-};
+use super::{Directories, FileProperties, LogFileEntry, MAX_DIRECTORY_ENTRIES, check_size, replaced};
 use crate::error::{Error, Result};
 use crate::{log_path, pool};
 
@@ -47,12 +45,12 @@ pub(super) fn list_directories(directory: &str) -> Result<Directories> {
     })
 }
 
-/// Reads a whole file; with `listed`, only the listed one.
-pub(super) fn read(path: &str, listed: Option<&LogFileEntry>) -> Result<Bytes> {
+/// Reads a whole file of at most `max_bytes`; with `listed`, only the listed one.
+pub(super) fn read(path: &str, listed: Option<&LogFileEntry>, max_bytes: u64) -> Result<Bytes> {
     let failed = |error: std::io::Error| store_error(path, &error);
     pool::block_in_place(|| {
         let (mut file, before) = open_blocking(path, listed)?;
-        check_whole_file_size(path, before.len())?;
+        check_size(path, before.len(), max_bytes)?;
         let (mut content, mut lines) = (Vec::with_capacity(before.len() as usize), LineLengths::of(path));
         loop {
             let known = content.len();
@@ -60,6 +58,7 @@ pub(super) fn read(path: &str, listed: Option<&LogFileEntry>) -> Result<Bytes> {
             if content.len() == known {
                 break;
             }
+            check_size(path, content.len() as u64, max_bytes)?;
             lines.take(&content[known..])?;
         }
         // A writer that does not know of Delta may have written over the file meanwhile.

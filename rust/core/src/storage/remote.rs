@@ -22,8 +22,8 @@ use super::lines::LineLengths;
 use super::properties::plain_tag;
 use super::transport::UNKNOWN_LENGTH;
 use super::{
-    Directories, FileProperties, LogFileEntry, PendingReads, check_whole_file_size, log_file_path, replaced,
-    runtime,
+    Directories, FileProperties, LogFileEntry, MAX_WHOLE_FILE_BYTES, PendingReads, check_size, log_file_path,
+    replaced, runtime,
 };
 use crate::error::{Error, Result};
 use crate::log_memory::Admitted;
@@ -182,8 +182,8 @@ impl Remote {
         Ok(files)
     }
 
-    pub(super) fn read(&self, path: &str) -> Result<Bytes> {
-        runtime::block_on(self.read_whole(path, None))?
+    pub(super) fn read(&self, path: &str, max_bytes: u64) -> Result<Bytes> {
+        runtime::block_on(self.read_whole(path, None, max_bytes))?
     }
 
     pub(super) fn read_log_files(&self, root: &str, files: &[&LogFileEntry]) -> Vec<Result<Bytes>> {
@@ -263,16 +263,25 @@ impl Remote {
             Err(error) => return Err(failed(&error)),
         };
         let head = Piece::of(&answer);
-        let bytes = answer.bytes().await.map_err(|error| failed(&error))?;
-        Ok(Piece { bytes, ..head })
+        let length = answer.range.end - answer.range.start;
+        let (mut chunks, mut bytes) = (answer.into_stream(), BytesMut::with_capacity(length as usize));
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(|error| cut_off(path, &error))?;
+            // An answer in chunks may be longer than it says, and without end.
+            if (bytes.len() + chunk.len()) as u64 > length {
+                return Err(replaced(path));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(Piece { bytes: bytes.freeze(), ..head })
     }
 
     async fn read_log_file(&self, root: &str, file: &LogFileEntry) -> Result<Bytes> {
-        self.read_whole(&log_file_path(root, &file.name), Some(file)).await
+        self.read_whole(&log_file_path(root, &file.name), Some(file), MAX_WHOLE_FILE_BYTES).await
     }
 
-    /// Reads an object; with `listed`, only the listed one, whole.
-    async fn read_whole(&self, path: &str, listed: Option<&LogFileEntry>) -> Result<Bytes> {
+    /// Reads an object of at most `max_bytes`; with `listed`, only the listed one, whole.
+    async fn read_whole(&self, path: &str, listed: Option<&LogFileEntry>, max_bytes: u64) -> Result<Bytes> {
         let failed = |error: &object_store::Error| store_error(path, error);
         let tag = listed.and_then(|file| file.entity_tag.as_ref());
         let is_sendable = |tag: &str| tag.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
@@ -299,14 +308,14 @@ impl Remote {
             return Err(replaced(path));
         }
         if size != UNKNOWN_LENGTH {
-            check_whole_file_size(path, size)?;
+            check_size(path, size, max_bytes)?;
         }
         let (mut chunks, mut lines) = (answer.into_stream(), LineLengths::of(path));
         let mut content = BytesMut::with_capacity(if size == UNKNOWN_LENGTH { 0 } else { size as usize });
         while let Some(chunk) = chunks.next().await {
             let chunk = chunk.map_err(|error| cut_off(path, &error))?;
             let length = (content.len() + chunk.len()) as u64;
-            check_whole_file_size(path, length)?;
+            check_size(path, length, max_bytes)?;
             if length > size {
                 return Err(replaced(path));
             }

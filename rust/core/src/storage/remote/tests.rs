@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::Error;
-use crate::storage::{AzureOptions, GcsOptions, LogFileEntry, S3Credentials, S3Options, Storage};
+use crate::storage::{
+    AzureOptions, GcsOptions, LogFileEntry, MAX_UNLISTED_BYTES, S3Credentials, S3Options, Storage,
+};
 
 /// A service whose answer is a status and a body for the head of a request. Ends with the test process.
 fn answering(answer: impl Fn(&str) -> (String, String) + Send + 'static) -> String {
@@ -631,6 +633,23 @@ fn a_body_that_is_cut_off_and_not_continued_is_a_failure_that_passes() {
     });
     let error = storage.unwrap().read_log_file("t", &commit(4)).unwrap_err();
     assert!(matches!(error, Error::StorageUnavailable { .. }), "{error:?}");
+}
+
+#[test]
+fn an_answer_without_end_is_not_collected() {
+    // A chunk that never ends.
+    let endless = |head: &str| {
+        let chunk = format!("7fffffff\r\n{}", "\n".repeat((MAX_UNLISTED_BYTES + (1 << 20)) as usize));
+        service(&format!("{head}\r\nETag: \"t\"\r\n{TIME}\r\nTransfer-Encoding: chunked"), &chunk)
+    };
+    for storage in storages(&endless("200 OK")) {
+        let error = storage.read("t/_delta_log/_last_checkpoint").unwrap_err();
+        assert!(matches!(error, Error::CorruptLog { .. }), "{error:?}");
+    }
+    for storage in storages(&endless("206 Partial Content\r\nContent-Range: bytes 0-3/4")) {
+        let error = storage.open_listed("t/a", &commit(4)).unwrap().read_range(0, 4).unwrap_err();
+        assert!(matches!(error, Error::FileReplaced { .. }), "{error:?}");
+    }
 }
 
 #[test]
