@@ -177,7 +177,30 @@ async fn checked_listing(answer: HttpResponse) -> Result<HttpResponse, HttpError
         HttpError::new(HttpErrorKind::Interrupted, problem)
     })?;
     parts.extensions.insert(page_end);
-    Ok(HttpResponse::from_parts(parts, body.into()))
+    Ok(HttpResponse::from_parts(parts, without_markers(body).into()))
+}
+
+/// Returns a page of a listing of S3 and Google without objects whose keys end with a slash: consoles, Hadoop and Google's
+/// connector make them for directories. The clients cut the slash off, which makes files of them; some stores list them
+/// without a size and a time. In Azure, directories have a type, by which its client leaves them out.
+fn without_markers(page: Bytes) -> Bytes {
+    let [begin, end, marker]: [&[u8]; 3] = [b"<Contents>", b"</Contents>", b"/</Key>"];
+    if memmem::find(&page, marker).is_none() {
+        return page;
+    }
+    let (mut kept, mut rest) = (BytesMut::with_capacity(page.len()), &*page);
+    while let Some(start) = memmem::find(rest, begin)
+        && let Some(length) = memmem::find(&rest[start..], end)
+    {
+        let (entry, after) = rest[start..].split_at(length + end.len());
+        kept.extend_from_slice(&rest[..start]);
+        if memmem::find(entry, marker).is_none() {
+            kept.extend_from_slice(entry);
+        }
+        rest = after;
+    }
+    kept.extend_from_slice(rest);
+    kept.freeze()
 }
 
 async fn page_of(body: HttpResponseBody) -> Result<Bytes, HttpError> {

@@ -361,6 +361,27 @@ fn an_answer_that_is_no_listing_is_a_failure_of_the_store_and_no_empty_log() {
 }
 
 #[test]
+fn an_object_that_marks_a_directory_is_no_file() {
+    for index in 0..3 {
+        let endpoint = answering(move |head| {
+            let is_directory = query_of(head, "delimiter").is_some();
+            let markers = ["t/_delta_log/", "t/_delta_log/00000000000000000001.json/"];
+            let names = [&markers[..], &COMMITS].concat();
+            let (names, directories): (&[_], &[_]) =
+                if is_directory { (&["t/"], &["t/a/"]) } else { (&names, &[]) };
+            let page = Page { names, directories, is_truncated: false, token: None }.of_store(index);
+            // As S3Proxy lists directories.
+            let bare = "<Contents><Key>t/_delta_log/_sidecars/</Key></Contents></ListBucketResult>";
+            ("200 OK".into(), page.replace("</ListBucketResult>", bare))
+        });
+        let storage = &storages(&endpoint)[index];
+        let names: Vec<_> = storage.list_log("t", "").unwrap().into_iter().map(|entry| entry.name).collect();
+        assert_eq!(names, COMMITS[..3].iter().map(|name| &name[13..]).collect::<Vec<_>>());
+        assert_eq!(storage.list_directories("t").unwrap().names, ["a"]);
+    }
+}
+
+#[test]
 fn a_listing_that_is_truncated_without_a_token_goes_on_by_its_last_name() {
     for takes_names in [true, false] {
         for index in [0, 2] {
