@@ -53,7 +53,8 @@ pub(super) struct Remote {
     access: Box<dyn Access>,
     bucket: String,
     endpoint: String,
-    ordered_listings: bool,
+    /// See [`StoreParts`]; until another order was seen.
+    ordered_listings: AtomicBool,
     listing_time: Duration,
     /// Whether objects were seen to have other entity tags than are listed.
     sends_other_tags: AtomicBool,
@@ -103,7 +104,7 @@ impl Remote {
             access,
             bucket,
             endpoint,
-            ordered_listings,
+            ordered_listings: AtomicBool::new(ordered_listings),
             listing_time,
             sends_other_tags: AtomicBool::default(),
         }
@@ -152,15 +153,36 @@ impl Remote {
     }
 
     async fn log_files(&self, directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
-        let prefix = format!("{}/", key(directory)?);
         // `start-after` excludes its own key; all but the last letter of a name sorts before the name.
         let before = from_name.char_indices().next_back().map_or("", |(last, _)| &from_name[..last]);
+        if !before.is_empty() && self.lists_in_order() {
+            let files = self.log_files_after(before, directory, from_name).await?;
+            // A store that orders encrypted names, such as Storj, lists others than those that follow.
+            if self.lists_in_order() {
+                return Ok(files);
+            }
+        }
+        self.log_files_after("", directory, from_name).await
+    }
+
+    /// Returns whether names have come in order so far.
+    fn lists_in_order(&self) -> bool {
+        self.ordered_listings.load(Ordering::Relaxed)
+    }
+
+    async fn log_files_after(
+        &self,
+        before: &str,
+        directory: &str,
+        from_name: &str,
+    ) -> Result<Vec<LogFileEntry>> {
+        let prefix = format!("{}/", key(directory)?);
         let options = PaginatedListOptions {
-            offset: (self.ordered_listings && !before.is_empty()).then(|| format!("{prefix}{before}")),
+            offset: (!before.is_empty()).then(|| format!("{prefix}{before}")),
             ..PaginatedListOptions::default()
         };
         let prefix_length = prefix.len();
-        let mut pages = Pages::new(&*self.pages, directory, Some(prefix), options, self.ordered_listings);
+        let mut pages = Pages::new(&*self.pages, directory, Some(prefix), options, self.lists_in_order());
         let mut files = Vec::new();
         while let Some(page) = pages.next().await? {
             let objects = page.map_err(|error| pages.refusal(&error))?.objects;
@@ -175,7 +197,10 @@ impl Remote {
                 let is_wanted = !is_past_versions && !name.contains('/') && *name >= *from_name;
                 is_wanted.then(|| log_file(name, &meta))
             }));
-            if is_past_versions && pages.is_in_order() {
+            if !pages.is_in_order() {
+                self.ordered_listings.store(false, Ordering::Relaxed);
+            } else if is_past_versions && !files.is_empty() {
+                // A store with another order of letters may list the other names first.
                 break;
             }
         }

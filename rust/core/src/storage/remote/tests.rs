@@ -382,6 +382,45 @@ fn an_object_that_marks_a_directory_is_no_file() {
 }
 
 #[test]
+fn a_listing_that_has_other_names_before_those_of_versions_is_read_on() {
+    for index in [0, 2] {
+        let endpoint = answering(move |head| {
+            let is_second = query_of(head, "continuation-token").is_some();
+            let names = if is_second { &COMMITS[..3] } else { &COMMITS[3..] };
+            let token = (!is_second).then_some("b");
+            (
+                "200 OK".into(),
+                Page { names, directories: &[], is_truncated: !is_second, token }.of_store(index),
+            )
+        });
+        assert_eq!(listed(&storages(&endpoint)[index]).unwrap(), 3);
+    }
+}
+
+#[test]
+fn a_store_that_lists_in_no_order_is_asked_for_all_names() {
+    let asked_after = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked_after);
+    let endpoint = answering(move |head| {
+        let is_after = query_of(head, "start-after").is_some();
+        count.fetch_add(usize::from(is_after), Ordering::Relaxed);
+        // The order of their encrypted forms.
+        let names = [COMMITS[2], COMMITS[0], COMMITS[1], COMMITS[3]];
+        let names = if is_after { &names[..2] } else { &names };
+        ("200 OK".into(), Page { names, directories: &[], is_truncated: false, token: None }.of_store(0))
+    });
+    let storage = &storages(&endpoint)[0];
+    for _ in 0..2 {
+        let listed = storage.list_log("t", "00000000000000000001.").unwrap();
+        assert_eq!(
+            listed.iter().map(|entry| &*entry.name).collect::<Vec<_>>(),
+            [&COMMITS[1][13..], &COMMITS[2][13..]]
+        );
+    }
+    assert_eq!(asked_after.load(Ordering::Relaxed), 1);
+}
+
+#[test]
 fn a_listing_that_is_truncated_without_a_token_goes_on_by_its_last_name() {
     for takes_names in [true, false] {
         for index in [0, 2] {
