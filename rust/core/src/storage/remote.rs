@@ -585,11 +585,15 @@ fn listing_error(path: &str, error: &object_store::Error) -> Error {
             reason: "a name in this directory has an empty or relative part, or a control character".into(),
         };
     }
-    match store_error(path, error) {
-        Error::FileNotFound { .. } => {
-            Error::TableNotFound { detail: Answer::of(error).map(|answer| format!("the store {answer}")) }
+    match (store_error(path, error), Answer::of(error)) {
+        // Of a proxy that has no route, as while a store starts: no table is gone.
+        (Error::FileNotFound { .. }, Some(answer)) if answer.code().is_none() => {
+            Error::StorageUnavailable { detail: format!("the store {answer} without an error of a store") }
         }
-        error => error,
+        (Error::FileNotFound { .. }, answer) => {
+            Error::TableNotFound { detail: answer.map(|answer| format!("the store {answer}")) }
+        }
+        (error, _) => error,
     }
 }
 

@@ -245,6 +245,18 @@ fn a_log_beside_such_a_key_is_corrupt_and_its_store_does_not_fail() {
 }
 
 #[test]
+fn a_proxy_without_a_route_to_the_store_says_nothing_of_tables() {
+    for body in ["", "default backend - 404", "<html><body>404</body></html>"] {
+        for storage in storages(&service("404 Not Found", body)) {
+            for error in [storage.list_log("t", "").unwrap_err(), storage.list_directories("t").unwrap_err()]
+            {
+                assert!(matches!(error, Error::StorageUnavailable { .. }), "{body}: {error:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_key_that_no_object_can_have_is_a_missing_file_and_no_failure_of_the_store() {
     for code in ["KeyTooLongError", "XMinioInvalidObjectName", "InvalidUri"] {
         let body = format!("<Error><Code>{code}</Code><Message>no</Message></Error>");
