@@ -212,7 +212,7 @@ impl Storage {
         Ok(directories)
     }
 
-    /// Reads a whole file that is not listed.
+    /// Reads a small file that is not listed, of at most 32 MiB. A larger one is [`Error::CorruptLog`].
     pub fn read(&self, path: &str) -> Result<Bytes> {
         self.read_up_to(path, MAX_UNLISTED_BYTES)
     }
@@ -463,6 +463,32 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_behind_a_link_that_leads_nowhere_is_listed_and_not_read() {
+        let root = tempfile::tempdir().unwrap();
+        let log = root.path().join(LOG_DIRECTORY);
+        std::fs::create_dir_all(&log).unwrap();
+        let (absent, endless) = (log_path::commit_name(1), log_path::commit_name(2));
+        for (name, target) in
+            [(&*absent, "nowhere"), (&endless, &endless), ("a", "nowhere"), ("b", "b"), ("1.crc", "1.crc")]
+        {
+            std::os::unix::fs::symlink(target, log.join(name)).unwrap();
+        }
+        let storage = Storage::local();
+        let listed = storage.list_log(&text(root.path()), "").unwrap();
+        assert_eq!(listed.iter().map(|entry| &*entry.name).collect::<Vec<_>>(), [&absent, &endless]);
+        let paths = [absent, endless].map(|name| log_file_path(&text(root.path()), &name));
+        let found = storage.properties(&paths).unwrap();
+        assert!(listed.iter().zip(&found).all(|(entry, found)| {
+            found.as_ref().is_some_and(|found| found.matches(entry) == Some(true))
+        }));
+        let reads = storage.read_log_files(&text(root.path()), &listed.iter().collect::<Vec<_>>());
+        assert!(
+            matches!(&*reads, [Err(Error::FileNotFound { .. }), Err(Error::StorageUnavailable { .. })]),
+            "{reads:?}"
+        );
+    }
+
+    #[test]
     fn a_file_that_is_not_listed_is_read_if_it_is_small() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("hint");
@@ -491,9 +517,12 @@ mod tests {
         }
         std::fs::write(root.path().join("file"), "").unwrap();
         std::os::unix::fs::symlink(root.path().join("orders"), root.path().join("link")).unwrap();
+        // Neither is a directory, but of the second one nobody can tell.
+        std::os::unix::fs::symlink("nowhere", root.path().join("absent")).unwrap();
+        std::os::unix::fs::symlink("unknown", root.path().join("unknown")).unwrap();
         let list = |path: &Path| Storage::local().list_directories(&text(path)).unwrap();
         let found = list(root.path());
-        assert_eq!(found.names, ["customers", "link", "orders", "\u{6771} 1=%"]);
+        assert_eq!(found.names, ["customers", "link", "orders", "unknown", "\u{6771} 1=%"]);
         assert!(!found.is_truncated);
         assert!(list(&root.path().join("nowhere")).names.is_empty());
         assert!(list(&root.path().join("file")).names.is_empty());

@@ -88,6 +88,21 @@ fn files_come_newest_commit_first_and_in_a_commits_own_order() {
 }
 
 #[test]
+fn a_newest_commit_that_the_file_system_does_not_show_is_an_error_and_no_older_version() {
+    let table = Table::new(&[&add("a")]);
+    table.commit(0, &[PROTOCOL, METADATA, &add("a")]);
+    table.commit(1, &[&add("b")]);
+    let newest = std::path::Path::new(table.root()).join("_delta_log").join(crate::log_path::commit_name(1));
+    for target in [newest.clone(), "/nowhere".into()] {
+        std::fs::remove_file(&newest).unwrap();
+        std::os::unix::fs::symlink(target, &newest).unwrap();
+        let error = table.load(TimeTravel::Latest).unwrap_err();
+        assert!(matches!(error, Error::StorageUnavailable { .. } | Error::FileNotFound { .. }), "{error:?}");
+        assert_eq!(live(&table.load(TimeTravel::Version(0)).unwrap()), ["a"]);
+    }
+}
+
+#[test]
 fn a_table_that_is_replaced_while_it_is_loaded_is_one_of_the_two() {
     let tables = ["a", "b"].map(|name| {
         let files: Vec<_> = (0..8).map(|number| add(&format!("{name}{number}"))).collect();

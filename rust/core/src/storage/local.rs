@@ -3,9 +3,9 @@
 //! A directory may be a mount of a remote file system that hangs. Calls that may block run inside
 //! [`pool::block_in_place`], so a hanging mount delays only streams of its own tables.
 
-use std::fs::{File, Metadata};
+use std::fs::{DirEntry, File, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{Read, Result as IoResult};
+use std::io::{ErrorKind, Read, Result as IoResult};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::UNIX_EPOCH;
 
@@ -14,7 +14,8 @@ use bytes::Bytes;
 use super::lines::LineLengths;
 use super::{Directories, FileProperties, LogFileEntry, MAX_DIRECTORY_ENTRIES, check_size, replaced};
 use crate::error::{Error, Result};
-use crate::{log_path, pool};
+use crate::log_path::{self, LogFileName};
+use crate::pool;
 
 /// Lists the regular files of a directory from a name on, in any order. A missing directory is empty.
 pub(super) fn list(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
@@ -35,8 +36,7 @@ pub(super) fn list_directories(directory: &str) -> Result<Directories> {
                 break;
             }
             let entry = entry.map_err(|error| failed(&error))?;
-            // Follows links, as a read does.
-            let is_directory = std::fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir());
+            let is_directory = may_be_directory(&entry).map_err(|error| failed(&error))?;
             if is_directory && let Ok(name) = entry.file_name().into_string() {
                 directories.names.push(name);
             }
@@ -72,8 +72,10 @@ pub(super) fn read(path: &str, listed: Option<&LogFileEntry>, max_bytes: u64) ->
 
 /// Returns the properties of a regular file; `None` if there is none.
 pub(super) fn properties(path: &str) -> Result<Option<FileProperties>> {
-    match pool::block_in_place(|| std::fs::metadata(path)) {
-        Ok(metadata) => Ok(metadata.is_file().then(|| FileProperties {
+    // A link that leads nowhere is listed, too.
+    let or_link = |error| std::fs::symlink_metadata(path).ok().filter(Metadata::is_symlink).ok_or(error);
+    match pool::block_in_place(|| std::fs::metadata(path).or_else(or_link)) {
+        Ok(metadata) => Ok((metadata.is_file() || metadata.is_symlink()).then(|| FileProperties {
             size: metadata.len(),
             modified_s: modified_ms(&metadata).div_euclid(1000),
             entity_tag: Some(entity_tag(&metadata)),
@@ -160,14 +162,8 @@ fn list_blocking(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> 
         if name.as_str() < from_name {
             continue;
         }
-        // By the open directory, in whose place another one may be put meanwhile. Files that were deleted since are
-        // skipped; links are followed, as by a read.
-        let metadata = match entry.metadata() {
-            Ok(metadata) if metadata.is_symlink() => std::fs::metadata(entry.path()),
-            metadata => metadata,
-        };
-        let Ok(metadata) = metadata else { continue };
-        if metadata.is_file() {
+        let Some(metadata) = metadata_of(&entry, &name).map_err(|error| failed(&error))? else { continue };
+        if metadata.is_file() || metadata.is_symlink() {
             files.push(LogFileEntry {
                 name,
                 size: metadata.len(),
@@ -178,6 +174,45 @@ fn list_blocking(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> 
         }
     }
     Ok(files)
+}
+
+/// Returns the metadata of an entry of a log by the open directory, in whose place another one may be put meanwhile.
+/// Links are followed, as by a read. `None` for a file that was deleted since.
+///
+/// A mount may list a file and then fail to show it: without its newest commit, a log would be that of an older version.
+/// So such a log file is an error, and a commit behind a link that leads nowhere is there, for those who need it.
+fn metadata_of(entry: &DirEntry, name: &str) -> IoResult<Option<Metadata>> {
+    let own = entry.metadata();
+    let followed = match &own {
+        Ok(metadata) if metadata.is_symlink() => std::fs::metadata(entry.path()),
+        _ => return absent_as_none(own, name),
+    };
+    match (followed, LogFileName::parse(name)) {
+        (Err(_), Some(LogFileName::Commit(_))) => own.map(Some),
+        (followed, _) => absent_as_none(followed, name),
+    }
+}
+
+/// `None` for an absent file, and for any failure of a file that is none of a log.
+fn absent_as_none(metadata: IoResult<Metadata>, name: &str) -> IoResult<Option<Metadata>> {
+    match metadata {
+        Err(error) if error.kind() != ErrorKind::NotFound && LogFileName::parse(name).is_some() => Err(error),
+        metadata => Ok(metadata.ok()),
+    }
+}
+
+/// Returns whether an entry is a directory, also behind a link, or one that cannot be told: a mount that does not show a
+/// directory is no proof that its tables are gone.
+fn may_be_directory(entry: &DirEntry) -> IoResult<bool> {
+    match entry.file_type() {
+        Ok(kind) if kind.is_symlink() => Ok(match std::fs::metadata(entry.path()) {
+            Ok(metadata) => metadata.is_dir(),
+            Err(error) => error.kind() != ErrorKind::NotFound,
+        }),
+        Ok(kind) => Ok(kind.is_dir()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Opens a directory; `None` if there is none.
@@ -220,7 +255,6 @@ fn modified_ms(metadata: &Metadata) -> i64 {
 
 /// Converts an error of the file system.
 pub(super) fn store_error(path: &str, error: &std::io::Error) -> Error {
-    use std::io::ErrorKind;
     match error.kind() {
         // No file can have a name that is too long.
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename => {
