@@ -20,6 +20,7 @@ from pyspark.sql import types as t
 from gateway.client.actions import TableHead, UnsupportedTable
 from gateway.spark.read.calendars import FileCalendar
 from gateway.spark.read.column_chunks import ColumnChunkFile, chunk_ranges
+from gateway.spark.read.plain_arrays import plain_array, with_children
 from gateway.spark.read.row_groups import CheckedColumn, Conditions, statistics_json
 from gateway.spark.read.schema import (
     CHANGE_TYPE,
@@ -208,8 +209,9 @@ class FileDecoder:
                 arrays.append(pa.repeat(column.value, count))
                 continue
             array = batch.column(batch.schema.get_field_index(column.file_name))
-            array = array if chosen is None else array.take(chosen)
             try:
+                array = plain_array(array)
+                array = array if chosen is None else array.take(chosen)
                 arrays.append(reading.conform(array, column.field.dataType, column.wanted))
             except pa.ArrowException:
                 # Its text has the value.
@@ -254,13 +256,15 @@ class _Conform:
         """Convert an array of a file to the requested type."""
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
+        if pa.types.is_null(array.type):
+            return pa.nulls(len(array), arrow_type(wanted))
         if isinstance(wanted, t.StructType):
             assert isinstance(logged, t.StructType)
             return self._struct(array, logged, wanted)
         if isinstance(wanted, t.ArrayType):
             assert isinstance(logged, t.ArrayType)
             elements = self.conform(array.values, logged.elementType, wanted.elementType)
-            return _nested(array, arrow_type(wanted), [elements])
+            return with_children(array, arrow_type(wanted), [elements])
         if isinstance(wanted, t.MapType):
             assert isinstance(logged, t.MapType)
             return self._map(array, logged, wanted)
@@ -301,15 +305,7 @@ class _Conform:
         items = self.conform(array.items, logged.valueType, wanted.valueType)
         target = arrow_type(wanted)
         entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
-        return _nested(array, target, [entries])
-
-
-def _nested(array: pa.Array, target: pa.DataType, children: list[pa.Array]) -> pa.Array:
-    """Return the same lists (validity, offsets and slice) with other children, without a copy."""
-    validity, offsets = array.buffers()[:2]
-    return pa.Array.from_buffers(
-        target, len(array), [validity, offsets], array.null_count, array.offset, children
-    )
+        return with_children(array, target, [entries])
 
 
 def _conform_variant(array: pa.Array) -> pa.Array:

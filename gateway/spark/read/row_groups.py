@@ -21,6 +21,7 @@ from gateway.spark.read.calendars import FileCalendar
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROS = {"us": 1, "ms": 1000}
+_TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _value(statistics: pq.Statistics, in_file: pa.DataType, wanted: t.DataType, 
             return raw if pa.types.is_signed_integer(in_file) else None
         case t.FloatType() | t.DoubleType():
             return _finite(raw) if pa.types.is_float32(in_file) or in_file == pa.float64() else None
-        case t.StringType() if pa.types.is_string(in_file) or pa.types.is_large_string(in_file):
+        case t.StringType() if in_file in _TEXTS:
             return raw.decode()
         case t.DecimalType() if pa.types.is_decimal(in_file):
             return f"{statistics.min if is_least else statistics.max:f}"

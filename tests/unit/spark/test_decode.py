@@ -161,6 +161,63 @@ class TestDecoding:
             {"e": 5},
         ]
 
+    @pytest.mark.parametrize("deleted", [[], [0, 5]])
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            # Those of Polars.
+            pa.large_list(pa.string_view()),
+            pa.list_(pa.string_view(), 2),
+            # Those of pandas and deltalake.
+            pa.large_list(pa.large_string()),
+            pa.list_(pa.string_view()),
+            pa.list_(pa.dictionary(pa.int8(), pa.string())),
+            pa.list_view(pa.string()),
+            pa.large_list_view(pa.large_string()),
+        ],
+        ids=str,
+    )
+    def test_lists_of_every_kind_of_a_writer_are_read_at_every_depth(
+        self, kind: pa.DataType, deleted: list[int]
+    ) -> None:
+        values = [["a", "b"], None, ["c", None], ["d", "e"], ["f", "g"], None, ["h", "i"]]
+        lists = pa.array(values, kind)
+        nested = pa.StructArray.from_arrays([lists], ["l"])
+        entries = [[(f"k{number}", value)] for number, value in enumerate(values)]
+        data = pa.table({"l": lists, "s": nested, "m": pa.array(entries, pa.map_(pa.string_view(), kind))})
+        listed = {"type": "array", "elementType": "string", "containsNull": True}
+        struct = {"type": "struct", "fields": [field("l", listed)]}
+        mapping = {"type": "map", "keyType": "string", "valueType": listed, "valueContainsNull": True}
+        table = head(field("l", listed), field("s", struct), field("m", mapping))
+        answer = decode(table, data, rows_deleted=deleted)
+        answer.validate(full=True)
+        assert answer.to_pylist() == [
+            {"l": value, "s": {"l": value}, "m": entries[row]}
+            for row, value in enumerate(values)
+            if row not in deleted
+        ]
+
+    @pytest.mark.parametrize("kind", [pa.large_list(pa.string_view()), pa.list_view(pa.large_string())])
+    def test_lists_of_different_lengths_are_read(self, kind: pa.DataType) -> None:
+        values = [["a"], [], None, ["b", "c", None]]
+        listed = {"type": "array", "elementType": "string", "containsNull": True}
+        answer = decode(head(field("l", listed)), pa.table({"l": pa.array(values, kind)}))
+        answer.validate(full=True)
+        assert answer.column("l").to_pylist() == values
+
+    @pytest.mark.parametrize(
+        ("name", "kind", "values"),
+        [("string", pa.string_view(), ["a", None, "c"]), ("binary", pa.binary_view(), [b"a", None, b"\xff"])],
+    )
+    def test_rows_of_views_are_deleted(self, name: str, kind: pa.DataType, values: list[Any]) -> None:
+        data = pa.table({"a": pa.array(values, kind)})
+        assert decode(head(field("a", name)), data, rows_deleted=[0]).column("a").to_pylist() == values[1:]
+
+    def test_a_column_without_a_type_in_the_file_is_null(self) -> None:
+        listed = {"type": "array", "elementType": "string", "containsNull": True}
+        data = pa.table({"l": pa.nulls(2), "a": [1, 2]})
+        assert decode(head(field("l", listed)), data).to_pylist() == [{"l": None}] * 2
+
     def test_rows_deleted_and_kept_count_over_row_groups(self) -> None:
         numbers = head(field("a", "long"))
         data = pa.table({"a": list(range(10))})

@@ -77,6 +77,7 @@ def each(values: list[Any], kind: pa.DataType) -> pa.Array:
         ("string", each(["a", "é", "z" * 100], pa.string()), "x >= 'é'", [1]),
         ("string", each(["a", "é", "z" * 100], pa.string()), "x LIKE 'zzz%'", [2]),
         ("string", each(["a", "b", "c"], pa.large_string()), "x = 'b'", [1]),
+        ("string", each(["a", "b", "c"], pa.string_view()), "x = 'b'", [1]),
         ("string", each(["a", "b", "c"], pa.dictionary(pa.int32(), pa.string())), "x = 'b'", [1]),
         ("string", each([b"a", b"b"], pa.binary()), "x = 'b'", [0, 1]),
         ("binary", each([b"a", b"b"], pa.binary()), "x IS NULL", []),
