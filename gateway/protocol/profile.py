@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Literal, NotRequired, TypedDict
 
@@ -12,6 +13,7 @@ ACTIVATION = "/activate"
 """Path of the page that gives a profile by a link, below the sharing endpoint."""
 ACTIVATION_FILES = ("", ".css", ".js", ".svg")
 """What the addresses of the page and its files end with."""
+_CODED_LINK = re.compile(f"{ACTIVATION}(?:#|%(?=23|2523))")
 TOKEN_ENDPOINT = "/oauth/token"  # noqa: S105 - a path
 """Path of the server's token endpoint, below the sharing endpoint."""
 
@@ -73,12 +75,18 @@ def activation_url(endpoint: str, code: str) -> str:
 
 
 def without_code(path: str, prefixes: Iterable[str]) -> str:
-    """Return a decoded path without the code of an activation link whose `#` was coded once or twice."""
+    """Return a decoded path without the code of an activation link whose `#` was coded once or twice.
+
+    Below other prefixes than the server's, as a proxy may make them, the coded `#` shows the code.
+    """
     for prefix in prefixes:
-        page = prefix + ACTIVATION
-        if path.startswith(page) and path.removeprefix(page) not in ACTIVATION_FILES:
-            return path[: len(page) + 1]
-    return path
+        # A path of the server may have several slashes after its prefix.
+        rest = path.removeprefix(prefix).lstrip("/")
+        if path.startswith(f"{prefix}/") and f"/{rest}".startswith(ACTIVATION):
+            page = len(path) - len(rest) + len(ACTIVATION) - 1
+            return path if path[page:] in ACTIVATION_FILES else path[: page + 1]
+    elsewhere = _CODED_LINK.search(path)
+    return path if elsewhere is None else path[: elsewhere.end()]
 
 
 def profile_text(content: Profile) -> str:

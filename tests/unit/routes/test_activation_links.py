@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.gateway_app import PREFIX, serve
+from yarl import URL
 
 from gateway.governance.audited_database import open_database
 from gateway.governance.credentials import NewLink
@@ -44,6 +45,23 @@ async def test_a_code_is_not_logged_wherever_a_client_puts_it(
         await client.close()
     assert CODE not in text + caplog.text
     assert f'"path":"{ADDRESS}' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("before", "status"), [(f"{PREFIX}/", 200), (f"{PREFIX}//", 200), ("", 404), (f"/proxy{PREFIX}", 404)]
+)
+@pytest.mark.parametrize("sign", ["%23", "%2523", "%252523"])
+async def test_a_code_is_not_logged_where_a_proxy_has_changed_the_path(
+    caplog: pytest.LogCaptureFixture, before: str, status: int, sign: str
+) -> None:
+    client, _ = await serve("gateway: {anonymous: true}\n")
+    with caplog.at_level(logging.INFO):
+        answer = await client.get(URL(f"{before}/activate{sign}{CODE}", encoded=True))
+        text = await answer.text()
+        await client.close()
+    assert answer.status == (status if sign == "%23" else 404)
+    assert CODE not in text + caplog.text
+    assert f'"path":"{before}/activate' in caplog.text
 
 
 async def test_a_share_may_have_the_name_of_the_page(caplog: pytest.LogCaptureFixture) -> None:
