@@ -146,8 +146,11 @@ def is_of_this_site(request: web.Request) -> bool:
     fetched_from = request.headers.get("Sec-Fetch-Site")
     if fetched_from is not None:
         return fetched_from == "same-origin"
-    origin = request.headers.get("Origin")
-    return origin is not None and urlsplit(origin).netloc == request.host
+    try:
+        return urlsplit(request.headers.get("Origin", "")).netloc == request.host
+    except ValueError:
+        # No browser states it, such as `http://[`.
+        return False
 
 
 def sign_in_url(target: str) -> str:

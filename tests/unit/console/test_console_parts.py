@@ -17,6 +17,7 @@ from gateway.config import loads
 from gateway.console.charts import HEIGHT, LEFT, RIGHT, WIDTH, charts_of
 from gateway.console.inspection import _columns, facts_of, is_within, readers_of, shares_of, tables_of
 from gateway.console.listing import PAGE_LENGTH, Wanted, listing
+from gateway.console.protection import is_of_this_site
 from gateway.console.questions import (
     MAX_COLUMNS,
     SIZE_BOUNDS,
@@ -297,6 +298,23 @@ def facts(**changed):
         "has_bad_hint": False,
     }
     return TableFacts(**values | changed)
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_own"),
+    [
+        ({"Origin": "http://console.example"}, True),
+        ({"Origin": "http://console.example:81"}, False),
+        ({"Origin": "http://[", "Sec-Fetch-Site": "same-origin"}, True),
+        ({"Origin": "http://["}, False),
+        ({"Origin": "http://[::1"}, False),
+        ({"Origin": "null"}, False),
+        ({}, False),
+    ],
+)
+def test_a_form_is_of_this_site_by_what_the_browser_states(headers, is_own):
+    request = make_mocked_request("POST", "/", headers={"Host": "console.example", **headers})
+    assert is_of_this_site(request) is is_own
 
 
 def test_the_facts_of_a_table_are_not_read_while_its_storage_is_down():
