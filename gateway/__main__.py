@@ -57,7 +57,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         text = None if isinstance(error, BrokenPipeError) and _has_no_reader(1) else _expected_error(error)
         if text is None:
             raise
-        sys.stderr.write(f"delta-gateway: {text}\n")
+        from gateway.report.text import printable  # noqa: PLC0415 - imported only after a failure
+
+        # An error may quote the log of a table, or a server.
+        sys.stderr.write(f"delta-gateway: {printable(text)}\n")
         return 1
 
 

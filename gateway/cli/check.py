@@ -37,6 +37,7 @@ from gateway.config.directory_access import check_session_policies
 from gateway.database.errors import DatabaseError, DatabaseMissing
 from gateway.errors import GatewayError
 from gateway.protocol import client_features
+from gateway.report.text import printable
 from gateway.server.cache_directory import check_cache_directory
 from gateway.server.extras import check_extras
 from gateway.server.tls import listener_context, server_context
@@ -185,8 +186,8 @@ class Checked:
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Print lines."""
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    """Print lines, which may quote the log of a table: no text of it commands a terminal."""
+    sys.stdout.writelines(f"{printable(line)}\n" for line in lines)
 
 
 def unshared_feeds(findings: Iterable[Finding]) -> Iterator[str]:

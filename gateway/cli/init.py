@@ -27,6 +27,7 @@ from gateway.cli.storage_errors import explain_error
 from gateway.config import Location, loads
 from gateway.governance.recipient_records import DEFAULT_LIFE_SECONDS, RecipientError
 from gateway.protocol.snippets import file_word, short_text
+from gateway.report.text import printable
 from gateway.server.extras import check_server_extra
 from gateway.state import GatewayState
 from gateway.storage.aws.credentials import default_region
@@ -339,7 +340,7 @@ def line(finding: Finding) -> str:
     """Return the line of a table."""
     name = finding.table.removeprefix("check.")
     if finding.problem:
-        return f"{name}: left out, because it cannot be read: {finding.problem}"
+        return f"{name}: left out, because it cannot be read: {printable(finding.problem)}"
     return f"{name}: version {finding.version}, {count(finding.files or 0, 'file')}, {finding.bytes} bytes"
 
 

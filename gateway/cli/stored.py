@@ -86,5 +86,5 @@ def actor() -> str:
 
 def failed(command: str, reason: object) -> int:
     """Print why a command failed, and return its status."""
-    sys.stderr.write(f"delta-gateway {command}: {reason}\n")
+    sys.stderr.write(f"delta-gateway {command}: {printable(str(reason))}\n")
     return 1

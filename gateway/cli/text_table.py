@@ -6,6 +6,8 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
+from gateway.report.text import printable
+
 MAX_CELL_LENGTH = 120
 
 
@@ -42,7 +44,8 @@ def _cell(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    return "null" if value is None else " ".join(str(value).split())
+    # Tables and their writers are those of others: their texts must not command a terminal.
+    return "null" if value is None else printable(" ".join(str(value).split()))
 
 
 def _width(text: str) -> int:

@@ -71,7 +71,7 @@ def _with_spark(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.
                 # The work may take hours: a page that cannot be written fails before it.
                 check_libraries()
         except (ReportUnavailable, ValueError) as error:
-            sys.stderr.write(f"delta-gateway: {error}\n")
+            _say(f"delta-gateway: {error}")
             return 1 if isinstance(error, ReportUnavailable) else 2
         try:
             for file in (getattr(arguments, name, None) for name in ("junit", "html", "prometheus")):
@@ -79,10 +79,10 @@ def _with_spark(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.
                     _check_writable(file)
             return run(arguments)
         except (OSError, ValueError, SparkUnavailable) as error:
-            sys.stderr.write(f"delta-gateway: {error}\n")
+            _say(f"delta-gateway: {error}")
         except PySparkException as error:
             # The following lines are a plan, or stack traces of other processes.
-            sys.stderr.write(f"delta-gateway: {str(error).strip().splitlines()[0]}\n")
+            _say(f"delta-gateway: {str(error).strip().splitlines()[0]}")
         return 1
 
     return checked
@@ -409,7 +409,10 @@ def _usage(arguments: argparse.Namespace) -> int:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
+    """Print a text, which may quote a server or the log of a table: it commands no terminal."""
+    from gateway.report.text import printable  # noqa: PLC0415
+
+    sys.stderr.write(f"{printable(text)}\n")
 
 
 Command = tuple[str, str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]

@@ -26,6 +26,7 @@ def test_columns_have_the_width_of_their_longest_cell():
         ("two\nlines", "two lines"),
         ("x" * 500, "x" * MAX_CELL_LENGTH + "…"),
         (True, "True"),
+        ("\x1b[31mred\x9b\u202e\x07", "\u241b[31mred\ufffd\ufffd\u2407"),
         ("Zu\u0308rich", "Zu\u0308rich"),
     ],
 )
@@ -36,5 +37,5 @@ def test_a_cell_is_one_line_of_bounded_length(value, cell):
 
 
 def test_other_programs_get_whole_cells_between_tabs() -> None:
-    rows = [{"table": "a\tb\nc", "files": None}, {"table": "x" * 500, "files": 7}]
-    assert tabbed(rows) == f"table\tfiles\na b c\tnull\n{'x' * 500}\t7\n"
+    rows = [{"table": "a\tb\nc\x1b[m", "files": None}, {"table": "x" * 500, "files": 7}]
+    assert tabbed(rows) == f"table\tfiles\na b c\u241b[m\tnull\n{'x' * 500}\t7\n"
