@@ -12,6 +12,9 @@ _NUMERIC = re.compile(r"(?:^|\.)(?:[0-9]+|0x[0-9a-f]*)\.?$")
 """A host whose last label is a number. No name ends in one."""
 _OF_IPV4 = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 """IPv6 addresses that end in an IPv4 address: of NAT64 (RFC 6052) and IPv4-compatible ones."""
+_INTERNET = tuple(map(IPv6Network, ("2000::/3", "64:ff9b::/96", "::ffff:0:0/96")))
+"""Where addresses of the internet lie: `is_global` also has those of sites (`fec0::/10`), and those by which
+translators and tunnels of a site lead to its IPv4 addresses, such as `64:ff9b:1::/48` (RFC 8215)."""
 
 
 def is_accepted_url(url: str, *, allow_private_addresses: bool) -> bool:
@@ -54,5 +57,7 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
         if inner is None and any(address in network for network in _OF_IPV4):
             inner = IPv4Address(int(address) & 0xFFFF_FFFF)
         if inner is not None and not is_public(inner):
+            return False
+        if not any(address in network for network in _INTERNET):
             return False
     return address.is_global and not address.is_multicast
