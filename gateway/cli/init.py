@@ -315,7 +315,7 @@ def denied(search: Search) -> str:
     if not search.denied:
         return ""
     more = f" and to {count(len(search.denied) - 1, 'other')}" if len(search.denied) > 1 else ""
-    return f": access is denied to {search.denied[0].url}{more}"
+    return f": access is denied to {printable(search.denied[0].url)}{more}"
 
 
 def readable(tables: list[NamedTable], server: Server) -> tuple[list[NamedTable], list[str]]:

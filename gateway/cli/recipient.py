@@ -390,9 +390,9 @@ def _policy(database: RecipientDatabase, _config: Config, arguments: argparse.Na
     else:
         record = database.show(arguments.name)
     if not record.policies:
-        sys.stdout.write(f"{record.name} has no policy\n")
+        sys.stdout.write(f"{printable(record.name)} has no policy\n")
     for stored in record.policies:
-        sys.stdout.write(f"{record.name}: {policy_text(stored)}\n")
+        sys.stdout.write(f"{printable(record.name)}: {policy_text(stored)}\n")
 
 
 def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
@@ -446,7 +446,7 @@ def _property(database: RecipientDatabase, _config: Config, arguments: argparse.
 
 def _delete(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
     record = database.delete(arguments.name)
-    sys.stdout.write(f"{record.name} is deleted, with {len(record.tokens)} tokens\n")
+    sys.stdout.write(f"{printable(record.name)} is deleted, with {len(record.tokens)} tokens\n")
 
 
 def _purge(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
@@ -532,7 +532,8 @@ def _report_file(arguments: argparse.Namespace, expires_ms: int | None) -> None:
 def _print(record: RecipientRecord) -> None:
     now_ms = epoch_ms()
     lives = lives_text(record.tokens, now_ms)
-    shares = ", ".join((*record.shares, *(printable(grant_text(grant)) for grant in record.grants))) or "none"
+    granted = (*record.shares, *map(grant_text, record.grants))
+    shares = ", ".join(map(printable, granted)) or "none"
     networks = ", ".join(record.networks) or "anywhere"
     texts = "".join(f"; {name}: {printable(text)}" for name, text in record.texts.items() if text)
     tokens = lives or "none alive"
@@ -542,4 +543,6 @@ def _print(record: RecipientRecord) -> None:
     policies = "".join(f"; {policy_text(stored)}" for stored in record.policies)
     clients = "".join(f"; {client_text(client, now_ms)}" for client in record.clients)
     described = f"{clients}{policies}{properties}{texts}"
-    sys.stdout.write(f"{record.name}: shares {shares}; from {networks}; tokens: {tokens}{described}\n")
+    sys.stdout.write(
+        f"{printable(record.name)}: shares {shares}; from {networks}; tokens: {tokens}{described}\n"
+    )

@@ -1,11 +1,16 @@
-"""What commands print of the log of a table or of a server: no text of them commands a terminal."""
+"""What commands print of the log of a table, of a server or of other programs: it commands no terminal."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from gateway.__main__ import main
+from gateway.cli.init import denied
+from gateway.config import Location
+from gateway.tables.search import Search
 
 COMMANDS = "\x1b]0;title\x07\x9b31m\u202e"
 SHOWN = "\u241b]0;title\u2407\ufffd31m\ufffd"
@@ -62,4 +67,28 @@ def test_a_feature_of_a_table_commands_no_terminal(
     assert main([command, *options[command]]) == (0 if command == "init" else 1)
     printed = "".join(capsys.readouterr())
     assert f"needs the reader feature '{SHOWN}'" in printed
-    assert set("\x1b\x07\x9b\u202e").isdisjoint(printed)
+    assert set(COMMANDS) & set(printed) <= set("]0;title31m")
+
+
+def test_a_directory_without_access_commands_no_terminal() -> None:
+    location = Location.parse("/data")
+    search = Search(location, (), is_complete=False, denied=(Location.parse(f"/data/{COMMANDS}"),))
+    assert denied(search) == f": access is denied to file:///data/{SHOWN}"
+
+
+@pytest.mark.parametrize("operation", ["list", "show", "delete"])
+def test_a_recipient_that_another_program_has_written_commands_no_terminal(
+    config: Path, capsys: pytest.CaptureFixture[str], operation: str
+) -> None:
+    assert main(["recipient", "add", "plain", "-c", str(config), "--share", "s"]) == 0
+    with closing(sqlite3.connect(config.with_name("recipients.db"))) as database, database:
+        database.execute("UPDATE grants SET share = ?", [COMMANDS])
+        database.execute("PRAGMA foreign_keys = OFF")
+        database.execute("UPDATE recipients SET name = ?, key = ?", [COMMANDS, COMMANDS])
+        database.execute("UPDATE grants SET recipient = ?", [COMMANDS])
+    capsys.readouterr()
+    name = [] if operation == "list" else [COMMANDS]
+    assert main(["recipient", operation, *name, "-c", str(config)]) == 0
+    printed = "".join(capsys.readouterr())
+    assert set(COMMANDS) & set(printed) <= set("]0;title31m")
+    assert "]0;title" in printed
