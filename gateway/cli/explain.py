@@ -20,6 +20,7 @@ from gateway.encoding import json_bytes
 from gateway.errors import NotShared
 from gateway.governance.named_recipient import UnknownRecipient, named_recipient
 from gateway.protocol.queries import Hints
+from gateway.report.text import printable
 from gateway.tables.native import AnswerOptions, Explanation, Snapshot, StreamSummary
 from gateway.tables.open_table import OpenTable
 from gateway.tables.runtime import read_whole
@@ -67,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     rule = opened.rule
     explained = snapshot.explain(hints.predicates, hints.json_predicate, rule=rule)
     by_rule = f", files where {rule.text}" if rule is not None else ""
-    sys.stdout.write(f"{arguments.table}, version {snapshot.version}{by_rule}\n")
+    sys.stdout.write(f"{arguments.table}, version {snapshot.version}{printable(by_rule)}\n")
     write_table(rows)
     if explained.conjuncts:
         sys.stdout.write("each condition by itself\n")
@@ -75,7 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     for line in lines[:EXAMPLES]:
         add = line["file"]["deltaSingleAction"]["add"]
         values = {"partitionValues": add["partitionValues"], "stats": add.get("stats")}
-        sys.stdout.write(f"kept, for example: {json_bytes(values).decode()}\n")
+        # JSON writes the control characters beyond ASCII as they are.
+        sys.stdout.write(f"kept, for example: {printable(json_bytes(values).decode())}\n")
     state.tables.close()
     return 0
 

@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gateway.__main__ import main
 from gateway.cli.init import denied
@@ -67,6 +68,45 @@ def test_a_feature_of_a_table_commands_no_terminal(
     assert main([command, *options[command]]) == (0 if command == "init" else 1)
     printed = "".join(capsys.readouterr())
     assert f"needs the reader feature '{SHOWN}'" in printed
+    assert set(COMMANDS) & set(printed) <= set("]0;title31m")
+
+
+def test_partition_values_and_conditions_command_no_terminal(
+    config: Path, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = table / "_delta_log" / f"{0:020}.json"
+    schema = {
+        "type": "struct",
+        "fields": [{"name": "p", "type": "string", "nullable": True, "metadata": {}}],
+    }
+    metadata = {
+        "id": "odd",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(schema),
+        "partitionColumns": ["p"],
+        "configuration": {},
+    }
+    add = {
+        "path": "f",
+        "partitionValues": {"p": COMMANDS},
+        "size": 1,
+        "modificationTime": 1,
+        "dataChange": True,
+    }
+    lines = (
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": metadata},
+        {"add": add},
+    )
+    log.write_text("\n".join(map(json.dumps, lines)))
+    grant = {"share": "s", "schema": "d", "table": "t", "condition": f"p = '{COMMANDS}'"}
+    settings = yaml.safe_load(config.read_text())
+    settings["gateway"]["recipients"] = [{"name": "r", "tokens": [{"sha256": "1" * 64}], "shares": [grant]}]
+    config.write_text(yaml.safe_dump(settings))
+    assert main(["explain", "s.d.t", "-c", str(config), "--recipient", "r"]) == 0
+    printed = "".join(capsys.readouterr())
+    assert f"files where (`p` = '{SHOWN}')" in printed
+    assert '"partitionValues":{"p":"\\u001b]0;title\\u0007\ufffd31m\ufffd"}' in printed
     assert set(COMMANDS) & set(printed) <= set("]0;title31m")
 
 
