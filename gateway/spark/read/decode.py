@@ -247,15 +247,13 @@ def find_field(fields: Sequence[pa.Field], wanted: t.StructField, *, by_field_id
 
 @dataclass(frozen=True)
 class _Conform:
-    """Converts arrays of one file to the requested types. `logged` types have the log's metadata."""
+    """Converts plain arrays of one file to the requested types. `logged` types have the log's metadata."""
 
     by_field_id: bool
     calendar: FileCalendar
 
     def conform(self, array: pa.Array, logged: t.DataType, wanted: t.DataType) -> pa.Array:
         """Convert an array of a file to the requested type."""
-        if isinstance(array, pa.ExtensionArray):
-            array = array.storage
         if pa.types.is_null(array.type):
             return pa.nulls(len(array), arrow_type(wanted))
         if isinstance(wanted, t.StructType):

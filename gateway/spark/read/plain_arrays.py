@@ -10,10 +10,12 @@ import pyarrow.compute as pc
 
 
 def plain_array(array: pa.Array) -> pa.Array:
-    """Return the same values without views, long lists and lists of a fixed size, at every depth."""
+    """Return the same values without extensions, views and lists of other forms, at every depth."""
     kind = array.type
     if _is_plain(kind):
         return array
+    if isinstance(array, pa.ExtensionArray):
+        return plain_array(array.storage)
     if pa.types.is_string_view(kind):
         return array.cast(pa.string())
     if pa.types.is_binary_view(kind):
@@ -48,7 +50,8 @@ def with_children(array: pa.Array, target: pa.DataType, children: list[pa.Array]
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+    is_view = pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
+    if is_view or isinstance(kind, pa.BaseExtensionType):
         return False
     if not pa.types.is_nested(kind):
         return True

@@ -213,6 +213,17 @@ class TestDecoding:
         data = pa.table({"a": pa.array(values, kind)})
         assert decode(head(field("a", name)), data, rows_deleted=[0]).column("a").to_pylist() == values[1:]
 
+    @pytest.mark.parametrize("deleted", [[], [0]])
+    def test_extensions_of_arrow_are_read_as_what_they_store(self, deleted: list[int]) -> None:
+        texts, keys = pa.array(["{}", None, "[]"], pa.string_view()), pa.array([b"0" * 16, None, b"1" * 16])
+        json_texts = pa.ExtensionArray.from_storage(pa.json_(pa.string_view()), texts)
+        uuids = pa.ExtensionArray.from_storage(pa.uuid(), keys.cast(pa.binary(16)))
+        data = pa.table({"a": json_texts, "s": pa.StructArray.from_arrays([uuids], ["u"])})
+        struct = {"type": "struct", "fields": [field("u", "binary")]}
+        answer = decode(head(field("a", "string"), field("s", struct)), data, rows_deleted=deleted)
+        expected = [{"a": a, "s": {"u": u}} for a, u in zip(texts.to_pylist(), keys.to_pylist(), strict=True)]
+        assert answer.to_pylist() == expected[len(deleted) :]
+
     def test_a_column_without_a_type_in_the_file_is_null(self) -> None:
         listed = {"type": "array", "elementType": "string", "containsNull": True}
         data = pa.table({"l": pa.nulls(2), "a": [1, 2]})
