@@ -468,9 +468,14 @@ mod tests {
         let log = root.path().join(LOG_DIRECTORY);
         std::fs::create_dir_all(&log).unwrap();
         let (absent, endless) = (log_path::commit_name(1), log_path::commit_name(2));
-        for (name, target) in
-            [(&*absent, "nowhere"), (&endless, &endless), ("a", "nowhere"), ("b", "b"), ("1.crc", "1.crc")]
-        {
+        let checksum = endless.replace("json", "crc");
+        for (name, target) in [
+            (&*absent, "nowhere"),
+            (&endless, &endless),
+            ("a", "nowhere"),
+            ("b", "b"),
+            (&checksum, &checksum),
+        ] {
             std::os::unix::fs::symlink(target, log.join(name)).unwrap();
         }
         let storage = Storage::local();

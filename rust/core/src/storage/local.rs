@@ -193,10 +193,11 @@ fn metadata_of(entry: &DirEntry, name: &str) -> IoResult<Option<Metadata>> {
     }
 }
 
-/// `None` for an absent file, and for any failure of a file that is none of a log.
+/// `None` for an absent file, and for any failure of one that no version needs.
 fn absent_as_none(metadata: IoResult<Metadata>, name: &str) -> IoResult<Option<Metadata>> {
+    let is_needed = !matches!(LogFileName::parse(name), None | Some(LogFileName::Checksum(_)));
     match metadata {
-        Err(error) if error.kind() != ErrorKind::NotFound && LogFileName::parse(name).is_some() => Err(error),
+        Err(error) if is_needed && error.kind() != ErrorKind::NotFound => Err(error),
         metadata => Ok(metadata.ok()),
     }
 }
