@@ -184,6 +184,10 @@ TABLE: Mapping[Kind, Mapping[str, tuple[str, str]]] = {
             "the file is in an archive tier",
             "the bucket's owner moves the table's files to an online tier",
         ),
+        "DecompressiveTranscoding": (
+            "the file is stored with a content encoding, which Google undoes when it sends the file",
+            "the bucket's owner stores the table's files without one",
+        ),
     },
     Kind.BUSY: {
         "SlowDown ServerBusy 429": (

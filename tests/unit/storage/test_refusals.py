@@ -84,6 +84,7 @@ ANSWERS: dict[str, tuple[str, int]] = {
     "InvalidObjectState": ("s3", 403),
     "BlobArchived": (AZURE, 409),
     "BlobBeingRehydrated": (AZURE, 409),
+    "DecompressiveTranscoding": (GOOGLE, 400),
     "SlowDown": ("s3", 503),
     "ServerBusy": (AZURE, 503),
     "429": (GOOGLE, 429),

@@ -5,7 +5,8 @@
 //! of the next page, so [`PageEnd`] does.
 //!
 //! The clients refuse objects whose heads lack a length or have a time in another form than the usual one, and retry
-//! by status alone. Here such heads are completed, and an error that passes gets a status that is retried.
+//! by status alone. Here such heads are completed, and an error that passes gets a status that is retried. What a store
+//! unpacks before it sends it is an error.
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -18,8 +19,8 @@ use object_store::client::{
 };
 use object_store::{Certificate, ClientOptions};
 
-use reqwest::StatusCode;
-use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED};
+use reqwest::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED};
+use reqwest::{Method, StatusCode};
 
 use super::answer::{Answer, RESPONSE};
 
@@ -38,6 +39,12 @@ const BUSY_CODES: [&str; 3] =
 
 /// Names the region of a bucket in a redirect of S3, which has no other address.
 const BUCKET_REGION: &str = "x-amz-bucket-region";
+
+/// Names the coding in which Google stores an object; it sends the object without it.
+const STORED_CODING: &str = "x-goog-stored-content-encoding";
+
+/// The code of an object that comes in another coding than it is stored in.
+const UNPACKED_CODE: &str = "DecompressiveTranscoding";
 
 /// Marks a request for a listing.
 #[derive(Debug, Clone, Copy)]
@@ -84,14 +91,30 @@ struct Transport(HttpClient);
 impl HttpService for Transport {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let is_listing = request.extensions().get::<Listing>().is_some();
+        let is_read = request.method() == Method::GET;
         let answer = self.0.execute(request).await?;
         match answer.status() {
             status if status.is_success() && is_listing => checked_listing(answer).await,
+            status if status.is_success() && is_read && is_unpacked(answer.headers()) => Ok(unpacked(answer)),
             status if status.is_success() => Ok(completed(answer)),
             StatusCode::NOT_MODIFIED => Ok(answer),
             _ => error_answer(answer).await,
         }
     }
+}
+
+/// Returns whether the store sends another content than it lists, by a header of Google.
+fn is_unpacked(headers: &HeaderMap) -> bool {
+    text(headers, STORED_CODING).is_some_and(|coding| !["", "identity"].contains(&coding))
+        && !headers.contains_key(CONTENT_ENCODING)
+}
+
+/// Makes an error of a content that has neither the listed size nor ranges. It would look like an object that is replaced
+/// all the time.
+fn unpacked(answer: HttpResponse) -> HttpResponse {
+    let (mut parts, _) = answer.into_parts();
+    parts.status = StatusCode::BAD_REQUEST;
+    HttpResponse::from_parts(parts, format!("<Error><Code>{UNPACKED_CODE}</Code></Error>").into())
 }
 
 /// Completes the head of an object, without headers that the clients refuse, such as a name of a file in Latin-1.

@@ -694,6 +694,26 @@ fn a_header_that_is_no_text_of_ascii_keeps_no_object_from_being_read() {
 }
 
 #[test]
+fn an_object_that_the_store_unpacks_is_refused_and_is_none_that_was_replaced() {
+    let head = |status: &str, coding: &str| {
+        format!("{status}\r\nETag: \"t\"\r\n{TIME}\r\nx-goog-stored-content-encoding: {coding}")
+    };
+    for storage in storages(&service(&head("200 OK", "gzip"), "more than was listed")) {
+        let read = storage.read_log_file("t", &commit(4)).unwrap_err();
+        let range = storage.open_listed("t/a", &commit(4)).unwrap().read_range(0, 4).unwrap_err();
+        for error in [read, range] {
+            assert!(matches!(error, Error::StorageRefused { .. }), "{error:?}");
+            assert!(error.detail().is_some_and(|detail| detail.contains("DecompressiveTranscoding")));
+        }
+    }
+    for head in [head("200 OK", "identity"), head("200 OK\r\nContent-Encoding: gzip", "gzip")] {
+        for storage in storages(&service(&head, "file")) {
+            assert_eq!(storage.read_log_file("t", &commit(4)).unwrap(), "file");
+        }
+    }
+}
+
+#[test]
 fn a_body_that_is_cut_off_and_not_continued_is_a_failure_that_passes() {
     // A chunk without its end; the request for the rest gets the whole object again.
     let head = format!("200 OK\r\nETag: \"t\"\r\n{TIME}\r\nTransfer-Encoding: chunked");
