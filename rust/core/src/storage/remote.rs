@@ -53,8 +53,9 @@ pub(super) struct Remote {
     access: Box<dyn Access>,
     bucket: String,
     endpoint: String,
-    /// See [`StoreParts`]; until another order was seen.
-    ordered_listings: AtomicBool,
+    ordered_listings: bool,
+    /// Whether names were seen in another order.
+    lists_out_of_order: AtomicBool,
     listing_time: Duration,
     /// Whether objects were seen to have other entity tags than are listed.
     sends_other_tags: AtomicBool,
@@ -104,7 +105,8 @@ impl Remote {
             access,
             bucket,
             endpoint,
-            ordered_listings: AtomicBool::new(ordered_listings),
+            ordered_listings,
+            lists_out_of_order: AtomicBool::default(),
             listing_time,
             sends_other_tags: AtomicBool::default(),
         }
@@ -167,7 +169,7 @@ impl Remote {
 
     /// Returns whether names have come in order so far.
     fn lists_in_order(&self) -> bool {
-        self.ordered_listings.load(Ordering::Relaxed)
+        self.ordered_listings && !self.lists_out_of_order.load(Ordering::Relaxed)
     }
 
     async fn log_files_after(
@@ -182,7 +184,7 @@ impl Remote {
             ..PaginatedListOptions::default()
         };
         let prefix_length = prefix.len();
-        let mut pages = Pages::new(&*self.pages, directory, Some(prefix), options, self.lists_in_order());
+        let mut pages = Pages::new(&*self.pages, directory, Some(prefix), options, self.ordered_listings);
         let mut files = Vec::new();
         while let Some(page) = pages.next().await? {
             let objects = page.map_err(|error| pages.refusal(&error))?.objects;
@@ -198,8 +200,8 @@ impl Remote {
                 is_wanted.then(|| log_file(name, &meta))
             }));
             if !pages.is_in_order() {
-                self.ordered_listings.store(false, Ordering::Relaxed);
-            } else if is_past_versions && !files.is_empty() {
+                self.lists_out_of_order.store(true, Ordering::Relaxed);
+            } else if is_past_versions && !files.is_empty() && self.lists_in_order() {
                 // A store with another order of letters may list the other names first.
                 break;
             }

@@ -21,7 +21,7 @@ const SMALLER_PAGE: usize = 500;
 pub(super) async fn list(remote: &Remote, root: &str, prefix: Option<String>) -> Result<Directories> {
     let mut directories = Directories { names: Vec::new(), is_truncated: false };
     let options = PaginatedListOptions { delimiter: Some("/".into()), ..PaginatedListOptions::default() };
-    let mut pages = Pages::new(&*remote.pages, root, prefix, options, remote.lists_in_order());
+    let mut pages = Pages::new(&*remote.pages, root, prefix, options, remote.ordered_listings);
     let mut entries = 0;
     let mut passed_over: Vec<String> = Vec::new();
     while let Some(page) = pages.next().await? {
