@@ -99,8 +99,8 @@ pub enum Error {
         /// The name of the file, without its directory.
         file: String,
     },
-    /// The store denies access with the configured credentials.
-    #[error("the storage denies access with the provider's credentials; the provider must renew them")]
+    /// The store, or the file system, denies access with the configured credentials.
+    #[error("the storage denies access; the provider must check the gateway's credentials and rights there")]
     StorageDenied {
         /// The store's message, for the operator's log.
         detail: String,
