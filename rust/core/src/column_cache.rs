@@ -28,7 +28,7 @@ pub use disk::{DiskCache, DiskCounts};
 pub use key::{ColumnsKey, Decoding, columns_digest};
 pub use selection::SelectionBuilder;
 pub(crate) use state::Allocation;
-use state::{Entry, Item, Retained, Slot, State, keep_within_budget};
+use state::{Entry, Item, KeptBatches, Retained, Slot, State, keep_within_budget};
 
 use crate::lock::lock;
 use crate::pool;
@@ -165,17 +165,24 @@ impl ColumnCache {
         drop(removed);
     }
 
-    /// Ends a build without columns.
-    fn end_build(&self, key: &ColumnsKey) {
+    /// Ends a build without columns, if it is the one that keeps these batches.
+    fn end_build(&self, key: &ColumnsKey, kept: &Arc<KeptBatches>) {
         let mut state = self.lock();
-        if matches!(state.slots.get(key), Some(Slot::Building { .. })) {
-            let _ = state.remove(&Entry::Columns(*key));
-        }
+        let given_up = state.is_built_by(key, kept).then(|| state.remove(&Entry::Columns(*key)));
+        drop(state);
+        drop(given_up);
     }
 
     /// Ends a build in a file. The mapped columns take the place of those in memory.
     fn end_disk_build(&self, key: &ColumnsKey, mapped: Option<CachedColumns>) {
-        let Some(mapped) = mapped else { return self.end_build(key) };
+        let Some(mapped) = mapped else {
+            let mut state = self.lock();
+            let is_building = matches!(state.slots.get(key), Some(Slot::Building { .. }));
+            let given_up = is_building.then(|| state.remove(&Entry::Columns(*key)));
+            drop(state);
+            drop(given_up);
+            return;
+        };
         let (bytes, mapped) = (mapped.bytes(), Arc::new(mapped));
         let mut state = self.lock();
         // The table may have been removed meanwhile.
@@ -202,18 +209,19 @@ impl ColumnCache {
         if !may_fit && disk.is_none() {
             return None;
         }
-        state.slots.insert(*key, Slot::Building { bytes: 0 });
+        let kept = KeptBatches::new();
+        state.slots.insert(*key, Slot::Building { bytes: 0, kept: Arc::clone(&kept) });
         drop(state);
         let begun = disk.map(|disk| pool::block_in_place(|| disk.begin(key, files)));
         let build = match begun {
             Some(Begun::Build(build)) => Some(build),
             Some(Begun::No) | None if may_fit => None,
             Some(Begun::No | Begun::Elsewhere) | None => {
-                self.end_build(key);
+                self.end_build(key, &kept);
                 return None;
             }
         };
-        Some(ColumnsBuilder::new(Arc::clone(self), *key, files, build))
+        Some(ColumnsBuilder::new(Arc::clone(self), *key, files, kept, build))
     }
 
     /// Counts a partial scan that had to read the log. Returns true once the columns were missed often enough to
@@ -340,9 +348,13 @@ impl ColumnCache {
         drop(evicted);
     }
 
-    /// Evicts the least recently used entries until at most `bytes` are held. Running scans keep their columns.
+    /// Evicts the least recently used entries until at most `bytes` are held, then what builds keep in memory. Running
+    /// scans keep the columns that they read.
     pub fn shrink(&self, bytes: usize) {
-        let evicted = self.lock().shrink(bytes);
+        let mut state = self.lock();
+        let mut evicted = state.shrink(bytes);
+        evicted.extend(state.shrink_builds(bytes));
+        drop(state);
         drop(evicted);
     }
 
@@ -366,7 +378,7 @@ impl ColumnCache {
         let state = self.lock();
         let mut held = HashMap::new();
         for (key, slot) in &state.slots {
-            let (Slot::Building { bytes } | Slot::Ready { bytes, .. }) = slot;
+            let (Slot::Building { bytes, .. } | Slot::Ready { bytes, .. }) = slot;
             *held.entry(key.table).or_default() += bytes;
         }
         let mut counted = HashSet::new();

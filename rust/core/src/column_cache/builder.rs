@@ -6,7 +6,7 @@ use super::ColumnCache;
 use super::batch::{CachedBatch, CachedColumns};
 use super::disk::{DiskBuild, Queued};
 use super::key::ColumnsKey;
-use super::state::{Entry, Slot, TooLarge, keep_within_budget};
+use super::state::{Entry, KeptBatches, Slot, TooLarge, keep_within_budget};
 use crate::actions::{FileBatch, PartitionTuple};
 
 /// Number of files whose size estimates the size of the others. Columns far above the budget by this estimate are not
@@ -21,8 +21,8 @@ const KEPT_WHILE_WRITTEN_BYTES: usize = 16 << 20;
 pub struct ColumnsBuilder {
     cache: Arc<ColumnCache>,
     key: ColumnsKey,
-    /// `None` if the columns are in the file only.
-    batches: Option<Vec<Arc<CachedBatch>>>,
+    /// Given up if the columns are in the file only, or the process needs their memory.
+    kept: Arc<KeptBatches>,
     dictionary_bytes: usize,
     /// The expected number of files, if known.
     files: Option<u64>,
@@ -51,12 +51,13 @@ impl ColumnsBuilder {
         cache: Arc<ColumnCache>,
         key: ColumnsKey,
         files: Option<u64>,
+        kept: Arc<KeptBatches>,
         disk: Option<DiskBuild>,
     ) -> Self {
         Self {
             cache,
             key,
-            batches: Some(Vec::new()),
+            kept,
             dictionary_bytes: 0,
             files,
             files_pushed: 0,
@@ -86,7 +87,7 @@ impl ColumnsBuilder {
             Some(Queued::Yes) | None => {}
         }
         self.keep(batch);
-        if self.batches.is_some() || self.disk.is_some() { Pushed::Yes } else { Pushed::No }
+        if self.kept.are_there() || self.disk.is_some() { Pushed::Yes } else { Pushed::No }
     }
 
     /// Keeps a batch in memory, if it and the batches before it may be there.
@@ -95,21 +96,27 @@ impl ColumnsBuilder {
         self.dictionary_bytes += dictionary_bytes;
         self.files_pushed += batch.files.len() as u64;
         self.bytes += batch.bytes();
-        let Some(batches) = &mut self.batches else { return };
-        batches.push(Arc::clone(batch));
-        let bytes = self.bytes + self.dictionary_bytes;
-        let is_small = self.disk.is_none() || bytes <= KEPT_WHILE_WRITTEN_BYTES;
-        if !is_small {
-            self.batches = None;
-            self.dictionary = Vec::new();
-        }
         let mut state = self.cache.lock();
-        let Some(Slot::Building { bytes: counted }) = state.slots.get_mut(&self.key) else {
+        if !state.is_built_by(&self.key, &self.kept) {
             // The table was removed meanwhile.
             drop(state);
-            (self.batches, self.disk) = (None, None);
+            self.disk = None;
             return;
-        };
+        }
+        // Under the lock of the state, by which other threads take them.
+        if !self.kept.push(batch) {
+            drop(state);
+            self.dictionary = Vec::new();
+            return;
+        }
+        let bytes = self.bytes + self.dictionary_bytes;
+        let is_small = self.disk.is_none() || bytes <= KEPT_WHILE_WRITTEN_BYTES;
+        let mut given_up = None;
+        if !is_small {
+            given_up = self.kept.take();
+            self.dictionary = Vec::new();
+        }
+        let Some(Slot::Building { bytes: counted, .. }) = state.slots.get_mut(&self.key) else { return };
         let bytes = if is_small { bytes } else { 0 };
         let counted = std::mem::replace(counted, bytes);
         state.used_bytes = state.used_bytes - counted + bytes;
@@ -133,21 +140,19 @@ impl ColumnsBuilder {
         if !has_room {
             if self.disk.is_none() {
                 evicted.extend(state.remove(&Entry::Columns(self.key)));
-            } else if let Some(Slot::Building { bytes: counted }) = state.slots.get_mut(&self.key) {
+            } else if let Some(Slot::Building { bytes: counted, .. }) = state.slots.get_mut(&self.key) {
                 let counted = std::mem::take(counted);
                 state.used_bytes -= counted;
             }
+            given_up = self.kept.take().or(given_up);
         }
         drop(state);
-        drop(evicted);
-        if !has_room {
-            self.batches = None;
-        }
+        drop((evicted, given_up));
     }
 
     /// Returns the bytes of partition values that no earlier batch had.
     fn count_dictionary(&mut self, files: &FileBatch) -> usize {
-        if self.batches.is_none() {
+        if !self.kept.are_there() {
             return 0;
         }
         let dictionary = &files.partitions.dictionary;
@@ -163,7 +168,7 @@ impl ColumnsBuilder {
     /// Publishes the columns, after the checkpoint was read to its end: now if they are in memory, and once their file
     /// is complete.
     pub fn finish(mut self) {
-        if let Some(batches) = self.batches.take() {
+        if let Some(batches) = self.kept.take() {
             self.publish(Arc::new(CachedColumns::in_memory(batches, self.dictionary_bytes)));
         }
         if let Some(disk) = self.disk.take() {
@@ -175,7 +180,7 @@ impl ColumnsBuilder {
     fn publish(&self, columns: Arc<CachedColumns>) {
         let bytes = columns.bytes();
         let mut state = self.cache.lock();
-        if !matches!(state.slots.get(&self.key), Some(Slot::Building { .. })) {
+        if !state.is_built_by(&self.key, &self.kept) {
             return;
         }
         let _ = state.remove(&Entry::Columns(self.key));
@@ -189,7 +194,7 @@ impl ColumnsBuilder {
 impl Drop for ColumnsBuilder {
     fn drop(&mut self) {
         if !self.is_handed_over {
-            self.cache.end_build(&self.key);
+            self.cache.end_build(&self.key, &self.kept);
         }
     }
 }

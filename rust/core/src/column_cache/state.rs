@@ -2,10 +2,11 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::batch::CachedColumns;
+use super::batch::{CachedBatch, CachedColumns};
 use super::key::ColumnsKey;
+use crate::lock::lock;
 
 /// The part of the budget that selections may have. Whoever sends many predicates does not evict whole columns.
 const SELECTIONS_SHARE: usize = 8;
@@ -56,8 +57,8 @@ pub(super) struct State {
 
 #[derive(Debug)]
 pub(super) enum Slot {
-    /// A scan is building it and holds these bytes.
-    Building { bytes: usize },
+    /// A scan is building it and holds these bytes, those of `kept`.
+    Building { bytes: usize, kept: Arc<KeptBatches> },
     Ready {
         columns: Arc<CachedColumns>,
         bytes: usize,
@@ -65,6 +66,33 @@ pub(super) enum Slot {
         /// Whether these are selected files of a checkpoint.
         is_selection: bool,
     },
+}
+
+/// The batches of a build that stay in memory; none if the build has given them up.
+///
+/// The cache has them, too: a build may wait for a slow client, and cannot give back anything itself meanwhile.
+#[derive(Debug)]
+pub(super) struct KeptBatches(Mutex<Option<Vec<Arc<CachedBatch>>>>);
+
+impl KeptBatches {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Some(Vec::new()))))
+    }
+
+    /// Adds a batch. Returns false if the build has given up its batches.
+    #[must_use]
+    pub(super) fn push(&self, batch: &Arc<CachedBatch>) -> bool {
+        lock(&self.0).as_mut().map(|batches| batches.push(Arc::clone(batch))).is_some()
+    }
+
+    pub(super) fn are_there(&self) -> bool {
+        lock(&self.0).is_some()
+    }
+
+    /// Ends keeping batches.
+    pub(super) fn take(&self) -> Option<Vec<Arc<CachedBatch>>> {
+        lock(&self.0).take()
+    }
 }
 
 /// A cached snapshot or range.
@@ -249,6 +277,28 @@ impl State {
         evicted
     }
 
+    /// Whether these columns are being built by the build that keeps these batches.
+    pub(super) fn is_built_by(&self, key: &ColumnsKey, own: &Arc<KeptBatches>) -> bool {
+        matches!(self.slots.get(key), Some(Slot::Building { kept, .. }) if Arc::ptr_eq(kept, own))
+    }
+
+    /// Takes from builds under way what they keep in memory, the largest first, until at most `bytes` are held. Their
+    /// scans go on without.
+    #[must_use]
+    pub(super) fn shrink_builds(&mut self, bytes: usize) -> Evicted {
+        let mut evicted = Evicted::new();
+        while self.used_bytes > bytes {
+            let builds = self.slots.values_mut().filter_map(|slot| match slot {
+                Slot::Building { bytes, kept } if *bytes > 0 => Some((bytes, kept)),
+                _ => None,
+            });
+            let Some((built, kept)) = builds.max_by_key(|(built, _)| **built) else { break };
+            self.used_bytes -= std::mem::take(built);
+            evicted.extend(kept.take().map(|batches| Arc::new(batches) as Item));
+        }
+        evicted
+    }
+
     /// As [`Self::shrink`], of snapshots and ranges alone, until they have had `bytes`.
     #[must_use]
     pub(super) fn shrink_retained(&mut self, bytes: u64) -> Evicted {
@@ -269,9 +319,9 @@ impl State {
     pub(super) fn remove(&mut self, entry: &Entry) -> Option<Item> {
         match entry {
             Entry::Columns(key) => match self.slots.remove(key)? {
-                Slot::Building { bytes } => {
+                Slot::Building { bytes, kept } => {
                     self.used_bytes -= bytes;
-                    None
+                    kept.take().map(|batches| Arc::new(batches) as Item)
                 }
                 Slot::Ready { columns, bytes, last_used, is_selection } => {
                     self.used_bytes -= bytes;

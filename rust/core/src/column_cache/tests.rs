@@ -518,3 +518,47 @@ fn a_selection_is_that_of_its_predicate_rule_fields_and_columns() {
         assert!(!keys[..place].contains(key), "{place}");
     }
 }
+
+#[test]
+fn builds_under_way_give_back_what_they_keep_the_largest_first() {
+    let cache = Arc::new(ColumnCache::new(1 << 30));
+    fill(&cache, 1, 1000);
+    let (small, large) = (batch(100), batch(1000));
+    let freed = [&small, &large].map(Arc::downgrade);
+    let mut of_small = cache.claim_build(&key(2), Some(1000)).unwrap();
+    let mut of_large = cache.claim_build(&key(3), Some(2000)).unwrap();
+    let others = cache.used_bytes();
+    assert!(pushed(&mut of_small, &small));
+    let bytes = cache.used_bytes() - others;
+    assert!(pushed(&mut of_large, &large));
+    drop((small, large));
+    cache.shrink(2 * bytes);
+    assert!(!cache.has(&key(1)), "columns that are complete leave before");
+    // A build that waits for its client gives back its memory, too.
+    assert!(freed[1].upgrade().is_none() && freed[0].upgrade().is_some());
+    assert_eq!(cache.used_bytes(), bytes);
+    assert!(cache.claim_build(&key(3), Some(2000)).is_none(), "its scan still runs");
+    assert!(!pushed(&mut of_large, &batch(1000)));
+    assert!(pushed(&mut of_small, &batch(900)));
+    drop(of_large);
+    of_small.finish();
+    assert_eq!(cache.get(&key(2)).unwrap().files(), 1000);
+    assert!(cache.get(&key(3)).is_none() && cache.claim_build(&key(3), Some(2000)).is_some());
+}
+
+#[test]
+fn a_build_that_gave_back_its_batches_leaves_no_trace_of_them() {
+    let cache = Arc::new(ColumnCache::new(1 << 30));
+    let mut builder = cache.claim_build(&key(1), Some(200)).unwrap();
+    assert!(pushed(&mut builder, &batch(100)));
+    cache.shrink(0);
+    builder.finish();
+    assert_eq!((cache.get(&key(1)).is_none(), cache.used_bytes()), (true, 0));
+    // A build of a table that was removed and came back adds nothing to the next build of the same columns.
+    let mut first = cache.claim_build(&key(1), Some(200)).unwrap();
+    cache.forget(1);
+    let mut second = cache.claim_build(&key(1), Some(200)).unwrap();
+    assert!(!pushed(&mut first, &batch(100)) && pushed(&mut second, &batch(100)));
+    second.finish();
+    assert_eq!(cache.get(&key(1)).unwrap().files(), 100);
+}
