@@ -72,7 +72,8 @@ class Cache:
 
     Attributes:
         memory_bytes: memory for columns of hot tables and for the versions and ranges that later pages
-            continue. Divided by the number of workers.
+            continue. Divided by the number of workers. Without it 512 MiB, and at most half of what
+            `gateway.limits.memoryBytes` leaves beside processes at rest: streams need the other half.
         directory: directory for columns of hot tables, which all workers map into memory and the next start
             finds again. On a file system of this machine; it belongs to the server's user, and nobody else
             can write to it. It is made if it is absent. Without it, columns are in memory only.
@@ -81,7 +82,7 @@ class Cache:
 
     """
 
-    memory_bytes: int = setting(512 * 1024 * 1024, minimum=0)
+    memory_bytes: int | None = setting(None, minimum=0)
     directory: Path | None = None
     disk_bytes: int = setting(8 * 1024 * 1024 * 1024, minimum=1024 * 1024)
     threads: int | None = setting(None, minimum=1, maximum=1024)

@@ -54,7 +54,7 @@ from gateway.telemetry.log_output import log_counts
 from gateway.telemetry.metrics import Metrics, probes
 from gateway.web.pipeline import Middleware
 from gateway.web.recorder import audit_counter, events_counter, log_counter
-from gateway.web.request_limits import RequestLimits
+from gateway.web.request_limits import RequestLimits, cache_of_worker
 from gateway.web.strangers import Strangers
 
 log = logging.getLogger("gateway.serving")
@@ -107,7 +107,7 @@ class ServerProcess:
         self._returning: asyncio.Future[None] | None = None
         caches = config.gateway.cache
         bound_heaps((caches.threads or cpus()) + HEAPS_BESIDE_THE_POOLS)
-        configure(threads=caches.threads, cache_bytes=caches.memory_bytes // workers)
+        configure(threads=caches.threads, cache_bytes=cache_of_worker(config, workers))
         configure_cache_directory(caches.directory, disk_bytes=caches.disk_bytes)
         self.tls = server_context(config, secrets.certificate)
         self.credential_store = CredentialStore(

@@ -34,6 +34,8 @@ REST_BYTES = 60 * MIB
 MEMORY_SHARE = 0.8
 """The part of the machine's memory that streams may use by default."""
 UNKNOWN_MACHINE_BYTES = 2**33
+CACHE_BYTES = 512 * MIB
+"""Of columns and snapshots, by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,19 @@ def memory_of_worker(config: Config, workers: int) -> int:
     """Return the bytes for one of several workers."""
     machine = machine_bytes() or UNKNOWN_MACHINE_BYTES
     return (config.gateway.limits.memory_bytes or int(machine * MEMORY_SHARE)) // workers
+
+
+def cache_of_worker(config: Config, workers: int) -> int:
+    """Return the bytes of the cache of one of several workers.
+
+    By default it leaves half of a small process to streams: with 512 MiB of columns in a container of that
+    size, a few first answers of large tables would end the process before anything is freed.
+    """
+    cache_bytes = config.gateway.cache.memory_bytes
+    if cache_bytes is not None:
+        return cache_bytes // workers
+    left_bytes = max(0, memory_of_worker(config, workers) - REST_BYTES)
+    return min(CACHE_BYTES // workers, left_bytes // 2)
 
 
 def check_memory(config: Config, *, workers: int = 1) -> None:
