@@ -182,10 +182,11 @@ fn reason(error: &serde_json::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use arrow_array::Array;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::actions::SourceId;
+    use crate::actions::{SourceId, Stats};
     use crate::partition::PartitionInterner;
 
     fn parse(text: &str) -> CommitFile {
@@ -243,6 +244,21 @@ mod tests {
             file.cdc.batch(SourceId(0), &file.name, &mut interner).unwrap().path.value(0),
             "_change_data/c"
         );
+    }
+
+    #[test]
+    fn a_commit_of_one_line_takes_little_memory() {
+        let line = r#"{"add":{"path":"part-0","size":1,"stats":"{\"numRecords\":1}"}}"#;
+        let unescaped = line.replace(r#""{\"numRecords\":1}""#, r#"{"numRecords":1}"#);
+        for text in [line, &unescaped] {
+            let mut interner = PartitionInterner::new::<&str>(&[]);
+            let adds = parse(text).adds.batch(SourceId(0), "f", &mut interner).unwrap();
+            let Some(Stats::Raw(stats) | Stats::EscapedViews(stats)) = adds.stats else {
+                panic!("{text}");
+            };
+            let bytes = [&adds.path, &stats].map(Array::get_array_memory_size);
+            assert!(bytes.iter().all(|bytes| *bytes < 512), "{bytes:?} {text}");
+        }
     }
 
     #[test]

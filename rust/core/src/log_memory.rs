@@ -17,6 +17,8 @@ use crate::pool;
 
 /// Memory of the columns and keys of one action, beside its text.
 const ACTION_BYTES: u64 = 320;
+/// Memory of the arrays and buffers of one file, beside its text and its actions: most of a commit of one line.
+const FILE_BYTES: u64 = 2048;
 /// The part of the limit that is left to small logs: a few large ones do not stop all other tables.
 const PART_OF_SMALL: u64 = 8;
 /// How long a read waits for the memory of others.
@@ -36,9 +38,9 @@ pub fn bound(limit_bytes: u64, relieve: impl Fn(u64) + Send + Sync + 'static) {
     SHARED.freed.notify_all();
 }
 
-/// Admits files of so many bytes. Waits for others if that is necessary.
-pub(crate) fn admit(file_bytes: u64) -> Result<Admitted> {
-    SHARED.admit(expected_bytes(file_bytes), MAX_WAIT)
+/// Admits files of these sizes. Waits for others if that is necessary.
+pub(crate) fn admit(file_sizes: impl Iterator<Item = u64>) -> Result<Admitted> {
+    SHARED.admit(expected_bytes(file_sizes), MAX_WAIT)
 }
 
 /// Admits what decoding a part of a checkpoint takes.
@@ -47,13 +49,13 @@ pub(crate) fn admit_decoded(bytes: u64) -> Result<Admitted> {
 }
 
 /// As [`admit`], without a wait.
-pub(crate) fn try_admit(file_bytes: u64) -> Option<Admitted> {
-    SHARED.take(expected_bytes(file_bytes)).ok()
+pub(crate) fn try_admit(file_sizes: impl Iterator<Item = u64>) -> Option<Admitted> {
+    SHARED.take(expected_bytes(file_sizes)).ok()
 }
 
 /// With columns. Files of shorter lines are counted by these once they are read.
-fn expected_bytes(file_bytes: u64) -> u64 {
-    file_bytes.saturating_mul(2)
+fn expected_bytes(file_sizes: impl Iterator<Item = u64>) -> u64 {
+    file_sizes.map(|size| size.saturating_mul(2).saturating_add(FILE_BYTES)).fold(0, u64::saturating_add)
 }
 
 /// The ledger of the process.
@@ -132,7 +134,7 @@ impl Admitted {
 
     fn hold_one(&mut self, content: Bytes) -> Result<Bytes> {
         let actions = memchr_iter(b'\n', &content).count() as u64 + 1;
-        let bytes = content.len() as u64 + actions * ACTION_BYTES;
+        let bytes = content.len() as u64 + actions * ACTION_BYTES + FILE_BYTES;
         self.grow(bytes.saturating_sub(self.bytes))?;
         self.bytes -= bytes;
         let share = Self { memory: self.memory, bytes };
@@ -258,9 +260,9 @@ mod tests {
         let memory = memory(1 << 20);
         let contents = [vec![b'x'; 2000], b"{}\n{}\n".to_vec()].map(|content| Ok(Bytes::from(content)));
         let error = Err(Error::FileNotFound { file: "f".into() });
-        let read = memory.admit(4000, LONG).unwrap().hold(contents.into_iter().chain([error]).collect());
+        let read = memory.admit(8000, LONG).unwrap().hold(contents.into_iter().chain([error]).collect());
         assert!(read[2].is_err());
-        let expected = [2000 + ACTION_BYTES, 6 + 3 * ACTION_BYTES];
+        let expected = [2000 + ACTION_BYTES, 6 + 3 * ACTION_BYTES].map(|bytes| bytes + FILE_BYTES);
         assert_eq!(used(memory), expected[0] + expected[1]);
         let part = read[1].as_ref().unwrap().slice(3..5);
         drop(read);
@@ -270,13 +272,19 @@ mod tests {
     }
 
     #[test]
+    fn many_small_files_are_admitted_by_their_number_too() {
+        assert_eq!(expected_bytes([100; 10].into_iter()), 10 * (200 + FILE_BYTES));
+        assert_eq!(expected_bytes([u64::MAX; 2].into_iter()), u64::MAX);
+    }
+
+    #[test]
     fn a_file_of_many_short_lines_counts_by_its_lines() {
-        let memory = memory(100 * ACTION_BYTES);
+        let memory = memory(100 * ACTION_BYTES + FILE_BYTES);
         let content = Bytes::from("\n".repeat(90));
         let read = memory.admit(180, LONG).unwrap().hold(vec![Ok(content.clone())]);
         assert!(matches!(read[0], Err(Error::Busy { .. })), "{read:?}");
         assert_eq!(used(memory), 0);
         let read = memory.admit(180, LONG).unwrap().hold(vec![Ok(content.slice(..60))]);
-        assert_eq!((read[0].is_ok(), used(memory)), (true, 60 + 61 * ACTION_BYTES));
+        assert_eq!((read[0].is_ok(), used(memory)), (true, 60 + 61 * ACTION_BYTES + FILE_BYTES));
     }
 }

@@ -270,7 +270,7 @@ impl Storage {
     /// As [`Self::read_log_file`] for several files in parallel, with a bounded number of requests, in their order.
     #[must_use]
     pub fn read_log_files(&self, root: &str, files: &[&LogFileEntry]) -> Vec<Result<Bytes>> {
-        let admitted = match log_memory::admit(files.iter().map(|file| file.size).sum()) {
+        let admitted = match log_memory::admit(files.iter().map(|file| file.size)) {
             Ok(admitted) => admitted,
             Err(error) => return files.iter().map(|_| Err(error.clone())).collect(),
         };
@@ -304,7 +304,7 @@ impl Storage {
     pub fn start_log_reads(&self, root: &str, files: Vec<LogFileEntry>) -> PendingReads {
         if let Inner::Remote(remote) = &self.inner
             && !files.iter().any(LogFileEntry::is_staged)
-            && let Some(admitted) = log_memory::try_admit(files.iter().map(|file| file.size).sum())
+            && let Some(admitted) = log_memory::try_admit(files.iter().map(|file| file.size))
         {
             return remote.start_log_reads(root, files, admitted);
         }

@@ -9,6 +9,9 @@ use super::json::StringEntry;
 use crate::actions::Stats;
 use crate::escape::{append_string, is_simply_escaped, unescape};
 
+/// The size of one block of texts. A longer text has its own.
+const MAX_BLOCK_BYTES: u32 = 1 << 20;
+
 /// A range of one of the two buffers. Log files are shorter than 2 GiB, so offsets fit 32 bits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
@@ -93,7 +96,8 @@ impl Text {
 
     /// Returns the spans as an array of views, `None` if a span is not a valid string.
     pub(super) fn strings(&self, spans: impl Iterator<Item = Option<Span>>) -> Option<StringViewArray> {
-        let mut builder = StringViewBuilder::new();
+        // A builder without a capacity takes 16 KiB, and a log may have many commits of one line.
+        let mut builder = StringViewBuilder::with_capacity(spans.size_hint().0);
         let file = builder.append_block(Buffer::from(self.file.clone()));
         let beside = builder.append_block(self.unescaped.clone());
         for span in spans {
@@ -107,13 +111,16 @@ impl Text {
         }
         Some(builder.finish())
     }
+
     /// Returns the spans of [`Text::string_span`] as statistics, `None` if one is not a valid string. They are views if
     /// all of them are escaped.
     pub(super) fn stats(&self, spans: &[Option<Span>]) -> Option<Stats> {
         if !spans.iter().flatten().any(|span| span.unescaped) {
             return self.strings(spans.iter().copied()).map(Stats::EscapedViews);
         }
-        let mut builder = StringViewBuilder::new();
+        let length = spans.iter().flatten().map(|span| span.length).fold(1, u32::saturating_add);
+        let block_bytes = length.min(MAX_BLOCK_BYTES);
+        let mut builder = StringViewBuilder::with_capacity(spans.len()).with_fixed_block_size(block_bytes);
         let mut text = Vec::new();
         for span in spans {
             match span {
