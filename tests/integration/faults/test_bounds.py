@@ -22,7 +22,7 @@ from tables.large_logs import make_log
 
 ADDS = 10_000
 TABLES = 8
-BUDGET_BYTES = 24 * 1024 * 1024
+BUDGET_BYTES = 16 * 1024 * 1024
 """More than one table's columns, and less than those of all in two processes."""
 OPERATOR = "a-token-of-the-operator"
 HELD = "delta_gateway_cache_bytes"
