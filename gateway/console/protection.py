@@ -147,10 +147,12 @@ def is_of_this_site(request: web.Request) -> bool:
     if fetched_from is not None:
         return fetched_from == "same-origin"
     try:
-        return urlsplit(request.headers.get("Origin", "")).netloc == request.host
+        site = urlsplit(request.headers.get("Origin", "")).netloc
     except ValueError:
         # No browser states it, such as `http://[`.
         return False
+    # Without an origin a form is of no site, also where the request names no host.
+    return site != "" and site == request.host
 
 
 def sign_in_url(target: str) -> str:

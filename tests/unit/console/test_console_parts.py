@@ -310,6 +310,8 @@ def facts(**changed):
         ({"Origin": "http://[::1"}, False),
         ({"Origin": "null"}, False),
         ({}, False),
+        ({"Host": ""}, False),
+        ({"Host": "", "Origin": "null"}, False),
     ],
 )
 def test_a_form_is_of_this_site_by_what_the_browser_states(headers, is_own):
