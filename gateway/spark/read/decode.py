@@ -20,7 +20,7 @@ from pyspark.sql import types as t
 from gateway.client.actions import TableHead, UnsupportedTable
 from gateway.spark.read.calendars import FileCalendar
 from gateway.spark.read.column_chunks import ColumnChunkFile, chunk_ranges
-from gateway.spark.read.plain_arrays import plain_array, with_children
+from gateway.spark.read.plain_arrays import plain_array, with_children, with_entries
 from gateway.spark.read.row_groups import CheckedColumn, Conditions, statistics_json
 from gateway.spark.read.schema import (
     CHANGE_TYPE,
@@ -301,9 +301,7 @@ class _Conform:
     def _map(self, array: pa.Array, logged: t.MapType, wanted: t.MapType) -> pa.Array:
         keys = self.conform(array.keys, logged.keyType, wanted.keyType)
         items = self.conform(array.items, logged.valueType, wanted.valueType)
-        target = arrow_type(wanted)
-        entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
-        return with_children(array, target, [entries])
+        return with_entries(array, arrow_type(wanted), keys, items)
 
 
 def _conform_variant(array: pa.Array) -> pa.Array:

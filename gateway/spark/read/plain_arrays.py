@@ -27,8 +27,7 @@ def plain_array(array: pa.Array) -> pa.Array:
     if pa.types.is_map(kind):
         keys, items = plain_array(array.keys), plain_array(array.items)
         target = pa.map_(kind.key_field.with_type(keys.type), kind.item_field.with_type(items.type))
-        entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
-        return with_children(array, target, [entries])
+        return with_entries(array, target, keys, items)
     # Not a cast: that of a list view gives a list with the offsets of the view.
     values = plain_array(pc.list_flatten(array))
     lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
@@ -47,6 +46,12 @@ def with_children(array: pa.Array, target: pa.DataType, children: list[pa.Array]
     return pa.Array.from_buffers(
         target, len(array), [validity, offsets], array.null_count, array.offset, children
     )
+
+
+def with_entries(array: pa.Array, target: pa.MapType, keys: pa.Array, items: pa.Array) -> pa.Array:
+    """Return the same maps with other keys and values, without a copy."""
+    entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
+    return with_children(array, target, [entries])
 
 
 def _is_plain(kind: pa.DataType) -> bool:
