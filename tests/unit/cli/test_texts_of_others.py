@@ -2,8 +2,10 @@
 
 import json
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,32 +19,28 @@ COMMANDS = "\x1b]0;title\x07\x9b31m\u202e"
 SHOWN = "\u241b]0;title\u2407\ufffd31m\ufffd"
 
 
+def write_log(table: Path, protocol: dict[str, Any], columns: Sequence[str] = (), *actions: Any) -> None:
+    """The log of a table that is partitioned by all of its columns, which are texts."""
+    fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in columns]
+    metadata = {
+        "id": table.name,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": columns,
+        "configuration": {},
+    }
+    log = table / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    lines = ({"protocol": protocol}, {"metaData": metadata}, *actions)
+    (log / f"{0:020}.json").write_text("\n".join(map(json.dumps, lines)))
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     """A table that needs a feature whose name commands a terminal, beside a readable one."""
     for name, features in (("odd", [COMMANDS]), ("plain", ["deletionVectors"])):
-        lines = (
-            {
-                "protocol": {
-                    "minReaderVersion": 3,
-                    "minWriterVersion": 7,
-                    "readerFeatures": features,
-                    "writerFeatures": features,
-                }
-            },
-            {
-                "metaData": {
-                    "id": name,
-                    "format": {"provider": "parquet", "options": {}},
-                    "schemaString": '{"type":"struct","fields":[]}',
-                    "partitionColumns": [],
-                    "configuration": {},
-                }
-            },
-        )
-        log = tmp_path / "tables" / name / "_delta_log"
-        log.mkdir(parents=True)
-        (log / f"{0:020}.json").write_text("\n".join(map(json.dumps, lines)))
+        named = {"readerFeatures": features, "writerFeatures": features}
+        write_log(tmp_path / "tables" / name, {"minReaderVersion": 3, "minWriterVersion": 7, **named})
     return tmp_path / "tables" / "odd"
 
 
@@ -74,18 +72,6 @@ def test_a_feature_of_a_table_commands_no_terminal(
 def test_partition_values_and_conditions_command_no_terminal(
     config: Path, table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = table / "_delta_log" / f"{0:020}.json"
-    schema = {
-        "type": "struct",
-        "fields": [{"name": "p", "type": "string", "nullable": True, "metadata": {}}],
-    }
-    metadata = {
-        "id": "odd",
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps(schema),
-        "partitionColumns": ["p"],
-        "configuration": {},
-    }
     add = {
         "path": "f",
         "partitionValues": {"p": COMMANDS},
@@ -93,12 +79,7 @@ def test_partition_values_and_conditions_command_no_terminal(
         "modificationTime": 1,
         "dataChange": True,
     }
-    lines = (
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-        {"metaData": metadata},
-        {"add": add},
-    )
-    log.write_text("\n".join(map(json.dumps, lines)))
+    write_log(table, {"minReaderVersion": 1, "minWriterVersion": 2}, ["p"], {"add": add})
     grant = {"share": "s", "schema": "d", "table": "t", "condition": f"p = '{COMMANDS}'"}
     settings = yaml.safe_load(config.read_text())
     settings["gateway"]["recipients"] = [{"name": "r", "tokens": [{"sha256": "1" * 64}], "shares": [grant]}]
