@@ -194,7 +194,7 @@ impl ColumnsBuilder {
 impl Drop for ColumnsBuilder {
     fn drop(&mut self) {
         if !self.is_handed_over {
-            self.cache.end_build(&self.key, &self.kept);
+            self.cache.end_build(&self.key, Some(&self.kept));
         }
     }
 }
