@@ -16,7 +16,6 @@ from typing import Any
 
 from gateway.catalog.stored_shares import StoredShare
 from gateway.cli.apply_recipients import RecipientStep, make, plan_recipients
-from gateway.cli.federation_policies import printable
 from gateway.cli.share_documents import share_of
 from gateway.cli.stored import actor, on_shares
 from gateway.config import Config
@@ -28,6 +27,7 @@ from gateway.governance.recipient_store import RecipientDatabase
 from gateway.governance.share_plan import Step, plan
 from gateway.governance.share_records import ShareError
 from gateway.governance.share_store import CheckedSteps, ShareDatabase
+from gateway.report.text import escaped
 from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.clock import epoch_ms
 
@@ -66,14 +66,14 @@ def run(arguments: argparse.Namespace) -> int:
 def _print(steps: Sequence[Step], changes: Sequence[RecipientStep]) -> None:
     """Print the plan."""
     for step in steps:
-        sys.stdout.write(f"{SIGNS[step.verb]} share {printable(step.name)}\n")
+        sys.stdout.write(f"{SIGNS[step.verb]} share {escaped(step.name)}\n")
         for line in step.lines:
-            sys.stdout.write(f"    {printable(line)}\n")
+            sys.stdout.write(f"    {escaped(line)}\n")
         for schema in () if step.share is None else step.share.schemas:
             for warning in dotted_names(schema.name, (table.name for table in schema.tables)):
                 sys.stderr.write(f"delta-gateway apply: warning: {warning}\n")
     for change in changes:
-        sys.stdout.write(f"{printable(change.line)}\n")
+        sys.stdout.write(f"{escaped(change.line)}\n")
     if not steps and not changes:
         sys.stdout.write("Nothing differs.\n")
 

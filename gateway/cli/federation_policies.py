@@ -10,6 +10,7 @@ import argparse
 from gateway.authentication.policies import TokenPolicy
 from gateway.cli.operations import add_repeated
 from gateway.governance.recipient_records import PolicyRecord, RecipientError
+from gateway.report.text import escaped
 
 
 def add_policy_arguments(parser: argparse._ActionsContainer) -> None:
@@ -50,15 +51,10 @@ def policy_text(stored: PolicyRecord) -> str:
     """Return a stored policy as a text for people."""
     policy = stored.policy
     claims = "".join(f", {name} {value}" for name, value in policy.claims)
-    return printable(
+    return escaped(
         f"policy {stored.name}: issuer {policy.issuer}, {policy.subject_claim} {policy.subject}, "
         f"audiences {' '.join(sorted(policy.audiences))}{claims}"
     )
-
-
-def printable(text: str) -> str:
-    """Return the text with escapes for control characters and invalid UTF-8."""
-    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
 def _claim(text: str) -> tuple[str, str]:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from gateway.catalog.grants import Grant
 from gateway.catalog.stored_shares import with_stored
-from gateway.cli.federation_policies import printable
 from gateway.cli.operations import add_repeated
 from gateway.config import Config
 from gateway.config.recipients import EVERY_SHARE
 from gateway.governance.recipient_records import RecipientError, RecipientRecord
+from gateway.report.text import escaped
 
 if TYPE_CHECKING:
     from gateway.governance.recipient_store import RecipientDatabase
@@ -73,7 +73,7 @@ def grant_of_parts(
     }:
         warnings.append("the share is granted as a whole, too: the condition hides nothing until that ends")
     for warning in warnings:
-        sys.stderr.write(f"delta-gateway recipient: warning: {printable(warning)}\n")
+        sys.stderr.write(f"delta-gateway recipient: warning: {escaped(warning)}\n")
     return record
 
 

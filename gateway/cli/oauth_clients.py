@@ -9,9 +9,9 @@ import argparse
 import sys
 from collections.abc import Iterable
 
-from gateway.cli.federation_policies import printable
 from gateway.config import Config
 from gateway.governance.recipient_records import ClientRecord, RecipientRecord, TokenRecord
+from gateway.report.text import escaped
 from gateway.times import utc_text
 
 CHANGES = ("add", "list", "rotate", "remove")
@@ -44,14 +44,14 @@ def warn_of_keys(config: Config) -> None:
 def print_clients(record: RecipientRecord, now_ms: int) -> None:
     """Print each client of a recipient with its live secrets."""
     if not record.clients:
-        sys.stdout.write(f"{printable(record.name)} has no client\n")
+        sys.stdout.write(f"{escaped(record.name)} has no client\n")
     for client in record.clients:
-        sys.stdout.write(f"{printable(record.name)}: {client_text(client, now_ms)}\n")
+        sys.stdout.write(f"{escaped(record.name)}: {client_text(client, now_ms)}\n")
 
 
 def client_text(client: ClientRecord, now_ms: int) -> str:
     """Return a stored client as a text for people."""
-    return printable(f"client {client.id}: secrets: {lives_text(client.secrets, now_ms) or 'none alive'}")
+    return escaped(f"client {client.id}: secrets: {lives_text(client.secrets, now_ms) or 'none alive'}")
 
 
 def lives_text(credentials: Iterable[TokenRecord], now_ms: int) -> str:

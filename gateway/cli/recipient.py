@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from gateway.catalog.grants import grant_text
 from gateway.cli.activation_links import add_link_arguments, print_link
 from gateway.cli.durations import add_expires, lifetime, seconds
-from gateway.cli.federation_policies import add_policy_arguments, policy_of, policy_text, printable
+from gateway.cli.federation_policies import add_policy_arguments, policy_of, policy_text
 from gateway.cli.grants import (
     add_grant_arguments,
     add_property_arguments,
@@ -62,6 +62,7 @@ from gateway.governance.recipient_records import (
 )
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.protocol.profile import oauth_profile
+from gateway.report.text import escaped
 from gateway.telemetry.clock import epoch_ms
 from gateway.times import utc_text
 
@@ -356,7 +357,7 @@ def _add_federated(database: RecipientDatabase, config: Config, arguments: argpa
             file.write(profile)
     if arguments.profile is not None:
         _warn_of_host(config, "profile")
-        place = printable(str(arguments.profile))
+        place = escaped(str(arguments.profile))
         sys.stdout.write(f"{place} holds the profile of {arguments.name}, who completes it\n")
 
 
@@ -390,9 +391,9 @@ def _policy(database: RecipientDatabase, _config: Config, arguments: argparse.Na
     else:
         record = database.show(arguments.name)
     if not record.policies:
-        sys.stdout.write(f"{printable(record.name)} has no policy\n")
+        sys.stdout.write(f"{escaped(record.name)} has no policy\n")
     for stored in record.policies:
-        sys.stdout.write(f"{printable(record.name)}: {policy_text(stored)}\n")
+        sys.stdout.write(f"{escaped(record.name)}: {policy_text(stored)}\n")
 
 
 def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
@@ -414,7 +415,7 @@ def _revoke(database: RecipientDatabase, config: Config, arguments: argparse.Nam
     for text in record.still_readable(taken):
         sys.stderr.write(
             "delta-gateway recipient: warning: something of it may still be read by the grant "
-            f"{printable(text)}\n"
+            f"{escaped(text)}\n"
         )
     if record.policies and not arguments.shares:
         sys.stderr.write(
@@ -446,7 +447,7 @@ def _property(database: RecipientDatabase, _config: Config, arguments: argparse.
 
 def _delete(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
     record = database.delete(arguments.name)
-    sys.stdout.write(f"{printable(record.name)} is deleted, with {len(record.tokens)} tokens\n")
+    sys.stdout.write(f"{escaped(record.name)} is deleted, with {len(record.tokens)} tokens\n")
 
 
 def _purge(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
@@ -469,13 +470,13 @@ def _history(database: RecipientDatabase, _config: Config, arguments: argparse.N
         raise RecipientError(f"the history has no change of a recipient {arguments.name!r}")
     for change in changes:
         # A change of no single recipient has no name.
-        name = f"{printable(change.recipient)} " if change.recipient else ""
+        name = f"{escaped(change.recipient)} " if change.recipient else ""
         sys.stdout.write(f"{utc_text(change.at_ms)} {name}{_described(change)}\n")
 
 
 def _described(change: ChangeRecord) -> str:
     detail = " ".join(f"{key}={value}" for key, value in change.shown_detail.items())
-    return printable(f"{change.action} by {change.actor} {detail}".rstrip())
+    return escaped(f"{change.action} by {change.actor} {detail}".rstrip())
 
 
 def _list(database: RecipientDatabase, _config: Config, _arguments: argparse.Namespace) -> None:
@@ -521,7 +522,7 @@ def _warn_of_host(config: Config, what: str) -> None:
 def _report_file(arguments: argparse.Namespace, expires_ms: int | None) -> None:
     end = "never ends" if expires_ms is None else f"ends at {utc_text(expires_ms)}"
     if arguments.profile is not None:
-        place = printable(str(arguments.profile))
+        place = escaped(str(arguments.profile))
         sys.stdout.write(
             f"{place} holds the profile of {arguments.name}, which {end}; it is not kept anywhere else\n"
         )
@@ -533,16 +534,15 @@ def _print(record: RecipientRecord) -> None:
     now_ms = epoch_ms()
     lives = lives_text(record.tokens, now_ms)
     granted = (*record.shares, *map(grant_text, record.grants))
-    shares = ", ".join(map(printable, granted)) or "none"
+    shares = ", ".join(granted) or "none"
     networks = ", ".join(record.networks) or "anywhere"
-    texts = "".join(f"; {name}: {printable(text)}" for name, text in record.texts.items() if text)
+    texts = "".join(f"; {name}: {text}" for name, text in record.texts.items() if text)
     tokens = lives or "none alive"
     if record.forbids_bearer_tokens:
         tokens = f"forbidden ({tokens})" if lives else "forbidden"
-    properties = "".join(f"; {printable(f'{key}={text}')}" for key, text in record.properties)
+    properties = "".join(f"; {key}={text}" for key, text in record.properties)
     policies = "".join(f"; {policy_text(stored)}" for stored in record.policies)
     clients = "".join(f"; {client_text(client, now_ms)}" for client in record.clients)
     described = f"{clients}{policies}{properties}{texts}"
-    sys.stdout.write(
-        f"{printable(record.name)}: shares {shares}; from {networks}; tokens: {tokens}{described}\n"
-    )
+    line = f"{record.name}: shares {shares}; from {networks}; tokens: {tokens}{described}"
+    sys.stdout.write(f"{escaped(line)}\n")

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gateway.catalog.stored_shares import StoredShare, StoredTable, with_stored
-from gateway.cli.federation_policies import printable
 from gateway.cli.near_names import near_names
 from gateway.cli.operations import add_operation, add_repeated
 from gateway.cli.stored import on_shares
@@ -20,6 +19,7 @@ from gateway.cli.text_table import write_table
 from gateway.config import Config
 from gateway.governance import share_edits
 from gateway.governance.share_records import ShareError, ShareNotFound
+from gateway.report.text import escaped
 from gateway.times import utc_text
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _list_shares(config: Config, stored: Mapping[str, StoredShare]) -> None:
             "from": CONFIGURED if share.name.casefold() in names else STORED,
             "schemas": len(share.schemas),
             "tables": sum(len(schema.tables) for schema in share.schemas),
-            "comment": printable(share.comment or ""),
+            "comment": escaped(share.comment or ""),
         }
         for share in whole.config.shares
     ]
@@ -139,7 +139,7 @@ def _list_shares(config: Config, stored: Mapping[str, StoredShare]) -> None:
     else:
         sys.stdout.write("There is no share.\n")
     for entry in whole.left_out:
-        sys.stdout.write(f"{printable(entry.name)} is stored and not shared: {printable(entry.reason)}\n")
+        sys.stdout.write(f"{escaped(entry.name)} is stored and not shared: {escaped(entry.reason)}\n")
 
 
 def _show(database: ShareDatabase, config: Config, arguments: argparse.Namespace) -> None:
@@ -160,12 +160,12 @@ def _show(database: ShareDatabase, config: Config, arguments: argparse.Namespace
     sys.stdout.write(f"{share.name}, from the {CONFIGURED if is_configured else STORED}\n")
     for label, text in (("display name", share.display_name), ("comment", share.comment)):
         if text:
-            sys.stdout.write(f"{label}: {printable(text)}\n")
+            sys.stdout.write(f"{label}: {escaped(text)}\n")
     for name, text in share.properties.items():
-        sys.stdout.write(f"property {printable(name)}: {printable(text)}\n")
+        sys.stdout.write(f"property {escaped(name)}: {escaped(text)}\n")
     for source in share.sources:
         sys.stdout.write(
-            f"{printable(source.shown)}: tables are discovered {printable(source.discovery.shown)}\n"
+            f"{escaped(source.shown)}: tables are discovered {escaped(source.discovery.shown)}\n"
         )
     rows = [
         {"schema": schema.name, "table": table.name, "location": table.location.url, "access": _access(table)}
@@ -191,8 +191,8 @@ def _history(database: ShareDatabase, _config: Config, arguments: argparse.Names
     for change in database.history(arguments.name):
         detail = ", ".join(f"{name} {text}" for name, text in change.shown_detail.items())
         sys.stdout.write(
-            f"{utc_text(change.at_ms)} {printable(change.actor)} {change.action} "
-            f"{printable(change.recipient)}{f': {printable(detail)}' if detail else ''}\n"
+            f"{utc_text(change.at_ms)} {escaped(change.actor)} {change.action} "
+            f"{escaped(change.recipient)}{f': {escaped(detail)}' if detail else ''}\n"
         )
 
 

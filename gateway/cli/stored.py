@@ -10,12 +10,12 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, TypeVar
 
-from gateway.cli.federation_policies import printable
 from gateway.config import Config, load
 from gateway.database.errors import DatabaseError, DatabaseMissing
 from gateway.governance.audited_database import open_share_database
 from gateway.governance.recipient_records import RecipientError
 from gateway.governance.share_records import ShareError
+from gateway.report.text import escaped
 from gateway.telemetry.audit import AuditLog, open_audit
 from gateway.telemetry.clock import epoch_ms
 
@@ -79,12 +79,12 @@ def on_database(
 def actor() -> str:
     """Return who changes the database: the process's user; environment variables could name any user."""
     try:
-        return f"cli:{printable(pwd.getpwuid(os.getuid()).pw_name)}"
+        return f"cli:{escaped(pwd.getpwuid(os.getuid()).pw_name)}"
     except KeyError:
         return f"cli:{os.getuid()}"
 
 
 def failed(command: str, reason: object) -> int:
     """Print why a command failed, and return its status."""
-    sys.stderr.write(f"delta-gateway {command}: {printable(str(reason))}\n")
+    sys.stderr.write(f"delta-gateway {command}: {escaped(str(reason))}\n")
     return 1

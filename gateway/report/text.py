@@ -19,6 +19,11 @@ def printable(text: str) -> str:
     return _FORBIDDEN.sub(_picture, text)
 
 
+def escaped(text: str) -> str:
+    r"""Text on one line, with an escape such as `\x00` for each character that is not printable."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+
+
 def shortened(text: str, most: int) -> str:
     """Text on one line of at most `most` characters, without its middle: long names differ at their ends."""
     line = " ".join(printable(text).split())
