@@ -114,7 +114,9 @@ class FileFetcher:
 
     def whole(self, file: DataFile) -> bytes:
         """Return all bytes of a file. Raises HttpError if their number differs from the listing."""
-        data = self._with_fresh_url(file, lambda fresh: self._transports.mine.fetch(fresh.url))
+        data = self._with_fresh_url(
+            file, lambda fresh: self._transports.mine.fetch(fresh.url, file.size_bytes)
+        )
         if len(data) != file.size_bytes:
             raise HttpError(f"{len(data)} bytes received of a file of {file.size_bytes}", 0)
         return data

@@ -3,18 +3,20 @@
 In: URLs, some of them signed. Out: responses, or an `HttpError` whose message shows no query string (a
 signature is a secret). Proxies come from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY. A redirect never
 sends the token to another host and never changes from https to http. Retried, with jitter: 408, 429, 5xx
-and broken connections.
+and broken connections. The bodies that are kept in memory are bounded.
 """
 
 import gzip
 import http.client
+import io
 import random
 import re
 import ssl
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
@@ -36,6 +38,9 @@ _LONGEST_WAIT_SECONDS = 30.0
 # A longer Retry-After is an error instead of a wait.
 _LONGEST_RETRY_AFTER_SECONDS = 300.0
 _LONGEST_ERROR_BODY_BYTES = 4096
+LONGEST_BODY_BYTES = 2 << 30
+"""The longest body, also without its coding: the files of a query in one answer, at 1 KB each two million."""
+_PIECE_BYTES = 1 << 20
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 _SECRET_HEADERS = frozenset({"authorization", "cookie"})
@@ -191,7 +196,7 @@ class Transport:
             location = response.headers.get("Location")
             if response.status not in _REDIRECTS or location is None:
                 raise _failure(parts, response)
-            response.drain_conn()
+            response.close()
             target = _redirected(parts, location)
             if response.status == HTTPStatus.SEE_OTHER:
                 method, body = "GET", None
@@ -200,15 +205,15 @@ class Transport:
             parts = target
         raise HttpError(f"{_shown(parts)}: more than {_MOST_REDIRECTS} redirects", 0)
 
-    def fetch(self, url: str) -> bytes:
+    def fetch(self, url: str, most_bytes: int | None = None) -> bytes:
         """Return the whole body, with retries."""
-        return self.retries.run(lambda: self._body(url, {}))
+        return self.retries.run(lambda: self._body(url, {}, most_bytes))
 
     def fetch_range(self, url: str, start: int, length: int) -> bytes:
         """Return exactly `length` bytes from `start`, with retries."""
 
         def attempt() -> bytes:
-            data = self._body(url, {"Range": f"bytes={start}-{start + length - 1}"}, partial=True)
+            data = self._body(url, {"Range": f"bytes={start}-{start + length - 1}"}, length, is_part=True)
             if len(data) != length:
                 raise HttpError(f"{_shown(urlsplit(url))}: {len(data)} bytes received, {length} requested")
             return data
@@ -219,13 +224,15 @@ class Transport:
         """Close all connections."""
         self._connections.close()
 
-    def _body(self, url: str, headers: Mapping[str, str], *, partial: bool = False) -> bytes:
+    def _body(
+        self, url: str, headers: Mapping[str, str], most_bytes: int | None, *, is_part: bool = False
+    ) -> bytes:
         response = self.open("GET", url, headers=headers)
-        if partial and response.status != HTTPStatus.PARTIAL_CONTENT:
+        if is_part and response.status != HTTPStatus.PARTIAL_CONTENT:
             # The body is the whole file, which may be large: a new connection is cheaper than its reading.
             response.close()
             raise HttpError(f"{_shown(urlsplit(url))}: the store ignores ranges", response.status)
-        return body_of(response, _shown(urlsplit(url)))
+        return body_of(response, _shown(urlsplit(url)), most_bytes)
 
     def _send(
         self, parts: SplitResult, method: str, headers: Mapping[str, str], body: bytes | None
@@ -338,13 +345,27 @@ def _retry_after(response: Response) -> float | None:
         return None
 
 
-def body_of(response: Response, failure: str = "the answer was cut") -> bytes:
-    """Read a body to its end, in its sent coding. A cut one raises HttpError (worth a retry)."""
+def body_of(response: Response, failure: str = "the answer was cut", most_bytes: int | None = None) -> bytes:
+    """Read a body to its end, in its sent coding. Raises HttpError for a cut one, which is worth a retry."""
     try:
-        return response.read(decode_content=False)
+        return _joined(response.stream(_PIECE_BYTES, decode_content=False), most_bytes)
     except (OSError, HTTPError) as error:
-        response.close()
         raise HttpError(f"{failure}: {type(error).__name__}") from None
+    finally:
+        # The connection of a body that was read to its end is kept.
+        response.close()
+
+
+def _joined(pieces: Iterable[bytes], most_bytes: int | None = None) -> bytes:
+    """Join the pieces of a body. Raises HttpError for a body that is too long."""
+    whole, most_bytes = io.BytesIO(), LONGEST_BODY_BYTES if most_bytes is None else most_bytes
+    for piece in pieces:
+        if whole.tell() + len(piece) > most_bytes:
+            raise HttpError(
+                f"the answer is longer than {most_bytes:,} bytes, the most that is read", MALFORMED
+            )
+        whole.write(piece)
+    return whole.getvalue()
 
 
 def lines_of(response: Response) -> list[bytes]:
@@ -353,10 +374,12 @@ def lines_of(response: Response) -> list[bytes]:
     data = body_of(response)
     try:
         # urllib3's own decoding accepts a gzip stream that ends early.
-        lines = (gzip.decompress(data) if zipped else data).split(b"\n")
+        if zipped:
+            with gzip.open(io.BytesIO(data)) as file:
+                data = _joined(iter(partial(file.read, _PIECE_BYTES), b""))
     except (OSError, EOFError, zlib.error) as error:
         raise HttpError(f"the answer was cut: {type(error).__name__}") from None
-    return [line for line in lines if line.strip()]
+    return [line for line in data.split(b"\n") if line.strip()]
 
 
 def _shown(parts: SplitResult) -> str:

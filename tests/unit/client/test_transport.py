@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from email.utils import formatdate
 from threading import Thread
 from time import time
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -218,6 +219,52 @@ class TestProxies:
         monkeypatch.setenv("NO_PROXY", listed)
         answers.answers.append((200, {}, b"found"))
         assert Transport().fetch(answers.url + "/a") == b"found"
+
+
+class TestLongBodies:
+    """A server decides what it sends, but not how much of the memory it takes."""
+
+    @pytest.fixture(autouse=True)
+    def most(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("gateway.client.transport.LONGEST_BODY_BYTES", 100_000)
+
+    @pytest.mark.parametrize("is_zipped", [False, True])
+    def test_an_answer_is_read_to_a_limit_also_without_its_coding(
+        self, answers: Answers, is_zipped: bool
+    ) -> None:
+        lines = b'{"protocol":{}}\n' * 10_000
+        answers.answers += [
+            (
+                200,
+                {"Content-Encoding": "gzip"} if is_zipped else {},
+                gzip.compress(lines) if is_zipped else lines,
+            )
+        ]
+        with pytest.raises(HttpError, match="longer than 100,000 bytes") as refused:
+            answers.client().head()
+        assert not refused.value.worth_a_retry
+
+    @pytest.mark.parametrize(
+        "ask", [lambda client: client.version(), lambda client: client.temporary_credentials()]
+    )
+    def test_a_body_without_lines_is_read_to_the_same_limit(self, answers: Answers, ask: Any) -> None:
+        answers.answers.append((200, {"Delta-Table-Version": "1"}, b" " * 100_001))
+        with pytest.raises(HttpError, match="longer than 100,000 bytes"):
+            ask(answers.client())
+
+    def test_an_endless_body_in_chunks_is_left(self, answers: Answers) -> None:
+        chunks = b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
+        answers.answers.append((200, {"Transfer-Encoding": "chunked"}, chunks * 10))
+        with pytest.raises(HttpError, match="longer than 100,000 bytes"):
+            Transport().fetch(f"{answers.url}/a")
+
+    def test_a_file_and_a_range_are_read_to_the_length_that_is_wanted(self, answers: Answers) -> None:
+        transport = Transport(retries=Waits(1).retries)
+        answers.answers += [(200, {}, b"123456"), (206, {}, b"123456")]
+        with pytest.raises(HttpError, match="longer than 5 bytes"):
+            transport.fetch(f"{answers.url}/a", 5)
+        with pytest.raises(HttpError, match="longer than 5 bytes"):
+            transport.fetch_range(f"{answers.url}/a", 0, 5)
 
 
 def test_dots_in_a_key_are_sent_as_they_are(answers: Answers) -> None:
