@@ -281,26 +281,16 @@ impl Remote {
         // By RFC 9110 no weak tag ever matches; the caller compares the answers' tags.
         let if_match = same_as.filter(|tag| !tag.starts_with("W/"));
         let options = GetOptions { range: Some(GetRange::Bounded(range)), if_match, ..GetOptions::default() };
-        let failed = |error: &object_store::Error| store_error(path, error);
         let answer = match self.store.get_opts(&key(path)?, options).await {
             Ok(answer) => answer,
             Err(error) if Answer::of(&error).and_then(|answer| answer.status()) == Some(416) => {
                 return Ok(Piece::default());
             }
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(store_error(path, &error)),
         };
         let head = Piece::of(&answer);
         let length = answer.range.end - answer.range.start;
-        let (mut chunks, mut bytes) = (answer.into_stream(), BytesMut::with_capacity(length as usize));
-        while let Some(chunk) = chunks.next().await {
-            let chunk = chunk.map_err(|error| cut_off(path, &error))?;
-            // An answer in chunks may be longer than it says, and without end.
-            if (bytes.len() + chunk.len()) as u64 > length {
-                return Err(replaced(path));
-            }
-            bytes.extend_from_slice(&chunk);
-        }
-        Ok(Piece { bytes: bytes.freeze(), ..head })
+        Ok(Piece { bytes: body(path, answer, length, length, None).await?, ..head })
     }
 
     async fn read_log_file(&self, root: &str, file: &LogFileEntry) -> Result<Bytes> {
@@ -334,24 +324,35 @@ impl Remote {
         if listed.is_some_and(|listed| !is_of_size || !head.is_of(listed)) {
             return Err(replaced(path));
         }
-        if size != UNKNOWN_LENGTH {
-            check_size(path, size, max_bytes)?;
-        }
-        let (mut chunks, mut lines) = (answer.into_stream(), LineLengths::of(path));
-        let mut content = BytesMut::with_capacity(if size == UNKNOWN_LENGTH { 0 } else { size as usize });
-        while let Some(chunk) = chunks.next().await {
-            let chunk = chunk.map_err(|error| cut_off(path, &error))?;
-            let length = (content.len() + chunk.len()) as u64;
-            check_size(path, length, max_bytes)?;
-            if length > size {
-                return Err(replaced(path));
-            }
-            lines.take(&chunk)?;
-            content.extend_from_slice(&chunk);
-        }
-        let is_whole = size == UNKNOWN_LENGTH || content.len() as u64 == size;
-        if is_whole { Ok(content.freeze()) } else { Err(replaced(path)) }
+        body(path, answer, size, max_bytes, Some(LineLengths::of(path))).await
     }
+}
+
+/// Collects the body of an answer, whole: of `size` bytes, or of at most `max_bytes` if that is unknown.
+async fn body(
+    path: &str,
+    answer: GetResult,
+    size: u64,
+    max_bytes: u64,
+    mut lines: Option<LineLengths<'_>>,
+) -> Result<Bytes> {
+    let least = if size == UNKNOWN_LENGTH { 0 } else { size };
+    check_size(path, least, max_bytes)?;
+    let (mut chunks, mut content) = (answer.into_stream(), BytesMut::with_capacity(least as usize));
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|error| cut_off(path, &error))?;
+        // An answer in chunks may be longer than it says, and without end.
+        let length = (content.len() + chunk.len()) as u64;
+        if length > size {
+            return Err(replaced(path));
+        }
+        check_size(path, length, max_bytes)?;
+        if let Some(lines) = &mut lines {
+            lines.take(&chunk)?;
+        }
+        content.extend_from_slice(&chunk);
+    }
+    if (content.len() as u64) < least { Err(replaced(path)) } else { Ok(content.freeze()) }
 }
 
 fn log_file(name: String, meta: &ObjectMeta) -> LogFileEntry {
