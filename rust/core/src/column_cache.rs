@@ -165,21 +165,17 @@ impl ColumnCache {
         drop(removed);
     }
 
-    /// Ends a build without columns: any build of them, or the one that keeps these batches.
-    fn end_build(&self, key: &ColumnsKey, kept: Option<&Arc<KeptBatches>>) {
+    /// Ends a build without columns, if it is the one that keeps these batches.
+    fn end_build(&self, key: &ColumnsKey, kept: &Arc<KeptBatches>) {
         let mut state = self.lock();
-        let is_building = match kept {
-            Some(kept) => state.is_built_by(key, kept),
-            None => matches!(state.slots.get(key), Some(Slot::Building { .. })),
-        };
-        let given_up = is_building.then(|| state.remove(&Entry::Columns(*key)));
+        let given_up = state.is_built_by(key, kept).then(|| state.remove(&Entry::Columns(*key)));
         drop(state);
         drop(given_up);
     }
 
     /// Ends a build in a file. The mapped columns take the place of those in memory.
-    fn end_disk_build(&self, key: &ColumnsKey, mapped: Option<CachedColumns>) {
-        let Some(mapped) = mapped else { return self.end_build(key, None) };
+    fn end_disk_build(&self, key: &ColumnsKey, kept: &Arc<KeptBatches>, mapped: Option<CachedColumns>) {
+        let Some(mapped) = mapped else { return self.end_build(key, kept) };
         let (bytes, mapped) = (mapped.bytes(), Arc::new(mapped));
         let mut state = self.lock();
         // The table may have been removed meanwhile.
@@ -214,7 +210,7 @@ impl ColumnCache {
             Some(Begun::Build(build)) => Some(build),
             Some(Begun::No) | None if may_fit => None,
             Some(Begun::No | Begun::Elsewhere) | None => {
-                self.end_build(key, Some(&kept));
+                self.end_build(key, &kept);
                 return None;
             }
         };

@@ -173,7 +173,7 @@ impl ColumnsBuilder {
         }
         if let Some(disk) = self.disk.take() {
             self.is_handed_over = true;
-            disk.finish(&self.cache, &self.key);
+            disk.finish(&self.cache, &self.key, &self.kept);
         }
     }
 
@@ -194,7 +194,7 @@ impl ColumnsBuilder {
 impl Drop for ColumnsBuilder {
     fn drop(&mut self) {
         if !self.is_handed_over {
-            self.cache.end_build(&self.key, Some(&self.kept));
+            self.cache.end_build(&self.key, &self.kept);
         }
     }
 }

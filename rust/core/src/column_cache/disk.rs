@@ -20,6 +20,7 @@ use self::directory::Directory;
 use self::writer::{Failure, FileWriter};
 use super::batch::{CachedBatch, CachedColumns};
 use super::columns_file::{MappedFile, OpenError};
+use super::state::KeptBatches;
 use super::{ColumnCache, ColumnsKey};
 use crate::lock::lock;
 use crate::predicate::StatsBudget;
@@ -97,7 +98,7 @@ struct Queue {
 #[derive(Debug)]
 enum Job {
     Batch { file: Arc<PendingFile>, batch: Arc<CachedBatch>, bytes: usize },
-    Finish { file: Arc<PendingFile>, cache: Weak<ColumnCache>, key: ColumnsKey },
+    Finish { file: Arc<PendingFile>, cache: Weak<ColumnCache>, key: ColumnsKey, kept: Arc<KeptBatches> },
     Touch { cache: Weak<ColumnCache>, key: ColumnsKey },
 }
 
@@ -278,11 +279,12 @@ impl DiskBuild {
     }
 
     /// Completes the file after the batches that are queued, and then lets `cache` use it.
-    pub(super) fn finish(mut self, cache: &Arc<ColumnCache>, key: &ColumnsKey) {
-        let job = Job::Finish { file: Arc::clone(&self.file), cache: Arc::downgrade(cache), key: *key };
+    pub(super) fn finish(mut self, cache: &Arc<ColumnCache>, key: &ColumnsKey, kept: &Arc<KeptBatches>) {
+        let (file, kept_by_job) = (Arc::clone(&self.file), Arc::clone(kept));
+        let job = Job::Finish { file, cache: Arc::downgrade(cache), key: *key, kept: kept_by_job };
         self.is_finished = self.shared.add(job, 0);
         if !self.is_finished {
-            cache.end_disk_build(key, None);
+            cache.end_build(key, kept);
         }
     }
 }
@@ -351,7 +353,7 @@ impl Shared {
                     self.count_failure(&key, &failure);
                 }
             }
-            Job::Finish { file, cache, key } => {
+            Job::Finish { file, cache, key, kept } => {
                 let cache = cache.upgrade();
                 let written = lock(&file.writer).take().map(FileWriter::finish);
                 let columns = match written {
@@ -367,7 +369,7 @@ impl Shared {
                     None => None,
                 };
                 if let Some(cache) = cache {
-                    cache.end_disk_build(&key, columns);
+                    cache.end_disk_build(&key, &kept, columns);
                 }
             }
             Job::Touch { cache, key } => {

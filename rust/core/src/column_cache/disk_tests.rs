@@ -393,6 +393,24 @@ fn columns_are_built_again_after_their_directory_was_left_during_a_build() {
 }
 
 #[test]
+fn a_build_in_a_file_that_fails_ends_no_later_build_of_its_columns() {
+    let disk = Disk::new(1 << 30);
+    let batches = batches(40);
+    let build = || {
+        let mut builder = disk.cache.claim_build(&key(1), None).unwrap();
+        assert!(batches.iter().all(|batch| builder.push(batch, true) == Pushed::Yes));
+        builder
+    };
+    let first = build();
+    disk.cache.set_disk(None);
+    disk.cache.forget_columns(1);
+    let second = build();
+    first.finish();
+    second.finish();
+    assert!(disk.cache.has(&key(1)));
+}
+
+#[test]
 fn an_answer_does_not_wait_for_a_writer_that_is_behind() {
     let disk = Disk::new(1 << 30);
     let batches = batches(500);
