@@ -7,7 +7,7 @@ both formats, small and picklable for executors. Signed URLs are secrets, so `re
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -155,19 +155,13 @@ def check_protocol(protocol: Mapping[str, Any]) -> None:
 
 def parse_file(line: Mapping[str, Any], *, has_stats: bool = False) -> DataFile | None:
     """Parse one line of either format; None for a line that is not a file (unknown lines are skipped)."""
-    for name, kind in _PARQUET_WRAPPERS.items():
-        wrapped = line.get(name)
-        if wrapped is not None:
-            is_delta = "deltaSingleAction" in wrapped
-            file = _delta_file(wrapped) if is_delta else _parquet_file(wrapped, kind)
-            if not has_stats:
-                return file
-            (action,) = filter(None, wrapped["deltaSingleAction"].values()) if is_delta else (wrapped,)
-            return replace(file, stats=action.get("stats"))
+    for name, kind in _WRAPPERS.items():
+        if (wrapped := line.get(name)) is not None:
+            return _file(wrapped, kind, has_stats=has_stats)
     return None
 
 
-_PARQUET_WRAPPERS = {
+_WRAPPERS = {
     "file": FileKind.SNAPSHOT,
     "add": FileKind.ADD,
     "remove": FileKind.REMOVE,
@@ -175,41 +169,32 @@ _PARQUET_WRAPPERS = {
 }
 
 
-def _parquet_file(wrapped: Mapping[str, Any], kind: FileKind) -> DataFile:
+def _file(wrapped: Mapping[str, Any], kind: FileKind, *, has_stats: bool) -> DataFile:
+    if "deltaSingleAction" in wrapped:
+        ((name, action),) = ((key, value) for key, value in wrapped["deltaSingleAction"].items() if value)
+        kind, url, size, vector = (
+            FileKind(name),
+            action["path"],
+            action.get("size"),
+            action.get("deletionVector"),
+        )
+    else:
+        action, url, size, vector = wrapped, wrapped["url"], wrapped["size"], None
+    stats, values = action.get("stats"), action.get("partitionValues")
     return DataFile(
         kind=kind,
         id=wrapped["id"],
-        url=wrapped["url"],
-        size_bytes=wrapped["size"],
-        partition_values=_partition_values(wrapped),
-        version=wrapped.get("version"),
-        timestamp_ms=wrapped.get("timestamp"),
-        expires_ms=wrapped.get("expirationTimestamp"),
-        num_records=_num_records(wrapped.get("stats")),
-    )
-
-
-def _delta_file(wrapped: Mapping[str, Any]) -> DataFile:
-    ((name, action),) = ((key, value) for key, value in wrapped["deltaSingleAction"].items() if value)
-    vector = action.get("deletionVector")
-    return DataFile(
-        kind=FileKind(name),
-        id=wrapped["id"],
-        url=action["path"],
-        size_bytes=UNKNOWN_SIZE if action.get("size") is None else action["size"],
-        partition_values=_partition_values(action),
+        url=url,
+        size_bytes=UNKNOWN_SIZE if size is None else size,
+        partition_values=None if values is None else dict(values),
         deletion_vector=_deletion_vector(vector, wrapped.get("deletionVectorFileId")) if vector else None,
         version=wrapped.get("version"),
         timestamp_ms=wrapped.get("timestamp"),
         expires_ms=wrapped.get("expirationTimestamp"),
         data_change=action.get("dataChange", True),
-        num_records=_num_records(action.get("stats")),
+        num_records=_num_records(stats),
+        stats=stats if has_stats else None,
     )
-
-
-def _partition_values(fields: Mapping[str, Any]) -> dict[str, str | None] | None:
-    values = fields.get("partitionValues")
-    return None if values is None else dict(values)
 
 
 def _num_records(stats: Any) -> int | None:

@@ -20,8 +20,7 @@ from gateway.client.transport import HttpError, Transport
 
 Answer = TypeVar("Answer")
 
-# Stores answer an expired or altered URL with one of these statuses; their bodies differ too much to be
-# parsed.
+# Stores answer an expired or altered URL with one of these statuses; their bodies differ too much.
 _REFUSED = frozenset({400, 401, 403, 410})
 _EARLY_MS = 60_000
 # A vector's bytes are framed by their length (4) and a checksum (4).
@@ -114,9 +113,7 @@ class FileFetcher:
 
     def whole(self, file: DataFile) -> bytes:
         """Return all bytes of a file. Raises HttpError if their number differs from the listing."""
-        data = self._with_fresh_url(
-            file, lambda fresh: self._transports.mine.fetch(fresh.url, file.size_bytes)
-        )
+        data = self._with_fresh_url(file, lambda new: self._transports.mine.fetch(new.url, file.size_bytes))
         if len(data) != file.size_bytes:
             raise HttpError(f"{len(data)} bytes received of a file of {file.size_bytes}", 0)
         return data
@@ -136,12 +133,9 @@ class FileFetcher:
         if vector.inline is not None:
             rows = native.inline_deletion_vector_rows(vector.inline)
         else:
-            length = vector.size_bytes + _VECTOR_FRAME_BYTES
+            mine, length = self._transports.mine, vector.size_bytes + _VECTOR_FRAME_BYTES
             data = self._with_fresh_url(
-                owner,
-                lambda fresh: self._transports.mine.fetch_range(
-                    _vector_url(fresh, vector), vector.offset, length
-                ),
+                owner, lambda fresh: mine.fetch_range(_vector_url(fresh, vector), vector.offset, length)
             )
             # Only this vector was fetched, so the file's first byte, its version, is prepended.
             rows = native.deletion_vector_rows(b"\x01" + data, offset=1, size_in_bytes=vector.size_bytes)

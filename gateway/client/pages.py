@@ -163,7 +163,7 @@ class ShareClient:
         query = f"?{urlencode(parameters)}" if parameters else ""
 
         def attempt() -> TableHead:
-            lines, response = self._lines("GET", f"{self._name.path}/metadata{query}", None, _BOTH_FORMATS)
+            lines, response = self._lines("GET", f"/metadata{query}", _BOTH_FORMATS)
             return _page(_parsed_lines(lines), response).head
 
         return self._retries.run(attempt)
@@ -174,26 +174,19 @@ class ShareClient:
         def attempt() -> dict[str, Any]:
             response = self._server.open("POST", f"{self._name.path}/temporary-table-credentials", body=b"{}")
             try:
-                credentials = json.loads(body_of(response))["credentials"]
+                return {**json.loads(body_of(response))["credentials"]}
             except (ValueError, KeyError, TypeError):
                 raise HttpError("the answer has no credentials") from None
-            if not isinstance(credentials, dict):
-                raise HttpError("the answer has no credentials")
-            return credentials
 
         return self._retries.run(attempt)
 
     def pages(self, query: Query) -> Iterator[Page]:
-        """Yield all pages of an answer, each with the version and head of the first one."""
-        first = self._page(query)
-        yield first
-        yield from _following(first, lambda token: self._page(next_page(query, token)))
+        """Return all pages of an answer, each with the version and head of the first one."""
+        return _all_pages(query, self._page)
 
     def raw_pages(self, query: Query) -> Iterator[RawPage]:
-        """Yield all pages of an answer as `pages` does, with their lines."""
-        first = self.raw_page(query)
-        yield first
-        yield from _following(first, lambda token: self.raw_page(next_page(query, token)))
+        """Return all pages of an answer as `pages` does, with their lines."""
+        return _all_pages(query, self.raw_page)
 
     def outlines(self, query: Query, after: Page) -> Iterator[Outline]:
         """Yield the pages of a snapshot after one, and keep no file in memory.
@@ -255,15 +248,21 @@ class ShareClient:
         capabilities = ("responseformat=parquet" if query.is_parquet else _BOTH_FORMATS) + _END
         if query.changes:
             text = urlencode({name: _query_text(value) for name, value in parameters.items()})
-            return self._lines("GET", f"{self._name.path}/changes?{text}", None, capabilities)
-        return self._lines("POST", f"{self._name.path}/query", json.dumps(parameters).encode(), capabilities)
+            return self._lines("GET", f"/changes?{text}", capabilities)
+        return self._lines("POST", "/query", capabilities, json.dumps(parameters).encode())
 
     def _lines(
-        self, method: str, path: str, body: bytes | None, capabilities: str
+        self, method: str, path: str, capabilities: str, body: bytes | None = None
     ) -> tuple[list[bytes], Response]:
         headers = {"delta-sharing-capabilities": capabilities, "Accept-Encoding": "gzip"}
-        response = self._server.open(method, path, headers, body)
+        response = self._server.open(method, f"{self._name.path}{path}", headers, body)
         return lines_of(response), response
+
+
+def _all_pages(query: Query, read: Callable[[Query], Seen]) -> Iterator[Seen]:
+    first = read(query)
+    yield first
+    yield from _following(first, lambda token: read(next_page(query, token)))
 
 
 def _following(after: Seen | Page, read: Callable[[str], Seen]) -> Iterator[Seen]:

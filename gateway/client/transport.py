@@ -345,12 +345,12 @@ def _retry_after(response: Response) -> float | None:
         return None
 
 
-def body_of(response: Response, failure: str = "the answer was cut", most_bytes: int | None = None) -> bytes:
+def body_of(response: Response, cut: str = "the answer was cut", most_bytes: int | None = None) -> bytes:
     """Read a body to its end, in its sent coding. Raises HttpError for a cut one, which is worth a retry."""
     try:
         return _joined(response.stream(_PIECE_BYTES, decode_content=False), most_bytes)
     except (OSError, HTTPError) as error:
-        raise HttpError(f"{failure}: {type(error).__name__}") from None
+        raise HttpError(f"{cut}: {type(error).__name__}") from None
     finally:
         # The connection of a body that was read to its end is kept.
         response.close()
@@ -361,9 +361,7 @@ def _joined(pieces: Iterable[bytes], most_bytes: int | None = None) -> bytes:
     whole, most_bytes = io.BytesIO(), LONGEST_BODY_BYTES if most_bytes is None else most_bytes
     for piece in pieces:
         if whole.tell() + len(piece) > most_bytes:
-            raise HttpError(
-                f"the answer is longer than {most_bytes:,} bytes, the most that is read", MALFORMED
-            )
+            raise HttpError(f"the answer is longer than the limit of {most_bytes:,} bytes", MALFORMED)
         whole.write(piece)
     return whole.getvalue()
 

@@ -305,7 +305,7 @@ def removes(root: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"), [(b"longer", "longer than 4 bytes"), (b"cut", "3 bytes received of a file of 4")]
+    ("body", "said"), [(b"longer", "limit of 4 bytes"), (b"cut", "3 bytes received of a file of 4")]
 )
 def test_a_file_of_another_size_is_refused(answers: Answers, body: bytes, said: str) -> None:
     file = listed(answers, "a")
