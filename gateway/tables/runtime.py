@@ -35,7 +35,7 @@ def configure(*, threads: int | None, cache_bytes: int) -> None:
 
 
 def bound_logs(limit_bytes: int) -> None:
-    """Limit the memory of the logs of all tables together, cached or in use."""
+    """Limit the memory of the logs of all tables together, cached or in use, beside all else."""
     _native.bound_logs(limit_bytes)
 
 

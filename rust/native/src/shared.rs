@@ -72,11 +72,16 @@ pub(crate) fn configure(threads: Option<usize>, cache_bytes: Option<usize>) {
     });
 }
 
-/// Limits what the log files of all tables take in memory together.
+/// Limits what the log files of all tables take in memory together, beside all else in the process.
 #[pyfunction]
 pub(crate) fn bound_logs(bytes: u64) {
     let cache = column_cache();
-    log_memory::bound(bytes, move |wanted| cache.shrink_logs(wanted));
+    log_memory::bound(bytes, move |shortage| {
+        cache.shrink_logs(shortage.log_bytes);
+        if let wanted @ 1.. = usize::try_from(shortage.process_bytes).unwrap_or(usize::MAX) {
+            cache.shrink(cache.used_bytes().saturating_sub(wanted));
+        }
+    });
 }
 
 /// Keeps columns in files of a directory, of at most `disk_bytes` together. Without a directory, in memory.
