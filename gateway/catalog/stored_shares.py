@@ -27,12 +27,8 @@ OTHER_KEY = "its name in the database is not that of this key"
 
 
 @dataclass(frozen=True, slots=True)
-class StoredTable:
-    """A table as it is stored; `options` are its other keys of the configuration."""
-
+class _Stored:
     name: str
-    location: str
-    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -41,34 +37,30 @@ class StoredTable:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredSchema:
+class StoredTable(_Stored):
+    """A table as it is stored; `options` are its other keys of the configuration."""
+
+    location: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSchema(_Stored):
     """A schema as it is stored; `options` are its other keys of the configuration.
 
     `tables` is one of them where tables are discovered, in the place of listed ones.
     """
 
-    name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     tables: tuple[StoredTable, ...] = ()
 
-    @property
-    def key(self) -> str:
-        """The name as it is compared."""
-        return self.name.casefold()
-
 
 @dataclass(frozen=True, slots=True)
-class StoredShare:
+class StoredShare(_Stored):
     """A share as it is stored; `options` are its other keys of the configuration but `schemas`."""
 
-    name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     schemas: tuple[StoredSchema, ...] = ()
-
-    @property
-    def key(self) -> str:
-        """The name as it is compared."""
-        return self.name.casefold()
 
     @property
     def excludes_others(self) -> bool:

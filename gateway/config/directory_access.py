@@ -24,11 +24,6 @@ LimitedRecipient = tuple[RecipientEntry, tuple[Network, ...]]
 """A recipient with its networks."""
 
 
-def directory_access_problem(config: Config, roots: Roots) -> str | None:
-    """Return why a table may not offer directory access, with what to do; None if all may."""
-    return next((problem for _, problem in directory_access_problems(config, roots)), None)
-
-
 def credential_problems(
     config: Config, location: Location, share: str, limited: Sequence[LimitedRecipient], *, kind: str
 ) -> Iterator[str]:
@@ -59,7 +54,7 @@ def limited_recipients(config: Config) -> list[LimitedRecipient]:
 
 
 def directory_access_problems(config: Config, roots: Roots) -> Iterator[tuple[Holder, str]]:
-    """Iterate over the tables that may not offer directory access, each with the reason."""
+    """Iterate over the tables that may not offer directory access, each with the reason and what to do."""
     limited = limited_recipients(config)
     for share, name, table in config.tables:
         if DIRECTORY in table.access_modes:

@@ -6,20 +6,21 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import yaml
 
 from gateway.config.checks import dotted_names
-from gateway.config.directory_access import directory_access_problem
+from gateway.config.directory_access import directory_access_problems
 from gateway.config.errors import ConfigError
 from gateway.config.networks import is_loopback
-from gateway.config.projection_directories import projection_problem
+from gateway.config.projection_directories import projection_problems
 from gateway.config.reader import Reader
 from gateway.config.roots import Roots, readable_directories
 from gateway.config.sections import CURRENT_VERSION, Config
 from gateway.config.shares import SchemaEntry
-from gateway.config.volumes import volume_problem
+from gateway.config.volumes import volume_problems
 from gateway.config.yaml_loader import compose, fault
 
 __all__ = ["CURRENT_VERSION", "load", "loads"]
@@ -85,10 +86,8 @@ def loads(
         )
     roots = Roots(config)
     # Of a volume in the directory of a table, the volume is named.
-    leak = (
-        volume_problem(config, roots) or directory_access_problem(config, roots) or projection_problem(config)
-    )
-    if leak is not None:
+    leaks = chain(volume_problems(config, roots), directory_access_problems(config, roots))
+    for leak in chain((problem for _, problem in leaks), projection_problems(config)):
         raise ConfigError(file, "shares", leak)
     _warn(config, file)
     return config

@@ -14,11 +14,6 @@ from gateway.config.roots import DIRECTORY, NamedDirectories, may_contain
 from gateway.config.sections import Config
 
 
-def projection_problem(config: Config) -> str | None:
-    """Return why the directories of projections may not be as they are; None if they may."""
-    return next(_problems(config), None)
-
-
 def projection_directories(config: Config) -> NamedDirectories:
     """Return the directories of all projections, by the full names of their tables."""
     return NamedDirectories(config, _roots(config))
@@ -28,7 +23,8 @@ def _roots(config: Config) -> dict[Location, str]:
     return {table.location: name for _, name, table in config.tables if table.projection is not None}
 
 
-def _problems(config: Config) -> Iterator[str]:
+def projection_problems(config: Config) -> Iterator[str]:
+    """Iterate over the reasons why the directories of projections may not be as they are."""
     roots = _roots(config)
     if not roots:
         return

@@ -15,13 +15,8 @@ from gateway.config.sections import Config
 MOVE = "move one of them, or remove the volume"
 
 
-def volume_problem(config: Config, roots: Roots) -> str | None:
-    """Return why a directory may not be a volume, with what to do; None if all may."""
-    return next((problem for _, problem in volume_problems(config, roots)), None)
-
-
 def volume_problems(config: Config, roots: Roots) -> Iterator[tuple[Holder, str]]:
-    """Iterate over the volumes that are no directories for one, each with the reason."""
+    """Iterate over the volumes that are no directories for one, each with the reason and what to do."""
     limited = limited_recipients(config)
     for share, name, volume in config.volumes:
         for problem in credential_problems(config, volume.location, share.name, limited, kind="volume"):

@@ -53,8 +53,12 @@ class SparkUnavailable(Exception):
 
 def session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
     """Return a new session of the same Spark, with the settings of this one and the given ones."""
-    session = spark.newSession()
-    for name, value in {**spark.conf.getAll, **settings}.items():
+    return with_settings(spark.newSession(), {**spark.conf.getAll, **settings})
+
+
+def with_settings(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """Return the session after those of the settings that can be changed are changed."""
+    for name, value in settings.items():
         if session.conf.isModifiable(name) and session.conf.get(name, None) != value:
             session.conf.set(name, value)
     return session

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from gateway.config.projections import Projection
 from gateway.spark import java
+from gateway.spark.session import with_settings
 
 SALT_PREFIX = "delta-gateway-salt-"
 """The start of a salt in plans, by which Spark keeps it out of its logs and its pages."""
@@ -146,10 +147,7 @@ def rule_session(spark: SparkSession) -> SparkSession:
             with suppress(PySparkException):
                 session.conf.unset(name)
     chosen = {name: value for name, value in given.items() if not _is_of_rows(name)}
-    for name, value in {**chosen, **_MEANING, **_WORK}.items():
-        if session.conf.isModifiable(name) and session.conf.get(name, None) != value:
-            session.conf.set(name, value)
-    return session
+    return with_settings(session, {**chosen, **_MEANING, **_WORK})
 
 
 def _is_of_rows(name: str) -> bool:

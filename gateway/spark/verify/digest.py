@@ -58,13 +58,6 @@ class Digest:
 
 EMPTY = Digest(0, (0,) * len(SEEDS), (0,) * len(SEEDS))
 
-DIGEST_SCHEMA = t.StructType(
-    [
-        t.StructField(name, t.LongType())
-        for name in ("rows", *(f"{part}_{i}" for i in range(len(SEEDS)) for part in ("xor", "high", "low")))
-    ]
-)
-
 
 def digest(df: DataFrame) -> Digest:
     """Digest all rows. One job."""
@@ -104,7 +97,7 @@ def new_name(names: Sequence[str]) -> str:
 
 
 def digest_by(df: DataFrame, keys: Sequence[Column]) -> DataFrame:
-    """Return a digest per group: the keys, then the columns of `DIGEST_SCHEMA`. Lazy.
+    """Return a digest per group: the keys, then `digest_columns`. Lazy.
 
     The keys need names; they may be columns of `df`, which stay part of the digest.
     """
