@@ -10,6 +10,30 @@ from gateway.limits.admission import Admission, LimitExceeded, LimitKind
 
 RELIEF_PAUSE_SECONDS = 0.2
 UNLIMITED = sys.maxsize
+PART_OF_CHUNKS = 8
+"""The part of a stream that its chunks take: one of files in memory reads no row groups."""
+
+
+class AdmittedStream:
+    """The memory of one request, which it returns at its end, and most of it before if it needs no more."""
+
+    __slots__ = ("_bytes", "_gate", "_recipient")
+
+    def __init__(self, gate: MemoryGate, recipient: str, admitted_bytes: int) -> None:
+        self._gate, self._recipient, self._bytes = gate, recipient, admitted_bytes
+
+    def keep_chunks(self) -> None:
+        """Return what the chunks of a stream do not take. Does nothing to a stream that runs alone."""
+        if not self._gate.is_exhausted:
+            self._keep(max(1, self._bytes // PART_OF_CHUNKS))
+
+    def leave(self) -> None:
+        """Return all of it."""
+        self._keep(0)
+
+    def _keep(self, kept_bytes: int) -> None:
+        returned, self._bytes = self._bytes - kept_bytes, kept_bytes
+        self._gate.leave_stream(self._recipient, returned)
 
 
 class MemoryGate:

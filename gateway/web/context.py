@@ -16,6 +16,7 @@ from gateway.config.networks import Address
 from gateway.errors import InvalidClient, Unauthenticated
 from gateway.limits.descriptors import FileReaders
 from gateway.limits.drain_rate import DrainRate
+from gateway.limits.memory import AdmittedStream
 from gateway.protocol.cors import FieldLines
 from gateway.state import GatewayState
 from gateway.telemetry.request_record import RequestRecord
@@ -86,6 +87,7 @@ class RequestContext(Struct, eq=False):
         body: the whole body, for routes that need a token or a client.
         drain_rate: the slowest reader that the answer waits for.
         file_readers: the clients that read local files.
+        memory: what is admitted for the answer; None for one that needs no admission.
         first_byte_seconds: when the head of a stream was sent; None for an answer that is sent whole.
         storage: the name of the storage of the table or volume, once that is found.
         record: facts for the log, metrics, audit and quota.
@@ -110,6 +112,7 @@ class RequestContext(Struct, eq=False):
     body: bytes = b""
     drain_rate: DrainRate = DrainRate()
     file_readers: FileReaders = field(default_factory=FileReaders)
+    memory: AdmittedStream | None = None
     first_byte_seconds: float | None = None
     storage: str | None = None
     record: RequestRecord = field(default_factory=RequestRecord)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 from aiohttp import web
 
@@ -28,6 +27,7 @@ from gateway.errors import (
     NotShared,
 )
 from gateway.limits.admission import LimitExceeded
+from gateway.limits.memory import AdmittedStream
 from gateway.protocol.cors import Cors, FieldLines
 from gateway.state import GatewayState
 from gateway.web.access_log import AccessLog
@@ -243,7 +243,8 @@ class RequestPipeline:
         admitted_bytes = memory.enter_stream_at_once(name, streams)
         if not admitted_bytes:
             admitted_bytes = await memory.enter_stream(name, streams)
-        self.running.at_end(partial(memory.leave_stream, name, admitted_bytes))
+        context.memory = admitted = AdmittedStream(memory, name, admitted_bytes)
+        self.running.at_end(admitted.leave)
 
     async def _stream(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:
         """Answer by a route that may stream, within the memory limit of all streams."""

@@ -89,6 +89,18 @@ async def test_a_request_over_the_limit_gets_retry_after_and_then_succeeds(table
         assert answer.files == table[1]
 
 
+async def test_slow_readers_of_files_in_memory_leave_room_for_others(table, tmp_path):
+    limits, _ = FULL["memory"]
+    with served(tmp_path, table, limits) as gateway:
+        for source in ("log", "memory"):
+            answer = await asyncio.to_thread(gateway.query, TABLE)
+            assert (answer.status, f'"files_from":"{source}"' in gateway.log.read_text()) == (200, True)
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            async with held(session, gateway), held(session, gateway), held(session, gateway):
+                answer = await query(session, f"http://127.0.0.1:{gateway.port}", TABLE)
+            assert answer.files == table[1]
+
+
 @pytest.mark.nightly
 async def test_streams_are_limited_over_all_workers_and_those_of_a_killed_worker_are_given_back(
     table, tmp_path

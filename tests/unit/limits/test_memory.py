@@ -11,7 +11,7 @@ import pytest
 from support.waiting import until
 
 from gateway.limits.admission import LimitExceeded, LimitKind
-from gateway.limits.memory import MemoryGate
+from gateway.limits.memory import AdmittedStream, MemoryGate
 
 NUMBERS = count()
 
@@ -52,6 +52,28 @@ async def test_a_stream_is_admitted_at_once_only_where_nothing_has_to_wait():
     resident[0] = 101
     assert gate.enter_stream_at_once("bob") == 0, "the process is above its limit"
     gate.leave_stream("alice", 40)
+    assert gate.used_bytes == 0
+
+
+async def test_a_stream_returns_what_its_chunks_do_not_take():
+    resident = [50]
+    gate = MemoryGate(
+        100, stream_bytes=80, queue_length=4, queue_seconds=5, resident_bytes=lambda: resident[0]
+    )
+    first = AdmittedStream(gate, "alice", await gate.enter_stream("alice"))
+    waiting = asyncio.ensure_future(gate.enter_stream("bob"))
+    await asyncio.sleep(0)
+    first.keep_chunks()
+    assert (await waiting, gate.used_bytes) == (80, 90)
+    first.leave()
+    assert gate.used_bytes == 80
+    gate.leave_stream("bob", 80)
+    # The whole limit of a stream that runs alone keeps all others out.
+    resident[0] = 101
+    alone = AdmittedStream(gate, "alice", await gate.enter_stream("alice"))
+    alone.keep_chunks()
+    assert gate.used_bytes == 100
+    alone.leave()
     assert gate.used_bytes == 0
 
 
