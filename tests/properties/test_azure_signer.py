@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.native import NOW_MS, native
+from support.object_keys import ODD_KEYS, keys
 
 ACCOUNT, CONTAINER = "myaccount", "my-container"
 VERSION = "2022-11-02"
@@ -28,20 +29,6 @@ DELEGATION = {
 # headers and query parameters.
 LATER_LINES = (13, 14, 21, 22)
 
-ODD_KEYS = (
-    "p=a%20b/x",
-    "p=a b/x",
-    "p=é/x",
-    "x+y",
-    "q!'()*@$&,;:~",
-    "%41",
-    'a?b#c"<>{}`|\\^[]',
-    "\x7f\x01",
-    "a//b",
-)
-keys = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=60).filter(
-    lambda key: not key.startswith("/") and not {".", ".."} & set(key.split("/"))
-)
 lifetimes = st.integers(1, 86_400)
 endpoints = st.sampled_from([
     None, "http://127.0.0.1:10000/myaccount", "https://lake.example.com:8443", "https://a.blob.core.usgovcloudapi.net"

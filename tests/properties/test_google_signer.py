@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.http_service import Request
 from support.native import NOW_MS, native
+from support.object_keys import ODD_KEYS, keys
 from support.signature_v4 import Keys, SignatureRefused, verify
 
 BUCKET = "my_bucket.of-tests"
@@ -19,20 +20,6 @@ ACCESS_ID, SECRET = "GOOG1E/+TESTS", "se/cret+key="
 NOW = datetime.fromtimestamp(NOW_MS / 1000, UTC)
 LONGEST_SECONDS = 7 * 86_400
 
-ODD_KEYS = (
-    "p=a%20b/x",
-    "p=a b/x",
-    "p=é/x",
-    "x+y",
-    "q!'()*@$&,;:~",
-    "%41",
-    'a?b#c"<>{}`|\\^[]',
-    "\x7f\x01",
-    "a//b",
-)
-keys = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=60).filter(
-    lambda key: not key.startswith("/") and not {".", ".."} & set(key.split("/"))
-)
 lifetimes = st.integers(1, LONGEST_SECONDS)
 projects = st.none() | st.just("my-project")
 endpoints = st.sampled_from([None, "https://storage.example.com:8443"])

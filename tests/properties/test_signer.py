@@ -14,13 +14,10 @@ from botocore.credentials import Credentials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.native import native
+from support.object_keys import keys
 
 ACCESS_KEY, SECRET_KEY = "AK/ID+1", "se/cret+key="
 
-keys = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=60).filter(
-    # boto3 itself takes one slash away, and dot segments are no keys of a table's files.
-    lambda key: not key.startswith("/") and not {".", ".."} & set(key.split("/"))
-)
 stores = st.sampled_from([
     ("eu-central-1", None, "virtual", "b-1"),
     ("eu-central-1", None, "path", "b-1"),

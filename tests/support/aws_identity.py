@@ -207,6 +207,17 @@ def running_instance(metadata: InstanceMetadata) -> Iterator[HttpService]:
         yield metadata.service
 
 
+def single_sign_on_answer(session: Session) -> Response:
+    """What the portal of a single sign-on answers."""
+    keys = {
+        "accessKeyId": session.access_key_id,
+        "secretAccessKey": session.secret_access_key,
+        "sessionToken": session.session_token,
+        "expiration": int(session.ends.timestamp() * 1000),
+    }
+    return json_response({"roleCredentials": keys})
+
+
 def credential_process_output(session: Session) -> str:
     """What a program of `credential_process` prints."""
     return json.dumps(

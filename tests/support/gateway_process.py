@@ -126,6 +126,13 @@ def configuration(
     return {**top, **keys, "gateway": {**keyed, **section}}
 
 
+def files_of(gateway: RunningGateway, table: str = "odd") -> list[dict[str, Any]]:
+    """The files of a table of the schema that most tests serve."""
+    answer = gateway.query(f"demo.default.{table}")
+    assert answer.status == 200, (answer.body, gateway.log.read_text()[-3000:])
+    return [line["file"] for line in answer.lines if "file" in line]
+
+
 @contextmanager
 def running_gateway(
     directory: Path,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -16,6 +18,22 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 AUDIENCE = "https://sharing.example.com"
 CURVES = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1()}
+
+
+@asynccontextmanager
+async def hanging_server() -> AsyncIterator[str]:
+    """The URL of a server that answers nothing."""
+    ending = asyncio.Event()
+
+    async def hang(_request: web.Request) -> web.Response:
+        await ending.wait()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", hang)
+    async with TestServer(app) as server:
+        yield str(server.make_url("/"))
+        ending.set()
 
 
 @cache

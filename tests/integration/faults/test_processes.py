@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
 import time
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +17,7 @@ from support.file_answers import Broken, Files, query
 from support.gateway_process import PREFIX, TOKEN, running_gateway, share, table_path
 from support.nightly import at_night
 from support.process_resources import open_files, open_sockets, resident
+from support.processes import children
 from support.waiting import everywhere, until, wait_until
 from tables.large_logs import make_log
 
@@ -38,11 +38,6 @@ def table(tmp_path_factory):
 
 def shares(table):
     return [share("s", {"t": str(table[0])})]
-
-
-def children(process_id: int) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(process_id)], capture_output=True, text=True, check=False)
-    return [int(line) for line in found.stdout.split()]
 
 
 def listeners(port: int) -> int:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pytest
 from support.azure_identity import CLIENT, TENANT, THROTTLED, Identities, entra_error, running
 from support.azurite_server import Azurite
-from support.gateway_process import RunningGateway, running_gateway, share
+from support.gateway_process import RunningGateway, files_of, running_gateway, share
 from support.http_service import Response
 from support.nightly import at_night, some_at_night
 from support.odd_tables import ODD_KEYS, in_log, write_log
@@ -85,12 +85,6 @@ def serving(
     shared = [share("demo", {table: location(azurite, table) for table in tables})]
     with running_gateway(directory, shared, section, **keys) as gateway:
         yield gateway
-
-
-def files_of(gateway: RunningGateway, table: str) -> list[dict[str, Any]]:
-    answer = gateway.query(f"demo.default.{table}")
-    assert answer.status == 200, (answer.body, gateway.log.read_text()[-3000:])
-    return [line["file"] for line in answer.lines if "file" in line]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
-from support.gateway_process import RunningGateway, running_gateway, share
+from support.gateway_process import RunningGateway, files_of, running_gateway, share
 from support.google_identity import GoogleIdentity, google_error
 from support.google_storage import GoogleStorage
 from support.odd_tables import ODD_KEYS, in_log, write_log
@@ -75,12 +75,6 @@ def serving(
     shared = [share("demo", {table: f"gs://{bucket}/{ROOT}/{table}" for table in tables})]
     with running_gateway(directory, shared, section, **keys) as gateway:
         yield gateway
-
-
-def files_of(gateway: RunningGateway, table: str) -> list[dict[str, Any]]:
-    answer = gateway.query(f"demo.default.{table}")
-    assert answer.status == 200, (answer.body, gateway.log.read_text()[-3000:])
-    return [line["file"] for line in answer.lines if "file" in line]
 
 
 def check_odd_keys(gateway: RunningGateway, algorithm: str) -> None:

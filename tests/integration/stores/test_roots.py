@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.gateway_process import RunningGateway, running_gateway, share, storage
+from support.odd_tables import write_log
 from support.raw_http import get
 from support.versitygw import VersityGw
 
-SCHEMA = {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]}
 CONTENT = b"PAR1 not really PAR1"
-
-
-def write_log(root: Path, path: str) -> None:
-    """A table of one file."""
-    actions: list[dict[str, Any]] = [
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-        {
-            "metaData": {
-                "id": "a clone",
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": json.dumps(SCHEMA),
-                "partitionColumns": [],
-                "configuration": {},
-            }
-        },
-        {
-            "add": {
-                "path": path,
-                "partitionValues": {},
-                "size": len(CONTENT),
-                "modificationTime": 1,
-                "dataChange": True,
-            }
-        },
-    ]
-    (root / "_delta_log").mkdir(parents=True)
-    text = "".join(json.dumps(action) + "\n" for action in actions)
-    (root / "_delta_log/00000000000000000000.json").write_text(text)
 
 
 @pytest.fixture
@@ -58,7 +29,7 @@ def places(tmp_path: Path) -> Path:
         "climbing_encoded": f"file://{source}/%2e%2e/source-of-others/a%20b+%25.parquet",
     }
     for name, path in paths.items():
-        write_log(tmp_path / "tables" / name, path)
+        write_log(tmp_path / "tables" / name, {path: CONTENT})
     return tmp_path
 
 
@@ -95,7 +66,7 @@ def test_without_allowed_roots_a_clone_is_refused(places: Path) -> None:
 def test_a_clone_in_one_bucket_reads_from_another_by_that_ones_keys(
     places: Path, versitygw: VersityGw
 ) -> None:
-    write_log(places / "remote", "s3://roots-source/kept here/a%20b+%25.parquet")
+    write_log(places / "remote", {"s3://roots-source/kept here/a%20b+%25.parquet": CONTENT})
     versitygw.upload(places / "source", "roots-source", "kept here")
     versitygw.upload(places / "remote", "roots-clone", "t")
     storages = [storage(versitygw, f"s3://roots-{name}/") for name in ("source", "clone")]

@@ -21,8 +21,9 @@ from support.aws_identity import (
     credential_process_output,
     running_instance,
     running_sts,
+    single_sign_on_answer,
 )
-from support.gateway_process import RunningGateway, running_gateway, share
+from support.gateway_process import RunningGateway, files_of, running_gateway, share
 from support.http_service import Request, Response, json_response
 from support.http_service import serving as portal
 from support.native import native
@@ -123,12 +124,6 @@ def role(sts: Sts, **changes: Any) -> dict[str, Any]:
         "stsEndpoint": sts.url,
         **changes,
     }
-
-
-def files_of(gateway: RunningGateway, table: str = "odd") -> list[dict[str, Any]]:
-    answer = gateway.query(f"demo.default.{table}")
-    assert answer.status == 200, (answer.body, gateway.log.read_text()[-3000:])
-    return [line["file"] for line in answer.lines if "file" in line]
 
 
 def check(gateway: RunningGateway) -> list[dict[str, Any]]:
@@ -293,13 +288,7 @@ def test_a_single_sign_on_reads_and_signs(
     def answer(request: Request) -> Response:
         if request.headers.get("x-amz-sso_bearer_token") != "the-token-of-the-sign-on":
             return json_response({"message": "Session token not found or invalid"}, 401)
-        keys = {
-            "accessKeyId": session.access_key_id,
-            "secretAccessKey": session.secret_access_key,
-            "sessionToken": session.session_token,
-            "expiration": int(session.ends.timestamp() * 1000),
-        }
-        return json_response({"roleCredentials": keys})
+        return single_sign_on_answer(session)
 
     start = "https://tests.awsapps.com/start"
     (tmp_path / "config").write_text(

@@ -5,16 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.gateway_process import RunningGateway, running_gateway, share, storage
+from support.gateway_process import RunningGateway, files_of, running_gateway, share, storage
 from support.raw_http import get
 from support.versitygw import VersityGw
 from support.waiting import WAIT_SECONDS, wait_until
-
-
-def files_of(gateway: RunningGateway, table: str) -> list[dict]:
-    answer = gateway.query(f"demo.default.{table}")
-    assert answer.status == 200, answer.body
-    return [line["file"] for line in answer.lines if "file" in line]
 
 
 def test_every_url_opens_its_file(demo_gateway: RunningGateway) -> None:

@@ -17,9 +17,8 @@ import jwt
 import pytest
 import yaml
 from aiohttp import ClientResponse, web
-from aiohttp.test_utils import TestServer
 from support.gateway_app import Clock
-from support.identity_provider import public_jwk, signed, unsigned
+from support.identity_provider import hanging_server, public_jwk, signed, unsigned
 from support.sign_in_provider import (
     CALLBACK,
     CLIENT,
@@ -449,22 +448,12 @@ async def test_a_provider_that_is_down_or_hangs_leaves_the_sign_in_by_token(
     setting: Setting, console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(provider_requests, "FETCH_SECONDS", 0.2)
-    ending = asyncio.Event()
-
-    async def hang(_request: web.Request) -> web.Response:
-        await ending.wait()
-        return web.Response()
-
-    app = web.Application()
-    app.router.add_get("/{path:.*}", hang)
-    async with TestServer(app) as server:
-        hanging = str(server.make_url("/"))
+    async with hanging_server() as hanging:
         for issuer in (hanging, "http://127.0.0.1:1/"):
             setting.changes["issuer"] = issuer
             refused, again = await asyncio.gather(console.get(START), console.get(START))
             assert (refused.status, again.status) == (503, 503)
             assert "does not answer as it should" in await refusal(refused)
-        ending.set()
     signed_in = await console.post("/console/sign-in", {"secret": OPERATOR_TOKEN, "next": PAGE})
     assert (signed_in.status, signed_in.headers["Location"]) == (303, PAGE)
     assert await status_of_page(console) == 200

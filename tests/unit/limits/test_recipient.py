@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from support.admission import admitted_stream
 
 from gateway.config.operation import RecipientLimits
 from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS, LimitExceeded, LimitKind
@@ -26,6 +26,24 @@ class Clock:
 
 def gate_of(limits, clock):
     return RecipientGate(b"0123456789abcdef", limits, clock, limits_of_one())
+
+
+@asynccontextmanager
+async def admitted_stream(gate):
+    """A stream from its admission to its end."""
+    await gate.enter_stream()
+    try:
+        yield
+    finally:
+        gate.leave_stream()
+
+
+async def refused_stream(gate):
+    """The refusal of a stream."""
+    with pytest.raises(LimitExceeded) as refused:
+        async with admitted_stream(gate):
+            pytest.fail("admitted")
+    return refused.value
 
 
 async def test_a_quick_recipient_waits_a_little_and_is_then_refused_with_a_time_its_client_survives():
@@ -80,10 +98,7 @@ async def test_streams_over_the_limit_wait_for_a_place_and_get_it_in_order():
 async def test_a_stream_that_finds_no_place_in_time_is_refused():
     gate = gate_of(RecipientLimits(concurrent_streams=1, queue_seconds=0.02), Clock())
     async with admitted_stream(gate):
-        with pytest.raises(LimitExceeded) as refused:
-            async with admitted_stream(gate):
-                pytest.fail("admitted")
-    assert refused.value.limit is LimitKind.STREAMS
+        assert (await refused_stream(gate)).limit is LimitKind.STREAMS
     async with admitted_stream(gate):
         pass
 
@@ -93,17 +108,12 @@ async def test_files_are_paid_after_they_were_signed():
     gate = gate_of(RecipientLimits(files_per_minute=60), clock)
     async with admitted_stream(gate):
         gate.charge_files(63)
-    with pytest.raises(LimitExceeded) as refused:
-        async with admitted_stream(gate):
-            pytest.fail("admitted")
-    assert (refused.value.limit, refused.value.retry_after_seconds) == (LimitKind.FILES, 3)
+    refused = await refused_stream(gate)
+    assert (refused.limit, refused.retry_after_seconds) == (LimitKind.FILES, 3)
     clock.now += 3
     async with admitted_stream(gate):
         gate.charge_files(1_000_000)
-    with pytest.raises(LimitExceeded) as refused:
-        async with admitted_stream(gate):
-            pytest.fail("admitted")
-    assert refused.value.retry_after_seconds == RETRY_AFTER_CEILING_SECONDS < 7
+    assert (await refused_stream(gate)).retry_after_seconds == RETRY_AFTER_CEILING_SECONDS < 7
 
 
 async def test_recipients_do_not_share_their_limits_and_names_ignore_case():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 
@@ -10,7 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from support.gateway_app import Clock, serve
-from support.identity_provider import IdentityProvider, public_jwk, signed
+from support.identity_provider import IdentityProvider, hanging_server, public_jwk, signed
 
 from gateway.authentication.policies import TokenRefused
 from gateway.config import Issuer
@@ -173,21 +172,12 @@ async def test_many_keys_of_one_id_verify_nothing(provider: IdentityProvider) ->
 
 async def test_a_provider_that_does_not_answer_is_left_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider_requests, "FETCH_SECONDS", 0.2)
-    ending = asyncio.Event()
-
-    async def hang(_request: web.Request) -> web.Response:
-        await ending.wait()
-        return web.Response()
-
-    app = web.Application()
-    app.router.add_get("/{path:.*}", hang)
-    async with TestServer(app) as server:
-        keys = IssuerKeys(Issuer(str(server.make_url("/")), allow_private_addresses=True))
+    async with hanging_server() as url:
+        keys = IssuerKeys(Issuer(url, allow_private_addresses=True))
         began = time.monotonic()
         with pytest.raises(TokenRefused, match="not available"):
             await keys.find("k1", "RS256")
         assert time.monotonic() - began < 10
-        ending.set()
 
 
 async def test_a_redirect_is_not_followed() -> None:

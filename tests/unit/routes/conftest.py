@@ -12,6 +12,14 @@ from support.history_table import (
     commit,
     configuration,
 )
+from tables.small_tables import SECRET_PLACE, lay_out
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp(SECRET_PLACE)
+    lay_out(root)
+    return root
 
 
 @pytest.fixture

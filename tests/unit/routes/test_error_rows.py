@@ -15,7 +15,7 @@ import orjson
 import pytest
 from aiohttp.test_utils import TestClient, unused_port
 from support.gateway_app import PREFIX, Clock, bearer, error_of, serve
-from tables.small_tables import FIRST_MS, SECRET_PLACE, configuration, lay_out
+from tables.small_tables import FIRST_MS, SECRET_PLACE, configuration
 from tools import ROOT
 
 from gateway.app import routes
@@ -195,13 +195,6 @@ ROWS = [
     Row("nothing but a hint", READING, lambda a: a.of_table("empty"), MISSING),
     Row("storage is down", READING, lambda a: a.of_table("down"), UNAVAILABLE, "Retry-After"),
 ]
-
-
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp(SECRET_PLACE)
-    lay_out(root)
-    return root
 
 
 @pytest.fixture

@@ -39,13 +39,6 @@ UNSUPPORTED = (400, "UNSUPPORTED_OPERATION")
 MISSING = (404, "RESOURCE_DOES_NOT_EXIST")
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp(SECRET_PLACE)
-    lay_out(root)
-    return root
-
-
 @pytest.fixture
 def clock() -> Clock:
     return Clock(FIRST_MS + 86_400_000)

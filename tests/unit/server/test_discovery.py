@@ -81,20 +81,22 @@ class Searched:
         return self.live.process.metrics.registry
 
 
+def discoverer_of(process: Any) -> Discoverer:
+    return Discoverer(
+        lambda: process.config,
+        lambda: process.sources,
+        lambda: process.pipeline.state.tables.storages,
+        process.take_discovered,
+        DiscoveryMetrics(process.metrics.registry),
+    )
+
+
 @asynccontextmanager
 async def searching(file: Path, root: Path, **keys: Any) -> AsyncIterator[Searched]:
     async with running_process(file, settings(root, **keys)) as live:
-        process = live.process
-        metrics = DiscoveryMetrics(process.metrics.registry)
-        discoverer = Discoverer(
-            lambda: process.config,
-            lambda: process.sources,
-            lambda: process.pipeline.state.tables.storages,
-            process.take_discovered,
-            metrics,
-        )
+        discoverer = discoverer_of(live.process)
         async with discoverer.following():
-            yield Searched(live, discoverer, metrics)
+            yield Searched(live, discoverer, discoverer._metrics)
 
 
 async def test_tables_come_and_go(tmp_path: Path, warehouse: Path) -> None:
@@ -249,14 +251,7 @@ async def test_a_search_that_hangs_delays_neither_the_start_nor_other_searches(
     real = searches.search
     monkeypatch.setattr(searches, "search", search)
     async with running_process(tmp_path / "gateway.yaml", settings(warehouse)) as live:
-        process = live.process
-        discoverer = Discoverer(
-            lambda: process.config,
-            lambda: process.sources,
-            lambda: process.pipeline.state.tables.storages,
-            process.take_discovered,
-            DiscoveryMetrics(process.metrics.registry),
-        )
+        discoverer = discoverer_of(live.process)
         async with discoverer.following(start_seconds=0.1):
             searched = Searched(live, discoverer, discoverer._metrics)
             assert await searched.names() == []
@@ -343,14 +338,7 @@ async def test_few_searches_run_at_once_also_where_all_are_slow(
     changed = settings(warehouse)
     changed["shares"] += [{"name": f"x{n}", "tables": changed["shares"][0]["tables"]} for n in range(7)]
     async with running_process(tmp_path / "gateway.yaml", changed) as live:
-        process = live.process
-        discoverer = Discoverer(
-            lambda: process.config,
-            lambda: process.sources,
-            lambda: process.pipeline.state.tables.storages,
-            process.take_discovered,
-            DiscoveryMetrics(process.metrics.registry),
-        )
+        discoverer = discoverer_of(live.process)
         async with discoverer.following(start_seconds=0.5):
             assert len(searching) == 3
             ends.set()
@@ -424,14 +412,7 @@ async def test_tables_of_stored_shares_come_and_go_with_their_shares(tmp_path: P
     changed["gateway"]["database"] = {"url": f"sqlite:///{tmp_path}/d.db"}
     async with running_process(file, changed) as live:
         process = live.process
-        metrics = DiscoveryMetrics(process.metrics.registry)
-        discoverer = Discoverer(
-            lambda: process.config,
-            lambda: process.sources,
-            lambda: process.pipeline.state.tables.storages,
-            process.take_discovered,
-            metrics,
-        )
+        discoverer = discoverer_of(process)
 
         async def shown() -> list[str]:
             answer = await live.answer("GET", f"{PREFIX}/shares/lake/all-tables")

@@ -12,8 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.aws_identity import ROLE, Sts, credential_process_output, new_session, running_sts
-from support.http_service import Request, Response, json_response, serving
+from support.aws_identity import (
+    ROLE,
+    Sts,
+    credential_process_output,
+    new_session,
+    running_sts,
+    single_sign_on_answer,
+)
+from support.http_service import Request, Response, serving
 
 from gateway.config import Secret, loads
 from gateway.config.storages.s3 import S3Entry
@@ -207,13 +214,7 @@ def test_a_profile_uses_a_single_sign_on(environment: dict[str, str], token: str
         if request.headers.get("x-amz-sso_bearer_token") != "sign-on":
             kind = {"Content-Type": "application/json", "x-amzn-ErrorType": "UnauthorizedException"}
             return Response(401, json.dumps({"message": HIDDEN}).encode(), kind)
-        keys = {
-            "accessKeyId": session.access_key_id,
-            "secretAccessKey": session.secret_access_key,
-            "sessionToken": session.session_token,
-            "expiration": int(session.ends.timestamp() * 1000),
-        }
-        return json_response({"roleCredentials": keys})
+        return single_sign_on_answer(session)
 
     start = "https://example.awsapps.com/start"
     cache = Path(environment["HOME"], ".aws/sso/cache")
