@@ -1,8 +1,16 @@
-"""When the files of a projection are put together and cleaned, whatever a clock has said before."""
+"""What a job decides without reading a row: when work is due, and why a projection is written anew."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
+from gateway.spark.project.errors import NotKept
 from gateway.spark.project.job import Job
+from gateway.spark.project.table_log import CHANGE_TYPE
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_800_000_000_000
@@ -25,3 +33,93 @@ def test_work_is_due_after_its_hours_and_after_a_date_ahead_of_now(
     last_ms: int, hours: int, *, due: bool
 ) -> None:
     assert Job._is_due(last_ms, hours, NOW_MS) is due
+
+
+def column(name: str, kind: str = "long", **metadata: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
+
+
+def source(*columns: dict[str, Any], table_id: str = "t", number: int = 7, partitions: str = "") -> Any:
+    """A version of a source, as far as a reason looks at it."""
+    schema = StructType.fromJson({"type": "struct", "fields": [*columns]})
+    return SimpleNamespace(table_id=table_id, number=number, partitions=partitions.split(), schema=schema)
+
+
+NUMBERED = column("id", **{"delta.identity.highWaterMark": 3})
+BEFORE = source(NUMBERED, column("zip", "string"), number=5)
+
+
+def reason(now: Any, *, before: Any = BEFORE, stamp: str = "a", whole: bool = False, other: str = "") -> Any:
+    """Why changes from the version that the record is of up to another one cannot be applied."""
+
+    def at(_number: int) -> Any:
+        if before is None:
+            raise FileNotFoundError
+        return before
+
+    record = SimpleNamespace(
+        source_id="t",
+        source_version=5,
+        source_stamp="a",
+        evaluation=SimpleNamespace(difference=lambda _now: other),
+    )
+    job = Job.__new__(Job)
+    job.options = SimpleNamespace(whole=whole)  # type: ignore[assignment]
+    job._evaluation = None  # type: ignore[assignment]
+    job._source = SimpleNamespace(at=at, stamp=lambda _number: stamp)  # type: ignore[assignment]
+    return job._reason_to_rewrite(now, record)  # type: ignore[arg-type]
+
+
+def test_comments_and_numbers_of_an_identity_column_are_no_reason_to_write_anew() -> None:
+    later = column("id", **{"delta.identity.highWaterMark": 9})
+    assert reason(source(later, column("zip", "string", comment="changed"), column("more"))) is None
+    nested = {"type": "struct", "fields": [column("a", comment="inner")]}
+    plain = {"type": "struct", "fields": [column("a")]}
+    of_struct = source(column("s", nested), number=5)  # type: ignore[arg-type]
+    assert reason(source(column("s", plain)), before=of_struct) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"now": source(NUMBERED, table_id="another")}, "the source is another table"),
+        ({"now": source(NUMBERED, number=4)}, "the source was restored to an earlier version"),
+        ({"now": source(NUMBERED), "stamp": "b"}, "the source has another history"),
+        ({"now": source(NUMBERED), "before": None}, "the source's log does not go back far enough"),
+        ({"now": source(NUMBERED)}, "the source's columns have changed"),
+        ({"now": source(NUMBERED, column("zip"))}, "the source's columns have changed"),
+        (
+            {"now": source(NUMBERED, column("zip", "string"), column(CHANGE_TYPE))},
+            f"the source has a column '{CHANGE_TYPE}'",
+        ),
+        (
+            {"now": source(NUMBERED, column("zip", "string"), partitions="zip")},
+            "the source is partitioned by other columns",
+        ),
+        (
+            {"now": BEFORE, "whole": True, "other": "timeParserPolicy"},
+            "the rule is evaluated differently (timeParserPolicy)",
+        ),
+    ],
+)
+def test_each_reason_to_write_anew_is_said(given: dict[str, Any], said: str) -> None:
+    assert reason(**given) == said
+
+
+def test_a_rule_that_is_evaluated_differently_is_not_applied_unasked() -> None:
+    with pytest.raises(NotKept, match=r"timeParserPolicy.*--whole"):
+        reason(BEFORE, other="timeParserPolicy")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "passed_ms", "early"),
+    [(None, 0, False), (60, 59_999, True), (60, 60_000, False), (60, -1, False)],
+)
+def test_versions_are_apart_by_the_given_time(seconds: int | None, passed_ms: int, *, early: bool) -> None:
+    job = Job.__new__(Job)
+    job.options = SimpleNamespace(whole=False)  # type: ignore[assignment]
+    job.target = SimpleNamespace(  # type: ignore[assignment]
+        projection=SimpleNamespace(publish_every_seconds=seconds)
+    )
+    job.now_ms = lambda: NOW_MS + passed_ms
+    assert job._is_early(SimpleNamespace(changed_ms=NOW_MS)) is early  # type: ignore[arg-type]
