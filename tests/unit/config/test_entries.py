@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.nightly import at_night
 
 from gateway.config import ConfigError, TableEntry, loads
 from gateway.config.entries import EntryReader
@@ -36,26 +37,31 @@ def reader() -> EntryReader:
     return EntryReader(loads(yaml.safe_dump({"version": 1, "gateway": GATEWAY})))
 
 
-@pytest.mark.parametrize("name", ["t", "", "a/b", "no", "2024", "x" * 256, "ü t"])
+NAMES = ("t", "", "a/b", "no", "2024", "x" * 256, "ü t")
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"id": "i"},
+    {"id": ""},
+    {"id": None},
+    {"historyShared": True},
+    {"historyShared": False, "id": "i"},
+    {"historyShared": "yes"},
+    {"historyShared": 1},
+    {"historyShared": None},
+    {"historyShared": True, "startVersion": 3},
+    {"startVersion": -1},
+    {"startVersion": "3"},
+    {"accessModes": ["url"]},
+    {"accessModes": []},
+    {"accessModes": "url"},
+)
+# The name and the options are read apart: by day each with one of the other.
+CASES = [(name, options) for name in NAMES for options in OPTIONS]
+BY_DAY = [(name, options) for name, options in CASES if name == "t" or not options]
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"id": "i"},
-        {"id": ""},
-        {"id": None},
-        {"historyShared": True},
-        {"historyShared": False, "id": "i"},
-        {"historyShared": "yes"},
-        {"historyShared": 1},
-        {"historyShared": None},
-        {"historyShared": True, "startVersion": 3},
-        {"startVersion": -1},
-        {"startVersion": "3"},
-        {"accessModes": ["url"]},
-        {"accessModes": []},
-        {"accessModes": "url"},
-    ],
+    ("name", "options"), [*BY_DAY, *at_night(*(case for case in CASES if case not in BY_DAY))]
 )
 def test_a_table_of_values_is_that_of_a_file(name: str, options: dict[str, Any]) -> None:
     for location in ("/t", "", "s3a://b/t", "az://lake/t", "az://other/t", "/x/../y"):
