@@ -46,7 +46,7 @@ LENGTH = 1 << 13
 MOST_GROWTH = 2.5
 """Of the CPU time, for a doubling of the length."""
 DOUBLINGS = (1, 2)
-CLOCKED_SECONDS = 0.001
+CLOCKED_SECONDS = 0.0003
 ROUNDS = 3
 TRIES = 10
 
