@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from support.nightly import at_night
 from support.processes import free_port, wait_for_port
 from tools import ROOT
 
@@ -43,7 +44,7 @@ def test_the_demo_runs_at_the_top_of_a_checkout(unbuilt: Path) -> None:
     assert "demo.default.cities: 8 rows" in ended.stdout
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, *at_night(1)])
 def test_workers_run_at_the_top_of_a_checkout(unbuilt: Path, workers: int) -> None:
     port = free_port()
     configuration = unbuilt / "share.yaml"

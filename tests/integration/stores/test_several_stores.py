@@ -14,6 +14,7 @@ import yaml
 from support.gateway_process import RunningGateway, running_gateway, share
 from support.google_identity import GoogleIdentity
 from support.google_storage import GoogleStorage
+from support.nightly import at_night
 from support.raw_http import get
 from support.waiting import wait_until
 
@@ -57,7 +58,7 @@ def opened(gateway: RunningGateway) -> tuple[int, str]:
     return get(url, headers={"Range": "bytes=0-3"})[0], url
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, *at_night(2)])
 def test_a_store_that_is_away_fails_its_own_tables_and_a_reload_changes_an_identity(
     google: GoogleStorage,
     google_account: GoogleIdentity,

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import pytest
 from support.gateway_directory import HEAD, Gateway
+from support.nightly import at_night
 from support.processes import children
 from support.waiting import everywhere
 
@@ -25,7 +26,7 @@ def reload(gateway, **section):
     assert (status, b'"reloaded":true' in body) == (200, True)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, *at_night(1)])
 def test_the_last_recipient_that_is_removed_has_no_access(tmp_path, workers):
     gateway = Gateway(tmp_path)
     with gateway.running(workers=workers):
@@ -47,7 +48,7 @@ def test_idle_connections_end_after_the_reloaded_timeout(tmp_path):
             assert 0.5 < time.monotonic() - started < 30
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, *at_night(2)])
 def test_readiness_fails_for_the_reloaded_drain_delay(tmp_path, workers):
     gateway = Gateway(tmp_path, drainDelaySeconds=0)
     with gateway.running(workers=workers):
@@ -60,7 +61,7 @@ def test_readiness_fails_for_the_reloaded_drain_delay(tmp_path, workers):
         assert time.monotonic() - started > 3
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, *at_night(1)])
 def test_a_drain_lasts_for_the_reloaded_duration(tmp_path, workers):
     gateway = Gateway(tmp_path, drainDelaySeconds=0, drainSeconds=50, limits={"bodySeconds": 60})
     with gateway.running(workers=workers):
@@ -80,7 +81,7 @@ def test_a_drain_lasts_for_the_reloaded_duration(tmp_path, workers):
             assert time.monotonic() - started < 30
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, *at_night(2)])
 def test_a_reloaded_password_is_that_of_the_next_connection(postgresql, tmp_path, workers):
     name = postgresql.new_database()
     role = postgresql.new_role("first")

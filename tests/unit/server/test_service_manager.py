@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import pytest
 from support.gateway_directory import Gateway
+from support.nightly import at_night
 from support.waiting import wait_until
 
 from gateway.server.service_manager import ServiceManager, without_service_manager
@@ -71,7 +72,7 @@ def test_a_change_of_state_waits_for_a_manager_that_does_not_read_and_liveness_d
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, *at_night(1)])
 def test_a_server_reports_readiness_liveness_reloads_and_its_stop(tmp_path, notified, monkeypatch, workers):
     monkeypatch.setenv("NOTIFY_SOCKET", notified.getsockname())
     monkeypatch.setenv("WATCHDOG_USEC", "200000")

@@ -141,7 +141,7 @@ def test_answers_of_a_killed_worker_are_on_record_and_counted(gateway):
         gateway.until(lambda: gateway.shares()[0] == 200)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, *at_night(1)])
 def test_an_answer_that_runs_for_long_has_two_records(gateway, workers):
     with gateway.running(workers=workers):
         with begun(gateway) as client:
