@@ -4,7 +4,7 @@ import datetime as dt
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,11 +55,17 @@ def night(spark: Any, tables: dict[str, Path], server: PlainServer, tmp_path: Pa
     nights = 0
 
     def run(
-        options: VerifyOptions = NIGHTLY, profile: str = "", *, is_kept: bool = True, **more: Any
+        options: VerifyOptions = NIGHTLY,
+        profile: str = "",
+        *,
+        is_kept: bool = True,
+        only: Collection[str] = tables,
+        **more: Any,
     ) -> dict[str, TableResult]:
         nonlocal nights
         proofs = History(spark, results).proofs()
-        found = verify(spark, profile or server.profile, targets, options, proofs=proofs, **more)
+        chosen = [target for target, name in zip(targets, tables, strict=True) if name in only]
+        found = verify(spark, profile or server.profile, chosen, options, proofs=proofs, **more)
         if is_kept:
             append_results(spark, found, results, RUN_AT + nights * NIGHT)
             nights += 1
@@ -138,16 +144,16 @@ def test_a_difference_ends_a_proof(server: PlainServer, night: Any, and_back: bo
         return lines[:-1] if path.partition("?")[0].endswith("/query") and "file" in lines[-1] else lines
 
     options = replace(NIGHTLY, change_versions=0)
-    night(options)
+    night(options, only=["one"])
     faulty = RewritingProxy(server.profile, fewer)
     try:
         # Another endpoint is another subject: its tables have no proof.
-        assert outcomes(night(options, faulty.profile)) == {"one": "different", "other": "different"}
-        assert outcomes(night(options, faulty.profile)) == {"one": "different", "other": "different"}
+        for _ in range(2):
+            assert outcomes(night(options, faulty.profile, only=["one"])) == {"one": "different"}
     finally:
         faulty.close()
     if and_back:
-        assert outcomes(night(options)) == {"one": "unchanged", "other": "unchanged"}
+        assert outcomes(night(options, only=["one"])) == {"one": "unchanged"}
 
 
 @pytest.mark.usefixtures("no_comparison")
