@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.browser import DESK, PHONE, TABLET, Visitor, chromium, visitor
-from support.nightly import at_night
+from support.nightly import at_night, some_at_night
 
 from gateway.spark.operations.fleet import TableHealth
 from gateway.spark.operations.fleet_history import Survey
@@ -142,7 +142,7 @@ def too_wide(visit: Visitor, selector: str) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [DESK, *at_night(PHONE)])
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", some_at_night(PAGES))
 def test_a_click_on_a_heading_sorts_by_value(browser: Browser, base: str, name: str, width: int) -> None:
     with visitor(browser, base, width=width) as visit:
         visit.open(f"/{name}.html")

@@ -113,6 +113,8 @@ def started(spark: Any, server: PlainServer, place: Path) -> Any:
     return query
 
 
+# By day the check is tested without Spark, and a stream that ends by it with an added column.
+@pytest.mark.nightly
 def test_a_stream_over_a_renamed_column_fails_with_deltas_error_class(
     spark: Any, server: PlainServer, alter: Alter, tmp_path: Path
 ) -> None:

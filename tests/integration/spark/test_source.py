@@ -239,6 +239,8 @@ def test_a_stream_without_a_start_begins_with_the_table(spark: Any, serve: Any, 
     assert digest(spark.table("whole")) == digest(spark.read.format("delta").load(str(ledger)))
 
 
+# By day test_streams.py has a stream of change data that begins with the table.
+@pytest.mark.nightly
 def test_streams_change_data(spark: Any, serve: Any, ledger: Path) -> None:
     register(spark)
     stream = spark.readStream.format("delta-sharing").options(

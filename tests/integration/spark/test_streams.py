@@ -124,6 +124,8 @@ def test_change_data_of_one_version_is_not_split(server: PlainServer) -> None:
     assert [len(batch) for batch in cut] == [5, 2]
 
 
+# By day batches are tested without Spark, and those of a stream by the next test.
+@pytest.mark.nightly
 def test_the_trigger_splits_a_backlog_into_batches(spark: Any, server: PlainServer, tmp_path: Path) -> None:
     register(spark)
     reading = spark.readStream.format("delta-sharing").options(profile=server.profile, maxFilesPerTrigger=3)
