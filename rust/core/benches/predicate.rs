@@ -64,23 +64,14 @@ fn batches() -> Vec<FileBatch> {
 fn batch(files: std::ops::Range<u32>, dictionary: &Arc<Vec<Arc<PartitionTuple>>>) -> FileBatch {
     let count = files.len();
     FileBatch {
-        source: SourceId(0),
         row: files.clone().collect(),
         path: StringViewArray::from_iter_values(files.clone().map(|file| format!("{file}.parquet"))),
         size: vec![1; count].into(),
-        modification_time_ms: vec![0; count].into(),
-        data_change: None,
         partitions: PartitionColumn {
             dictionary: Arc::clone(dictionary),
             keys: files.clone().map(day).collect(),
         },
-        stats: Some(StringViewArray::from_iter_values(files.map(stats)).into()),
-        deletion_vector: None,
-        base_row_id: None,
-        default_row_commit_version: None,
-        clustering_provider: None,
-        tags: None,
-        remove_fields: None,
+        ..FileBatch::of_stats(StringViewArray::from_iter_values(files.map(stats)))
     }
 }
 

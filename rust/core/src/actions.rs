@@ -229,7 +229,8 @@ pub struct RemoveFields {
 
 impl FileBatch {
     /// Creates a batch of files of which nothing but statistics is known.
-    pub(crate) fn of_stats(stats: StringViewArray) -> Self {
+    #[must_use]
+    pub fn of_stats(stats: StringViewArray) -> Self {
         let files = stats.len();
         Self {
             source: SourceId::default(),

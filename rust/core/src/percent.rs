@@ -32,13 +32,7 @@ pub(crate) fn append_uri(path: &[u8], out: &mut Vec<u8>) -> Oddities {
     let mut found = Oddities::default();
     let mut rest = path;
     while let Some((byte, after)) = append_plain_run(rest, out) {
-        let (byte, after) = if byte == b'%' {
-            let (byte, after) = decode_escape(after);
-            found.high_escape |= !byte.is_ascii();
-            (byte, after)
-        } else {
-            (byte, after)
-        };
+        let (byte, after) = unescaped(byte, after, &mut found);
         found.nul |= byte == 0;
         append_byte(byte, out);
         rest = after;
@@ -51,19 +45,24 @@ pub(crate) fn append_uri_and_decoded(path: &[u8], out: &mut Vec<u8>, decoded: &m
     let mut found = Oddities::default();
     let mut rest = path;
     while let Some((byte, after)) = append_plain_run_to_both(rest, out, decoded) {
-        let (byte, after) = if byte == b'%' {
-            let (byte, after) = decode_escape(after);
-            found.high_escape |= !byte.is_ascii();
-            (byte, after)
-        } else {
-            (byte, after)
-        };
+        let (byte, after) = unescaped(byte, after, &mut found);
         found.nul |= byte == 0;
         append_byte(byte, out);
         decoded.push(byte);
         rest = after;
     }
     found
+}
+
+/// Returns a byte of a URI, decoded if it begins an escape, and the rest.
+#[inline]
+fn unescaped<'text>(byte: u8, after: &'text [u8], found: &mut Oddities) -> (u8, &'text [u8]) {
+    if byte != b'%' {
+        return (byte, after);
+    }
+    let (byte, after) = decode_escape(after);
+    found.high_escape |= !byte.is_ascii();
+    (byte, after)
 }
 
 /// Appends the URL form of an object's key, which is not encoded.

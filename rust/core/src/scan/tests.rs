@@ -73,6 +73,10 @@ fn table_of(log: &Log, cache_bytes: usize, add_row: fn(usize) -> Value) -> Arc<T
     commit(log, 8, &[add_row(100), add_row(101), removal(4), removal(7)]);
     commit(log, 9, &[removal(59), add_row(102)]);
     commit(log, 10, &[add_row(103), removal(101)]);
+    opened(log, cache_bytes)
+}
+
+fn opened(log: &Log, cache_bytes: usize) -> Arc<Table> {
     Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(cache_bytes))))
 }
 
@@ -132,6 +136,19 @@ fn live_files_come_newest_commit_first_then_in_the_checkpoints_order() {
     assert_eq!(outcome, Outcome { considered: 60, ..Outcome::default() });
 }
 
+/// The files of each page of an answer.
+fn paged(table: &Arc<Table>, size: u64, options: &ScanOptions) -> Vec<Vec<String>> {
+    let (mut pages, mut after) = (Vec::new(), None);
+    loop {
+        let (page, outcome) = run(table, ScanOptions { max_files: Some(size), after, ..options.clone() });
+        pages.push(page);
+        match outcome.next_cursor {
+            Some(cursor) => after = Some(Cursor::parse(&cursor).unwrap()),
+            None => return pages,
+        }
+    }
+}
+
 #[test]
 fn pages_of_any_size_concatenate_to_the_whole_from_the_log_and_from_hot_columns() {
     for cache_bytes in [0, 64 << 20] {
@@ -141,18 +158,9 @@ fn pages_of_any_size_concatenate_to_the_whole_from_the_log_and_from_hot_columns(
         let key = table.column_cache(&snapshot(&table)).unwrap();
         assert_eq!(key.0.get(&key.1).is_some(), cache_bytes > 0);
         for size in [1, 2, 3, 7, 16, 59, 60, 61] {
-            let (mut pages, mut after) = (Vec::new(), None);
-            loop {
-                let (page, outcome) =
-                    run(&table, ScanOptions { max_files: Some(size), after, ..everything() });
-                assert!(page.len() as u64 <= size && !page.is_empty());
-                pages.extend(page);
-                match outcome.next_cursor {
-                    Some(cursor) => after = Some(Cursor::parse(&cursor).unwrap()),
-                    None => break,
-                }
-            }
-            assert_eq!(pages, whole, "pages of {size}");
+            let pages = paged(&table, size, &everything());
+            assert!(pages.iter().all(|page| page.len() as u64 <= size && !page.is_empty()));
+            assert_eq!(pages.concat(), whole, "pages of {size}");
         }
     }
 }
@@ -400,16 +408,7 @@ fn a_limit_continues_through_pages() {
     let (whole, outcome) = run(&table, options());
     assert_eq!(whole.len() as u64 + outcome.pruned_by_limit, 60);
     assert_eq!(outcome.next_cursor, None);
-    let (mut pages, mut after) = (Vec::new(), None);
-    loop {
-        let (page, outcome) = run(&table, ScanOptions { max_files: Some(1), after, ..options() });
-        pages.extend(page);
-        match outcome.next_cursor {
-            Some(cursor) => after = Some(Cursor::parse(&cursor).unwrap()),
-            None => break,
-        }
-    }
-    assert_eq!(pages, whole);
+    assert_eq!(paged(&table, 1, &options()).concat(), whole);
     assert_eq!(run(&table, ScanOptions { limit_hint: Some(0), ..everything() }).0, [""; 0]);
 }
 
@@ -488,8 +487,7 @@ fn a_scan_that_failed_fails_again_and_leaves_no_columns_behind() {
     let small_groups = WriterProperties::builder().set_max_row_group_row_count(Some(16)).build();
     log.classic(&parquet(&schema(), &rows, small_groups));
     commit(&log, 7, &[protocol_row(), metadata_row()]);
-    let table =
-        Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30))));
+    let table = opened(&log, 1 << 30);
     let snapshot = snapshot(&table);
     let (cache, key) = table.column_cache(&snapshot).unwrap();
     let mut scan = Scan::new(snapshot, Some((Arc::clone(&cache), key)), everything()).unwrap();
@@ -571,11 +569,7 @@ fn a_table_created_again_in_its_place_is_never_served_from_the_old_ones_columns(
     for second_id in ["id-2", "id-1"] {
         let log = Log::new();
         small_table(&log, "id-1", "a.parquet", 1_700_000_000_000_000_000);
-        let table = Arc::new(Table::new(
-            Storage::local(),
-            log.root().to_owned(),
-            Arc::new(ColumnCache::new(64 << 20)),
-        ));
+        let table = opened(&log, 64 << 20);
         let first = snapshot(&table);
         let old_checkpoint = first.segment().checkpoint.clone().unwrap();
         assert_eq!(run(&table, everything()).0, ["a.parquet"]);
@@ -881,18 +875,7 @@ fn a_rule_hides_the_other_files_from_scans_counts_pages_limits_and_totals_of_eve
             assert_eq!(outcome, Outcome { considered: files, ..Outcome::default() }, "{sql}");
             let (paths, precount) = run_foreseen(table, options(), |scan| scan.precount(far()));
             assert_eq!((paths, precount.unwrap().files), (expected.clone(), files), "{sql}");
-
-            let (mut pages, mut after) = (Vec::new(), None);
-            loop {
-                let (page, outcome) = run(table, ScanOptions { max_files: Some(4), after, ..options() });
-                pages.extend(page);
-                match outcome.next_cursor {
-                    Some(cursor) => after = Some(Cursor::parse(&cursor).unwrap()),
-                    None => break,
-                }
-            }
-            assert_eq!(pages, expected, "{sql}");
-
+            assert_eq!(paged(table, 4, &options()).concat(), expected, "{sql}");
             let (found, outcome) = run(table, ScanOptions { limit_hint: Some(1), ..options() });
             assert!(expected.starts_with(&found) && (found.is_empty() == expected.is_empty()), "{sql}");
             assert_eq!(outcome.considered, files, "{sql}");

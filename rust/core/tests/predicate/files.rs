@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use arrow_array::StringViewArray;
-use deltalog::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, PartitionTuple, SourceId};
+use deltalog::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, PartitionTuple};
 use deltalog::checkpoint::{RowGroupBounds, ValueBounds};
 use deltalog::schema::{ColumnMapping, StructType};
 use serde_json::{Map, Value as Json, json};
@@ -286,25 +286,14 @@ impl Table {
             })
         };
         FileBatch {
-            source: SourceId(0),
-            row: (0..count as u32).collect(),
             path: StringViewArray::from_iter_values((0..count).map(|file| format!("{file}.parquet"))),
             size: vec![1; count].into(),
-            modification_time_ms: vec![0; count].into(),
-            data_change: None,
             partitions: PartitionColumn {
                 dictionary: Arc::new(self.files.iter().map(tuple).collect()),
                 keys: (0..count as u32).collect(),
             },
-            stats: Some(
-                self.files.iter().map(|file| file.stats.as_deref()).collect::<StringViewArray>().into(),
-            ),
             deletion_vector: Some(self.files.iter().map(vector).collect()),
-            base_row_id: None,
-            default_row_commit_version: None,
-            clustering_provider: None,
-            tags: None,
-            remove_fields: None,
+            ..FileBatch::of_stats(self.files.iter().map(|file| file.stats.as_deref()).collect())
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow_array::StringViewArray;
-use deltalog::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, PartitionTuple, SourceId};
+use deltalog::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, PartitionTuple};
 use deltalog::predicate::{
     HintProblem, Hints, Limit, PartitionVerdicts, Predicate, PruneCounts, Scope, StatsBudget, StatsCache,
 };
@@ -29,12 +29,8 @@ fn schema(fields: &[(&str, &str)]) -> StructType {
 pub(crate) fn one_file(stats: Option<&str>, partition: &[Option<&str>]) -> FileBatch {
     let values = partition.iter().map(|value| value.map(Box::from)).collect();
     FileBatch {
-        source: SourceId(0),
-        row: vec![0].into(),
         path: StringViewArray::from(vec!["f"]),
         size: vec![1].into(),
-        modification_time_ms: vec![0].into(),
-        data_change: None,
         partitions: PartitionColumn {
             dictionary: Arc::new(vec![Arc::new(PartitionTuple {
                 values,
@@ -43,13 +39,7 @@ pub(crate) fn one_file(stats: Option<&str>, partition: &[Option<&str>]) -> FileB
             })]),
             keys: vec![0].into(),
         },
-        stats: Some(StringViewArray::from(vec![stats]).into()),
-        deletion_vector: None,
-        base_row_id: None,
-        default_row_commit_version: None,
-        clustering_provider: None,
-        tags: None,
-        remove_fields: None,
+        ..FileBatch::of_stats(StringViewArray::from(vec![stats]))
     }
 }
 

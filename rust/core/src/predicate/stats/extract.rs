@@ -206,7 +206,7 @@ fn section_of<'a>(
         }
         left = left.saturating_sub(1);
         if left == 0 {
-            return scanner.skip_rest();
+            return scanner.skip_rest(b'{');
         }
     }
     Some(())
@@ -318,50 +318,31 @@ impl<'a> Scanner<'a> {
     fn skip_value(&mut self) -> Option<()> {
         match self.peek()? {
             b'"' => self.string().map(drop),
-            b'{' => {
+            open @ (b'{' | b'[') => {
                 self.position += 1;
-                self.skip_rest()
+                self.skip_rest(open)
             }
-            b'[' => self.skip_array(),
             _ => self.word().map(drop),
         }
     }
 
-    /// Skips to the end of the current object.
-    fn skip_rest(&mut self) -> Option<()> {
+    /// Skips to the end of the current object or array, which `open` begins.
+    fn skip_rest(&mut self, open: u8) -> Option<()> {
+        let close = if open == b'{' { b'}' } else { b']' };
         let mut depth = 1_u32;
         while depth > 0 {
-            self.position += memchr3(b'"', b'{', b'}', self.rest())?;
-            match self.rest().first()? {
+            self.position += memchr3(b'"', open, close, self.rest())?;
+            match *self.rest().first()? {
                 b'"' => {
                     self.string()?;
                     continue;
                 }
-                b'{' => depth += 1,
+                byte if byte == open => depth += 1,
                 _ => depth -= 1,
             }
             self.position += 1;
         }
         Some(())
-    }
-
-    fn skip_array(&mut self) -> Option<()> {
-        let mut depth = 0_u32;
-        loop {
-            self.position += memchr3(b'"', b'[', b']', self.rest())?;
-            match self.rest().first()? {
-                b'"' => {
-                    self.string()?;
-                    continue;
-                }
-                b'[' => depth += 1,
-                _ => depth -= 1,
-            }
-            self.position += 1;
-            if depth == 0 {
-                return Some(());
-            }
-        }
     }
 }
 

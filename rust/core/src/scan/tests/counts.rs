@@ -41,11 +41,7 @@ fn a_checksum_file_with_other_counts_ends_a_whole_answer_and_the_last_page_with_
         for (files, size_bytes) in
             [(57, right.size_bytes), (61, right.size_bytes), (60, right.size_bytes - 1)]
         {
-            let reread = Arc::new(Table::new(
-                Storage::local(),
-                log.root().to_owned(),
-                Arc::new(ColumnCache::new(cache_bytes)),
-            ));
+            let reread = opened(&log, cache_bytes);
             checksum(&log, 10, files, size_bytes);
             for options in [everything(), pages(7), pages(60), pages(1000)] {
                 let ended = scanned(&reread, &options);
@@ -58,11 +54,7 @@ fn a_checksum_file_with_other_counts_ends_a_whole_answer_and_the_last_page_with_
             assert!(scanned(&reread, &some).is_ok(), "a part of the files is not compared");
         }
         checksum(&log, 10, right.files, right.size_bytes);
-        let reread = Arc::new(Table::new(
-            Storage::local(),
-            log.root().to_owned(),
-            Arc::new(ColumnCache::new(cache_bytes)),
-        ));
+        let reread = opened(&log, cache_bytes);
         for options in [everything(), pages(7), everything()] {
             assert_eq!(scanned(&reread, &options).unwrap(), 60);
         }
@@ -168,11 +160,7 @@ fn a_checksum_file_of_version_0_gives_way_to_the_only_commit() {
     checksum(&log, 0, 10, 5259);
     let faults = LogFault::Checksum.total();
     for cache_bytes in [0, 64 << 20] {
-        let table = Arc::new(Table::new(
-            Storage::local(),
-            log.root().to_owned(),
-            Arc::new(ColumnCache::new(cache_bytes)),
-        ));
+        let table = opened(&log, cache_bytes);
         for options in [everything(), pages(1), everything()] {
             assert_eq!(scanned(&table, &options).unwrap(), 1);
         }

@@ -166,7 +166,7 @@ impl Sources {
     /// The files of a query, which are the same from every source.
     fn files(&self, sql: &str) -> Vec<String> {
         // Its first query selects from the log, its second one from the selection.
-        let warm = table_at(&self.log, 64 << 20);
+        let warm = opened(&self.log, 64 << 20);
         let options = |table: &Arc<Table>| ScanOptions { predicate: by_sql(table, sql), ..everything() };
         let files = |table: &Arc<Table>| run(table, options(table)).0;
         let found = files(&self.cold);
@@ -181,10 +181,6 @@ impl Sources {
         }
         found
     }
-}
-
-fn table_at(log: &Log, cache_bytes: usize) -> Arc<Table> {
-    Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(cache_bytes))))
 }
 
 fn micros(zone: Option<&str>) -> DataType {
@@ -393,7 +389,7 @@ fn what_is_read_of_an_old_calendar_is_right_or_left_out() {
     for one in calendars() {
         let log = Log::new();
         one.write(&log);
-        let table = table_at(&log, 0);
+        let table = opened(&log, 0);
         if one.place == Place::Partition {
             let rule = Some(by_rule(&table, &one.kept[0]));
             assert_eq!(run(&table, ScanOptions { rule, ..everything() }).0, ["it"], "{:?}", one.kept);
