@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from gateway import _native
@@ -56,16 +57,14 @@ class GcsStore(RemoteStore[GcsEntry, GcsCredentials]):
     def signer(self, location: Location, _identity: str) -> _native.Signer:
         """Return a signer for the whole bucket. Raises StorageDenied for an identity that can only read."""
         entry, keys = self.entry, self.keys.unexpired() or self.keys.get()
-        endpoint = entry.public_endpoint or entry.endpoint
-        user_project = entry.user_project
+        signer = partial(
+            _native.Signer.gcs,
+            location.bucket,
+            endpoint=entry.public_endpoint or entry.endpoint,
+            user_project=entry.user_project,
+        )
         if keys.access_id is not None:
-            return _native.Signer.gcs(
-                location.bucket,
-                endpoint=endpoint,
-                access_id=keys.access_id.reveal(),
-                secret=text_of(keys.secret),
-                user_project=user_project,
-            )
+            return signer(access_id=keys.access_id.reveal(), secret=text_of(keys.secret))
         if keys.email is None:
             error = _native.StorageDenied("the provider's identity cannot sign URLs; the provider must act")
             error.detail = (
@@ -74,20 +73,11 @@ class GcsStore(RemoteStore[GcsEntry, GcsCredentials]):
             )
             raise error
         if keys.private_key is not None:
-            return _native.Signer.gcs(
-                location.bucket,
-                endpoint=endpoint,
-                email=keys.email,
-                private_key=keys.private_key.reveal(),
-                user_project=user_project,
-            )
-        return _native.Signer.gcs(
-            location.bucket,
-            endpoint=endpoint,
+            return signer(email=keys.email, private_key=keys.private_key.reveal())
+        return signer(
             email=keys.email,
             access_token=text_of(keys.signing_token),
             iam_endpoint=keys.iam_endpoint,
-            user_project=user_project,
             max_remote_signatures=entry.max_remote_signatures,
         )
 
