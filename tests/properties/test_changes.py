@@ -90,7 +90,7 @@ def test_removed_files_in_the_parquet_format_have_the_fields_of_their_adds(
         wanted = [
             log.at_version[version - 1][reference.key(action["remove"])]
             for version in range(max(first, 1), log.next_version)
-            for action in reference.json_lines(log.directory / f"{version:020}.json")
+            for action in reference.json_lines(log.log / f"{version:020}.json")
             if "remove" in action and action["remove"]["dataChange"]
         ]
         assert [

@@ -178,7 +178,7 @@ class Exchange:
     def expected(self, first: int, last: int, *, feed: bool) -> Iterator[tuple[int, str, int]]:
         """The changes of files inside of the rule, from the commits."""
         for version in range(first, last + 1):
-            commit = reference.json_lines(self.log.directory / f"{version:020}.json")
+            commit = reference.json_lines(self.log.log / f"{version:020}.json")
             actions = [(kind, action) for line in commit for kind, action in line.items()]
             cdc = [(kind, action) for kind, action in actions if kind == "cdc" and feed]
             files = [

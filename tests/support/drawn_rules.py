@@ -325,9 +325,7 @@ def tables(draw: st.DrawFn) -> Drawn:
         st.lists(numbers, max_size=3),
         st.sampled_from(["files", "files", "bare files", "change files", "no change"]),
     )
-    checkpoint = st.tuples(
-        st.just("checkpoint"), st.sampled_from(random_logs.CHECKPOINT_KINDS), st.just("right")
-    )
+    checkpoint = st.tuples(st.just("checkpoint"), st.sampled_from(random_logs.FORMS), st.just("right"))
     whole = ("commit", [(number, None) for number in range(len(files))], [], "files")
     steps = draw(st.lists(st.one_of(commit, commit, checkpoint), max_size=6))
     rules = [draw(conditions(kinds, f"p{n}")) for n in range(draw(st.integers(1, 2)))]

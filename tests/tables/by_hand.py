@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tables.writer import FORMS, Column, Form, Statistics, Table, in_file, inline, with_runs, write_lines
+from tables.random_logs import FORMS, Form, Statistics, write_lines
+from tables.writer import Column, Table, in_file, inline, with_runs
 
 Maker = Callable[[Path], "Table | None"]
 TABLES: dict[str, Maker] = {}

@@ -6,21 +6,22 @@
 import json
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.parquet
 from hypothesis import strategies as st
 from support.reference import Action, deletion_vector_id, key
 
-CheckpointKind = Literal[
-    "classic", "multi-part", "v2-parquet", "v2-json", "v2-sidecars", "v2-json-sidecars", "v2-classic"
+Form = Literal[
+    "single", "multi-part", "v2-parquet", "v2-json", "v2-sidecars", "v2-json-sidecars", "v2-classic"
 ]
-CHECKPOINT_KINDS: tuple[CheckpointKind, ...] = (
-    "classic",
+Statistics = Literal["text", "typed", "both"]
+FORMS: tuple[Form, ...] = (
+    "single",
     "multi-part",
     "v2-parquet",
     "v2-json",
@@ -110,9 +111,115 @@ WRITER_FEATURES = [*READER_FEATURES, "changeDataFeed"]
 START_MS = 1_700_000_000_000
 
 
+class Growing:
+    """A log that grows: `live` and `removed` are what its writer believes."""
+
+    root: Path
+    next_version: int
+    live: dict[tuple[str, str], Action]
+    removed: dict[tuple[str, str], Action]
+    with_sidecars: ClassVar[tuple[Form, ...]] = ("v2-sidecars", "v2-json-sidecars")
+    row_group_rows: ClassVar[int] = 3
+
+    @property
+    def log(self) -> Path:
+        """The directory of log files."""
+        return self.root / "_delta_log"
+
+    @property
+    def head(self) -> list[Action]:
+        """The actions of a checkpoint that are no files."""
+        raise NotImplementedError
+
+    def take(self, action: Action) -> None:
+        """Keeps what an add or remove means for later versions."""
+        if "add" in action:
+            self.live[key(action["add"])] = action["add"]
+            self.removed.pop(key(action["add"]), None)
+        elif "remove" in action:
+            self.live.pop(key(action["remove"]), None)
+            self.removed[key(action["remove"])] = action["remove"]
+
+    def checkpoint(self, form: Form, *, statistics: Statistics = "text", hint: str = "right") -> None:
+        """Writes a checkpoint of the latest version. `hint` selects the content of `_last_checkpoint`."""
+        version = self.next_version - 1
+        stem = f"{version:020}.checkpoint"
+        head = self.head
+        files = [{"add": add} for add in self.live.values()]
+        files += [{"remove": remove} for remove in self.removed.values()]
+        if form == "single":
+            self.write(f"{stem}.parquet", head + files, statistics)
+        elif form == "multi-part":
+            parts = [head + files[::2], files[1::2]]
+            for number, rows in enumerate(parts, start=1):
+                self.write(f"{stem}.{number:010}.{len(parts):010}.parquet", rows, statistics)
+        else:
+            head.insert(0, {"checkpointMetadata": {"version": version}})
+            name = stem if form == "v2-classic" else f"{stem}.{self.uuid_of(form)}"
+            if form in self.with_sidecars:
+                files = [self.sidecar(files[start::2], f"{form} {start}", statistics) for start in (0, 1)]
+            self.write(f"{name}.{'json' if 'json' in form else 'parquet'}", head + files, statistics)
+        self.hint(hint, version, parts=2 if form == "multi-part" else None)
+
+    def sidecar(self, rows: list[Action], named: str, statistics: Statistics) -> Action:
+        """Writes a sidecar. Returns the action that names it."""
+        name = f"{self.uuid_of(named)}.parquet"
+        self.write(f"_sidecars/{name}", rows, statistics)
+        size = (self.log / "_sidecars" / name).stat().st_size
+        return {"sidecar": {"path": name, "sizeInBytes": size, "modificationTime": START_MS}}
+
+    def write(self, name: str, rows: list[Action], statistics: Statistics = "text") -> None:
+        """Writes one file of a checkpoint, JSON or parquet by its name."""
+        path = self.log / name
+        path.parent.mkdir(exist_ok=True)
+        if name.endswith(".json"):
+            write_lines(path, rows)
+            return
+        names = [name for name in COLUMNS if name in {"add", "remove"} or any(name in row for row in rows)]
+        types = {name: COLUMNS[name] for name in names}
+        plain = [{name: for_parquet(row.get(name)) for name in names} for row in rows]
+        if statistics != "text":
+            types["add"] = self.add_type(statistics)
+            for row in plain:
+                if row["add"] is not None:
+                    row["add"] |= self.typed(row["add"])
+        content = pa.Table.from_pylist(plain, schema=pa.schema(list(types.items())))
+        pyarrow.parquet.write_table(content, path, row_group_size=self.row_group_rows)
+
+    def uuid_of(self, named: str) -> uuid.UUID:
+        """The UUID in the name of a checkpoint or sidecar."""
+        return uuid.uuid4()
+
+    def add_type(self, statistics: Statistics) -> pa.StructType:
+        """The type of adds with typed statistics."""
+        raise NotImplementedError
+
+    def typed(self, add: Action) -> Action:
+        """The typed statistics of an add."""
+        raise NotImplementedError
+
+    def hint(self, hint: str, version: int, *, parts: int | None = None) -> None:
+        """Writes `_last_checkpoint`: right, pointing to a missing checkpoint, broken, or as it was."""
+        path = self.log / "_last_checkpoint"
+        said = {"size": len(self.live) + len(self.removed) + 2, **({"parts": parts} if parts else {})}
+        match hint:
+            case "right":
+                path.write_text(json.dumps({"version": version, **said}))
+            case "missing":
+                path.write_text(json.dumps({"version": version + 100, **said}))
+            case "broken":
+                path.write_text('{"version": 1')
+            case "absent":
+                path.unlink(missing_ok=True)
+            case "stale":
+                pass
+            case _:
+                raise ValueError(hint)
+
+
 @dataclass
-class Log:
-    """A log that grows; `live` and `removed` are what its writer believes."""
+class Log(Growing):
+    """A log whose steps are drawn."""
 
     root: Path
     partitioned: bool = True
@@ -124,13 +231,8 @@ class Log:
 
     def __post_init__(self) -> None:
         """Writes version 0."""
-        self.directory.mkdir(parents=True)
+        self.log.mkdir(parents=True)
         self.commit([])
-
-    @property
-    def directory(self) -> Path:
-        """Where the log files are."""
-        return self.root / "_delta_log"
 
     @property
     def protocol(self) -> Action:
@@ -154,86 +256,28 @@ class Log:
             "createdTime": START_MS,
         }
 
+    @property
+    def head(self) -> list[Action]:
+        """Protocol and metadata with a transaction."""
+        transaction = {"txn": {"appId": "app", "version": 1, "lastUpdated": START_MS}}
+        return [{"protocol": self.protocol}, {"metaData": self.metadata}, transaction]
+
     def commit(self, actions: list[Action]) -> None:
         """Writes the next version with these adds and removes, in their order."""
         version = self.next_version
         first = [{"protocol": self.protocol}, {"metaData": self.metadata}] if version == 0 else []
         info = {"commitInfo": {"timestamp": START_MS + version * 1000, "operation": "WRITE"}}
-        path = self.directory / f"{version:020}.json"
+        path = self.log / f"{version:020}.json"
         path.write_text("".join(json.dumps(action) + "\n" for action in [info, *first, *actions]))
         os.utime(path, (START_MS / 1000 + version, START_MS / 1000 + version))
         for action in actions:
-            self.believe(action)
+            self.take(action)
         self.at_version[version] = dict(self.live)
         self.next_version += 1
 
-    def believe(self, action: Action) -> None:
-        """What an add or remove means."""
-        if "add" in action:
-            self.live[key(action["add"])] = action["add"]
-            self.removed.pop(key(action["add"]), None)
-        elif "remove" in action:
-            self.live.pop(key(action["remove"]), None)
-            self.removed[key(action["remove"])] = action["remove"]
-
-    def checkpoint(self, kind: CheckpointKind, *, hint: str) -> None:
-        """Checkpoints the latest version. `hint` selects the content of `_last_checkpoint`."""
-        version = self.next_version - 1
-        head = [{"protocol": self.protocol}, {"metaData": self.metadata}]
-        head.append({"txn": {"appId": "app", "version": 1, "lastUpdated": START_MS}})
-        files = [{"add": add} for add in self.live.values()]
-        files += [{"remove": remove} for remove in self.removed.values()]
-        stem = f"{version:020}.checkpoint"
-        match kind:
-            case "classic":
-                self.write(f"{stem}.parquet", head + files)
-            case "multi-part":
-                parts = [head + files[::2], files[1::2]]
-                for number, rows in enumerate(parts, start=1):
-                    self.write(f"{stem}.{number:010}.{len(parts):010}.parquet", rows)
-            case _:
-                self.checkpoint_v2(kind, stem, head, files)
-        self.write_hint(hint, version)
-
-    def checkpoint_v2(self, kind: CheckpointKind, stem: str, head: list[Action], files: list[Action]) -> None:
-        """A top file that says it is one, with the files in it or in two sidecars."""
-        head = [{"checkpointMetadata": {"version": self.next_version - 1}}, *head]
-        name = stem if kind == "v2-classic" else f"{stem}.{uuid.uuid4()}"
-        if "sidecars" in kind:
-            files = [self.sidecar(rows) for rows in (files[::2], files[1::2])]
-        self.write(f"{name}.{'json' if 'json' in kind else 'parquet'}", head + files)
-
-    def sidecar(self, rows: list[Action]) -> Action:
-        """Writes a sidecar and refers to it."""
-        name = f"{uuid.uuid4()}.parquet"
-        self.write(f"_sidecars/{name}", rows)
-        size = (self.directory / "_sidecars" / name).stat().st_size
-        return {"sidecar": {"path": name, "sizeInBytes": size, "modificationTime": START_MS}}
-
-    def write(self, name: str, rows: list[Action]) -> None:
-        """One file of actions, JSON or parquet by its name; parquet in row groups of three."""
-        path = self.directory / name
-        path.parent.mkdir(exist_ok=True)
-        if name.endswith(".json"):
-            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            return
-        columns = [name for name in COLUMNS if name in {"add", "remove"} or any(name in row for row in rows)]
-        schema = pa.schema([(name, COLUMNS[name]) for name in columns])
-        complete = [{name: for_parquet(row.get(name)) for name in columns} for row in rows]
-        pyarrow.parquet.write_table(pa.Table.from_pylist(complete, schema=schema), path, row_group_size=3)
-
-    def write_hint(self, hint: str, version: int) -> None:
-        """`_last_checkpoint`: right, stale, broken or not there."""
-        path = self.directory / "_last_checkpoint"
-        match hint:
-            case "right":
-                path.write_text(json.dumps({"version": version, "size": len(self.live)}))
-            case "gone":
-                path.write_text(json.dumps({"version": version + 100, "size": 1, "parts": 7}))
-            case "broken":
-                path.write_text('{"version": 1')
-            case "absent":
-                path.unlink(missing_ok=True)
+    def hint(self, hint: str, version: int, *, parts: int | None = None) -> None:
+        """Leaves out the number of parts, so that readers look for the checkpoint's form."""
+        super().hint(hint, version)
 
     def half_a_checkpoint(self) -> None:
         """A multi-part checkpoint of which a part is missing: readers look past it."""
@@ -243,7 +287,14 @@ class Log:
     def clean_up(self, checkpoint_version: int) -> None:
         """Deletes the commits that a checkpoint has made dispensable."""
         for version in range(checkpoint_version + 1):
-            (self.directory / f"{version:020}.json").unlink(missing_ok=True)
+            (self.log / f"{version:020}.json").unlink(missing_ok=True)
+
+
+def write_lines(path: Path, actions: Iterable[Action]) -> None:
+    """A file of one action per line."""
+    path.write_text(
+        "".join(json.dumps(action, ensure_ascii=False) + "\n" for action in actions), encoding="utf-8"
+    )
 
 
 def for_parquet(value: Mapping[str, Any] | None) -> Any:
@@ -321,8 +372,8 @@ steps = st.lists(
         ),
         st.tuples(
             st.just("checkpoint"),
-            st.sampled_from(CHECKPOINT_KINDS),
-            st.sampled_from(["right", "gone", "broken", "absent", "stale"]),
+            st.sampled_from(FORMS),
+            st.sampled_from(["right", "missing", "broken", "absent", "stale"]),
         ),
         st.tuples(st.just("half a checkpoint")),
         st.tuples(st.just("clean up")),

@@ -12,31 +12,16 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet
 from support import deletion_vectors
 from support.reference import Action, key
-from tables.random_logs import COLUMNS, for_parquet
+from tables.random_logs import COLUMNS, START_MS, Form, Growing, Statistics, write_lines
 
 Row = dict[str, Any]
-Form = Literal[
-    "single", "multi-part", "v2-parquet", "v2-json", "v2-sidecars", "v2-json-sidecars", "v2-classic"
-]
-Statistics = Literal["text", "typed", "both"]
-FORMS: tuple[Form, ...] = (
-    "single",
-    "multi-part",
-    "v2-parquet",
-    "v2-json",
-    "v2-sidecars",
-    "v2-json-sidecars",
-    "v2-classic",
-)
-
-START_MS = 1_700_000_000_000
 NAMESPACE = uuid.UUID("c0ffee00-0000-4000-8000-000000000000")
 ARROW = {
     "string": pa.string(),
@@ -93,8 +78,11 @@ class Column:
 
 
 @dataclass
-class Table:
+class Table(Growing):
     """A table that grows; `rows` are those of its live files."""
+
+    with_sidecars: ClassVar[tuple[Form, ...]] = (*Growing.with_sidecars, "v2-classic")
+    row_group_rows: ClassVar[int] = 2
 
     root: Path
     columns: Sequence[Column]
@@ -117,11 +105,6 @@ class Table:
     def __post_init__(self) -> None:
         """Makes the directory; the first commit comes with the first `commit`."""
         self.log.mkdir(parents=True)
-
-    @property
-    def log(self) -> Path:
-        """The directory of log files."""
-        return self.root / "_delta_log"
 
     @property
     def protocol(self) -> Action:
@@ -231,70 +214,23 @@ class Table:
         return version
 
     def take(self, action: Action) -> None:
-        """Keeps what an action means for later versions."""
-        match action:
-            case {"add": add}:
-                self.live[key(add)] = add
-                self.removed.pop(key(add), None)
-            case {"remove": remove}:
-                self.live.pop(key(remove), None)
-                self.removed[key(remove)] = remove
-            case {"txn": _} | {"domainMetadata": _}:
-                self.others.append(action)
-            case _:
-                pass
+        """Keeps transactions and domains, too."""
+        super().take(action)
+        if "txn" in action or "domainMetadata" in action:
+            self.others.append(action)
 
-    def checkpoint(self, form: Form, *, statistics: Statistics = "text", hint: str = "right") -> None:
-        """Writes a checkpoint of the latest version. `hint` selects the content of `_last_checkpoint`."""
-        version = self.next_version - 1
-        stem = f"{version:020}.checkpoint"
-        head = [{"protocol": self.protocol}, {"metaData": self.metadata}, *self.others]
-        files = [{"add": add} for add in self.live.values()]
-        files += [{"remove": remove} for remove in self.removed.values()]
-        if form == "single":
-            self.write(f"{stem}.parquet", head + files, statistics)
-        elif form == "multi-part":
-            parts = [head + files[::2], files[1::2]]
-            for number, rows in enumerate(parts, start=1):
-                self.write(f"{stem}.{number:010}.{len(parts):010}.parquet", rows, statistics)
-        else:
-            head.insert(0, {"checkpointMetadata": {"version": version}})
-            name = stem if form == "v2-classic" else f"{stem}.{uuid.uuid5(NAMESPACE, form)}"
-            if "sidecars" in form or form == "v2-classic":
-                files = [self.sidecar(files[start::2], form, start, statistics) for start in (0, 1)]
-            self.write(f"{name}.{'json' if 'json' in form else 'parquet'}", head + files, statistics)
-        self.hint(hint, version, parts=2 if form == "multi-part" else None)
+    @property
+    def head(self) -> list[Action]:
+        """Protocol and metadata with transactions and domains."""
+        return [{"protocol": self.protocol}, {"metaData": self.metadata}, *self.others]
 
-    def sidecar(self, rows: list[Action], form: str, number: int, statistics: Statistics) -> Action:
-        """Writes a sidecar. Returns the action that names it."""
-        name = f"{uuid.uuid5(NAMESPACE, f'{form} {number}')}.parquet"
-        self.write(f"_sidecars/{name}", rows, statistics)
-        size = (self.log / "_sidecars" / name).stat().st_size
-        return {"sidecar": {"path": name, "sizeInBytes": size, "modificationTime": START_MS}}
-
-    def write(self, name: str, rows: list[Action], statistics: Statistics) -> None:
-        """Writes one file of a checkpoint, JSON or parquet by its name."""
-        path = self.log / name
-        path.parent.mkdir(exist_ok=True)
-        if name.endswith(".json"):
-            write_lines(path, rows)
-            return
-        names = [name for name in COLUMNS if name in {"add", "remove"} or any(name in row for row in rows)]
-        types = {name: COLUMNS[name] for name in names}
-        types["add"] = self.add_type(statistics)
-        plain = [{name: for_parquet(row.get(name)) for name in names} for row in rows]
-        if statistics != "text":
-            for row in plain:
-                if row["add"] is not None:
-                    row["add"] |= self.typed(row["add"])
-        schema = pa.schema(list(types.items()))
-        pyarrow.parquet.write_table(pa.Table.from_pylist(plain, schema=schema), path, row_group_size=2)
+    def uuid_of(self, named: str) -> uuid.UUID:
+        """The same one in each table of a name."""
+        return uuid.uuid5(NAMESPACE, named)
 
     def add_type(self, statistics: Statistics) -> pa.StructType:
         """The type of adds in a checkpoint."""
         fields = [found for found in COLUMNS["add"] if found.name != "stats" or statistics != "typed"]
-        if statistics == "text":
-            return pa.struct(fields)
         stored = [column for column in self.columns if column.name not in self.partitioned_by]
         values = pa.struct([(column.stored_name, ARROW[column.kind]) for column in stored])
         counts = pa.struct([(column.stored_name, pa.int64()) for column in stored])
@@ -321,24 +257,6 @@ class Table:
                 for name, value in add["partitionValues"]
             }
         return found
-
-    def hint(self, hint: str, version: int, *, parts: int | None = None) -> None:
-        """Writes `_last_checkpoint`: right, pointing to a missing checkpoint, broken, or as it was."""
-        path = self.log / "_last_checkpoint"
-        said = {"size": len(self.live) + len(self.removed) + 2, **({"parts": parts} if parts else {})}
-        match hint:
-            case "right":
-                path.write_text(json.dumps({"version": version, **said}))
-            case "missing":
-                path.write_text(json.dumps({"version": version + 100, **said}))
-            case "broken":
-                path.write_text('{"version": 1')
-            case "absent":
-                path.unlink(missing_ok=True)
-            case "stale":
-                pass
-            case _:
-                raise ValueError(hint)
 
     def compact_badly(self, first: int, last: int, actions: Iterable[Action] = ()) -> None:
         """Writes a log compaction file of a range of versions that lacks actions of its commits."""
@@ -373,13 +291,6 @@ def statistics(rows: Sequence[Row], columns: Sequence[Column]) -> Action:
             found["minValues"][column.stored_name] = min(present)
             found["maxValues"][column.stored_name] = max(present)
     return found
-
-
-def write_lines(path: Path, actions: Iterable[Action]) -> None:
-    """A file of one action per line."""
-    path.write_text(
-        "".join(json.dumps(action, ensure_ascii=False) + "\n" for action in actions), encoding="utf-8"
-    )
 
 
 # Deletion vectors in each of their places
