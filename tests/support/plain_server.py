@@ -20,7 +20,8 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pyarrow.parquet as pq
 
-Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+from support import deletion_vectors
+
 _LOG_ONLY = {"v2Checkpoint", "vacuumProtocolCheck"}
 
 
@@ -212,7 +213,7 @@ class Table:
         if vector and vector["storageType"] == "u":
             name = vector["pathOrInlineDv"]
             line["deletionVectorFileId"] = hashlib.md5(f"{name}@{vector.get('offset')}".encode()).hexdigest()
-            vector |= {"storageType": "p", "pathOrInlineDv": self._url(_vector_path(name))}
+            vector |= {"storageType": "p", "pathOrInlineDv": self._url(deletion_vectors.file_name(name))}
         return {"file": line}
 
     def _url(self, path: str) -> str:
@@ -247,18 +248,3 @@ def _head(protocol: Any, metadata: Any, files: Mapping[Any, Any]) -> list[Any]:
             protocol[name] = [feature for feature in protocol[name] if feature not in _LOG_ONLY]
     totals = {"size": sum(file["size"] for file in files.values()), "numFiles": len(files)}
     return [{"protocol": {"deltaProtocol": protocol}}, {"metaData": {"deltaMetadata": metadata, **totals}}]
-
-
-def _vector_path(text: str) -> str:
-    """`<prefix><z85 of a uuid>` as the file's name."""
-    number = bytearray()
-    encoded = text[-20:]
-    for start in range(0, 20, 5):
-        value = 0
-        for character in encoded[start : start + 5]:
-            value = value * 85 + Z85.index(character)
-        number += value.to_bytes(4, "big")
-    word = number.hex()
-    uuid = f"{word[:8]}-{word[8:12]}-{word[12:16]}-{word[16:20]}-{word[20:]}"
-    prefix = text[:-20]
-    return f"{prefix}/deletion_vector_{uuid}.bin" if prefix else f"deletion_vector_{uuid}.bin"
