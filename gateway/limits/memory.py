@@ -6,41 +6,53 @@ import asyncio
 import sys
 from collections.abc import Callable
 
-from gateway.limits.admission import Admission, LimitExceeded, LimitKind
+from gateway.limits.admission import LimitExceeded, LimitKind
+from gateway.limits.fair_admission import FairAdmission
 
 RELIEF_PAUSE_SECONDS = 0.2
 UNLIMITED = sys.maxsize
-PART_OF_CHUNKS = 8
-"""The part of a stream that its chunks take: one of files in memory reads no row groups."""
+FROM_MEMORY = 0
+"""The streams that an answer from columns in memory counts as: it has chunks, and reads no row groups."""
+CHUNKS_PART = 16
+"""The part of a stream that its chunks take."""
+FROM_MEMORY_PART = 8
+"""The part of the limit that is left to answers from memory: those that read logs do not refuse them."""
 
 
 class AdmittedStream:
-    """The memory of one request, which it returns at its end, and most of it before if it needs no more."""
+    """The memory of one request, which it returns at its end."""
 
-    __slots__ = ("_bytes", "_gate", "_recipient")
+    __slots__ = ("_admission", "_bytes", "_gate", "_recipient")
 
-    def __init__(self, gate: MemoryGate, recipient: str, admitted_bytes: int) -> None:
-        self._gate, self._recipient, self._bytes = gate, recipient, admitted_bytes
+    def __init__(self, gate: MemoryGate, recipient: str, admission: FairAdmission, admitted: int) -> None:
+        self._gate, self._recipient, self._admission, self._bytes = gate, recipient, admission, admitted
 
-    def keep_chunks(self) -> None:
-        """Return what the chunks of a stream do not take. Does nothing to a stream that runs alone."""
-        if not self._gate.is_exhausted:
-            self._keep(max(1, self._bytes // PART_OF_CHUNKS))
+    @property
+    def bytes(self) -> int:
+        """The admitted memory."""
+        return self._bytes
+
+    async def read_log(self) -> None:
+        """Take the memory of an answer that reads the log. Raises LimitExceeded if there is none in time."""
+        if self._gate.is_enough_for_log(self._bytes):
+            return
+        # What it has is returned first: many that wait with a part of the memory would wait for each other.
+        self.leave()
+        self._admission, self._bytes = await self._gate.enter(self._recipient, 1)
 
     def leave(self) -> None:
         """Return all of it."""
-        self._keep(0)
-
-    def _keep(self, kept_bytes: int) -> None:
-        returned, self._bytes = self._bytes - kept_bytes, kept_bytes
-        self._gate.leave_stream(self._recipient, returned)
+        if self._bytes:
+            self._admission.leave(self._recipient, self._bytes)
+            self._bytes = 0
 
 
 class MemoryGate:
     """The memory limit of all streams together, and of the process.
 
-    `stream_bytes` is the memory of one stream: its chunks and row groups. One recipient leaves room for a
-    stream of another, however many unread answers it has. While the process itself is above
+    `stream_bytes` is the memory of one stream: its chunks and row groups. Answers that read logs have seven
+    eighths of the limit, those of files in memory the rest. Of each, one recipient leaves room for a stream
+    of another, however many unread answers it has. While the process itself is above
     `limit_bytes`, new streams wait while caches are freed. Once nothing can be freed they run one at a time:
     refusing all streams would not shrink the process.
     """
@@ -67,9 +79,8 @@ class MemoryGate:
         self._relief: asyncio.Future[bool] | None = None
         self._is_exhausted = False
         self._waiting = 0
-        self._admission = Admission(limit_bytes, queue_length=queue_length, queue_seconds=queue_seconds)
-        self._of_recipients: dict[str, Admission] = {}
-        """Of those that have a stream, or wait for one."""
+        self._of_logs, self._from_memory = FairAdmission(), FairAdmission()
+        self._configure()
 
     def configure(
         self, limit_bytes: int, *, stream_bytes: int, queue_length: int, queue_seconds: float
@@ -78,19 +89,29 @@ class MemoryGate:
         self.limit_bytes = limit_bytes
         self._stream_bytes = stream_bytes
         self._queue_length, self._queue_seconds = queue_length, queue_seconds
-        self._admission.configure(limit_bytes, queue_length=queue_length, queue_seconds=queue_seconds)
-        for admission in self._of_recipients.values():
-            admission.configure(self._own_bytes, queue_length=queue_length, queue_seconds=queue_seconds)
+        self._configure()
+
+    def _configure(self) -> None:
+        from_memory_bytes = self.limit_bytes // FROM_MEMORY_PART
+        for admission, capacity, reserve in (
+            (self._of_logs, self.limit_bytes - from_memory_bytes, self._stream_bytes),
+            (self._from_memory, from_memory_bytes, self._chunks_bytes),
+        ):
+            admission.configure(
+                capacity,
+                reserve=reserve,
+                queue_length=self._queue_length,
+                queue_seconds=self._queue_seconds,
+            )
 
     @property
-    def _own_bytes(self) -> int:
-        """The maximum memory of one recipient."""
-        return max(self._stream_bytes, self.limit_bytes - self._stream_bytes)
+    def _chunks_bytes(self) -> int:
+        return max(1, self._stream_bytes // CHUNKS_PART)
 
     @property
     def used_bytes(self) -> int:
         """The memory promised to running streams."""
-        return self._admission.used
+        return self._of_logs.used + self._from_memory.used
 
     @property
     def is_exhausted(self) -> bool:
@@ -109,69 +130,49 @@ class MemoryGate:
         elif (self._relief is None or self._relief.done()) and not (self._is_exhausted and self.used_bytes):
             _ = self._relieve_soon()
 
-    def enter_stream_at_once(self, recipient: str, streams: int = 1) -> int:
-        """Take memory as `enter_stream`, without waiting. 0: that decides, and nothing is taken."""
-        if self.is_above:
-            return 0
-        self._is_exhausted = False
-        admitted_bytes = streams * self._stream_bytes
-        if not self._of_recipient(recipient).enter_at_once(admitted_bytes):
-            return 0
-        if not self._admission.enter_at_once(admitted_bytes):
-            self._leave_own(recipient, admitted_bytes)
-            return 0
-        self.admitted += 1
-        return admitted_bytes
+    def is_enough_for_log(self, admitted_bytes: int) -> bool:
+        """Return whether an answer with that memory may read the log."""
+        return admitted_bytes >= self._stream_bytes
 
-    async def enter_stream(self, recipient: str, streams: int = 1) -> int:
-        """Take the memory of one or several streams and return its bytes.
+    def enter_stream_at_once(self, recipient: str, streams: int = 1) -> AdmittedStream | None:
+        """Take memory as `enter_stream`, without waiting. None: that decides, and nothing is taken."""
+        if self.is_above:
+            return None
+        self._is_exhausted = False
+        admission, admitted_bytes = self._place(streams)
+        if not admission.enter_at_once(recipient, admitted_bytes):
+            return None
+        self.admitted += 1
+        return AdmittedStream(self, recipient, admission, admitted_bytes)
+
+    async def enter_stream(self, recipient: str, streams: int = 1) -> AdmittedStream:
+        """Take the memory of one or several streams, or of one `FROM_MEMORY`.
 
         Raises LimitExceeded when there is none in time.
         """
+        return AdmittedStream(self, recipient, *await self.enter(recipient, streams))
+
+    async def enter(self, recipient: str, streams: int) -> tuple[FairAdmission, int]:
+        """As `enter_stream`; return where the memory was taken, and how much."""
         if not self.is_above:
             self._is_exhausted = False
             fits = True
         else:
             fits = await self._is_relieved()
-        # A cost of the whole limit is admitted alone.
-        admitted_bytes = streams * self._stream_bytes
+        admission, admitted_bytes = self._place(streams)
         if self.is_exhausted:
-            admitted_bytes = max(admitted_bytes, self.limit_bytes)
-        if not fits or not await self._enter(recipient, admitted_bytes):
+            # A cost of the whole limit is admitted alone.
+            admission, admitted_bytes = self._of_logs, max(admitted_bytes, self.limit_bytes)
+        if not fits or not await admission.enter(recipient, admitted_bytes):
             raise LimitExceeded(LimitKind.MEMORY, self._queue_seconds)
         self.admitted += 1
-        return admitted_bytes
+        return admission, admitted_bytes
 
-    def leave_stream(self, recipient: str, admitted_bytes: int) -> None:
-        """Return the memory that `enter_stream` took."""
-        self._admission.leave(admitted_bytes)
-        self._leave_own(recipient, admitted_bytes)
-
-    async def _enter(self, recipient: str, admitted_bytes: int) -> bool:
-        """Take memory from the recipient's part, then from the memory of all. Waits in the queue of each."""
-        if not await self._of_recipient(recipient).enter(admitted_bytes):
-            return False
-        has_entered = False
-        try:
-            has_entered = await self._admission.enter(admitted_bytes)
-        finally:
-            if not has_entered:
-                self._leave_own(recipient, admitted_bytes)
-        return has_entered
-
-    def _of_recipient(self, recipient: str) -> Admission:
-        admission = self._of_recipients.get(recipient)
-        if admission is None:
-            admission = self._of_recipients[recipient] = Admission(
-                self._own_bytes, queue_length=self._queue_length, queue_seconds=self._queue_seconds
-            )
-        return admission
-
-    def _leave_own(self, recipient: str, admitted_bytes: int) -> None:
-        admission = self._of_recipients[recipient]
-        admission.leave(admitted_bytes)
-        if not admission.used and not admission.waiting:
-            del self._of_recipients[recipient]
+    def _place(self, streams: int) -> tuple[FairAdmission, int]:
+        """Return where so many streams are admitted, and their memory."""
+        if streams == FROM_MEMORY:
+            return self._from_memory, self._chunks_bytes
+        return self._of_logs, streams * self._stream_bytes
 
     async def _is_relieved(self) -> bool:
         """Wait until the process is below the limit, or nothing can be freed.

@@ -17,5 +17,6 @@ async def changes(context: RequestContext) -> web.StreamResponse:
     request.require_urls()
     parameters = ChangesQuery.parse(context.request.query)
     query = request.files_query(parameters)
+    await context.read_log()
     files = await request.files(query)
     return await stream.send(context, table_answer(request, query, files))

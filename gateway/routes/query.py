@@ -36,6 +36,7 @@ async def query(context: RequestContext) -> web.StreamResponse:
     if reads_latest(body):
         return await answer_latest(context, request, body, may_start_at_once=not is_large)
     files_query = request.files_query(body)
+    await context.read_log()
     files = await request.files(files_query)
     return await send(context, request, files_query, files, table_answer(request, files_query, files))
 
@@ -49,6 +50,7 @@ async def send(
     except Exception as error:
         if not is_worth_another_try(query, files.read, error):
             raise
+    await context.read_log()
     return await stream.send(context, table_answer(request, query, await request.files(query)))
 
 
@@ -78,7 +80,9 @@ async def answer_latest(
         cached.is_in_memory = False
         return start(opened)
 
-    started = await request.read_latest(from_log, at_once)
+    if not request.opened.is_known:
+        await context.read_log()
+    started = await request.read_latest(from_log, at_once, context.read_log)
     if isinstance(started, CachedAnswer):
         # Shared, not copied: nothing changes the record of a whole answer.
         context.record = started.record

@@ -6,7 +6,7 @@ handed down, with its tokens opened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
@@ -94,11 +94,14 @@ class TableRequest(Struct, frozen=True):
             raise
 
     async def read_latest(
-        self, call: Callable[[OpenTable], R], at_once: Callable[[LatestTable], R | None]
+        self,
+        call: Callable[[OpenTable], R],
+        at_once: Callable[[LatestTable], R | None],
+        before_call: Callable[[], Awaitable[None]] | None = None,
     ) -> R:
         """Run a call that reads the latest version: on the event loop if `at_once` returns a result."""
         try:
-            return await self.state.tables.read_latest(self.opened, call, at_once)
+            return await self.state.tables.read_latest(self.opened, call, at_once, before_call)
         except BaseException:
             self.stop.cancel()
             raise

@@ -58,6 +58,11 @@ class OpenTable(Struct, frozen=True, eq=False):
         return self.table
 
     @property
+    def is_known(self) -> bool:
+        """Whether a version, of any age, is in memory: a refresh reads no more than what came after."""
+        return self.table.latest_known(max_age_ms=2**62) is not None
+
+    @property
     def signers(self) -> _native.Signers:
         """Signers with valid credentials, for URLs of its files."""
         return self.url_signers.signers()

@@ -10,7 +10,7 @@ import asyncio
 import math
 import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -162,12 +162,17 @@ class Tables:
             raise shared_error(table, error) from None
 
     async def read_latest(
-        self, opened: OpenTable, call: Callable[[OpenTable], R], at_once: Callable[[LatestTable], R | None]
+        self,
+        opened: OpenTable,
+        call: Callable[[OpenTable], R],
+        at_once: Callable[[LatestTable], R | None],
+        before_call: Callable[[], Awaitable[None]] | None = None,
     ) -> R:
         """Run a call that reads the latest version of a table, with that version.
 
         `at_once` is called first, on the event loop. It must not block, and returns None if something has to
-        be read; then `call` runs on a thread of the storage. While the storage is down, as `read`.
+        be read; then `call` runs on a thread of the storage, after `before_call`. While the storage is down,
+        as `read`.
         """
         try:
             try:
@@ -176,8 +181,12 @@ class Tables:
                 answer = at_once(latest)
                 if answer is not None:
                     return answer
+                if before_call is not None:
+                    await before_call()
                 return await self._on_storage(opened.shared.location, call, latest)
             except STORAGE_IS_DOWN as error:
+                if before_call is not None:
+                    await before_call()
                 return await self._from_cache(opened, error, call)
         except _native.LogError as error:
             raise shared_error(opened.shared, error) from None

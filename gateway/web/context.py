@@ -134,6 +134,11 @@ class RequestContext(Struct, eq=False):
             raise InvalidClient
         return self.oauth_client
 
+    async def read_log(self) -> None:
+        """Take the memory of an answer that reads the log. Raises LimitExceeded if there is none in time."""
+        if self.memory is not None:
+            await self.memory.read_log()
+
     @property
     def address(self) -> Address | None:
         """The client's address, read through trusted proxies."""

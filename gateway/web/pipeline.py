@@ -27,7 +27,7 @@ from gateway.errors import (
     NotShared,
 )
 from gateway.limits.admission import LimitExceeded
-from gateway.limits.memory import AdmittedStream
+from gateway.limits.memory import FROM_MEMORY
 from gateway.protocol.cors import Cors, FieldLines
 from gateway.state import GatewayState
 from gateway.web.access_log import AccessLog
@@ -237,18 +237,18 @@ class RequestPipeline:
             check()
         return response
 
-    async def _admit(self, context: RequestContext, streams: int = 1) -> None:
+    async def _admit(self, context: RequestContext, streams: int) -> None:
         """Take memory for the answer until it is sent, which is when the request's task ends."""
         memory, name = self.limits.memory, context.required_recipient.name
-        admitted_bytes = memory.enter_stream_at_once(name, streams)
-        if not admitted_bytes:
-            admitted_bytes = await memory.enter_stream(name, streams)
-        context.memory = admitted = AdmittedStream(memory, name, admitted_bytes)
+        admitted = memory.enter_stream_at_once(name, streams)
+        if admitted is None:
+            admitted = await memory.enter_stream(name, streams)
+        context.memory = admitted
         self.running.at_end(admitted.leave)
 
     async def _stream(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:
         """Answer by a route that may stream, within the memory limit of all streams."""
-        await self._admit(context)
+        await self._admit(context, FROM_MEMORY)
         self.recorder.stream_started(context)
         context.require_access = check
         try:

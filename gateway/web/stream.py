@@ -59,9 +59,6 @@ async def send(context: RequestContext, answer: Answer) -> web.StreamResponse:
 
 async def pump(context: RequestContext, answer: Answer, reader: ChunkReader) -> web.StreamResponse:
     """Write all chunks and the last line."""
-    if context.memory is not None and context.record.files_from == "memory":
-        # Slow readers of hot tables would refuse queries to others, with most of the memory free.
-        context.memory.keep_chunks()
     response = _head(answer)
     response.headers.extend(context.added_headers)
     writer, connection = await response.prepare(context.request), connection_of(context.request)

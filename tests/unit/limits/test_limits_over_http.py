@@ -64,7 +64,7 @@ async def refused(gateway: RunningGateway) -> tuple[int, str, int]:
 
 FULL = {
     "memory": (
-        {"memoryBytes": GIBIBYTE, "streamBytes": GIBIBYTE // 3, "queuedStreams": 0},
+        {"memoryBytes": GIBIBYTE, "streamBytes": GIBIBYTE // 4, "queuedStreams": 0},
         (503, "TEMPORARILY_UNAVAILABLE"),
     ),
     "streams of a recipient": (
@@ -89,16 +89,24 @@ async def test_a_request_over_the_limit_gets_retry_after_and_then_succeeds(table
         assert answer.files == table[1]
 
 
-async def test_slow_readers_of_files_in_memory_leave_room_for_others(table, tmp_path):
-    limits, _ = FULL["memory"]
-    with served(tmp_path, table, limits) as gateway:
-        for source in ("log", "memory"):
-            answer = await asyncio.to_thread(gateway.query, TABLE)
-            assert (answer.status, f'"files_from":"{source}"' in gateway.log.read_text()) == (200, True)
+async def test_slow_readers_leave_room_for_files_in_memory(table, tmp_path):
+    limits, refusal = FULL["memory"]
+    maker = make_log()
+    maker.make_log(tmp_path / "small", maker.LogOptions(adds=20))
+    tables = share("s", {"t": str(table[0]), "small": str(tmp_path / "small")})
+    with running_gateway(tmp_path, [tables], {"limits": limits}) as gateway:
+        assert gateway.query("s.default.small").status == 200
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            async with held(session, gateway), held(session, gateway):
+                assert (await refused(gateway))[:2] == refusal
+                assert gateway.query("s.default.small", {"limitHint": 3}).status == 200
+                assert gateway.query("s.default.small", {"version": 0}).status == 503
+            await until(lambda: gateway.log.read_text().count('"status":499') == 2)
+            url = f"http://127.0.0.1:{gateway.port}"
+            await query(session, url, TABLE)
             async with held(session, gateway), held(session, gateway), held(session, gateway):
-                answer = await query(session, f"http://127.0.0.1:{gateway.port}", TABLE)
-            assert answer.files == table[1]
+                assert (await query(session, url, TABLE)).files == table[1]
+                assert gateway.query(TABLE, {"version": 0}).status == 200
 
 
 @pytest.mark.nightly

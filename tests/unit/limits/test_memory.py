@@ -11,7 +11,7 @@ import pytest
 from support.waiting import until
 
 from gateway.limits.admission import LimitExceeded, LimitKind
-from gateway.limits.memory import AdmittedStream, MemoryGate
+from gateway.limits.memory import FROM_MEMORY, MemoryGate
 
 NUMBERS = count()
 
@@ -24,17 +24,17 @@ async def admitted_stream(gate: MemoryGate, recipient: str | None = None) -> Asy
     try:
         yield
     finally:
-        gate.leave_stream(name, taken)
+        taken.leave()
 
 
 async def test_a_large_answer_takes_the_memory_of_several_streams():
     gate = MemoryGate(100, stream_bytes=20, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: 50)
     async with admitted_stream(gate):
         taken = await gate.enter_stream("alice", 2)
-        assert (taken, gate.used_bytes) == (40, 60)
+        assert (taken.bytes, gate.used_bytes) == (40, 60)
         with pytest.raises(LimitExceeded):
             await gate.enter_stream("bob", 3)
-        gate.leave_stream("alice", taken)
+        taken.leave()
         assert gate.used_bytes == 20
 
 
@@ -43,38 +43,52 @@ async def test_a_stream_is_admitted_at_once_only_where_nothing_has_to_wait():
     gate = MemoryGate(
         100, stream_bytes=40, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: resident[0]
     )
-    assert gate.enter_stream_at_once("alice") == 40
-    assert gate.enter_stream_at_once("alice") == 0, "the rest is for others"
-    assert gate.enter_stream_at_once("bob", 2) == 0
+    first = gate.enter_stream_at_once("alice")
+    assert first is not None
+    assert first.bytes == 40
+    assert gate.enter_stream_at_once("alice") is None, "the rest is for others"
+    assert gate.enter_stream_at_once("bob", 2) is None
     assert (gate.used_bytes, gate.admitted) == (40, 1)
-    assert gate.enter_stream_at_once("bob") == 40
-    gate.leave_stream("bob", 40)
+    second = gate.enter_stream_at_once("bob")
+    assert second is not None
+    second.leave()
     resident[0] = 101
-    assert gate.enter_stream_at_once("bob") == 0, "the process is above its limit"
-    gate.leave_stream("alice", 40)
-    assert gate.used_bytes == 0
-
-
-async def test_a_stream_returns_what_its_chunks_do_not_take():
-    resident = [50]
-    gate = MemoryGate(
-        100, stream_bytes=80, queue_length=4, queue_seconds=5, resident_bytes=lambda: resident[0]
-    )
-    first = AdmittedStream(gate, "alice", await gate.enter_stream("alice"))
-    waiting = asyncio.ensure_future(gate.enter_stream("bob"))
-    await asyncio.sleep(0)
-    first.keep_chunks()
-    assert (await waiting, gate.used_bytes) == (80, 90)
+    assert gate.enter_stream_at_once("bob") is None, "the process is above its limit"
     first.leave()
-    assert gate.used_bytes == 80
-    gate.leave_stream("bob", 80)
-    # The whole limit of a stream that runs alone keeps all others out.
-    resident[0] = 101
-    alone = AdmittedStream(gate, "alice", await gate.enter_stream("alice"))
-    alone.keep_chunks()
-    assert gate.used_bytes == 100
-    alone.leave()
     assert gate.used_bytes == 0
+
+
+async def test_answers_from_memory_have_a_part_that_those_of_logs_leave_them():
+    gate = MemoryGate(160, stream_bytes=64, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: 0)
+    async with admitted_stream(gate), admitted_stream(gate):
+        with pytest.raises(LimitExceeded):
+            await gate.enter_stream("alice")
+        # Here, too, one recipient leaves room for another.
+        of_alice = [await gate.enter_stream("alice", FROM_MEMORY) for _ in range(4)]
+        with pytest.raises(LimitExceeded):
+            await gate.enter_stream("alice", FROM_MEMORY)
+        of_bob = gate.enter_stream_at_once("bob", FROM_MEMORY)
+        assert of_bob is not None
+        assert ([stream.bytes for stream in (*of_alice, of_bob)], gate.used_bytes) == ([4] * 5, 148)
+        # What is not in memory takes the part of the logs, and holds nothing while it waits.
+        with pytest.raises(LimitExceeded):
+            await of_bob.read_log()
+        assert (of_bob.bytes, gate.used_bytes) == (0, 144)
+        of_bob.leave()
+    await of_alice[0].read_log()
+    await of_alice[0].read_log()
+    assert (of_alice[0].bytes, gate.used_bytes) == (64, 64 + 12)
+    for stream in of_alice:
+        stream.leave()
+    assert gate.used_bytes == 0
+
+
+async def test_an_answer_from_memory_runs_alone_in_a_full_process():
+    gate = MemoryGate(100, stream_bytes=80, queue_length=4, queue_seconds=5, resident_bytes=lambda: 101)
+    alone = await gate.enter_stream("alice", FROM_MEMORY)
+    await alone.read_log()
+    assert gate.used_bytes == alone.bytes == 100
+    alone.leave()
 
 
 async def test_a_query_that_does_not_fit_waits_or_is_refused():
@@ -124,9 +138,9 @@ async def test_under_pressure_caches_are_released_and_waiting_streams_are_admitt
 
 
 async def test_the_memory_gate_keeps_count_of_running_streams_over_reloads():
-    gate = MemoryGate(100, stream_bytes=60, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: 0)
+    gate = MemoryGate(120, stream_bytes=60, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: 0)
     async with admitted_stream(gate):
-        gate.configure(100, stream_bytes=30, queue_length=4, queue_seconds=0.02)
+        gate.configure(120, stream_bytes=30, queue_length=4, queue_seconds=0.02)
         assert gate.used_bytes == 60
         async with admitted_stream(gate):
             assert gate.used_bytes == 90
@@ -206,7 +220,7 @@ async def test_the_gate_frees_and_opens_without_a_request():
 
 
 async def test_one_recipient_leaves_room_for_a_stream_of_another():
-    gate = MemoryGate(100, stream_bytes=30, queue_length=4, queue_seconds=0.05, resident_bytes=lambda: 0)
+    gate = MemoryGate(120, stream_bytes=30, queue_length=4, queue_seconds=0.05, resident_bytes=lambda: 0)
     async with AsyncExitStack() as unread:
         for _ in range(2):
             await unread.enter_async_context(admitted_stream(gate, "hog"))
@@ -222,7 +236,7 @@ async def test_one_recipient_leaves_room_for_a_stream_of_another():
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
-    assert (gate.used_bytes, gate._of_recipients) == (0, {})
+    assert (gate.used_bytes, gate._of_logs._of_recipients) == (0, {})
     # Less memory than for two streams is one recipient's as well.
     gate.configure(40, stream_bytes=30, queue_length=4, queue_seconds=0.05)
     async with admitted_stream(gate, "hog"):
@@ -230,7 +244,7 @@ async def test_one_recipient_leaves_room_for_a_stream_of_another():
 
 
 async def test_a_recipient_who_waits_for_others_gives_its_part_back():
-    gate = MemoryGate(100, stream_bytes=50, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: 0)
+    gate = MemoryGate(120, stream_bytes=50, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: 0)
     async with admitted_stream(gate), admitted_stream(gate):
         with pytest.raises(LimitExceeded):
             await gate.enter_stream("alice")

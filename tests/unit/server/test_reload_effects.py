@@ -251,9 +251,10 @@ async def statuses_of_requests_while_a_stream_runs(live: Live) -> Any:
 
 
 async def bytes_of_a_stream(live: Live) -> Any:
-    taken: int = await live.limits.memory.enter_stream("alice")
-    live.limits.memory.leave_stream("alice", taken)
-    return taken
+    taken = await live.limits.memory.enter_stream("alice")
+    admitted_bytes = taken.bytes
+    taken.leave()
+    return admitted_bytes
 
 
 def guard(path: str) -> Seen:
