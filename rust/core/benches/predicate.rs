@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrow_array::StringViewArray;
-use deltalog::actions::{FileBatch, PartitionColumn, PartitionTuple, SourceId};
+use deltalog::actions::{FileBatch, PartitionColumn, PartitionTuple};
 use deltalog::predicate::{Hints, PartitionVerdicts, Predicate, PruneCounts, StatsCache};
 use deltalog::schema::{ColumnMapping, StructType};
 
