@@ -20,6 +20,7 @@ pub(crate) mod tests;
 mod top_file;
 mod totals;
 
+mod whole_numbers;
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;

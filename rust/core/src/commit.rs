@@ -112,7 +112,7 @@ impl CommitFile {
             self.cdc.push(bytes, row, *cdc);
         }
         if let Some(protocol) = line.protocol {
-            self.protocol = Some(protocol);
+            self.protocol = Some(protocol.into());
         }
         if let Some(metadata) = line.meta_data {
             self.metadata = Some((*metadata).into());
@@ -123,6 +123,11 @@ impl CommitFile {
         }
         Some(())
     }
+}
+
+/// Returns whether text may have a key, given in quotes, without parsing it. Escapes may spell any key.
+pub(crate) fn may_have_key(json: &[u8], key: &str) -> bool {
+    find(json, key.as_bytes()).is_some() || find(json, b"\\u").is_some()
 }
 
 /// Returns `commitInfo.txnId` of a commit, if it has one.
@@ -137,8 +142,7 @@ pub(crate) fn transaction_id(bytes: &[u8]) -> Option<String> {
     struct Info {
         txn_id: String,
     }
-    let is_info =
-        |line: &&[u8]| find(line, b"\"txnId\"").is_some() && find(line, b"\"commitInfo\"").is_some();
+    let is_info = |line: &&[u8]| may_have_key(line, "\"txnId\"") && may_have_key(line, "\"commitInfo\"");
     let mut infos = bytes.split(|byte| *byte == b'\n').filter(is_info);
     infos
         .find_map(|line| serde_json::from_slice::<LineWithInfo>(line).ok())
@@ -156,7 +160,7 @@ impl CommitHeads {
     pub(crate) fn parse(name: &str, bytes: &Bytes) -> Result<Self> {
         let mut heads = Self::default();
         let is_head =
-            |line: &[u8]| [&b"\"metaData\""[..], b"\"protocol\""].iter().any(|key| find(line, key).is_some());
+            |line: &[u8]| ["\"metaData\"", "\"protocol\""].iter().any(|key| may_have_key(line, key));
         if !is_head(bytes) {
             return Ok(heads);
         }
@@ -293,6 +297,41 @@ mod tests {
         for size in ["1.5", "1e30", "9223372036854775808", "\"\"", "\"x\"", "true", "[]"] {
             refused(&format!(r#"{{"add":{{"path":"a","size":{size}}}}}"#));
         }
+    }
+
+    #[test]
+    fn keys_with_escapes_are_found_by_those_who_look_for_single_actions() {
+        let text = concat!(
+            r#"{"commitInf\u006f":{"txnI\u0064":"x","inCommitTimest\u0061mp":7}}"#,
+            "\n",
+            r#"{"pr\u006ftocol":{"minReaderVersion":1,"minWriterVersion":2}}"#,
+            "\n",
+            r#"{"met\u0061Data":{"id":"i"}}"#,
+        );
+        assert_eq!(transaction_id(text.as_bytes()).as_deref(), Some("x"));
+        assert_eq!(parse(text).in_commit_timestamp_ms, Some(7));
+        let heads = CommitHeads::parse("f", &Bytes::from_static(text.as_bytes())).unwrap();
+        assert!(heads.protocol.is_some() && heads.metadata.is_some());
+    }
+
+    #[test]
+    fn numbers_of_32_bits_and_properties_are_read_in_any_notation_too() {
+        let file = parse(concat!(
+            r#"{"protocol":{"minReaderVersion":1.0,"minWriterVersion":"2"}}"#,
+            "\n",
+            r#"{"metaData":{"id":"i","configuration":{"a":1,"b":true,"c":1.50,"d":null}}}"#,
+            "\n",
+            r#"{"add":{"path":"a","size":1,"deletionVector":{"storageType":"u","pathOrInlineDv":"ab","offset":"1","sizeInBytes":36.0,"cardinality":2}}}"#,
+        ));
+        let protocol = file.protocol.as_ref().unwrap();
+        assert_eq!((protocol.min_reader_version, protocol.min_writer_version), (1, 2));
+        let expected =
+            [("a", "1"), ("b", "true"), ("c", "1.50")].map(|(key, value)| (key.into(), value.into()));
+        assert_eq!(file.metadata.as_ref().unwrap().configuration, expected);
+        let vector = file.adds.deletion_vector(0).unwrap();
+        assert_eq!((vector.offset, vector.size_in_bytes), (Some(1), 36));
+        refused(r#"{"protocol":{"minReaderVersion":2147483648,"minWriterVersion":2}}"#);
+        refused(r#"{"metaData":{"id":"i","configuration":{"a":{}}}}"#);
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, StringViewArray,
     StructArray,
@@ -15,6 +14,7 @@ use super::kept_rows::Taken;
 use super::parquet::calendar::Calendar;
 use super::parquet::typed_column::TypedColumn;
 use super::parquet::typed_stats;
+use super::whole_numbers::{ints, longs};
 use crate::actions::{
     DeletionVectorDescriptor, FileBatch, IncompleteVector, PartitionColumn, SourceId, Stats, VectorFields,
 };
@@ -112,7 +112,7 @@ impl<'a> Adds<'a> {
 
     fn required_longs(&self, field: &str) -> Result<Vec<i64>> {
         let column = self.column(field)?.ok_or_else(|| self.missing(field))?;
-        let longs = column.as_primitive_opt::<Int64Type>().ok_or_else(|| self.mistyped(field))?;
+        let longs = longs(&column).ok_or_else(|| self.mistyped(field))?;
         if longs.null_count() > 0 { Err(self.missing(field)) } else { Ok(longs.values().to_vec()) }
     }
 
@@ -123,7 +123,7 @@ impl<'a> Adds<'a> {
 
     fn longs(&self, field: &str) -> Result<Option<Int64Array>> {
         let Some(column) = self.column(field)?.filter(has_values) else { return Ok(None) };
-        Ok(Some(column.as_primitive_opt::<Int64Type>().ok_or_else(|| self.mistyped(field))?.clone()))
+        Ok(Some(longs(&column).ok_or_else(|| self.mistyped(field))?))
     }
 
     /// Returns the maps as JSON objects.
@@ -288,13 +288,14 @@ impl<'a> Adds<'a> {
 }
 
 fn has_values(column: &ArrayRef) -> bool {
-    column.null_count() < column.len()
+    column.logical_null_count() < column.len()
 }
 
 /// Returns the keys and values of maps of strings.
 pub(super) fn string_entries(maps: &MapArray) -> Option<(&StringViewArray, &StringViewArray)> {
     let keys = maps.keys().as_string_view_opt()?;
     let values = maps.values().as_string_view_opt()?;
+/// Some writers give a column without values the type of nulls, in place of its own.
     (keys.null_count() == 0).then_some((keys, values))
 }
 
@@ -302,9 +303,9 @@ struct DeletionVectors<'a> {
     columns: &'a StructArray,
     storage_type: &'a StringViewArray,
     path_or_inline: &'a StringViewArray,
-    offset: Option<&'a Int32Array>,
-    size_in_bytes: &'a Int32Array,
-    cardinality: &'a Int64Array,
+    offset: Option<Int32Array>,
+    size_in_bytes: Int32Array,
+    cardinality: Int64Array,
 }
 
 impl<'a> DeletionVectors<'a> {
@@ -314,12 +315,12 @@ impl<'a> DeletionVectors<'a> {
             columns,
             storage_type: columns.column_by_name("storageType")?.as_string_view_opt()?,
             path_or_inline: columns.column_by_name("pathOrInlineDv")?.as_string_view_opt()?,
-            offset: match columns.column_by_name("offset") {
-                Some(offset) => Some(offset.as_primitive_opt::<Int32Type>()?),
+            offset: match columns.column_by_name("offset").filter(|column| has_values(column)) {
+                Some(offset) => Some(ints(offset)?),
                 None => None,
             },
-            size_in_bytes: columns.column_by_name("sizeInBytes")?.as_primitive_opt::<Int32Type>()?,
-            cardinality: columns.column_by_name("cardinality")?.as_primitive_opt::<Int64Type>()?,
+            size_in_bytes: ints(columns.column_by_name("sizeInBytes")?)?,
+            cardinality: longs(columns.column_by_name("cardinality")?)?,
         })
     }
 
@@ -330,7 +331,11 @@ impl<'a> DeletionVectors<'a> {
         let fields = VectorFields {
             storage_type: self.storage_type.is_valid(row).then(|| self.storage_type.value(row)),
             path_or_inline: self.path_or_inline.is_valid(row).then(|| self.path_or_inline.value(row)),
-            offset: self.offset.filter(|offset| offset.is_valid(row)).map(|offset| offset.value(row)),
+            offset: self
+                .offset
+                .as_ref()
+                .filter(|offset| offset.is_valid(row))
+                .map(|offset| offset.value(row)),
             size_in_bytes: self.size_in_bytes.is_valid(row).then(|| self.size_in_bytes.value(row)),
             cardinality: self.cardinality.is_valid(row).then(|| self.cardinality.value(row)),
         };

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use super::top_file::{STATED_ADDS, Sidecar, TopFile};
 use super::{Part, ReadOptions};
 use crate::actions::{FileBatch, RowIndices, SourceId};
-use crate::commit::CommitFile;
+use crate::commit::{CommitFile, may_have_key};
 use crate::partition::PartitionInterner;
 use crate::storage::{MAX_LINE_BYTES, Storage, StoredFile};
 use crate::{Error, Result};
@@ -170,12 +170,12 @@ impl TopFile {
     fn take_v2_actions(&mut self, name: &str, content: &[u8]) -> Result<()> {
         for line in content.split(|byte| *byte == b'\n') {
             // Most lines are adds, or the one long metaData.
-            let has = |action: &[u8]| memchr::memmem::find(line, action).is_some();
-            if has(b"\"sidecar\"") {
+            if may_have_key(line, "\"sidecar\"") {
                 let line: SidecarLine = serde_json::from_slice(line)
                     .map_err(|_| Error::corrupt(name, "a sidecar action is incomplete or mistyped"))?;
                 self.sidecars.extend(line.sidecar);
-            } else if has(b"\"checkpointMetadata\"")
+            }
+            if may_have_key(line, "\"checkpointMetadata\"")
                 && let Ok(line) = serde_json::from_slice::<CheckpointMetadataLine>(line)
             {
                 let tags = line.checkpoint_metadata.and_then(|action| action.tags).unwrap_or_default();

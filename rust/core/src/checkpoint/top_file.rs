@@ -1,16 +1,18 @@
 //! The single rows of a checkpoint's top file: the protocol, the metadata and the sidecars.
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
+use arrow_schema::DataType;
 use parquet::file::reader::ChunkReader;
 
 use super::adds::string_entries;
 use super::kept_rows::RowNumbers;
 use super::parquet::decoded_bytes;
 use super::parquet::file::{ParquetFile, has_values, may_have_rows};
+use super::whole_numbers::{ints, longs};
 use super::{BATCH_BYTES, BATCH_ROWS};
 use crate::actions::{Metadata, Protocol};
+use crate::commit::lenient_i64;
 use crate::{Error, Result};
 
 /// The actions of a top file that are not file actions.
@@ -35,7 +37,12 @@ pub(super) const STATED_ADDS: &str = "numOfAddFiles";
 pub(super) struct Sidecar {
     /// A file name in `_delta_log/_sidecars/`, or a URI.
     pub(super) path: String,
+    #[serde(deserialize_with = "size")]
     pub(super) size_in_bytes: u64,
+}
+
+fn size<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    u64::try_from(lenient_i64(deserializer)?).map_err(serde::de::Error::custom)
 }
 
 impl TopFile {
@@ -195,7 +202,10 @@ impl<'a> Action<'a> {
         name: &str,
         read: impl FnOnce(&'a ArrayRef) -> Option<T>,
     ) -> Result<Option<T>, Malformed> {
-        let column = self.fields.column_by_name(name).filter(|column| column.is_valid(self.row));
+        // Some writers give a field without values the type of nulls, whose array has no bits for them.
+        let is_valid =
+            |column: &&ArrayRef| column.is_valid(self.row) && *column.data_type() != DataType::Null;
+        let column = self.fields.column_by_name(name).filter(is_valid);
         column.map(|column| read(column).ok_or(Malformed)).transpose()
     }
 
@@ -208,11 +218,11 @@ impl<'a> Action<'a> {
     }
 
     fn int(self, name: &str) -> Result<Option<i32>, Malformed> {
-        self.field(name, |column| Some(column.as_primitive_opt::<Int32Type>()?.value(self.row)))
+        self.field(name, |column| Some(ints(&column.slice(self.row, 1))?.value(0)))
     }
 
     fn long(self, name: &str) -> Result<Option<i64>, Malformed> {
-        self.field(name, |column| Some(column.as_primitive_opt::<Int64Type>()?.value(self.row)))
+        self.field(name, |column| Some(longs(&column.slice(self.row, 1))?.value(0)))
     }
 
     fn strings(self, name: &str) -> Result<Option<Vec<String>>, Malformed> {

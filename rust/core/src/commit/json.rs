@@ -6,6 +6,7 @@ use std::fmt;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::may_have_key;
 use crate::actions::{DeletionVectorDescriptor, IncompleteVector, Metadata, Protocol, VectorFields};
 
 /// One line. By PROTOCOL it has one key; some writers write the others as null.
@@ -17,7 +18,7 @@ pub(super) struct Line<'a> {
     pub(super) remove: Option<Box<FileJson<'a>>>,
     #[serde(borrow)]
     pub(super) cdc: Option<Box<FileJson<'a>>>,
-    pub(super) protocol: Option<Protocol>,
+    pub(super) protocol: Option<ProtocolJson>,
     #[serde(rename = "metaData")]
     pub(super) meta_data: Option<Box<MetadataJson>>,
     #[serde(rename = "commitInfo")]
@@ -63,7 +64,9 @@ fn deletion_vector<'de, D: Deserializer<'de>>(
     struct DeletionVectorJson {
         storage_type: Option<String>,
         path_or_inline_dv: Option<String>,
+        #[serde(default, deserialize_with = "lenient_optional_i32")]
         offset: Option<i32>,
+        #[serde(default, deserialize_with = "lenient_optional_i32")]
         size_in_bytes: Option<i32>,
         #[serde(default, deserialize_with = "lenient_optional_i64")]
         cardinality: Option<i64>,
@@ -89,10 +92,33 @@ pub(super) fn in_commit_timestamp_ms(commit_info: &RawValue) -> Option<i64> {
         in_commit_timestamp: i64,
     }
     let info = commit_info.get();
-    if !info.contains("inCommitTimestamp") {
+    if !may_have_key(info.as_bytes(), "\"inCommitTimestamp\"") {
         return None;
     }
     serde_json::from_str::<CommitInfoJson>(info).ok().map(|info| info.in_commit_timestamp)
+}
+
+/// `protocol` of a commit.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ProtocolJson {
+    #[serde(deserialize_with = "lenient_i32")]
+    min_reader_version: i32,
+    #[serde(deserialize_with = "lenient_i32")]
+    min_writer_version: i32,
+    reader_features: Option<Vec<String>>,
+    writer_features: Option<Vec<String>>,
+}
+
+impl From<ProtocolJson> for Protocol {
+    fn from(json: ProtocolJson) -> Self {
+        Self {
+            min_reader_version: json.min_reader_version,
+            min_writer_version: json.min_writer_version,
+            reader_features: json.reader_features,
+            writer_features: json.writer_features,
+        }
+    }
 }
 
 /// `metaData`, of a commit or of a checksum file.
@@ -153,8 +179,9 @@ impl<'de> Deserialize<'de> for Pairs {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
                 let mut pairs = Vec::new();
-                while let Some((key, value)) = map.next_entry::<String, Option<String>>()? {
-                    pairs.extend(value.map(|value| (key, value)));
+                while let Some((key, value)) = map.next_entry::<String, Box<RawValue>>()? {
+                    let value = scalar_text(value.get()).map_err(de::Error::custom)?;
+                    pairs.extend(value.map(|value| (key, value.into_owned())));
                 }
                 Ok(Pairs(pairs))
             }
@@ -189,6 +216,20 @@ pub(crate) fn lenient_optional_i64<'de, D: Deserializer<'de>>(
         }
     }
     deserializer.deserialize_option(Maybe)
+}
+
+/// Parses the same as [`lenient_i64`], if it fits.
+fn lenient_i32<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
+    narrow(lenient_i64(deserializer)?)
+}
+
+fn lenient_optional_i32<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Error> {
+    lenient_optional_i64(deserializer)?.map(narrow).transpose()
+}
+
+fn narrow<E: de::Error>(value: i64) -> Result<i32, E> {
+    let unexpected = de::Unexpected::Signed(value);
+    i32::try_from(value).map_err(|_| E::invalid_value(unexpected, &"a whole number of 32 bits"))
 }
 
 struct WholeNumber;
@@ -236,20 +277,7 @@ pub(super) fn string_entries(raw: &str) -> serde_json::Result<Option<Vec<StringE
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
             let mut entries = Vec::new();
             while let Some((key, value)) = map.next_entry::<BorrowedText<'de>, &'de RawValue>()? {
-                let value = match value.get().as_bytes().first() {
-                    Some(b'n') => None,
-                    Some(b'"') => {
-                        let text: BorrowedText<'de> =
-                            serde_json::from_str(value.get()).map_err(de::Error::custom)?;
-                        Some(text.0)
-                    }
-                    // Some writers write numbers and booleans without quotes.
-                    Some(b'{' | b'[') | None => {
-                        return Err(de::Error::custom("a value is no string"));
-                    }
-                    Some(_) => Some(Cow::Borrowed(value.get())),
-                };
-                entries.push((key.0, value));
+                entries.push((key.0, scalar_text(value.get()).map_err(de::Error::custom)?));
             }
             Ok(Some(entries))
         }
@@ -258,6 +286,17 @@ pub(super) fn string_entries(raw: &str) -> serde_json::Result<Option<Vec<StringE
     let entries = deserializer.deserialize_any(Entries)?;
     deserializer.end()?;
     Ok(entries)
+}
+
+/// Returns the text of a value in a map of strings; `None` for null. Some writers write numbers and booleans without
+/// quotes.
+fn scalar_text(raw: &str) -> serde_json::Result<Option<Cow<'_, str>>> {
+    match raw.as_bytes().first() {
+        Some(b'n') => Ok(None),
+        Some(b'"') => Ok(Some(serde_json::from_str::<BorrowedText<'_>>(raw)?.0)),
+        Some(b'{' | b'[') | None => Err(de::Error::custom("a value is no string")),
+        Some(_) => Ok(Some(Cow::Borrowed(raw))),
+    }
 }
 
 #[derive(serde::Deserialize)]

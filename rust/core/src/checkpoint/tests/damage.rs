@@ -8,7 +8,7 @@ use arrow_schema::{DataType, Field};
 use bytes::Bytes;
 
 use super::*;
-use writer::{Log, add_fields, parquet, schema, schema_of, struct_of};
+use writer::{Log, add_fields, parquet, schema, schema_of, struct_of, with_type};
 
 fn properties() -> WriterProperties {
     WriterProperties::builder().set_compression(Compression::SNAPPY).build()
@@ -78,7 +78,7 @@ fn a_column_of_another_type_is_a_corrupt_log() {
         ("dataChange", DataType::Int64),
         ("stats", DataType::Int32),
         ("deletionVector", DataType::Utf8),
-        ("baseRowId", DataType::Int32),
+        ("baseRowId", DataType::Boolean),
     ] {
         let mut columns = add_fields();
         for (name, data_type) in &mut columns {
@@ -99,6 +99,21 @@ fn a_column_of_another_type_is_a_corrupt_log() {
         }
         let error = outcome(&parquet(&schema_of(&columns), &rows, properties())).unwrap_err();
         assert!(matches!(error, Error::CorruptLog { .. }), "{column}: {error:?}");
+    }
+}
+
+#[test]
+fn a_whole_number_that_does_not_fit_is_a_corrupt_log() {
+    for (column, field) in [("size", None), ("deletionVector", Some("cardinality"))] {
+        let (columns, mut rows) = (with_type(&DataType::UInt64), rows());
+        let mut values = rows.iter_mut().filter_map(|row| row.get_mut("add")?.get_mut(column));
+        let value = values.rfind(|value| !value.is_null()).unwrap();
+        match field {
+            Some(field) => value[field] = json!(u64::MAX),
+            None => *value = json!(u64::MAX),
+        }
+        let error = outcome(&parquet(&schema_of(&columns), &rows, properties())).unwrap_err();
+        assert!(error.to_string().contains(&format!("add.{column} has a wrong type")), "{error}");
     }
 }
 

@@ -4,10 +4,10 @@ use ::parquet::basic::{Compression, ZstdLevel};
 use ::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use ::parquet::schema::types::ColumnPath;
 
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::{DataType, Field, FieldRef, Schema};
 
 use super::*;
-use writer::{Log, UUID, parquet, schema, schema_of};
+use writer::{Log, UUID, add_fields, parquet, schema, schema_of, struct_of};
 
 fn rows(count: usize) -> Vec<Value> {
     let mut rows: Vec<Value> = (0..count).map(add_row).collect();
@@ -283,6 +283,74 @@ fn a_checkpoint_of_a_writer_that_knows_few_columns_is_read() {
 }
 
 #[test]
+fn whole_numbers_have_any_integer_type() {
+    let rows = rows(20);
+    let wanted = expected(0, &rows);
+    for data_type in [DataType::Int32, DataType::UInt16, DataType::UInt32, DataType::UInt64, DataType::Int64]
+    {
+        let mut columns = writer::with_type(&data_type);
+        // Times have 41 bits.
+        if !matches!(data_type, DataType::UInt64 | DataType::Int64) {
+            columns.retain(|(name, _)| *name != "modificationTime");
+            columns.push(("modificationTime", DataType::UInt64));
+        }
+        let mut schema = schema_of(&columns);
+        let protocol =
+            struct_of([("minReaderVersion", data_type.clone()), ("minWriterVersion", data_type.clone())]);
+        let with_protocol = |field: &FieldRef| {
+            if field.name() == "protocol" {
+                Arc::new(Field::new("protocol", protocol.clone(), true))
+            } else {
+                Arc::clone(field)
+            }
+        };
+        schema = Schema::new(schema.fields().iter().map(with_protocol).collect::<Vec<_>>());
+        let log = Log::new();
+        let checkpoint = open(log.root(), &log.classic(&parquet(&schema, &rows, small_pages()))).unwrap();
+        assert_eq!(checkpoint.protocol().unwrap().min_writer_version, 2, "{data_type}");
+        assert_eq!(adds(&read(&checkpoint, everything()).unwrap()), wanted, "{data_type}");
+        let sizes = wanted.iter().map(|(_, _, add)| add["size"].as_u64().unwrap()).sum();
+        let sums = checkpoint.totals(None, 2, &Stop::default()).unwrap();
+        assert_eq!(sums.live, Totals { files: wanted.len() as u64, size_bytes: sizes }, "{data_type}");
+    }
+}
+
+#[test]
+fn a_column_of_the_type_of_nulls_is_absent() {
+    let optional = ["stats", "deletionVector", "baseRowId", "defaultRowCommitVersion", "clusteringProvider"];
+    for with_statistics in [true, false] {
+        let enabled = if with_statistics { EnabledStatistics::Chunk } else { EnabledStatistics::None };
+        let properties = WriterProperties::builder().set_statistics_enabled(enabled).build();
+        let mut row = add_row(1);
+        let mut columns = add_fields();
+        for (name, data_type) in columns.iter_mut().filter(|(name, _)| optional.contains(name)) {
+            *data_type = DataType::Null;
+            row["add"][*name] = Value::Null;
+        }
+        let schema = schema_of(&columns);
+        let metadata = |field: &FieldRef| match field.data_type() {
+            DataType::Struct(children) if field.name() == "metaData" => {
+                let names =
+                    ["name", "description", "createdTime"].map(|name| Field::new(name, DataType::Null, true));
+                let others = children.iter().filter(|child| child.name() != "createdTime").cloned();
+                let all: Vec<_> = others.chain(names.map(Arc::new)).collect();
+                Arc::new(Field::new("metaData", DataType::Struct(all.into()), true))
+            }
+            _ => Arc::clone(field),
+        };
+        let schema = Schema::new(schema.fields().iter().map(metadata).collect::<Vec<_>>());
+        let log = Log::new();
+        let content = parquet(&schema, &[protocol_row(), metadata_row(&[]), row], properties);
+        let checkpoint = open(log.root(), &log.classic(&content)).unwrap();
+        assert_eq!(checkpoint.metadata().unwrap().created_time_ms, None);
+        let batches = read(&checkpoint, everything()).unwrap();
+        assert_eq!(adds(&batches).len(), 1);
+        let batch = &batches[0];
+        assert!(batch.stats.is_none() && batch.deletion_vector.is_none() && batch.base_row_id.is_none());
+    }
+}
+
+#[test]
 fn an_empty_list_or_map_is_empty_and_not_absent() {
     let log = Log::new();
     let mut columns = writer::add_fields();
@@ -513,6 +581,27 @@ fn a_v2_top_file_may_be_json() {
         checkpoint.totals(None, 2, &Stop::default()).unwrap().live,
         Totals { files: 5, size_bytes: 180 }
     );
+}
+
+#[test]
+fn a_sidecar_action_in_json_may_have_escapes_and_its_size_any_notation() {
+    let log = Log::new();
+    let sidecar_file = log.write("_sidecars/a.parquet", &parquet(&schema(), &[add_row(1)], small_pages()));
+    let size = sidecar_file.size;
+    for action in [
+        format!(r#"{{"\u0073idecar":{{"p\u0061th":"a.parquet","sizeInBytes":{size}}}}}"#),
+        format!(r#"{{"sidecar":{{"path":"a.parquet","sizeInBytes":"{size}"}}}}"#),
+        format!(r#"{{"sidecar":{{"path":"a.parquet","sizeInBytes":{size}.0}}}}"#),
+    ] {
+        // Of another action an escape says nothing, whatever it spells.
+        let other = r#"{"txn":{"appId":"\ud800","version":1}}"#;
+        let heads = json_lines(&[protocol_row(), metadata_row(&[])]);
+        let content = [other.as_bytes(), b"\n", action.as_bytes(), b"\n", &heads].concat();
+        let files = vec![log.write(&format!("00000000000000000007.checkpoint.{UUID}.json"), &content)];
+        let files = CheckpointFiles { version: 7, kind: CheckpointKind::UuidJson, files };
+        let found = read(&open(log.root(), &files).unwrap(), everything()).unwrap();
+        assert_eq!(adds(&found).len(), 1, "{action}");
+    }
 }
 
 #[test]

@@ -6,13 +6,14 @@ use ::parquet::arrow::ArrowWriter;
 use ::parquet::file::properties::WriterProperties;
 use arrow_array::types::{
     ArrowPrimitiveType, Date32Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
+    UInt8Type, UInt16Type, UInt32Type,
 };
 use arrow_array::{
     ArrayRef, BinaryArray, BooleanArray, Decimal128Array, Float32Array, Float64Array, ListArray, MapArray,
-    PrimitiveArray, RecordBatch, StringArray, StructArray,
+    NullArray, PrimitiveArray, RecordBatch, StringArray, StructArray, UInt64Array,
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
-use arrow_schema::{DataType, Field, Fields, Schema, TimeUnit};
+use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
 use serde_json::Value;
 
 use crate::segment::{CheckpointFiles, CheckpointKind};
@@ -64,6 +65,23 @@ pub(crate) fn add_fields() -> Vec<(&'static str, DataType)> {
         ("defaultRowCommitVersion", DataType::Int64),
         ("clusteringProvider", DataType::Utf8),
     ]
+}
+
+/// [`add_fields`] with another type of whole numbers.
+pub(crate) fn with_type(integer: &DataType) -> Vec<(&'static str, DataType)> {
+    let replaced = |data_type: DataType| match data_type {
+        DataType::Int32 | DataType::Int64 => integer.clone(),
+        DataType::Struct(children) => {
+            let child = |child: &FieldRef| {
+                let is_text = matches!(child.data_type(), DataType::Utf8);
+                let data_type = if is_text { DataType::Utf8 } else { integer.clone() };
+                Arc::new(Field::new(child.name(), data_type, true))
+            };
+            DataType::Struct(children.iter().map(child).collect())
+        }
+        other => other,
+    };
+    add_fields().into_iter().map(|(name, data_type)| (name, replaced(data_type))).collect()
 }
 
 /// A checkpoint's schema with the given columns of `add`.
@@ -174,6 +192,11 @@ fn array(data_type: &DataType, values: &[&Value]) -> ArrayRef {
         DataType::Int16 => Arc::new(longs::<Int16Type>(values)),
         DataType::Int32 => Arc::new(longs::<Int32Type>(values)),
         DataType::Int64 => Arc::new(longs::<Int64Type>(values)),
+        DataType::UInt8 => Arc::new(longs::<UInt8Type>(values)),
+        DataType::UInt16 => Arc::new(longs::<UInt16Type>(values)),
+        DataType::UInt32 => Arc::new(longs::<UInt32Type>(values)),
+        DataType::UInt64 => Arc::new(values.iter().map(|value| value.as_u64()).collect::<UInt64Array>()),
+        DataType::Null => Arc::new(NullArray::new(values.len())),
         DataType::Date32 => Arc::new(longs::<Date32Type>(values)),
         DataType::Float64 => Arc::new(doubles().collect::<Float64Array>()),
         DataType::Float32 => Arc::new(doubles().map(|d| d.map(|d| d as f32)).collect::<Float32Array>()),
