@@ -115,7 +115,7 @@ pub(crate) struct VectorFields<'a> {
     pub(crate) cardinality: Option<i64>,
 }
 
-/// Raised for a deletion vector that lacks a field.
+/// Raised for a deletion vector that lacks a field or has a negative number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IncompleteVector;
 
@@ -124,13 +124,16 @@ impl VectorFields<'_> {
     pub(crate) fn vector(self) -> std::result::Result<Option<DeletionVectorDescriptor>, IncompleteVector> {
         let is_empty = |text: Option<&str>| text.is_none_or(str::is_empty);
         let numbers = [self.offset, self.size_in_bytes].into_iter().flatten().map(i64::from);
-        let is_zero = numbers.chain(self.cardinality).all(|number| number == 0);
+        let is_zero = numbers.clone().chain(self.cardinality).all(|number| number == 0);
         if is_empty(self.storage_type) && is_empty(self.path_or_inline) && is_zero {
             return Ok(None);
         }
         let Some(&[storage_type]) = self.storage_type.map(str::as_bytes) else {
             return Err(IncompleteVector);
         };
+        if numbers.chain(self.cardinality).any(|number| number < 0) {
+            return Err(IncompleteVector);
+        }
         Ok(Some(DeletionVectorDescriptor {
             storage_type,
             path_or_inline: self.path_or_inline.ok_or(IncompleteVector)?.to_owned(),

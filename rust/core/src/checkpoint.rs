@@ -5,6 +5,7 @@
 //! of adds. Reads only the requested columns, page by page, so memory holds the pages being decoded for a checkpoint of
 //! any size. A malformed file is an [`Error::CorruptLog`].
 
+mod action_columns;
 mod adds;
 mod json_file;
 mod kept_rows;
@@ -19,8 +20,8 @@ mod shared_interner;
 pub(crate) mod tests;
 mod top_file;
 mod totals;
-
 mod whole_numbers;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
@@ -389,9 +390,11 @@ impl Part {
     }
 
     fn open_stored(&self, file: StoredFile) -> Result<ParquetFile<StoredFile>> {
-        match &self.footer {
-            Some(footer) => Ok(ParquetFile::open_again(file, &self.name, footer)),
-            None => ParquetFile::open(file, &self.name),
+        if let Some(footer) = &self.footer {
+            return Ok(ParquetFile::open_again(file, &self.name, footer));
         }
+        let file = ParquetFile::open(file, &self.name)?;
+        action_columns::check(&file)?;
+        Ok(file)
     }
 }

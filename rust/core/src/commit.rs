@@ -360,6 +360,9 @@ mod tests {
             r#"{"cardinality":3}"#,
             r#"{"storageType":"","pathOrInlineDv":"ab","sizeInBytes":4,"cardinality":6}"#,
             r#"{"storageType":"u","pathOrInlineDv":"ab","sizeInBytes":4}"#,
+            r#"{"storageType":"u","pathOrInlineDv":"ab","sizeInBytes":4,"cardinality":-1}"#,
+            r#"{"storageType":"u","pathOrInlineDv":"ab","sizeInBytes":-4,"cardinality":1}"#,
+            r#"{"storageType":"u","pathOrInlineDv":"ab","offset":-1,"sizeInBytes":4,"cardinality":1}"#,
         ] {
             assert!(refused(&add(vector)).contains("a deletionVector is incomplete"), "{vector}");
         }

@@ -272,6 +272,29 @@ fn resolve_dotted(
     }
 }
 
+/// Returns an error if a partition column is not in the schema: no reader would know its values. A schema that cannot be
+/// parsed or has no columns decides nothing.
+pub(crate) fn check_partition_columns(metadata: &Metadata) -> Result<()> {
+    #[derive(serde::Deserialize)]
+    struct Schema<'a> {
+        #[serde(borrow)]
+        fields: Vec<Field<'a>>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Field<'a> {
+        #[serde(borrow)]
+        name: Cow<'a, str>,
+    }
+    let schema = metadata.schema_string.as_deref().filter(|_| !metadata.partition_columns.is_empty());
+    let Some(Ok(Schema { fields })) = schema.map(serde_json::from_str) else { return Ok(()) };
+    let is_field = |column: &String| fields.iter().any(|field| field.name == *column);
+    if fields.is_empty() || metadata.partition_columns.iter().all(is_field) {
+        Ok(())
+    } else {
+        Err(Error::corrupt("metaData", "a partition column is not in the schema"))
+    }
+}
+
 /// Returns the keys of `partitionValues`, in the order of `partitionColumns`: the columns' physical names. If the schema
 /// cannot be parsed, returns the logical names, so that files can still be listed.
 pub(crate) fn partition_names(metadata: &Metadata) -> Box<[Box<str>]> {

@@ -210,8 +210,14 @@ impl ChangeBatches {
             (0..columns.len()).filter(is_chosen).map(|index| index as u32).collect()
         };
         let cdc_rows = if has_cdc { (0..file.cdc.len() as u32).collect() } else { RowIndices::new() };
+        let add_rows = data_changes(&file.adds);
+        if !interner.log_names().is_empty() {
+            for (files, rows) in [(&file.cdc, &cdc_rows), (&file.adds, &add_rows)] {
+                files.check_partition_values(&file.name, rows.iter().map(|row| *row as usize))?;
+            }
+        }
         let cdc = ChangedFiles::of(file.cdc.batch(source, &file.name, interner)?, cdc_rows);
-        let adds = ChangedFiles::of(file.adds.batch(source, &file.name, interner)?, data_changes(&file.adds));
+        let adds = ChangedFiles::of(file.adds.batch(source, &file.name, interner)?, add_rows);
         let removed_facts = |path: &str| self.removed.as_ref()?.get(path);
         let removes = file.removes.removes(source, &file.name, interner, removed_facts)?;
         let removes = ChangedFiles::of(removes, data_changes(&file.removes));

@@ -175,12 +175,20 @@ impl<'a> Adds<'a> {
 
     fn partitions(&self, interner: &mut PartitionInterner, files: usize) -> Result<PartitionColumn> {
         if let Some(maps) = self.column("partitionValues")? {
-            let maps = maps.as_map_opt().ok_or_else(|| self.mistyped("partitionValues"))?;
-            return self.partitions_of_maps(maps, interner);
+            if !interner.log_names().is_empty() && maps.logical_null_count() > 0 {
+                return Err(self.missing("partitionValues"));
+            }
+            if has_values(&maps) {
+                let maps = maps.as_map_opt().ok_or_else(|| self.mistyped("partitionValues"))?;
+                return self.partitions_of_maps(maps, interner);
+            }
         }
         if let Some(typed) = self.column("partitionValues_parsed")? {
             let typed = typed.as_struct_opt().ok_or_else(|| self.mistyped("partitionValues_parsed"))?;
             return self.typed_partitions(typed, interner);
+        }
+        if !interner.log_names().is_empty() && files > 0 {
+            return Err(self.missing("partitionValues"));
         }
         let mut column = interner.column(files);
         (0..files).for_each(|_| column.push(&[]));
@@ -277,8 +285,8 @@ impl<'a> Adds<'a> {
     }
 
     fn uncertain(&self) -> Error {
-        let reason =
-            "an add has no partitionValues, and the old calendar of partitionValues_parsed is not known";
+        let reason = "an add has no partitionValues, and partitionValues_parsed does not tell them: it is of an \
+                      unknown old calendar, or has bytes that are no text";
         Error::corrupt(self.name, reason)
     }
 
@@ -287,6 +295,7 @@ impl<'a> Adds<'a> {
     }
 }
 
+/// Some writers give a column without values the type of nulls, in place of its own.
 fn has_values(column: &ArrayRef) -> bool {
     column.logical_null_count() < column.len()
 }
@@ -295,7 +304,6 @@ fn has_values(column: &ArrayRef) -> bool {
 pub(super) fn string_entries(maps: &MapArray) -> Option<(&StringViewArray, &StringViewArray)> {
     let keys = maps.keys().as_string_view_opt()?;
     let values = maps.values().as_string_view_opt()?;
-/// Some writers give a column without values the type of nulls, in place of its own.
     (keys.null_count() == 0).then_some((keys, values))
 }
 

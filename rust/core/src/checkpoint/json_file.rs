@@ -116,7 +116,11 @@ pub(super) fn file_batch(
     options: &ReadOptions,
     interner: &mut PartitionInterner,
 ) -> Result<FileBatch> {
-    let batch = piece.parse()?.adds.batch(source, &piece.name, interner)?;
+    let adds = piece.parse()?.adds;
+    if !interner.log_names().is_empty() {
+        adds.check_partition_values(&piece.name, 0..adds.len())?;
+    }
+    let batch = adds.batch(source, &piece.name, interner)?;
     let batch = FileBatch {
         row: batch.row.iter().map(|row| row + piece.first_row).collect(),
         stats: batch.stats.filter(|_| options.needs.stats),

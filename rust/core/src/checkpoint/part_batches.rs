@@ -278,7 +278,10 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         let leaves = self.columns.partition_leaves(&self.file.row_groups()[row_group], &self.log_names);
         let mut tuples = self.tuples.take();
         if leaves.is_empty() {
-            // All values are null, in every row.
+            if !self.log_names.is_empty() {
+                return Err(self.corrupt("an add has no partitionValues"));
+            }
+            // There is one tuple, the empty one.
             let mut column = tuples.interner.column(1);
             column.push(&[]);
             let column = column.finish();
@@ -441,7 +444,9 @@ impl Columns {
         }
         let is_wanted = |name: &str| partition_columns.iter().any(|column| **column == *name);
         let typed = self.typed_partition_values.iter().filter(|(name, _)| is_wanted(name));
-        typed.map(|(_, leaf)| *leaf).collect()
+        let typed: Vec<_> = typed.map(|(_, leaf)| *leaf).collect();
+        // The maps may be empty, which is no error, or null, which is one.
+        if typed.is_empty() { self.partition_values.clone() } else { typed }
     }
 
     /// Returns the leaf of the text, and the leaves of the typed columns if some file has no text.

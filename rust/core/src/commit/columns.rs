@@ -232,6 +232,17 @@ impl FileColumns {
         (0..self.len()).map(size_of).collect()
     }
 
+    /// Returns an error if one of the actions has no `partitionValues`: nulls would be wrong values of a partitioned
+    /// table.
+    pub(crate) fn check_partition_values(
+        &self,
+        name: &str,
+        rows: impl IntoIterator<Item = usize>,
+    ) -> Result<()> {
+        let has_all = rows.into_iter().all(|row| self.has_partition_values(row));
+        if has_all { Ok(()) } else { Err(Error::corrupt(name, "a file has no partitionValues")) }
+    }
+
     fn partitions<'a>(
         &self,
         name: &str,

@@ -390,6 +390,10 @@ impl Loader<'_> {
                 if let Some(known) = known.iter().find_map(|known| known.batch_of(entry)) {
                     return Ok((Arc::clone(known), rows));
                 }
+                if !partition_names.is_empty() {
+                    // Not of dead files, which may be older than the partitions.
+                    commit.adds.check_partition_values(&commit.name, rows.iter().map(|row| *row as usize))?;
+                }
                 let source = source_of(entry.version, base_version);
                 Ok((Arc::new(commit.adds.batch(source, &commit.name, &mut interner)?), rows))
             })

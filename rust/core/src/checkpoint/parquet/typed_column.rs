@@ -69,8 +69,8 @@ impl<'a> TypedColumn<'a> {
         })
     }
 
-    /// Appends a value as the string of a partition value; returns false if its day or time is unknown. The row must not
-    /// be null.
+    /// Appends a value as the string of a partition value; returns false if its day or time is unknown, or its bytes are
+    /// no text. The row must not be null.
     pub(crate) fn push_partition_value(&self, out: &mut String, row: usize) -> bool {
         match self {
             // The string in the log is in the unknown time zone of a session; the form with a zone is the same
@@ -80,7 +80,11 @@ impl<'a> TypedColumn<'a> {
                 return self.micros(row).map(|micros| push(out, micros)).is_some();
             }
             Self::Text(values) => out.push_str(values.value(row)),
-            Self::Binary(values) => out.push_str(&String::from_utf8_lossy(values.value(row))),
+            // PROTOCOL has no string for other bytes.
+            Self::Binary(values) => match str::from_utf8(values.value(row)) {
+                Ok(text) => out.push_str(text),
+                Err(_) => return false,
+            },
             Self::Float(values) => push_double(out, f64::from(values.value(row)), values.value(row)),
             Self::Double(values) => push_double(out, values.value(row), values.value(row)),
             _ => return self.push_plain(out, row),

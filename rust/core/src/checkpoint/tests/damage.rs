@@ -4,7 +4,7 @@ use ::parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, ZstdLevel}
 use ::parquet::file::metadata::ParquetMetaDataReader;
 use ::parquet::file::properties::{WriterProperties, WriterVersion};
 use ::parquet::schema::types::ColumnPath;
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, Schema};
 use bytes::Bytes;
 
 use super::*;
@@ -103,6 +103,47 @@ fn a_column_of_another_type_is_a_corrupt_log() {
 }
 
 #[test]
+fn a_column_that_another_reader_would_take_for_a_file_action_is_a_corrupt_log() {
+    let column = |name: &str, data_type: &DataType| Field::new(name, data_type.clone(), true);
+    let add =
+        DataType::Struct(add_fields().into_iter().map(|(name, of)| Field::new(name, of, true)).collect());
+    let with_child = |name: &str, data_type: DataType| {
+        let children = add_fields().into_iter().chain([(name, data_type)]);
+        DataType::Struct(children.map(|(name, of)| Field::new(name, of, true)).collect())
+    };
+    let list = DataType::List(Arc::new(Field::new("element", add.clone(), true)));
+    let sidecar = struct_of([("PATH", DataType::Utf8), ("sizeInBytes", DataType::Int64)]);
+    for (columns, reason) in [
+        (vec![column("Add", &add)], Some("no single column of the name add")),
+        (vec![column("add", &add), column("ADD", &add)], Some("no single column of the name add")),
+        (vec![column("add", &add), column("add", &DataType::Null)], Some("no single column of the name add")),
+        (vec![column("add", &list)], Some("its column add has no path")),
+        (vec![column("add", &DataType::Utf8)], Some("its column add has no path")),
+        (vec![column("add", &with_child("Path", DataType::Utf8))], Some("of the name path")),
+        (
+            vec![column("add", &with_child("deletionvector", DataType::Utf8))],
+            Some("of the name deletionVector"),
+        ),
+        (vec![column("add", &add), column("sidecar", &sidecar)], Some("of the name path")),
+        (vec![column("add", &DataType::Null), column("sidecar", &DataType::Null)], None),
+        (vec![column("address", &DataType::Utf8)], None),
+    ] {
+        let heads = schema();
+        let heads =
+            heads.fields().iter().filter(|field| ["protocol", "metaData"].contains(&field.name().as_str()));
+        let all: Vec<_> = heads.cloned().chain(columns.into_iter().map(Arc::new)).collect();
+        let log = Log::new();
+        let rows = [protocol_row(), metadata_row(&[])];
+        let files = log.classic(&parquet(&Schema::new(all), &rows, properties()));
+        match (open(log.root(), &files), reason) {
+            (Ok(checkpoint), None) => assert!(read(&checkpoint, everything()).unwrap().is_empty()),
+            (Err(error), Some(reason)) => assert!(error.to_string().contains(reason), "{error}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_whole_number_that_does_not_fit_is_a_corrupt_log() {
     for (column, field) in [("size", None), ("deletionVector", Some("cardinality"))] {
         let (columns, mut rows) = (with_type(&DataType::UInt64), rows());
@@ -114,6 +155,44 @@ fn a_whole_number_that_does_not_fit_is_a_corrupt_log() {
         }
         let error = outcome(&parquet(&schema_of(&columns), &rows, properties())).unwrap_err();
         assert!(error.to_string().contains(&format!("add.{column} has a wrong type")), "{error}");
+    }
+}
+
+#[test]
+fn a_file_of_a_partitioned_table_without_partition_values_is_a_corrupt_log() {
+    let file = |partition_values: Value| {
+        let mut row = add_row(1);
+        row["add"]["partitionValues"] = partition_values;
+        row
+    };
+    let without: Vec<_> = add_fields().into_iter().filter(|(name, _)| *name != "partitionValues").collect();
+    for (columns, values) in [(add_fields(), json!({})), (add_fields(), Value::Null), (without, Value::Null)]
+    {
+        for others in [vec![], vec![file(json!({"day": "2024-01-01"}))]] {
+            let is_map = columns.iter().any(|(name, _)| *name == "partitionValues");
+            let rows = [vec![protocol_row(), metadata_row(&["day"]), file(values.clone())], others].concat();
+            let log = Log::new();
+            let files = log.classic(&parquet(&schema_of(&columns), &rows, properties()));
+            let checkpoint = open(log.root(), &files).unwrap();
+            for keep_tuple in [None, Some(Arc::new(|_: &_| true) as KeepTuple)] {
+                let found = read(&checkpoint, ReadOptions { keep_tuple, ..everything() });
+                match found {
+                    // An absent key is null, as for other readers.
+                    Ok(batches) => assert!(is_map && values.is_object() && !batches.is_empty()),
+                    Err(error) => {
+                        assert!(values.is_null(), "{error}");
+                        assert!(error.to_string().contains("an add has no partitionValues"), "{error}");
+                    }
+                }
+            }
+            // A table without partitions needs none.
+            let rows: Vec<_> = rows
+                .into_iter()
+                .map(|row| if row["metaData"].is_object() { metadata_row(&[]) } else { row })
+                .collect();
+            let files = log.classic(&parquet(&schema_of(&columns), &rows, properties()));
+            assert!(read(&open(log.root(), &files).unwrap(), everything()).is_ok());
+        }
     }
 }
 
