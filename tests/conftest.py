@@ -24,8 +24,9 @@ if sys.dont_write_bytecode:
     sys.dont_write_bytecode, sys.pycache_prefix = False, str(tools.CACHE / "bytecode")
 # Of what a collection of tests makes nothing is garbage, and each look at all of it takes longer.
 gc.disable()
-# How long an example takes says something of the other processes alone. At night there are more of them.
-examples = int(os.environ.get(run.EXAMPLES, "25"))
+# How long an example takes says something of the other processes alone. At night there are more of them, and
+# fewer where one case of each test runs.
+examples = int(os.environ.get(run.EXAMPLES, "8" if os.environ.get(run.FIRST_CASES) else "25"))
 slow = [HealthCheck.too_slow]
 settings.register_profile("any-load", max_examples=examples, deadline=None, suppress_health_check=slow)
 settings.load_profile("any-load")

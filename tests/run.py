@@ -130,13 +130,13 @@ def docs(_: list[str]) -> None:
 
 
 def unit(arguments: list[str]) -> None:
-    """The unit tests of Python that start no process; with pytest's arguments those that do, too."""
+    """The first cases of unit tests of Python that start no process; with pytest's arguments all of all."""
     install("gateway")
     marks = f"{PLAIN} and not alone{'' if arguments else ' and not processes'}"
     chosen = arguments if any(word.startswith("tests/") for word in arguments) else ["tests/unit", *arguments]
     tests = [environment("project") / "pytest", "-q", "-n", "2", "--dist", "worksteal", "-m", marks, *chosen]
     # Tests of the S3 server skip where it was not built.
-    run(*tests, variables={"DELTA_GATEWAY_NO_SKIPS": ""})
+    run(*tests, variables={"DELTA_GATEWAY_NO_SKIPS": "", **({} if arguments else {FIRST_CASES: "1"})})
 
 
 def python(arguments: list[str]) -> None:

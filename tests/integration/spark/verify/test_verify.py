@@ -38,16 +38,14 @@ FAST = VerifyOptions(predicates=0, shown_rows=3)
 
 
 @pytest.fixture(scope="module")
-def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def tables(
+    spark: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("faulty")
-    only = [
-        "partitioned",
-        "deletion_vectors",
-        "changes",
-        "changes_mapped_by_id",
-        "legacy_dates",
-        "legacy_int96",
-    ]
+    tests = [item for item in request.session.items if item.path == request.path]
+    named = {item.callspec.params.get("table") for item in tests if hasattr(item, "callspec")}
+    of_tests = {"legacy_dates", "legacy_int96"} & named
+    only = ["partitioned", "deletion_vectors", "changes", "changes_mapped_by_id", *of_tests]
     made = generate(spark, str(root), rows=ROWS, only=only)
     return {table.name: Path(table.location) for table in made}
 
