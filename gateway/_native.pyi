@@ -622,6 +622,8 @@ class Table:
         """
     def latest_known(self, *, max_age_ms: int) -> Snapshot | None:
         """Returns the latest version of a refresh at most `max_age_ms` ago. Never reads."""
+    def known_metadata_bytes(self) -> int | None:
+        """Returns the size in memory of the latest known version's metadata, however old; None without one."""
     def version_at_or_after(self, timestamp_ms: int) -> int:
         """Returns the first version committed at or after a timestamp. Raises TimestampOutOfRange after the last. *Blocks*."""
     def version_at_or_before(self, timestamp_ms: int) -> int:

@@ -32,13 +32,13 @@ class AdmittedStream:
         """The admitted memory."""
         return self._bytes
 
-    async def read_log(self) -> None:
+    async def read_log(self, streams: int = 1) -> None:
         """Take the memory of an answer that reads the log. Raises LimitExceeded if there is none in time."""
-        if self._gate.is_enough_for_log(self._bytes):
+        if self._gate.is_enough(self._bytes, streams):
             return
         # What it has is returned first: many that wait with a part of the memory would wait for each other.
         self.leave()
-        self._admission, self._bytes = await self._gate.enter(self._recipient, 1)
+        self._admission, self._bytes = await self._gate.enter(self._recipient, streams)
 
     def leave(self) -> None:
         """Return all of it."""
@@ -130,9 +130,9 @@ class MemoryGate:
         elif (self._relief is None or self._relief.done()) and not (self._is_exhausted and self.used_bytes):
             _ = self._relieve_soon()
 
-    def is_enough_for_log(self, admitted_bytes: int) -> bool:
-        """Return whether an answer with that memory may read the log."""
-        return admitted_bytes >= self._stream_bytes
+    def is_enough(self, admitted_bytes: int, streams: int) -> bool:
+        """Return whether that memory is of so many streams, or all that one can get."""
+        return admitted_bytes >= min(streams * self._stream_bytes, self.limit_bytes)
 
     def enter_stream_at_once(self, recipient: str, streams: int = 1) -> AdmittedStream | None:
         """Take memory as `enter_stream`, without waiting. None: that decides, and nothing is taken."""

@@ -80,7 +80,7 @@ async def answer_latest(
         cached.is_in_memory = False
         return start(opened)
 
-    if not request.opened.is_known:
+    if not request.opened.has_small_metadata:
         await context.read_log()
     started = await request.read_latest(from_log, at_once, context.read_log)
     if isinstance(started, CachedAnswer):

@@ -18,6 +18,9 @@ from gateway.tables.open_table import LatestTable, OpenTable
 from gateway.web.context import RequestContext
 from gateway.web.response import WholeResponse
 
+LARGE_ANSWER_STREAMS = 2
+"""As how many streams a whole answer counts: texts of a log are read, parsed, kept, and written twice."""
+
 
 async def version(context: RequestContext) -> web.StreamResponse:
     """`GET .../version[?startingTimestamp=]`, and the deprecated `HEAD .../{table}`."""
@@ -36,8 +39,11 @@ async def metadata(context: RequestContext) -> web.StreamResponse:
     request = TableRequest.of(context)
     at = TimeTravel.parse(context.request.query)
     read = partial(read_metadata, at=at, capabilities=request.capabilities, stop=request.stop)
+    read_log = partial(context.read_log, LARGE_ANSWER_STREAMS)
+    if at or not request.opened.has_small_metadata:
+        await read_log()
     answer = await (
-        request.read(read) if at else request.read_latest(read, partial(metadata_in_memory, read))
+        request.read(read) if at else request.read_latest(read, partial(metadata_in_memory, read), read_log)
     )
     context.record.stale = answer.stale or None
     headers = answer_headers(request, answer.version, answer.response_format, stale=answer.stale)

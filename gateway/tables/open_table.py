@@ -28,6 +28,7 @@ from gateway.tables.visible_errors import naming, too_early
 log = logging.getLogger("gateway.tables")
 
 MAX_WARNED = 100
+SMALL_METADATA_BYTES = 256 * 1024
 
 
 class OpenTable(Struct, frozen=True, eq=False):
@@ -58,9 +59,10 @@ class OpenTable(Struct, frozen=True, eq=False):
         return self.table
 
     @property
-    def is_known(self) -> bool:
-        """Whether a version, of any age, is in memory: a refresh reads no more than what came after."""
-        return self.table.latest_known(max_age_ms=2**62) is not None
+    def has_small_metadata(self) -> bool:
+        """Whether a version is in memory, with a small header: a refresh reads what came after it."""
+        metadata_bytes = self.table.known_metadata_bytes()
+        return metadata_bytes is not None and metadata_bytes <= SMALL_METADATA_BYTES
 
     @property
     def signers(self) -> _native.Signers:

@@ -134,10 +134,10 @@ class RequestContext(Struct, eq=False):
             raise InvalidClient
         return self.oauth_client
 
-    async def read_log(self) -> None:
+    async def read_log(self, streams: int = 1) -> None:
         """Take the memory of an answer that reads the log. Raises LimitExceeded if there is none in time."""
         if self.memory is not None:
-            await self.memory.read_log()
+            await self.memory.read_log(streams)
 
     @property
     def address(self) -> Address | None:

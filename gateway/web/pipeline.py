@@ -47,8 +47,6 @@ Next = Callable[[RequestContext], Awaitable[web.StreamResponse]]
 Middleware = Callable[[RequestContext, Next], Awaitable[web.StreamResponse]]
 
 MAX_TOKEN_REQUEST_BYTES = 16 * 1024
-LARGE_ANSWER_STREAMS = 2
-"""As how many streams a whole answer counts: texts of a log are read, parsed, kept, and written twice."""
 
 
 class RequestPipeline:
@@ -204,7 +202,7 @@ class RequestPipeline:
             return await self._issue(context, check)
         if not context.route.may_stream:
             if context.route.may_be_large:
-                await self._admit(context, LARGE_ANSWER_STREAMS)
+                await self._admit(context)
             return await self._answer(context, check)
         if not gate.enter_stream_at_once():
             await gate.enter_stream()
@@ -237,18 +235,18 @@ class RequestPipeline:
             check()
         return response
 
-    async def _admit(self, context: RequestContext, streams: int) -> None:
-        """Take memory for the answer until it is sent, which is when the request's task ends."""
+    async def _admit(self, context: RequestContext) -> None:
+        """Take memory for an answer from memory until it is sent, which is when the request's task ends."""
         memory, name = self.limits.memory, context.required_recipient.name
-        admitted = memory.enter_stream_at_once(name, streams)
+        admitted = memory.enter_stream_at_once(name, FROM_MEMORY)
         if admitted is None:
-            admitted = await memory.enter_stream(name, streams)
+            admitted = await memory.enter_stream(name, FROM_MEMORY)
         context.memory = admitted
         self.running.at_end(admitted.leave)
 
     async def _stream(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:
         """Answer by a route that may stream, within the memory limit of all streams."""
-        await self._admit(context, FROM_MEMORY)
+        await self._admit(context)
         self.recorder.stream_started(context)
         context.require_access = check
         try:

@@ -39,7 +39,7 @@ LAYERS = (
     Layer("web", 3_400, aiohttp=True, native=True),
     Layer("oidc", 1_200, aiohttp=True),
     Layer("state", 100),
-    Layer("tables", 1_900, native=True),
+    Layer("tables", 2_000, native=True),
     Layer("storage", 4_600, native=True),
     Layer("governance", 4_200),
     Layer("authentication", 1_100),

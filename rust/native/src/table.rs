@@ -109,6 +109,10 @@ impl Table {
         latest.map(|snapshot| Snapshot::new(Arc::clone(&self.0), snapshot))
     }
 
+    fn known_metadata_bytes(&self) -> Option<usize> {
+        self.0.latest_known(Duration::MAX).map(|snapshot| snapshot.metadata().memory_bytes())
+    }
+
     fn version_at_or_after(&self, py: Python<'_>, timestamp_ms: i64) -> PyResult<i64> {
         run(py, || self.0.version_by_time(&pool()?, |history| history.version_at_or_after(timestamp_ms)))
     }

@@ -101,6 +101,9 @@ async def test_slow_readers_leave_room_for_files_in_memory(table, tmp_path):
                 assert (await refused(gateway))[:2] == refusal
                 assert gateway.query("s.default.small", {"limitHint": 3}).status == 200
                 assert gateway.query("s.default.small", {"version": 0}).status == 503
+                metadata = f"{table_path('s.default.small')}/metadata"
+                assert gateway.request("GET", metadata).status == 200
+                assert gateway.request("GET", f"{metadata}?version=0").status == 503
             await until(lambda: gateway.log.read_text().count('"status":499') == 2)
             url = f"http://127.0.0.1:{gateway.port}"
             await query(session, url, TABLE)
