@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from gateway.spark.project.errors import NotKept
+from gateway.spark.project import job as writing
+from gateway.spark.project.changes import Written
+from gateway.spark.project.errors import NotKept, NotProved
 from gateway.spark.project.job import Job
+from gateway.spark.project.results import Outcome
 from gateway.spark.project.table_log import CHANGE_TYPE
+from gateway.spark.verify.digest import EMPTY, Digest
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_800_000_000_000
@@ -109,6 +113,57 @@ def test_each_reason_to_write_anew_is_said(given: dict[str, Any], said: str) -> 
 def test_a_rule_that_is_evaluated_differently_is_not_applied_unasked() -> None:
     with pytest.raises(NotKept, match=r"timeParserPolicy.*--whole"):
         reason(BEFORE, other="timeParserPolicy")
+
+
+def one_row(hashed: int) -> Digest:
+    return Digest(1, (hashed, hashed), (hashed, hashed))
+
+
+PUBLISHED, ADDED, OTHER = one_row(5), one_row(17), one_row(40)
+
+
+def changed(
+    monkeypatch: pytest.MonkeyPatch, written: Written, *, whole: Digest | None = None, many: bool = False
+) -> tuple[Any, Outcome]:
+    """What a job proves of changes by which the rule adds ADDED, where this was written."""
+    few = None if many else SimpleNamespace(digest=ADDED, release=lambda: None)
+    monkeypatch.setattr(writing, "Changed", lambda *_: SimpleNamespace(rows=lambda: None))
+    monkeypatch.setattr(writing, "few_changes", lambda *_: few)
+    monkeypatch.setattr(writing, "apply_few", lambda *_: written)
+    job, outcome = Job.__new__(Job), Outcome(("s.d.t",))
+    job.options = SimpleNamespace(whole=whole is not None)  # type: ignore[assignment]
+    job.target = SimpleNamespace(projection=None)  # type: ignore[assignment]
+    job._source = SimpleNamespace(changes=lambda *_: None)  # type: ignore[assignment]
+    job._work = job._step = None  # type: ignore[assignment]
+    fakes = {
+        "_files_of": None,
+        "_by_many": (ADDED, written),
+        "_digest_of_source": whole,
+        "_digest_of_work": PUBLISHED + ADDED,
+    }
+    for name, answer in fakes.items():
+        monkeypatch.setattr(job, name, lambda *_, answer=answer: answer)
+    record = SimpleNamespace(source_version=5, digest=PUBLISHED)
+    return job._by_changes(outcome, 3, BEFORE, record), outcome  # type: ignore[arg-type]
+
+
+COMMITS: Any = SimpleNamespace(last=4)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_changes_are_proved_where_those_of_the_rule_were_written(
+    monkeypatch: pytest.MonkeyPatch, *, many: bool
+) -> None:
+    right = Written(COMMITS, ADDED + OTHER, OTHER)
+    for whole in (None, PUBLISHED + ADDED):
+        proved, outcome = changed(monkeypatch, right, whole=whole, many=many)
+        assert (proved.digest, proved.commits) == (PUBLISHED + ADDED, COMMITS)
+        assert (outcome.how, outcome.changed_rows) == ("changes", 3)
+    for inserted, deleted in ((EMPTY, EMPTY), (OTHER, EMPTY), (ADDED + OTHER, EMPTY), (ADDED, OTHER)):
+        with pytest.raises(NotProved, match="the changed rows differ"):
+            changed(monkeypatch, Written(COMMITS, inserted, deleted), many=many)
+    with pytest.raises(NotProved, match="the rows differ"):
+        changed(monkeypatch, right, whole=PUBLISHED, many=many)
 
 
 @pytest.mark.parametrize(
