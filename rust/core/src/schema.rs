@@ -530,6 +530,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_partition_column_that_is_not_in_the_schema_is_an_error() {
+        let schema = "{\"type\":\"struct\",\"fields\":[{\"name\":\"\\u0061\",\"type\":\"long\"}]}";
+        for (columns, is_known) in
+            [(vec!["a"], true), (vec!["A"], false), (vec!["a", "z"], false), (vec![], true)]
+        {
+            let partition_columns: Vec<_> = columns.into_iter().map(str::to_owned).collect();
+            let schema_string = Some(schema.to_owned());
+            let metadata = Metadata { schema_string, partition_columns, ..Metadata::default() };
+            assert_eq!(check_partition_columns(&metadata).is_ok(), is_known, "{metadata:?}");
+        }
+    }
+
     fn names(mode: &str, schema: Option<&str>) -> Vec<String> {
         let metadata = Metadata {
             schema_string: schema.map(str::to_owned),

@@ -13,7 +13,7 @@ use crate::commit::{Columns, CommitFile};
 use crate::error::{Error, Result};
 use crate::history::{InCommitTimestamps, no_in_commit_timestamp};
 use crate::partition::PartitionInterner;
-use crate::schema::partition_names;
+use crate::schema::{check_partition_columns, partition_names};
 use crate::segment::read_timestamps_ms;
 use crate::stop::Stop;
 
@@ -115,9 +115,10 @@ struct Effective {
 }
 
 impl Effective {
-    fn new(InForce { protocol, metadata }: InForce) -> Self {
+    fn new(InForce { protocol, metadata }: InForce) -> Result<Self> {
+        check_partition_columns(&metadata)?;
         let interner = PartitionInterner::new(&partition_names(&metadata)).keeping_logged();
-        Self { in_commit: InCommitTimestamps::of(&protocol, &metadata), interner, protocol, metadata }
+        Ok(Self { in_commit: InCommitTimestamps::of(&protocol, &metadata), interner, protocol, metadata })
     }
 }
 
@@ -139,7 +140,7 @@ impl ChangeBatches {
             surveyed,
             next,
             starting_version: changes.starting_version(),
-            effective: Effective::new(in_force),
+            effective: Effective::new(in_force)?,
             later_timestamps: BTreeMap::new(),
             removed: None,
         })
@@ -192,7 +193,7 @@ impl ChangeBatches {
             self.effective = Effective::new(InForce {
                 protocol: Arc::clone(protocol.as_ref().unwrap_or(&self.effective.protocol)),
                 metadata: Arc::clone(metadata.as_ref().unwrap_or(&self.effective.metadata)),
-            });
+            })?;
         }
         let is_feed = self.kind == ChangeKind::ChangeDataFeed;
         if is_feed && !self.effective.metadata.is_change_data_feed_on() {

@@ -7,7 +7,7 @@ use super::row::append_member;
 use crate::actions::{Metadata, Protocol, Totals};
 use crate::escape::append_string;
 use crate::log_path::LOG_DIRECTORY;
-use crate::schema::{ColumnMetadata, check_partition_columns};
+use crate::schema::ColumnMetadata;
 use crate::{Error, Result};
 
 /// Fields of a metaData line that the log's metadata lacks.
@@ -47,7 +47,6 @@ pub fn append_metadata(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let schema_string = metadata.schema_string.as_deref().ok_or(Error::MissingSchema)?;
-    check_partition_columns(metadata)?;
     match format {
         ResponseFormat::Parquet => {
             append_parquet_metadata(metadata, schema_string, facts.change_data_feed, out);
@@ -253,20 +252,6 @@ mod tests {
             let metadata = Metadata { schema_string: None, ..metadata() };
             let refused = append_metadata(format, &metadata, FACTS, &mut Vec::new());
             assert!(matches!(refused, Err(Error::MissingSchema)));
-        }
-    }
-
-    #[test]
-    fn a_partition_column_that_is_not_in_the_schema_is_an_error() {
-        let schema = "{\"type\":\"struct\",\"fields\":[{\"name\":\"\\u0061\",\"type\":\"long\"}]}";
-        for (columns, is_known) in
-            [(vec!["a"], true), (vec!["A"], false), (vec!["a", "z"], false), (vec![], true)]
-        {
-            let partition_columns = columns.into_iter().map(str::to_owned).collect();
-            let metadata =
-                Metadata { schema_string: Some(schema.to_owned()), partition_columns, ..metadata() };
-            let appended = append_metadata(ResponseFormat::Delta, &metadata, FACTS, &mut Vec::new());
-            assert_eq!(appended.is_ok(), is_known, "{:?}", metadata.partition_columns);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::log_faults::LogFault;
 use crate::log_path::commit_name;
 use crate::partition::PartitionInterner;
 use crate::replay::ReplaySet;
-use crate::schema::partition_names;
+use crate::schema::{check_partition_columns, partition_names};
 use crate::segment::{CommitEntry, LogIdentity, LogSegment};
 use crate::storage::Storage;
 
@@ -205,6 +205,9 @@ impl Loader<'_> {
         let newest =
             commits.first().filter(|(entry, _)| has_catalog && entry.version == self.segment.version);
         let committed_ms = newest.and_then(|(_, commit)| commit.in_commit_timestamp_ms);
+        if !previous.is_some_and(|previous| Arc::ptr_eq(&previous.metadata, &metadata)) {
+            check_partition_columns(&metadata)?;
+        }
         let partition_names: Arc<[_]> = partition_names(&metadata).into();
         if previous.is_some_and(|previous| previous.partition_names != partition_names) {
             return Ok(None);
