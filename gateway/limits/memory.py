@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from typing import TypeAlias
 
 from gateway.limits.admission import LimitExceeded, LimitKind
 from gateway.limits.fair_admission import FairAdmission
@@ -19,13 +20,18 @@ FROM_MEMORY_PART = 8
 """The part of the limit that is left to answers from memory: those that read logs do not refuse them."""
 
 
+_Admitted: TypeAlias = tuple[FairAdmission, int, int]
+"""Where memory was taken, how much, and how much of it is needed."""
+
+
 class AdmittedStream:
     """The memory of one request, which it returns at its end."""
 
-    __slots__ = ("_admission", "_bytes", "_gate", "_recipient")
+    __slots__ = ("_admission", "_bytes", "_gate", "_needed", "_recipient")
 
-    def __init__(self, gate: MemoryGate, recipient: str, admission: FairAdmission, admitted: int) -> None:
-        self._gate, self._recipient, self._admission, self._bytes = gate, recipient, admission, admitted
+    def __init__(self, gate: MemoryGate, recipient: str, admitted: _Admitted) -> None:
+        self._gate, self._recipient = gate, recipient
+        self._admission, self._bytes, self._needed = admitted
 
     @property
     def bytes(self) -> int:
@@ -38,7 +44,19 @@ class AdmittedStream:
             return
         # What it has is returned first: many that wait with a part of the memory would wait for each other.
         self.leave()
-        self._admission, self._bytes = await self._gate.enter(self._recipient, streams)
+        self._admission, self._bytes, self._needed = await self._gate.enter(self._recipient, streams)
+        self._gate.let_run(self)
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether it has more than it needs, so that no other one runs."""
+        return self._bytes > self._needed
+
+    def share(self) -> None:
+        """Return what it took to run alone."""
+        if self.runs_alone:
+            self._admission.leave(self._recipient, self._bytes - self._needed)
+            self._bytes = self._needed
 
     def leave(self) -> None:
         """Return all of it."""
@@ -54,7 +72,8 @@ class MemoryGate:
     eighths of the limit, those of files in memory the rest. Of each, one recipient leaves room for a stream
     of another, however many unread answers it has. While the process itself is above
     `limit_bytes`, new streams wait while caches are freed. Once nothing can be freed they run one at a time:
-    refusing all streams would not shrink the process.
+    refusing all streams would not shrink the process. The one that runs then takes all, until the process is
+    below the limit.
     """
 
     def __init__(
@@ -78,6 +97,8 @@ class MemoryGate:
         self._relieve = relieve
         self._relief: asyncio.Future[bool] | None = None
         self._is_exhausted = False
+        self._alone: AdmittedStream | None = None
+        """The last stream that took the whole limit."""
         self._waiting = 0
         self._of_logs, self._from_memory = FairAdmission(), FairAdmission()
         self._configure()
@@ -126,7 +147,7 @@ class MemoryGate:
     def free(self) -> None:
         """Begin to free caches while the process is above its limit, also without a request."""
         if not self.is_above:
-            self._is_exhausted = False
+            self._is_below()
         elif (self._relief is None or self._relief.done()) and not (self._is_exhausted and self.used_bytes):
             _ = self._relieve_soon()
 
@@ -138,35 +159,52 @@ class MemoryGate:
         """Take memory as `enter_stream`, without waiting. None: that decides, and nothing is taken."""
         if self.is_above:
             return None
-        self._is_exhausted = False
+        self._is_below()
         admission, admitted_bytes = self._place(streams)
         if not admission.enter_at_once(recipient, admitted_bytes):
             return None
         self.admitted += 1
-        return AdmittedStream(self, recipient, admission, admitted_bytes)
+        return AdmittedStream(self, recipient, (admission, admitted_bytes, admitted_bytes))
 
     async def enter_stream(self, recipient: str, streams: int = 1) -> AdmittedStream:
         """Take the memory of one or several streams, or of one `FROM_MEMORY`.
 
         Raises LimitExceeded when there is none in time.
         """
-        return AdmittedStream(self, recipient, *await self.enter(recipient, streams))
+        stream = AdmittedStream(self, recipient, await self.enter(recipient, streams))
+        self.let_run(stream)
+        return stream
 
-    async def enter(self, recipient: str, streams: int) -> tuple[FairAdmission, int]:
-        """As `enter_stream`; return where the memory was taken, and how much."""
+    async def enter(self, recipient: str, streams: int) -> _Admitted:
+        """As `enter_stream`; the memory is for a stream to which `let_run` is called."""
         if not self.is_above:
-            self._is_exhausted = False
+            self._is_below()
             fits = True
         else:
             fits = await self._is_relieved()
-        admission, admitted_bytes = self._place(streams)
+        admission, needed_bytes = self._place(streams)
+        admitted_bytes = needed_bytes
         if self.is_exhausted:
             # A cost of the whole limit is admitted alone.
-            admission, admitted_bytes = self._of_logs, max(admitted_bytes, self.limit_bytes)
+            admission, admitted_bytes = self._of_logs, max(needed_bytes, self.limit_bytes)
         if not fits or not await admission.enter(recipient, admitted_bytes):
             raise LimitExceeded(LimitKind.MEMORY, self._queue_seconds)
         self.admitted += 1
-        return admission, admitted_bytes
+        return admission, admitted_bytes, needed_bytes
+
+    def let_run(self, stream: AdmittedStream) -> None:
+        """Let a stream that took the whole limit run alone until the process is below it."""
+        if not stream.runs_alone:
+            return
+        self._alone = stream
+        if not self.is_above:
+            self._is_below()
+
+    def _is_below(self) -> None:
+        self._is_exhausted = False
+        if self._alone is not None:
+            self._alone.share()
+            self._alone = None
 
     def _place(self, streams: int) -> tuple[FairAdmission, int]:
         """Return where so many streams are admitted, and their memory."""
@@ -200,7 +238,7 @@ class MemoryGate:
             if self.is_exhausted:
                 return
             await asyncio.sleep(RELIEF_PAUSE_SECONDS)
-        self._is_exhausted = False
+        self._is_below()
 
     def _relieve_soon(self) -> asyncio.Future[bool]:
         self._relief = relief = asyncio.get_running_loop().run_in_executor(None, self._relieve)

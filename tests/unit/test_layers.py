@@ -45,7 +45,7 @@ LAYERS = (
     Layer("authentication", 1_100),
     Layer("catalog", 1_100),
     Layer("outgoing", 100, aiohttp=True),
-    Layer("limits", 1_100, native=True),
+    Layer("limits", 1_200, native=True),
     Layer("database", 1_300),
     Layer("telemetry", 1_900),
     Layer("protocol", 1_600),

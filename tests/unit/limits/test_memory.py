@@ -91,6 +91,44 @@ async def test_an_answer_from_memory_runs_alone_in_a_full_process():
     alone.leave()
 
 
+async def test_a_stream_that_ran_alone_lets_others_run_once_the_process_is_below_its_limit():
+    resident = [101]
+    gate = MemoryGate(
+        100, stream_bytes=10, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: resident[0]
+    )
+    for streams, needed_bytes in ((1, 10), (FROM_MEMORY, 1)):
+        alone = await gate.enter_stream("alice", streams)
+        waiting = asyncio.create_task(gate.enter_stream("bob"))
+        with pytest.raises(LimitExceeded):
+            await waiting
+        assert (alone.bytes, gate.used_bytes) == (100, 100)
+        resident[0] = 50
+        # A slow reader may keep it for long.
+        gate.free()
+        assert (alone.bytes, gate.used_bytes) == (needed_bytes, needed_bytes)
+        other = gate.enter_stream_at_once("bob")
+        assert other is not None
+        other.leave()
+        await alone.read_log(2)
+        assert (alone.bytes, gate.used_bytes) == (20, 20)
+        alone.leave()
+        assert gate.used_bytes == 0
+        resident[0] = 101
+
+
+async def test_a_stream_that_was_admitted_late_does_not_run_alone():
+    resident = [101]
+    gate = MemoryGate(
+        100, stream_bytes=10, queue_length=4, queue_seconds=5, resident_bytes=lambda: resident[0]
+    )
+    first = await gate.enter_stream("alice")
+    second = asyncio.create_task(gate.enter_stream("bob"))
+    await asyncio.sleep(0.1)
+    resident[0] = 50
+    first.leave()
+    assert (await second).bytes == gate.used_bytes == 10
+
+
 async def test_a_query_that_does_not_fit_waits_or_is_refused():
     resident = [50]
     gate = MemoryGate(
