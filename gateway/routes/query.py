@@ -36,7 +36,8 @@ async def query(context: RequestContext) -> web.StreamResponse:
     if reads_latest(body):
         return await answer_latest(context, request, body, may_start_at_once=not is_large)
     files_query = request.files_query(body)
-    await context.read_log()
+    if not continues_in_memory(request, files_query):
+        await context.read_log()
     files = await request.files(files_query)
     return await send(context, request, files_query, files, table_answer(request, files_query, files))
 
@@ -58,6 +59,12 @@ def reads_latest(body: TableQuery) -> bool:
     """Return whether a query reads the latest version, and not one that it or a token names."""
     is_continued = body.paging.page_token is not None or body.refresh_token is not None
     return not is_continued and body.starting_version is None and not body.at
+
+
+def continues_in_memory(request: TableRequest, query: FilesQuery) -> bool:
+    """Return whether a query asks for the next page of a version whose files are in memory."""
+    is_of_version = isinstance(query.query, TableQuery) and query.query.starting_version is None
+    return is_of_version and query.page is not None and request.opened.has_in_memory(query.page.identity)
 
 
 async def answer_latest(

@@ -28,6 +28,7 @@ from gateway.tables.visible_errors import naming, too_early
 log = logging.getLogger("gateway.tables")
 
 MAX_WARNED = 100
+ANY_AGE_MS = 2**62
 SMALL_METADATA_BYTES = 256 * 1024
 
 
@@ -63,6 +64,11 @@ class OpenTable(Struct, frozen=True, eq=False):
         """Whether a version is in memory, with a small header: a refresh reads what came after it."""
         metadata_bytes = self.table.known_metadata_bytes()
         return metadata_bytes is not None and metadata_bytes <= SMALL_METADATA_BYTES
+
+    def has_in_memory(self, identity: str) -> bool:
+        """Whether the last version that was found is the one that a page names, with its files in memory."""
+        known = self.table.latest_known(max_age_ms=ANY_AGE_MS) if self.has_small_metadata else None
+        return known is not None and known.identity == identity and self.with_latest(known).is_in_memory
 
     @property
     def signers(self) -> _native.Signers:

@@ -100,6 +100,11 @@ async def test_slow_readers_leave_room_for_files_in_memory(table, tmp_path):
             async with held(session, gateway), held(session, gateway):
                 assert (await refused(gateway))[:2] == refusal
                 assert gateway.query("s.default.small", {"limitHint": 3}).status == 200
+                page: dict[str, Any] = {"maxFiles": 6}
+                for _ in range(4):
+                    answer = gateway.query("s.default.small", page)
+                    assert answer.status == 200
+                    page["pageToken"] = answer.lines[-1]["endStreamAction"]["nextPageToken"]
                 assert gateway.query("s.default.small", {"version": 0}).status == 503
                 metadata = f"{table_path('s.default.small')}/metadata"
                 assert gateway.request("GET", metadata).status == 200
