@@ -27,6 +27,10 @@ use crate::{Error, Result};
 /// Maximum chunks of one stream that are ready or in production. Three keep two threads busy while a third chunk is
 /// sent, and bound the memory of a slow consumer.
 const CHUNKS_AHEAD: usize = 3;
+/// Maximum bytes of these chunks before their coding, if there is more than one. A chunk is at least a line long.
+const BYTES_AHEAD: usize = 2 << 20;
+/// Bytes after which an answer that was begun on the calling thread is continued by the pool.
+const INLINE_BYTES: usize = 1 << 20;
 
 /// The result of [`NdjsonStream::take`].
 #[derive(Debug)]
@@ -46,8 +50,8 @@ pub struct StreamOptions {
     pub coding: ContentCoding,
     /// The deadline of the stream.
     pub deadline: Option<Instant>,
-    /// Produces the whole answer on the calling thread, for small answers from memory whose work costs less than
-    /// waking another thread.
+    /// Produces the answer on the calling thread, for small answers from memory whose work costs less than waking
+    /// another thread. What follows a mebibyte is left to the pool: a few files can have long lines.
     pub inline: bool,
 }
 
@@ -56,7 +60,7 @@ pub struct StreamOptions {
 pub struct NdjsonStream {
     inner: Arc<Inner>,
     pool: Pool,
-    /// `None` if the answer was produced inline.
+    /// `None` if the whole answer was produced inline.
     wakeups: Option<Wakeups>,
 }
 
@@ -70,7 +74,7 @@ struct Inner {
     requests: Option<Stop>,
     options: StreamOptions,
     buffers: Arc<Buffers>,
-    /// `None` if the answer is produced inline.
+    /// `None` as long as the answer is produced inline.
     signal: Option<Signal>,
 }
 
@@ -81,6 +85,8 @@ struct State {
     started: u64,
     /// Items whose chunks are in `ready` or taken.
     emitted: u64,
+    /// Bytes of the longest of them, before its coding.
+    longest_bytes: usize,
     /// Items that finished before an earlier one.
     out_of_order: BTreeMap<u64, Finished>,
     ready: VecDeque<Ready>,
@@ -138,15 +144,8 @@ impl NdjsonStream {
         source: Box<dyn LineSource>,
         options: StreamOptions,
     ) -> Result<Self> {
-        let (wakeups, signal) = if options.inline {
-            (None, None)
-        } else {
-            let (wakeups, signal) =
-                wakeup::pipe().map_err(|error| Error::Internal { detail: format!("no pipe: {error}") })?;
-            (Some(wakeups), Some(signal))
-        };
         let state = State { totals: source.totals(), ..State::default() };
-        let inner = Arc::new(Inner {
+        let mut inner = Inner {
             requests: source.stop(),
             source: Mutex::new(source),
             state: Mutex::new(state),
@@ -154,18 +153,27 @@ impl NdjsonStream {
             cancelled: AtomicBool::new(false),
             options,
             buffers: Arc::clone(buffers),
-            signal,
-        });
+            signal: None,
+        };
         if options.inline {
-            inner.produce_all().unwrap_or_else(|error| inner.fail(error));
-        } else {
-            pool.submit(Arc::clone(&inner) as Arc<dyn Task>);
+            let is_ended = inner.produce_inline().unwrap_or_else(|error| {
+                inner.fail(error);
+                true
+            });
+            if is_ended {
+                return Ok(Self { inner: Arc::new(inner), pool: pool.clone(), wakeups: None });
+            }
         }
-        Ok(Self { inner, pool: pool.clone(), wakeups })
+        let (wakeups, signal) =
+            wakeup::pipe().map_err(|error| Error::Internal { detail: format!("no pipe: {error}") })?;
+        inner.signal = Some(signal);
+        let inner = Arc::new(inner);
+        pool.submit(Arc::clone(&inner) as Arc<dyn Task>);
+        Ok(Self { inner, pool: pool.clone(), wakeups: Some(wakeups) })
     }
 
-    /// The descriptor that becomes readable once [`Self::take`] can make progress after [`Next::Pending`]. An inline
-    /// answer never returns `Pending` and has no descriptor.
+    /// The descriptor that becomes readable once [`Self::take`] can make progress after [`Next::Pending`]. A whole
+    /// inline answer never returns `Pending` and has no descriptor.
     #[must_use]
     pub fn wakeup_fd(&self) -> Option<RawFd> {
         self.wakeups.as_ref().map(Wakeups::fd)
@@ -272,8 +280,11 @@ impl State {
         self.out_of_order.remove(&self.emitted)
     }
 
+    /// Returns whether another item may be started.
     fn has_room(&self) -> bool {
-        (self.started - self.emitted) as usize + self.ready.len() < CHUNKS_AHEAD
+        let ahead = (self.started - self.emitted) as usize + self.ready.len();
+        let fits = (ahead + 1).saturating_mul(self.longest_bytes) <= BYTES_AHEAD;
+        ahead == 0 || (ahead < CHUNKS_AHEAD && fits)
     }
 
     fn is_done(&self) -> bool {
@@ -289,6 +300,7 @@ impl State {
             finished.bytes = first;
         }
         self.emitted += 1;
+        self.longest_bytes = self.longest_bytes.max(finished.plain_bytes);
         self.summary.written = self.summary.written.plus(finished.written);
         let Finished { bytes, plain_bytes, checksum, .. } = finished;
         if !bytes.is_empty() {
@@ -433,20 +445,32 @@ impl Inner {
         Ok(())
     }
 
-    fn produce_all(&self) -> Result<()> {
-        loop {
+    /// Produces on the calling thread. Returns false if the rest is left to the pool.
+    fn produce_inline(&self) -> Result<bool> {
+        let mut plain_bytes = 0;
+        while plain_bytes < INLINE_BYTES {
             match self.begin()? {
                 Started::Lines(number, work) => {
                     let finished = self.produce(work)?;
+                    plain_bytes += finished.plain_bytes;
                     self.emit(number, finished)?;
                 }
                 Started::Pending => {}
-                Started::End => return Ok(()),
+                Started::End => return Ok(true),
             }
         }
+        Ok(false)
     }
 
     fn try_step(self: &Arc<Self>, pool: &Pool) -> Result<()> {
+        {
+            // What was produced since this step was submitted may be longer than expected.
+            let mut state = lock(&self.state);
+            if !state.has_room() {
+                state.parked = true;
+                return Ok(());
+            }
+        }
         let (number, work) = match self.begin()? {
             Started::Lines(number, work) => (number, work),
             Started::Pending => {

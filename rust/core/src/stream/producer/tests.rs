@@ -14,11 +14,13 @@ struct Numbers {
     panics_at: Option<u64>,
     slow: bool,
     totals: Option<Totals>,
+    /// Added to each line.
+    padding_bytes: usize,
 }
 
 impl Numbers {
     fn to(count: u64) -> Self {
-        Self { next: 0, count, fails_at: None, panics_at: None, slow: false, totals: None }
+        Self { next: 0, count, fails_at: None, panics_at: None, slow: false, totals: None, padding_bytes: 0 }
     }
 }
 
@@ -29,7 +31,7 @@ impl LineSource for Numbers {
         if Some(number) == self.fails_at {
             return Err(Error::corrupt("part.parquet", "torn"));
         }
-        let (panics, slow) = (Some(number) == self.panics_at, self.slow);
+        let (panics, slow, padding_bytes) = (Some(number) == self.panics_at, self.slow, self.padding_bytes);
         if number >= self.count {
             return Ok(Turn::End);
         }
@@ -39,6 +41,7 @@ impl LineSource for Numbers {
                 if slow && number.is_multiple_of(2) {
                     thread::sleep(Duration::from_millis(2));
                 }
+                out.resize(out.len() + padding_bytes, b'0');
                 writeln!(out, "{number}").unwrap();
                 let min_expiration_ms = Some(1000 - number as i64);
                 Ok(LineCounts { files: 1, file_bytes: 10, min_expiration_ms })
@@ -207,6 +210,53 @@ fn a_stalled_reader_holds_a_few_chunks_and_no_thread() {
     let state = lock(&idle.inner.state);
     assert!(state.parked);
     assert_eq!(state.ready.len(), CHUNKS_AHEAD);
+}
+
+#[test]
+fn a_stalled_reader_holds_one_long_line_and_a_few_of_usual_length() {
+    let pool = Pool::new(2).unwrap();
+    for (inline, coding) in
+        [(false, ContentCoding::Identity), (true, ContentCoding::Gzip), (false, ContentCoding::Zstd)]
+    {
+        let options = StreamOptions { inline, coding, ..StreamOptions::default() };
+        for (padding_bytes, most) in [(BYTES_AHEAD, 1), (BYTES_AHEAD / 2 - 16, 2), (BYTES_AHEAD / 4, 3)] {
+            let source = Numbers { padding_bytes, ..Numbers::to(9) };
+            let mut stream = NdjsonStream::start(&pool, &Arc::default(), Box::new(source), options).unwrap();
+            for taken in 0..9 {
+                until_it_rests(&stream);
+                let ahead = lock(&stream.inner.state).ready.len();
+                // Until the first one is written, their length is not known.
+                assert!(ahead <= most || taken < CHUNKS_AHEAD, "{ahead} of {padding_bytes} bytes");
+                let Next::Chunk(_) = stream.take().unwrap() else { panic!("not ready") };
+            }
+            until_it_rests(&stream);
+            assert!(matches!(stream.take(), Ok(Next::Done)));
+            assert_eq!(stream.summary().written.files, 9);
+        }
+    }
+}
+
+fn until_it_rests(stream: &NdjsonStream) {
+    loop {
+        let state = lock(&stream.inner.state);
+        if state.started == state.emitted && (state.parked || state.end.is_some()) {
+            return;
+        }
+        drop(state);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn few_files_of_long_lines_are_not_made_inline() {
+    let pool = Pool::new(1).unwrap();
+    let options = StreamOptions { inline: true, ..StreamOptions::default() };
+    let source = Box::new(Numbers { padding_bytes: INLINE_BYTES, ..Numbers::to(20) });
+    let stream = NdjsonStream::start(&pool, &Arc::default(), source, options).unwrap();
+    let mut busy = start(&pool, Numbers::to(200), ContentCoding::Identity);
+    assert_eq!(drain(&mut busy).0, lines(200));
+    let state = lock(&stream.inner.state);
+    assert_eq!((state.ready.len(), state.parked), (1, true));
 }
 
 #[test]
