@@ -18,28 +18,46 @@ from gateway.errors import StartFailed
 from gateway.server.supervisor import CannotListen, Supervisor, WorkerEvents, allow_restart, bind
 
 HANDED = "a secret that all workers have: " + "x" * 1_000_000
+# Without a web framework, whose import is most of what a start costs.
 SERVER = """
-import asyncio, os, signal, sys, time
-from aiohttp import web
+import asyncio, json, os, signal, sys, time
+from contextlib import suppress
 from gateway.server.slot import Slot
 
 slot = Slot.of_environment(os.environ)
+answering = set()
 
-async def who(request):
-    return web.json_response(
-        {"index": slot.index, "count": slot.count, "pid": os.getpid(), "handed": slot.secrets.decode()}
-    )
+async def who(_):
+    shown = {"index": slot.index, "count": slot.count, "pid": os.getpid(), "handed": slot.secrets.decode()}
+    yield json.dumps(shown).encode()
 
-async def hang(request):
+async def hang(_):
     time.sleep(600)
+    yield b""
 
-async def slow(request):
-    response = web.StreamResponse()
-    await response.prepare(request)
-    for number in range(int(request.query["lines"])):
-        await response.write(b"%d %d\\n" % (os.getpid(), number))
+async def slow(lines):
+    for number in range(lines):
+        yield b"%d %d\\n" % (os.getpid(), number)
         await asyncio.sleep(0.02)
-    return response
+
+async def connected(reader, writer):
+    task = asyncio.current_task()
+    answering.add(task)
+    task.add_done_callback(answering.discard)
+    with suppress(ConnectionError):
+        target = (await reader.readline()).split()[1].decode()
+        while (await reader.readline()).strip():
+            pass
+        page, _, number = target.strip("/").partition("?lines=")
+        head = b"HTTP/1.1 200 OK\\r\\nContent-Type: application/json\\r\\nConnection: close\\r\\n"
+        head += b"Transfer-Encoding: chunked\\r\\n\\r\\n"
+        async for piece in {"who": who, "hang": hang, "slow": slow}[page](int(number or 0)):
+            writer.write(head + b"%x\\r\\n%b\\r\\n" % (len(piece), piece))
+            head = b""
+            await writer.drain()
+        writer.write(b"0\\r\\n\\r\\n")
+        await writer.drain()
+    writer.close()
 
 async def reload():
     return {"0": None, "1": "not I"}[str(slot.index)]
@@ -52,17 +70,15 @@ async def answer(question):
     return {"index": slot.index, "text": "x" * question.get("length", 0)}
 
 async def main():
-    app = web.Application()
-    app.add_routes([web.get("/who", who), web.get("/hang", hang), web.get("/slow", slow)])
-    runner = web.AppRunner(app, shutdown_timeout=20)
-    await runner.setup()
-    await web.SockSite(runner, slot.listener).start()
+    server = await asyncio.start_server(connected, sock=slot.listener, backlog=128)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     slot.ready()
     gone = asyncio.ensure_future(slot.follow(reload, answer))
     await asyncio.wait({gone, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
-    await runner.cleanup()
+    server.close()
+    if answering:
+        await asyncio.wait({*answering}, timeout=20)
 
 asyncio.run(main())
 """
