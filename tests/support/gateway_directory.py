@@ -13,10 +13,11 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from support.commands import run_command
+from support.fork_server import forked
 from support.processes import (
     PACKAGE,
+    STOP_SECONDS,
     free_port,
-    gateway_command,
     package_environment,
     processor_wait_seconds,
     server_process,
@@ -83,16 +84,15 @@ class Gateway:
         return [json.loads(line) for line in (self.directory / "audit.jsonl").read_bytes().splitlines()]
 
     def command(self, *arguments, operation="recipient"):
-        if operation == "recipient":
+        if operation != "serve":
             return run_command(operation, *arguments, "-c", self.path)
-        return subprocess.run(
-            gateway_command(operation, *arguments, "-c", self.path),
-            env=package_environment(),
-            cwd=PACKAGE,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        words = [operation, *arguments, "-c", str(self.path)]
+        with (self.directory / "refused").open("w+b") as output:
+            process = forked(words, output, package_environment(), PACKAGE)
+            code = process.wait(STOP_SECONDS)
+            output.seek(0)
+            # A server writes nothing to its standard output.
+            return subprocess.CompletedProcess(words, code, "", output.read().decode())
 
     @contextmanager
     def running(self, workers=1):
