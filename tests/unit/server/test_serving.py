@@ -224,6 +224,17 @@ def test_metrics_and_recipients_by_the_admin_listener(gateway, workers):
         assert gateway.admin("DELETE", "/recipients/bob")[0] in (200, 204)
         gateway.until(lambda: b"token_expires_timestamp_seconds{" not in gateway.admin("GET", "/metrics")[1])
         assert gateway.get("/metrics")[0] == 404
+        assert_administers_by_a_changed_file(gateway, "eve")
+
+
+def assert_administers_by_a_changed_file(gateway, recipient):
+    """The admin API knows a share that a reload brings; its changes and the reload are in the audit log."""
+    gateway.settings["shares"].append({"name": "news", "schemas": []})
+    gateway.write()
+    part = {"share": "news", "schema": "s"}
+    gateway.until(lambda: gateway.admin("PUT", f"/recipients/{recipient}/grants", part)[0] == 200)
+    recorded = {"createRecipient", "reloadConfiguration"}
+    gateway.until(lambda: recorded <= {record["actionName"] for record in gateway.records()})
 
 
 def test_workers_share_one_port_their_metrics_are_summed_and_a_dead_one_is_restarted(gateway):
@@ -242,6 +253,7 @@ def test_workers_share_one_port_their_metrics_are_summed_and_a_dead_one_is_resta
         gateway.settings["gateway"]["recipients"][0]["shares"] = ["logs"]
         gateway.write()
         gateway.until(everywhere(lambda: gateway.shares()[1], ["logs"]))
+        assert_administers_by_a_changed_file(gateway, "bob")
     assert children(gateway.process.pid) == []
 
 
