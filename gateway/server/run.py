@@ -60,6 +60,7 @@ from gateway.telemetry.metrics import (
 )
 from gateway.telemetry.shared_values import write_values_to
 from gateway.web.connections import AppRunner, Runner, Site
+from gateway.web.request_body import BUFFERED_BYTES
 from gateway.web.stream import LAST_LINE_SECONDS
 
 log = logging.getLogger("gateway.serving")
@@ -346,6 +347,8 @@ async def _listen(process: ServerProcess, listener: socket.socket) -> Runner:
         # How long the rest of a body is read after an early answer: a client that is still sending could not
         # read the answer from a reset connection.
         lingering_time=LINGERING_SECONDS,
+        # aiohttp stops to read at twice that.
+        read_bufsize=BUFFERED_BYTES // 2,
     )
 
     def take(config: Config) -> None:

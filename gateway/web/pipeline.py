@@ -36,7 +36,7 @@ from gateway.web.connections import authenticated
 from gateway.web.context import RequestContext, Route, next_id, no_access, nothing_revoked
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left
 from gateway.web.recorder import RequestRecorder
-from gateway.web.request_body import read_body
+from gateway.web.request_body import may_be_long, read_body
 from gateway.web.request_limits import RequestLimits, limit_error
 from gateway.web.response import WholeResponse
 from gateway.web.router import Router
@@ -192,6 +192,9 @@ class RequestPipeline:
             raise AddressDenied
         if self.audits_first:
             await self.recorder.audit_first(context)
+        if may_be_long(context.request):
+            # A client may send it slowly, by many connections.
+            await self._admit(context)
         context.body = await read_body(context.request, limits.body_seconds)
         gate = limits.recipients.gate(recipient.name)
         if gate.limits_requests:
@@ -237,6 +240,8 @@ class RequestPipeline:
 
     async def _admit(self, context: RequestContext) -> None:
         """Take memory for an answer from memory until it is sent, which is when the request's task ends."""
+        if context.memory is not None:
+            return
         memory, name = self.limits.memory, context.required_recipient.name
         admitted = memory.enter_stream_at_once(name, FROM_MEMORY)
         if admitted is None:

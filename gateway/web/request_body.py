@@ -16,10 +16,20 @@ from aiohttp.web_protocol import RequestPayloadError
 from gateway.errors import BodyTooLarge, MalformedRequest
 
 MAX_BODY_BYTES = 1024 * 1024
+BUFFERED_BYTES = 64 * 1024
+"""What a connection keeps of a body that no one reads."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _GZIP, _ZLIB, _DEFLATE = zlib.MAX_WBITS | 16, zlib.MAX_WBITS, -zlib.MAX_WBITS
 _ZLIB_METHOD = 8
+
+
+def may_be_long(request: web.BaseRequest) -> bool:
+    """Return whether a body is under way that may be longer than what a connection keeps."""
+    if not request.body_exists or request.content.is_eof():
+        return False
+    length = request.content_length
+    return length is None or length > BUFFERED_BYTES
 
 
 async def read_body(request: web.BaseRequest, seconds: float, max_bytes: int = MAX_BODY_BYTES) -> bytes:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,22 @@ async def test_slow_readers_leave_room_for_files_in_memory(table, tmp_path):
             async with held(session, gateway), held(session, gateway), held(session, gateway):
                 assert (await query(session, url, TABLE)).files == table[1]
                 assert gateway.query(TABLE, {"version": 0}).status == 200
+
+
+async def test_bodies_under_way_take_the_memory_of_answers(table, tmp_path):
+    limits = {"memoryBytes": GIBIBYTE, "streamBytes": GIBIBYTE * 2 // 3, "queuedStreams": 0}
+    with served(tmp_path, table, limits) as gateway:
+        assert gateway.query(TABLE, {"limitHint": 1}).status == 200
+        fields = {"host": "gateway", "content-length": "1000000", **HEADERS}
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        request = f"POST {PREFIX}{table_path(TABLE)}/query HTTP/1.1\r\n{head}\r\n{{".encode()
+        async with AsyncExitStack() as bodies:
+            for _ in range(2):
+                _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+                bodies.callback(writer.close)
+                writer.write(request)
+            assert (await refused(gateway))[0] == 503
+        await until(lambda: gateway.query(TABLE, {"limitHint": 1}).status == 200)
 
 
 @pytest.mark.nightly
