@@ -13,20 +13,12 @@ from gateway.tables.native import Snapshot
 def schema_problem(snapshot: Snapshot) -> str | None:
     """Return why no client reads a table with its schema; None if it has no such fault."""
     try:
-        fields = orjson.loads(snapshot.schema_string or "")["fields"]
-        return _problem(fields, snapshot.partition_columns)
+        void = next(_void_columns(orjson.loads(snapshot.schema_string or "")["fields"]), None)
     except (ValueError, KeyError, TypeError):
         return "its schema is not valid"
-
-
-def _problem(fields: Sequence[dict[str, Any]], partition_columns: Sequence[str]) -> str | None:
-    names = {field["name"].lower() for field in fields}
-    for column in partition_columns:
-        if column.lower() not in names:
-            return f"its schema lacks the partition column {column!r}, and no client reads it"
-    for column in _void_columns(fields):
-        return f"its column {column!r} has the type void, which no client reads; the provider must drop it"
-    return None
+    if void is None:
+        return None
+    return f"its column {void!r} has the type void, which no client reads; the provider must drop it"
 
 
 def _void_columns(fields: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -287,11 +287,12 @@ pub(crate) fn check_partition_columns(metadata: &Metadata) -> Result<()> {
     }
     let schema = metadata.schema_string.as_deref().filter(|_| !metadata.partition_columns.is_empty());
     let Some(Ok(Schema { fields })) = schema.map(serde_json::from_str) else { return Ok(()) };
-    let is_field = |column: &String| fields.iter().any(|field| field.name == *column);
-    if fields.is_empty() || metadata.partition_columns.iter().all(is_field) {
-        Ok(())
-    } else {
-        Err(Error::corrupt("metaData", "a partition column is not in the schema"))
+    let is_missing = |column: &&String| fields.iter().all(|field| field.name != **column);
+    match metadata.partition_columns.iter().find(is_missing) {
+        Some(column) if !fields.is_empty() => {
+            Err(Error::corrupt("metaData", format!("its schema lacks the partition column '{column}'")))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -50,7 +50,8 @@ INNER = {"type": "struct", "fields": [field("v", "void")]}
     ("fields", "partitions", "paths", "expected"),
     [
         ([ID], [], ["f", "./f", "x/f"], ""),
-        ([ID, field("P", "string")], ["p"], ["f"], ""),
+        ([ID, field("p", "string")], ["p"], ["f"], ""),
+        ([ID, field("P", "string")], ["p"], ["f"], "its schema lacks the partition column 'p'"),
         ([ID], ["p"], ["f"], "its schema lacks the partition column 'p'"),
         ([ID, field("v", "void")], [], ["f"], "its column 'v' has the type void"),
         (
