@@ -25,8 +25,12 @@ _ZLIB_METHOD = 8
 
 
 def may_be_long(request: web.BaseRequest) -> bool:
-    """Return whether a body is under way that may be longer than what a connection keeps."""
-    if not request.body_exists or request.content.is_eof():
+    """Return whether a body may be longer than what a connection keeps: it is under way, or coded."""
+    if not request.body_exists:
+        return False
+    if "Content-Encoding" in request.headers:
+        return True
+    if request.content.is_eof():
         return False
     length = request.content_length
     return length is None or length > BUFFERED_BYTES

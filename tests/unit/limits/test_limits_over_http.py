@@ -130,6 +130,10 @@ async def test_bodies_under_way_take_the_memory_of_answers(table, tmp_path):
                 bodies.callback(writer.close)
                 writer.write(request)
             assert (await refused(gateway))[0] == 503
+            # Also a short one that may be long when it is decoded.
+            coded = {"content-encoding": "gzip"}
+            assert gateway.request("POST", f"{table_path(TABLE)}/queries/1", {}, coded).status == 503
+            assert gateway.request("POST", f"{table_path(TABLE)}/queries/1", {}).status == 404
         await until(lambda: gateway.query(TABLE, {"limitHint": 1}).status == 200)
 
 
