@@ -22,6 +22,9 @@ from gateway.web.response import WholeResponse
 
 LARGE_BODY_BYTES = 16 * 1024
 """A larger body is parsed on a thread, and so are its hints."""
+HUGE_BODY_BYTES = 128 * 1024
+HUGE_BODY_STREAMS = 2
+"""As how many streams the hints of a larger body count: 1 MiB of short ones takes 68 MiB."""
 
 
 async def query(context: RequestContext) -> web.StreamResponse:
@@ -29,6 +32,8 @@ async def query(context: RequestContext) -> web.StreamResponse:
     request = TableRequest.of(context)
     request.require_urls()
     is_large = len(context.body) > LARGE_BODY_BYTES
+    if len(context.body) > HUGE_BODY_BYTES:
+        await context.read_log(HUGE_BODY_STREAMS)
     if is_large:
         body = await context.state.tables.blocking(TableQuery.parse, context.body)
     else:
