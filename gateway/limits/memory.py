@@ -69,11 +69,11 @@ class MemoryGate:
     """The memory limit of all streams together, and of the process.
 
     `stream_bytes` is the memory of one stream: its chunks and row groups. Answers that read logs have seven
-    eighths of the limit, those of files in memory the rest. Of each, one recipient leaves room for a stream
-    of another, however many unread answers it has. While the process itself is above
-    `limit_bytes`, new streams wait while caches are freed. Once nothing can be freed they run one at a time:
-    refusing all streams would not shrink the process. The one that runs then takes all, until the process is
-    below the limit.
+    eighths of the limit, those of files in memory the rest and what is free of the others. Of each, one
+    recipient leaves room for a stream of another, however many unread answers it has. While the process
+    itself is above `limit_bytes`, new streams wait while caches are freed. Once nothing can be freed they run
+    one at a time: refusing all streams would not shrink the process. The one that runs then takes all, until
+    the process is below the limit.
     """
 
     def __init__(
@@ -162,7 +162,10 @@ class MemoryGate:
         self._is_below()
         admission, admitted_bytes = self._place(streams)
         if not admission.enter_at_once(recipient, admitted_bytes):
-            return None
+            # Many slow readers of hot tables may have what no answer from a log waits for.
+            if streams != FROM_MEMORY or not self._of_logs.enter_at_once(recipient, admitted_bytes):
+                return None
+            admission = self._of_logs
         self.admitted += 1
         return AdmittedStream(self, recipient, (admission, admitted_bytes, admitted_bytes))
 

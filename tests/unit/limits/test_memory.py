@@ -59,7 +59,7 @@ async def test_a_stream_is_admitted_at_once_only_where_nothing_has_to_wait():
 
 
 async def test_answers_from_memory_have_a_part_that_those_of_logs_leave_them():
-    gate = MemoryGate(160, stream_bytes=64, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: 0)
+    gate = MemoryGate(160, stream_bytes=70, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: 0)
     async with admitted_stream(gate), admitted_stream(gate):
         with pytest.raises(LimitExceeded):
             await gate.enter_stream("alice")
@@ -69,18 +69,31 @@ async def test_answers_from_memory_have_a_part_that_those_of_logs_leave_them():
             await gate.enter_stream("alice", FROM_MEMORY)
         of_bob = gate.enter_stream_at_once("bob", FROM_MEMORY)
         assert of_bob is not None
-        assert ([stream.bytes for stream in (*of_alice, of_bob)], gate.used_bytes) == ([4] * 5, 148)
+        assert ([stream.bytes for stream in (*of_alice, of_bob)], gate.used_bytes) == ([4] * 5, 160)
         # What is not in memory takes the part of the logs, and holds nothing while it waits.
         with pytest.raises(LimitExceeded):
             await of_bob.read_log()
-        assert (of_bob.bytes, gate.used_bytes) == (0, 144)
+        assert (of_bob.bytes, gate.used_bytes) == (0, 156)
         of_bob.leave()
     await of_alice[0].read_log()
     await of_alice[0].read_log()
-    assert (of_alice[0].bytes, gate.used_bytes) == (64, 64 + 12)
+    assert (of_alice[0].bytes, gate.used_bytes) == (70, 70 + 12)
     for stream in of_alice:
         stream.leave()
     assert gate.used_bytes == 0
+
+
+async def test_answers_from_memory_may_have_what_no_answer_of_a_log_waits_for():
+    gate = MemoryGate(160, stream_bytes=70, queue_length=4, queue_seconds=1, resident_bytes=lambda: 0)
+    unread = [gate.enter_stream_at_once(f"r{number}", FROM_MEMORY) for number in range(40)]
+    assert [stream is not None for stream in unread] == [True] * 40
+    assert (gate.used_bytes, gate.enter_stream_at_once("late", FROM_MEMORY)) == (160, None)
+    waiting = asyncio.ensure_future(gate.enter_stream("of_log"))
+    await asyncio.sleep(0)
+    for stream in reversed(unread):
+        assert stream is not None
+        stream.leave()
+    assert (await waiting).bytes == gate.used_bytes == 70
 
 
 async def test_an_answer_from_memory_runs_alone_in_a_full_process():
