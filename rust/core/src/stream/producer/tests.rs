@@ -218,7 +218,7 @@ fn a_stalled_reader_holds_one_long_line_and_a_few_of_usual_length() {
     for (inline, coding) in
         [(false, ContentCoding::Identity), (true, ContentCoding::Gzip), (false, ContentCoding::Zstd)]
     {
-        let options = StreamOptions { inline, coding, ..StreamOptions::default() };
+        let options = StreamOptions { coding, inline, ..StreamOptions::default() };
         for (padding_bytes, most) in [(BYTES_AHEAD, 1), (BYTES_AHEAD / 2 - 16, 2), (BYTES_AHEAD / 4, 3)] {
             let source = Numbers { padding_bytes, ..Numbers::to(9) };
             let mut stream = NdjsonStream::start(&pool, &Arc::default(), Box::new(source), options).unwrap();
