@@ -113,6 +113,7 @@ class MemoryGate:
         self._configure()
 
     def _configure(self) -> None:
+        self._chunks_bytes = max(1, self._stream_bytes // CHUNKS_PART)
         from_memory_bytes = self.limit_bytes // FROM_MEMORY_PART
         for admission, capacity, reserve in (
             (self._of_logs, self.limit_bytes - from_memory_bytes, self._stream_bytes),
@@ -124,10 +125,6 @@ class MemoryGate:
                 queue_length=self._queue_length,
                 queue_seconds=self._queue_seconds,
             )
-
-    @property
-    def _chunks_bytes(self) -> int:
-        return max(1, self._stream_bytes // CHUNKS_PART)
 
     @property
     def used_bytes(self) -> int:
@@ -157,9 +154,10 @@ class MemoryGate:
 
     def enter_stream_at_once(self, recipient: str, streams: int = 1) -> AdmittedStream | None:
         """Take memory as `enter_stream`, without waiting. None: that decides, and nothing is taken."""
-        if self.is_above:
+        if self._resident_bytes() > self.limit_bytes:
             return None
-        self._is_below()
+        if self._is_exhausted or self._alone is not None:
+            self._is_below()
         admission, admitted_bytes = self._place(streams)
         if not admission.enter_at_once(recipient, admitted_bytes):
             # Many slow readers of hot tables may have what no answer from a log waits for.
