@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from typing import TypeAlias
 
 from gateway.limits.admission import LimitExceeded, LimitKind
 from gateway.limits.fair_admission import FairAdmission
@@ -20,18 +19,18 @@ FROM_MEMORY_PART = 8
 """The part of the limit that is left to answers from memory: those that read logs do not refuse them."""
 
 
-_Admitted: TypeAlias = tuple[FairAdmission, int, int]
-"""Where memory was taken, how much, and how much of it is needed."""
-
-
 class AdmittedStream:
     """The memory of one request, which it returns at its end."""
 
-    __slots__ = ("_admission", "_bytes", "_gate", "_needed", "_recipient")
+    __slots__ = ("_admission", "_bytes", "_gate", "_needed", "recipient")
 
-    def __init__(self, gate: MemoryGate, recipient: str, admitted: _Admitted) -> None:
-        self._gate, self._recipient = gate, recipient
-        self._admission, self._bytes, self._needed = admitted
+    def __init__(self, gate: MemoryGate, recipient: str, admission: FairAdmission, taken_bytes: int) -> None:
+        self.recipient, self._gate = recipient, gate
+        self.take(admission, taken_bytes, taken_bytes)
+
+    def take(self, admission: FairAdmission, taken_bytes: int, needed_bytes: int) -> None:
+        """Hold what was taken for it, and is more than it needs where it runs alone."""
+        self._admission, self._bytes, self._needed = admission, taken_bytes, needed_bytes
 
     @property
     def bytes(self) -> int:
@@ -44,8 +43,7 @@ class AdmittedStream:
             return
         # What it has is returned first: many that wait with a part of the memory would wait for each other.
         self.leave()
-        self._admission, self._bytes, self._needed = await self._gate.enter(self._recipient, streams)
-        self._gate.let_run(self)
+        await self._gate.admit(self, streams)
 
     @property
     def runs_alone(self) -> bool:
@@ -55,13 +53,13 @@ class AdmittedStream:
     def share(self) -> None:
         """Return what it took to run alone."""
         if self.runs_alone:
-            self._admission.leave(self._recipient, self._bytes - self._needed)
+            self._admission.leave(self.recipient, self._bytes - self._needed)
             self._bytes = self._needed
 
     def leave(self) -> None:
         """Return all of it."""
         if self._bytes:
-            self._admission.leave(self._recipient, self._bytes)
+            self._admission.leave(self.recipient, self._bytes)
             self._bytes = 0
 
 
@@ -154,10 +152,9 @@ class MemoryGate:
 
     def enter_stream_at_once(self, recipient: str, streams: int = 1) -> AdmittedStream | None:
         """Take memory as `enter_stream`, without waiting. None: that decides, and nothing is taken."""
-        if self._resident_bytes() > self.limit_bytes:
+        if self.is_above:
             return None
-        if self._is_exhausted or self._alone is not None:
-            self._is_below()
+        self._is_below()
         admission, admitted_bytes = self._place(streams)
         if not admission.enter_at_once(recipient, admitted_bytes):
             # Many slow readers of hot tables may have what no answer from a log waits for.
@@ -165,41 +162,37 @@ class MemoryGate:
                 return None
             admission = self._of_logs
         self.admitted += 1
-        return AdmittedStream(self, recipient, (admission, admitted_bytes, admitted_bytes))
+        return AdmittedStream(self, recipient, admission, admitted_bytes)
 
     async def enter_stream(self, recipient: str, streams: int = 1) -> AdmittedStream:
         """Take the memory of one or several streams, or of one `FROM_MEMORY`.
 
         Raises LimitExceeded when there is none in time.
         """
-        stream = AdmittedStream(self, recipient, await self.enter(recipient, streams))
-        self.let_run(stream)
+        stream = AdmittedStream(self, recipient, self._of_logs, 0)
+        await self.admit(stream, streams)
         return stream
 
-    async def enter(self, recipient: str, streams: int) -> _Admitted:
-        """As `enter_stream`; the memory is for a stream to which `let_run` is called."""
+    async def admit(self, stream: AdmittedStream, streams: int) -> None:
+        """Take memory as `enter_stream`, for a stream that has none."""
         if not self.is_above:
             self._is_below()
             fits = True
         else:
             fits = await self._is_relieved()
         admission, needed_bytes = self._place(streams)
-        admitted_bytes = needed_bytes
+        taken_bytes = needed_bytes
         if self.is_exhausted:
             # A cost of the whole limit is admitted alone.
-            admission, admitted_bytes = self._of_logs, max(needed_bytes, self.limit_bytes)
-        if not fits or not await admission.enter(recipient, admitted_bytes):
+            admission, taken_bytes = self._of_logs, max(needed_bytes, self.limit_bytes)
+        if not fits or not await admission.enter(stream.recipient, taken_bytes):
             raise LimitExceeded(LimitKind.MEMORY, self._queue_seconds)
         self.admitted += 1
-        return admission, admitted_bytes, needed_bytes
-
-    def let_run(self, stream: AdmittedStream) -> None:
-        """Let a stream that took the whole limit run alone until the process is below it."""
-        if not stream.runs_alone:
-            return
-        self._alone = stream
-        if not self.is_above:
-            self._is_below()
+        stream.take(admission, taken_bytes, needed_bytes)
+        if stream.runs_alone:
+            self._alone = stream
+            if not self.is_above:
+                self._is_below()
 
     def _is_below(self) -> None:
         self._is_exhausted = False
