@@ -26,7 +26,7 @@ class AdmittedStream:
 
     def __init__(self, gate: MemoryGate, recipient: str, admission: FairAdmission, taken_bytes: int) -> None:
         self.recipient, self._gate = recipient, gate
-        self.take(admission, taken_bytes, taken_bytes)
+        self._admission, self._bytes, self._needed = admission, taken_bytes, taken_bytes
 
     def take(self, admission: FairAdmission, taken_bytes: int, needed_bytes: int) -> None:
         """Hold what was taken for it, and is more than it needs where it runs alone."""
@@ -152,9 +152,10 @@ class MemoryGate:
 
     def enter_stream_at_once(self, recipient: str, streams: int = 1) -> AdmittedStream | None:
         """Take memory as `enter_stream`, without waiting. None: that decides, and nothing is taken."""
-        if self.is_above:
+        if self._resident_bytes() > self.limit_bytes:
             return None
-        self._is_below()
+        if self._is_exhausted or self._alone is not None:
+            self._is_below()
         admission, admitted_bytes = self._place(streams)
         if not admission.enter_at_once(recipient, admitted_bytes):
             # Many slow readers of hot tables may have what no answer from a log waits for.

@@ -7,6 +7,7 @@ second; else the new answer, kept if it is the same for all.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from copy import copy
 
 from aiohttp import web
 
@@ -42,7 +43,7 @@ class CachedQuery:
             request.file_id_scheme,
             self._body,
             # A client that excludes `identity` gets another answer, if it accepts another coding.
-            request.codings()[0],
+            request.codings[0],
         )
         self._now_ms = request.state.now_ms()
         return request.state.answer_cache.find(self._key, now_ms=self._now_ms)
@@ -56,7 +57,7 @@ class CachedQuery:
             and cache.has_room(response.body_length, now_ms=self._now_ms)
             and self._is_same_for_all(answer)
         ):
-            cached = CachedAnswer(response.body, response.field_lines, answer.record.copy())
+            cached = CachedAnswer(response.body, response.field_lines, copy(answer.record))
             cache.put(self._key, cached, now_ms=self._now_ms)
 
     def _is_same_for_all(self, answer: Answer) -> bool:

@@ -37,8 +37,8 @@ class TableRequest(Struct, frozen=True):
 
     Attributes:
         recipient: the name.
-        capabilities_text, accepted_codings: headers as the client sent them.
-        remote: the peer's address.
+        capabilities_text: the header as the client sent it.
+        codings: of an answer with few files, and of an answer with many files.
         stop: ends blocking calls at the request's deadline, and when the client has left.
 
     """
@@ -50,8 +50,7 @@ class TableRequest(Struct, frozen=True):
     capabilities_text: str | None
     capabilities: Capabilities
     file_id_scheme: ResponseFormat | None
-    accepted_codings: str
-    remote: str | None
+    codings: tuple[ContentCoding, ContentCoding]
     stop: Stop
 
     @staticmethod
@@ -71,8 +70,11 @@ class TableRequest(Struct, frozen=True):
             capabilities_text=capabilities_text,
             capabilities=Capabilities.parse(capabilities_text),
             file_id_scheme=file_id_scheme(headers.get(FILE_ID_HEADER)),
-            accepted_codings=",".join(headers.getall("Accept-Encoding", ())),
-            remote=context.request.remote,
+            codings=content_codings(
+                ",".join(headers.getall("Accept-Encoding", ())),
+                context.request.remote,
+                state.config.gateway.compression,
+            ),
             stop=Stop(seconds=state.config.request_timeout_seconds or None),
         )
 
@@ -123,7 +125,7 @@ class TableRequest(Struct, frozen=True):
     def files_query(self, query: TableQuery | ChangesQuery) -> FilesQuery:
         """Return the query with everything that its answer depends on. Raises InvalidToken."""
         config = self.state.config
-        small_coding, large_coding = self.codings()
+        small_coding, large_coding = self.codings
         return FilesQuery(
             query=query,
             capabilities=self.capabilities,
@@ -140,10 +142,6 @@ class TableRequest(Struct, frozen=True):
             now_ms=self.state.now_ms,
             stop=self.stop,
         )
-
-    def codings(self) -> tuple[ContentCoding, ContentCoding]:
-        """Return the codings of an answer with few files, and of an answer with many files."""
-        return content_codings(self.accepted_codings, self.remote, self.state.config.gateway.compression)
 
     def _enabled_hints(self, query: TableQuery | ChangesQuery) -> Hints:
         if isinstance(query, ChangesQuery) or query.hints == NO_HINTS:

@@ -93,7 +93,7 @@ async def _issue(context: RequestContext, find: Find) -> TemporaryCredential:
         raise
     credential = issued.credential
     context.record.credential = "cached" if issued.is_cached else "issued"
-    context.record.issued = IssuedCredential(
+    context.issued = IssuedCredential(
         credential.location.hadoop_url, credential.expires_ms, credential.key_id
     )
     return credential

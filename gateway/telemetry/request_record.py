@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
-from typing import Any, Literal
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, json
 
-from gateway.encoding import json_members
+from gateway.encoding import one_line
 from gateway.protocol.capabilities import ResponseFormat
 
 RefusalReason = Literal["header", "issuer", "keys", "signature", "expired", "audience", "subject"]
@@ -78,7 +77,7 @@ class IssuedCredential(Struct, frozen=True):
     key_id: str
 
 
-class RequestRecord(Struct):
+class RequestRecord(Struct, omit_defaults=True):
     """Facts of a request; None where a fact does not apply. The names are the keys of the log line.
 
     Attributes:
@@ -115,30 +114,11 @@ class RequestRecord(Struct):
     credential: Literal["issued", "cached", "failed"] | None = None
     refusal: Refusal | None = None
     error_code: str | None = None
-    issued: IssuedCredential | None = None
-    """The credential of the answer. No fact: its location is not for the log."""
-    _members: bytes | None = None
-
-    def copy(self) -> RequestRecord:
-        """Return an equal record that can be changed."""
-        return RequestRecord(*_values(self))
-
-    def known(self) -> dict[str, Any]:
-        """Return the facts that apply, by name."""
-        facts = zip(FACTS, _values(self), strict=True)
-        return {name: value for name, value in facts if value is not None}
 
     def members(self) -> bytes:
-        """Return the facts at the end of the request, as further members of a JSON object.
-
-        Repeated answers share one record, whose facts are encoded once.
-        """
-        if self._members is None:
-            known = self.known()
-            self._members = b"," + json_members(known) if known else b""
-        return self._members
+        """Return the facts that apply, as further members of a JSON object."""
+        members = one_line(_json.encode(self))[1:-1]
+        return b"," + members if members else b""
 
 
-FACTS = tuple(name for name in RequestRecord.__struct_fields__ if name not in {"issued", "_members"})
-"""The names of all facts."""
-_values = attrgetter(*FACTS)
+_json = json.Encoder()

@@ -66,11 +66,11 @@ def line(context: RequestContext, response: web.StreamResponse | None, seconds: 
     status = CLIENT_CLOSED_REQUEST if response is None else response.status
     recipient = context.recipient.name if context.recipient else None
     sent_bytes = context.sent_bytes(response)
-    return b'{"time_ms":%d,"request":"%s",%s,"duration_ms":%s%s%s}' % (
+    return b'{"time_ms":%d,"request":"%s",%s,"duration_ms":%.3f%s%s}' % (
         time.time_ns() // 1_000_000,
         context.id.encode(),
         fields(request.method, path, status, (recipient, proxy, remote)),
-        repr(round(seconds * 1000, 3)).encode(),
+        seconds * 1000,
         b',"bytes":%d' % sent_bytes if sent_bytes else b"",
         context.record.members(),
     )

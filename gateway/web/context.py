@@ -19,7 +19,7 @@ from gateway.limits.drain_rate import DrainRate
 from gateway.limits.memory import AdmittedStream
 from gateway.protocol.cors import FieldLines
 from gateway.state import GatewayState
-from gateway.telemetry.request_record import RequestRecord
+from gateway.telemetry.request_record import IssuedCredential, RequestRecord
 from gateway.web.client_address import address_of
 
 Handler = Callable[["RequestContext"], Awaitable[web.StreamResponse]]
@@ -91,6 +91,7 @@ class RequestContext(Struct, eq=False):
         first_byte_seconds: when the head of a stream was sent; None for an answer that is sent whole.
         storage: the name of the storage of the table or volume, once that is found.
         record: facts for the log, metrics, audit and quota.
+        issued: the credential of the answer, for the audit log: its location is not for other logs.
         require_access: raises AccessRevoked once the recipient may no longer read the answer.
         current_access: returns the state in force and the recipient in it, for routes that issue credentials.
             Raises AccessRevoked.
@@ -116,6 +117,7 @@ class RequestContext(Struct, eq=False):
     first_byte_seconds: float | None = None
     storage: str | None = None
     record: RequestRecord = field(default_factory=RequestRecord)
+    issued: IssuedCredential | None = None
     require_access: Callable[[], None] = nothing_revoked
     current_access: Callable[[], tuple[GatewayState, Recipient]] = no_access
     added_headers: FieldLines = ()

@@ -104,7 +104,6 @@ class RequestPipeline:
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request."""
-        self.running.add()
         route, names, methods = self._router.find(request.method, request.rel_url.path_safe)
         state, limits = self.state, self.limits
         cors = state.cors
@@ -121,6 +120,7 @@ class RequestPipeline:
             drain_rate=limits.drain_rate,
             file_readers=limits.file_readers,
         )
+        self.running.add(context)
         if cors is not None:
             context.added_headers = cors.headers(request.headers.get("Origin"))
         if self._middleware is not None:
@@ -243,11 +243,9 @@ class RequestPipeline:
         if context.memory is not None:
             return
         memory, name = self.limits.memory, context.required_recipient.name
-        admitted = memory.enter_stream_at_once(name, FROM_MEMORY)
-        if admitted is None:
-            admitted = await memory.enter_stream(name, FROM_MEMORY)
-        context.memory = admitted
-        self.running.at_end(admitted.leave)
+        context.memory = memory.enter_stream_at_once(name, FROM_MEMORY)
+        if context.memory is None:
+            context.memory = await memory.enter_stream(name, FROM_MEMORY)
 
     async def _stream(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:
         """Answer by a route that may stream, within the memory limit of all streams."""

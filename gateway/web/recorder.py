@@ -24,7 +24,6 @@ from gateway.telemetry.audit import AuditCounts, AuditLog
 from gateway.telemetry.audit_record import ANSWERED, OK, Action, AuditRecord
 from gateway.telemetry.log_output import LogCounts
 from gateway.telemetry.metrics import Metrics, Tally
-from gateway.telemetry.request_record import RequestRecord
 from gateway.web.context import RequestContext
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, SERVER_FAULT
 
@@ -274,7 +273,7 @@ class RequestRecorder:
         action = ACTIONS[route.name]
         if status == OK or (status is not None and context.first_byte_seconds is not None):
             action = ANSWERED.get(action, action)
-        result = {name: value for name, value in _audited(record).items() if value is not None}
+        result = {name: value for name, value in _audited(context).items() if value is not None}
         if seconds is not None:
             result["durationMs"] = round(seconds * 1000)
         if route.may_stream and status is not None:
@@ -295,7 +294,8 @@ class RequestRecorder:
         )
 
 
-def _audited(record: RequestRecord) -> dict[str, str | int | bool | None]:
+def _audited(context: RequestContext) -> dict[str, str | int | bool | None]:
+    record, issued = context.record, context.issued
     return {
         "version": record.version,
         "considered": record.considered,
@@ -303,9 +303,9 @@ def _audited(record: RequestRecord) -> dict[str, str | int | bool | None]:
         "format": record.format,
         "fileBytes": record.file_bytes,
         "refusal": record.refusal,
-        "location": record.issued.location if record.issued else None,
-        "expirationTime": record.issued.expires_ms if record.issued else None,
-        "keyId": record.issued.key_id if record.issued else None,
+        "location": issued.location if issued else None,
+        "expirationTime": issued.expires_ms if issued else None,
+        "keyId": issued.key_id if issued else None,
     }
 
 

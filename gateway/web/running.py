@@ -1,16 +1,17 @@
 """The running requests of a process, and their end before the process ends.
 
-In: the task of each request. Out: at the end of a drain the tasks are cancelled with a reason, so that an
-answer ends with the error of the protocol and not as if its client had left.
+In: the task of each request. Out: its memory is returned at its end. At the end of a drain the tasks are
+cancelled with a reason, so that an answer ends with the error of the protocol and not as if its client had
+left.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 from gateway.errors import Unavailable
+from gateway.web.context import RequestContext
 
 _SERVER_ENDS: Final = "the server is shutting down"
 
@@ -19,29 +20,20 @@ class RunningRequests:
     """The tasks of the requests that are being answered."""
 
     def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[object], Callable[[], None]] = {}
-        """With what is called at their ends."""
+        self._tasks: dict[asyncio.Task[object], RequestContext] = {}
 
-    def add(self) -> None:
-        """Add the current task."""
+    def add(self, context: RequestContext) -> None:
+        """Add the current task. Its end is when the answer is sent or its client has left."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a request has a task")
-        self._tasks[task] = _nothing
+        self._tasks[task] = context
         task.add_done_callback(self._ended)
 
-    def at_end(self, call: Callable[[], None]) -> None:
-        """Call at the end of the current task, which is when the answer is sent or its client has left.
-
-        A task has one such call.
-        """
-        task = asyncio.current_task()
-        if task is None or self._tasks.get(task) is not _nothing:
-            raise RuntimeError("a request has a task, and one call at its end")
-        self._tasks[task] = call
-
     def _ended(self, task: asyncio.Task[object]) -> None:
-        self._tasks.pop(task)()
+        context = self._tasks.pop(task)
+        if context.memory is not None:
+            context.memory.leave()
 
     async def none(self, seconds: float) -> bool:
         """Wait at most that long until there are none. False: not in time."""
@@ -56,10 +48,6 @@ class RunningRequests:
             task.cancel(_SERVER_ENDS)
         await self.none(seconds)
         return len(tasks)
-
-
-def _nothing() -> None:
-    pass
 
 
 def shutting_down() -> Unavailable:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
+from msgspec.structs import asdict
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -72,6 +73,6 @@ def _attributes(context: RequestContext, response: web.StreamResponse) -> Mappin
         "delta_sharing.request_id": context.id,
         "delta_sharing.recipient": context.recipient.name if context.recipient else None,
         **{f"delta_sharing.{name}": context.names.get(name) for name in NAMES},
-        **{f"delta_sharing.{name}": value for name, value in context.record.known().items()},
+        **{f"delta_sharing.{name}": value for name, value in asdict(context.record).items()},
     }
     return {key: value for key, value in attributes.items() if value is not None}

@@ -41,7 +41,7 @@ from gateway.config.storages import StorageForm
 from gateway.protocol import cors, headers
 from gateway.protocol.client_features import FIRST_PYTHON
 from gateway.telemetry.metrics import Metrics, SupervisorMetrics
-from gateway.telemetry.request_record import FACTS, REFUSALS, Refusal
+from gateway.telemetry.request_record import REFUSALS, Refusal, RequestRecord
 from gateway.web.error_response import STATUS_OF
 
 README_BYTES = 7 * 1024
@@ -170,7 +170,7 @@ def test_the_observability_page_lists_every_metric_with_its_type_and_labels() ->
 def test_the_observability_page_lists_every_field_of_a_requests_log_line() -> None:
     table = section(page("observability"), "Logs")
     listed = [field for row in rows(table) for field in codes(row[0])]
-    assert sorted(listed) == sorted([*LOG_FIELDS, *FACTS])
+    assert sorted(listed) == sorted([*LOG_FIELDS, *RequestRecord.__struct_fields__])
 
 
 def test_the_observability_page_lists_every_alert() -> None:

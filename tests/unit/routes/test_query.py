@@ -105,8 +105,7 @@ async def test_a_disconnected_request_stops_its_blocking_call(root: Path) -> Non
         capabilities_text=None,
         capabilities=Capabilities.parse(None),
         file_id_scheme=None,
-        accepted_codings="",
-        remote=None,
+        codings=("identity", "identity"),
         stop=stop,
     )
     reading = asyncio.create_task(request.read(count_for_ever, stop))
