@@ -394,6 +394,9 @@ class Snapshot:
     """Damaged checkpoints up to this version that other files replace: a file of each, and the reason."""
     is_lost: bool
     """Whether a log file of this version is missing or damaged, so that the version is loaded again."""
+    commit_mark: str | None
+    """Distinguishes the commit from one that was written in its place; None if cleanup deleted it, or a catalog ratifies
+    commits."""
     identity: str
     """Identifies the checkpoint and version that fix the order of files; part of page tokens."""
 

@@ -166,13 +166,15 @@ class Page:
 class Refresh:
     """A version whose URLs may be renewed by the recipient who got it.
 
-    The version may no longer be shared, so a following token expires with the first one.
+    The version may no longer be shared, so a following token expires with the first one. Its commit
+    distinguishes it from one that was written after the log was restored to an earlier version.
     """
 
     table: str
     metadata_id: str
     version: int
     expires_ms: int
+    commit: str | None = None
 
     def seal(self, sealer: Sealer, recipient: str) -> str:
         """Make the refresh token."""
@@ -186,6 +188,11 @@ class Refresh:
         if refresh.table != table:
             raise InvalidToken("refresh")
         return refresh
+
+    def is_of(self, metadata_id: str, commit: str | None) -> bool:
+        """Return whether a version is the token's, as far as its commit is known."""
+        is_same_commit = None in {commit, self.commit} or commit == self.commit
+        return metadata_id == self.metadata_id and is_same_commit
 
 
 def token_owner(recipient: str, rule_key: bytes | None) -> str:

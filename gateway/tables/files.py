@@ -230,7 +230,7 @@ def _find_snapshot(opened: OpenTable, query: FilesQuery, body: TableQuery) -> Sn
     if query.refresh is None:
         return opened.snapshot(version=body.at.version, timestamp_ms=body.at.timestamp_ms)
     snapshot = opened.refreshed(query.refresh.version)
-    if snapshot.table_id != query.refresh.metadata_id:
+    if not query.refresh.is_of(snapshot.table_id, snapshot.commit_mark):
         raise InvalidToken("refresh")
     return snapshot
 

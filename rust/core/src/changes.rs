@@ -21,7 +21,7 @@ use crate::actions::{Metadata, Protocol};
 use crate::column_cache::Allocation;
 use crate::error::{Error, Result};
 use crate::log_path::commit_name;
-use crate::segment::Listing;
+use crate::segment::{Listing, commit_mark};
 use crate::snapshot::{Base, Snapshot, TimeTravel, list_again};
 use crate::storage::{LogFileEntry, Storage};
 
@@ -192,10 +192,13 @@ impl Changes {
         !self.client_reader_features.is_empty()
     }
 
-    /// Identifies the range and its heading; part of page tokens.
+    /// Identifies the range and its heading; part of page tokens. The last commit distinguishes the range from one that
+    /// was written after the log was restored to an earlier version.
     #[must_use]
     pub fn identity(&self) -> String {
-        let range = format!("{}-{}", self.starting_version(), self.ending_version());
+        let mark = self.commits.last().and_then(|commit| commit_mark(&self.storage, &commit.file));
+        let mark = mark.map_or_else(String::new, |mark| format!("~{mark}"));
+        let range = format!("{}-{}{mark}", self.starting_version(), self.ending_version());
         match self.heading_version() {
             heading if heading == self.starting_version() => range,
             heading => format!("{range}-{heading}"),

@@ -20,6 +20,7 @@ use crate::log_path::{self, LAST_CHECKPOINT, LOG_DIRECTORY, SIDECARS};
 use crate::storage::{LogFileEntry, Storage};
 
 pub use identity::LogIdentity;
+pub(crate) use identity::commit_mark;
 pub(crate) use listing::Listing;
 pub(crate) use times::read_timestamps_ms;
 

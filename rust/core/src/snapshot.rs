@@ -24,7 +24,7 @@ use crate::log_faults::LogFault;
 use crate::partition::{PartitionInterner, PartitionTimestamps};
 use crate::predicate::{BoundRule, RuleVerdicts};
 use crate::replay::ReplaySet;
-use crate::segment::{CommitEntry, LogIdentity, LogSegment, read_timestamps_ms};
+use crate::segment::{CommitEntry, LogIdentity, LogSegment, commit_mark, read_timestamps_ms};
 use crate::stop::Stop;
 use crate::storage::Storage;
 use load::LoadRequest;
@@ -232,6 +232,13 @@ impl Snapshot {
             columns_digest(&[kind, endpoint, bucket, &self.root], checkpoint, &self.decoding)
         };
         Some(*self.columns_digest.get_or_init(compute))
+    }
+
+    /// Returns a text that distinguishes the commit of the version from one that was written in its place. `None` if
+    /// cleanup deleted it, or a catalog ratifies commits.
+    #[must_use]
+    pub fn commit_mark(&self) -> Option<String> {
+        self.segment.version_commit.as_ref().and_then(|commit| commit_mark(&self.storage, commit))
     }
 
     /// Returns whether the version was loaded from the files that `identity` names.

@@ -126,6 +126,11 @@ impl Snapshot {
     }
 
     #[getter]
+    fn commit_mark(&self) -> Option<String> {
+        self.snapshot.commit_mark()
+    }
+
+    #[getter]
     fn identity(&self) -> String {
         self.snapshot.identity().to_string()
     }

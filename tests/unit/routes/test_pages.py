@@ -1,6 +1,7 @@
 """Pages of a query through a real socket: together the whole answer, with tokens bound to the query."""
 
 import base64
+import json
 import os
 from pathlib import Path
 
@@ -64,6 +65,37 @@ async def test_a_page_of_a_log_that_was_written_again_in_its_place_is_refused(
     try:
         await refused(replica, {"maxFiles": 2, "pageToken": end(page)["nextPageToken"]})
     finally:
+        await replica.close()
+
+
+def write_checkpoint(root: Path, version: int) -> None:
+    """Write a checkpoint of all files that the commits add, beside them."""
+    commits = [(root / "_delta_log" / f"{number:020}.json").read_text() for number in range(version + 1)]
+    lines = [line for text in commits for line in text.splitlines() if "commitInfo" not in line]
+    name = f"{version:020}.checkpoint.00000000-0000-0000-0000-000000000000.json"
+    head = json.dumps({"checkpointMetadata": {"version": version}})
+    (root / "_delta_log" / name).write_text("\n".join([head, *lines, ""]))
+
+
+@pytest.mark.parametrize("parameters", [{}, {"startingVersion": 1}])
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+async def test_a_page_of_a_version_that_was_restored_away_and_written_again_is_refused(
+    root: Path, clock: Clock, has_checkpoint: bool, parameters: dict[str, int]
+) -> None:
+    if has_checkpoint:
+        write_checkpoint(root, 1)
+    client, replica = [(await serve(configuration(root), clock=clock))[0] for _ in range(2)]
+    try:
+        _, page = await query(client, {"maxFiles": 2, **parameters})
+        later = root / "_delta_log" / f"{VERSIONS - 1:020}.json"
+        text = later.read_text()
+        # From a backup that lacks it. The next commit of the same table is of the same version.
+        later.unlink()
+        later.write_text(text.replace("table-id-", "restored-"))
+        os.utime(later, ns=(0, 1_700_000_000_000_000_001))
+        await refused(replica, {"maxFiles": 2, "pageToken": end(page)["nextPageToken"], **parameters})
+    finally:
+        await client.close()
         await replica.close()
 
 

@@ -1,5 +1,6 @@
 """Refreshed URLs through a real socket: the same files with later expiry, and no revoked access."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,17 @@ async def test_a_refresh_gives_the_same_files_new_urls_and_a_later_expiry(
     await query(client, {"refreshToken": end(again)["refreshToken"], "predicateHints": ["x = 1"]})
     await refused(client, {"refreshToken": end(first)["refreshToken"]}, name="bob")
     clock.now_ms += 900_000
+    await refused(client, {"refreshToken": end(first)["refreshToken"]})
+
+
+async def test_a_refresh_of_a_version_that_was_restored_away_and_written_again_is_refused(
+    client: Client, root: Path
+) -> None:
+    _, first = await query(client, {"includeRefreshToken": True})
+    later = root / "_delta_log" / f"{VERSIONS - 1:020}.json"
+    later.write_text(later.read_text().replace("table-id-", "restored-"))
+    os.utime(later, ns=(0, 1_700_000_000_000_000_001))
+    assert ids((await query(client, {}))[1]) != ids(first)
     await refused(client, {"refreshToken": end(first)["refreshToken"]})
 
 

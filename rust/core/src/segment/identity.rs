@@ -7,27 +7,27 @@ use sha2::{Digest, Sha256};
 
 use super::{CheckpointFiles, CheckpointKind, LogSegment};
 use crate::error::Error;
-use crate::storage::LogFileEntry;
+use crate::storage::{LogFileEntry, Storage};
 
 /// A version, with the checkpoint that it is rebuilt from.
 ///
-/// Commits are implied by it and never change. Without a checkpoint the newest commit distinguishes the table from a
-/// later one in the same location. Where a catalog ratifies commits, the in-commit timestamp does: the staged and the
-/// published file have the same, and the commit after a restore of the catalog has another. As text:
-/// `12~0f8a3b1c5d7e9f02`, `12@10c4096.0f8a3b1c5d7e9f02`, `12@10u80a083e8-7026-4e79-81be-64bd76c43a11`,
-/// `12@5m2.8192.0f8a3b1c5d7e9f02`. Identities of earlier releases lack the digest of the store's properties; they can be
-/// parsed and match no files.
+/// The newest commit after the checkpoint distinguishes the version from one of a later table in the same location, and
+/// from one that was written after the log was restored to an earlier version. Where a catalog ratifies commits, the
+/// in-commit timestamp does: the staged and the published file have the same, and the commit after a restore of the
+/// catalog has another. As text: `12~0f8a3b1c5d7e9f02`, `10@10c4096.0f8a3b1c5d7e9f02`,
+/// `12@10u80a083e8-7026-4e79-81be-64bd76c43a11~0f8a3b1c5d7e9f02`, `12@5m2.8192.0f8a3b1c5d7e9f02~0f8a3b1c5d7e9f02`.
+/// Identities of earlier releases lack the digest of the store's properties; they can be parsed and match no files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogIdentity {
     version: i64,
     checkpoint: Option<(i64, String)>,
-    /// The digest of the newest commit, if there is no checkpoint, or its in-commit timestamp.
+    /// The digest of the newest commit, if there is one after the checkpoint, or its in-commit timestamp.
     commit: Option<String>,
 }
 
 impl LogIdentity {
     pub(super) fn of(segment: &LogSegment) -> Self {
-        let newest = segment.commits.first().filter(|_| segment.checkpoint.is_none());
+        let newest = segment.commits.first();
         Self {
             version: segment.version,
             commit: segment
@@ -76,6 +76,12 @@ fn mark(checkpoint: &CheckpointFiles) -> String {
         CheckpointKind::UuidParquet => format!("u{}", uuid()),
         CheckpointKind::UuidJson => format!("j{}", uuid()),
     }
+}
+
+/// Returns a text that distinguishes a commit from one that was written in its place. `None` if a catalog ratifies
+/// commits: the staged and the published file differ.
+pub(crate) fn commit_mark(storage: &Storage, commit: &LogFileEntry) -> Option<String> {
+    storage.catalog().is_none().then(|| digest_of([commit]))
 }
 
 /// Returns a short digest of the tags or times of files in the store, the same on every replica.

@@ -240,6 +240,7 @@ fn a_log_that_was_written_again_in_its_place_has_another_identity_though_all_len
         (&["0.json", "1.json", "1.checkpoint.parquet"][..], "1.checkpoint.parquet"),
         (&["0.json", "1.json", parts[0], parts[1]], parts[1]),
         (&["0.json", "1.json"], "1.json"),
+        (&["0.json", "1.json", "2.json", "1.checkpoint.parquet"], "2.json"),
     ] {
         let (log, before, after) = written_again(names, again);
         assert_ne!(before, after, "{again}");
