@@ -50,11 +50,17 @@ class Admission:
         self.used = 0
         self._queue_length = queue_length
         self._queue_seconds = queue_seconds
+        self._is_one_at_a_time = False
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def configure(self, capacity: int, *, queue_length: int, queue_seconds: float) -> None:
         """Change the capacity and the queue. Admitted costs stay; waiting ones keep their time."""
         self.capacity, self._queue_length, self._queue_seconds = capacity, queue_length, queue_seconds
+        self._admit()
+
+    def run_one_at_a_time(self, is_on: bool) -> None:
+        """Admit costs only one at a time, or all that fit again."""
+        self._is_one_at_a_time = is_on
         self._admit()
 
     @property
@@ -64,7 +70,7 @@ class Admission:
 
     def _take(self, cost: int) -> bool:
         """Take `cost` if it fits."""
-        if self.used and self.used + cost > self.capacity:
+        if self.used and (self._is_one_at_a_time or self.used + cost > self.capacity):
             return False
         self.used += cost
         return True

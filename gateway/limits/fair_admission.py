@@ -14,6 +14,7 @@ class FairAdmission:
         """Of those that have a cost, or wait for one."""
         self._queue_length, self._queue_seconds = 0, 0.0
         self._own_capacity = 0
+        self._is_one_at_a_time = False
 
     def configure(self, capacity: int, *, reserve: int, queue_length: int, queue_seconds: float) -> None:
         """Change the limits. A recipient's capacity is at least the reserve. Admitted costs stay."""
@@ -22,6 +23,12 @@ class FairAdmission:
         self._of_all.configure(capacity, queue_length=queue_length, queue_seconds=queue_seconds)
         for admission in self._of_recipients.values():
             admission.configure(self._own_capacity, queue_length=queue_length, queue_seconds=queue_seconds)
+
+    def run_one_at_a_time(self, is_on: bool) -> None:
+        """Admit costs only one at a time, or all that fit again."""
+        self._is_one_at_a_time = is_on
+        for admission in (self._of_all, *self._of_recipients.values()):
+            admission.run_one_at_a_time(is_on)
 
     @property
     def used(self) -> int:
@@ -52,6 +59,11 @@ class FairAdmission:
                 self._leave_own(recipient, cost)
         return has_entered
 
+    def add(self, recipient: str, cost: int) -> None:
+        """Take a cost, whether it fits or not, for a recipient that has one."""
+        self._of_all.used += cost
+        self._of_recipients[recipient].used += cost
+
     def leave(self, recipient: str, cost: int) -> None:
         """Return what was taken."""
         self._of_all.leave(cost)
@@ -63,6 +75,7 @@ class FairAdmission:
             admission = self._of_recipients[recipient] = Admission(
                 self._own_capacity, queue_length=self._queue_length, queue_seconds=self._queue_seconds
             )
+            admission.run_one_at_a_time(self._is_one_at_a_time)
         return admission
 
     def _leave_own(self, recipient: str, cost: int) -> None:

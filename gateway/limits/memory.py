@@ -22,15 +22,15 @@ FROM_MEMORY_PART = 8
 class AdmittedStream:
     """The memory of one request, which it returns at its end."""
 
-    __slots__ = ("_admission", "_bytes", "_gate", "_needed", "recipient")
+    __slots__ = ("_admission", "_bytes", "_gate", "recipient")
 
     def __init__(self, gate: MemoryGate, recipient: str, admission: FairAdmission, taken_bytes: int) -> None:
         self.recipient, self._gate = recipient, gate
-        self._admission, self._bytes, self._needed = admission, taken_bytes, taken_bytes
+        self._admission, self._bytes = admission, taken_bytes
 
-    def take(self, admission: FairAdmission, taken_bytes: int, needed_bytes: int) -> None:
-        """Hold what was taken for it, and is more than it needs where it runs alone."""
-        self._admission, self._bytes, self._needed = admission, taken_bytes, needed_bytes
+    def take(self, admission: FairAdmission, taken_bytes: int) -> None:
+        """Hold what was taken for it."""
+        self._admission, self._bytes = admission, taken_bytes
 
     @property
     def bytes(self) -> int:
@@ -39,22 +39,16 @@ class AdmittedStream:
 
     async def read_log(self, streams: int = 1) -> None:
         """Take the memory of an answer that reads the log. Raises LimitExceeded if there is none in time."""
-        if self._gate.is_enough(self._bytes, streams):
+        more_bytes = self._gate.bytes_of(streams) - self._bytes
+        if more_bytes <= 0:
+            return
+        if self._gate.runs_alone(self._admission, self._bytes):
+            self._admission.add(self.recipient, more_bytes)
+            self._bytes += more_bytes
             return
         # What it has is returned first: many that wait with a part of the memory would wait for each other.
         self.leave()
         await self._gate.admit(self, streams)
-
-    @property
-    def runs_alone(self) -> bool:
-        """Whether it has more than it needs, so that no other one runs."""
-        return self._bytes > self._needed
-
-    def share(self) -> None:
-        """Return what it took to run alone."""
-        if self.runs_alone:
-            self._admission.leave(self.recipient, self._bytes - self._needed)
-            self._bytes = self._needed
 
     def leave(self) -> None:
         """Return all of it."""
@@ -70,8 +64,7 @@ class MemoryGate:
     eighths of the limit, those of files in memory the rest and what is free of the others. Of each, one
     recipient leaves room for a stream of another, however many unread answers it has. While the process
     itself is above `limit_bytes`, new streams wait while caches are freed. Once nothing can be freed they run
-    one at a time: refusing all streams would not shrink the process. The one that runs then takes all, until
-    the process is below the limit.
+    one at a time, until the process is below the limit: refusing all streams would not shrink it.
     """
 
     def __init__(
@@ -95,8 +88,6 @@ class MemoryGate:
         self._relieve = relieve
         self._relief: asyncio.Future[bool] | None = None
         self._is_exhausted = False
-        self._alone: AdmittedStream | None = None
-        """The last stream that took the whole limit."""
         self._waiting = 0
         self._of_logs, self._from_memory = FairAdmission(), FairAdmission()
         self._configure()
@@ -146,17 +137,22 @@ class MemoryGate:
         elif (self._relief is None or self._relief.done()) and not (self._is_exhausted and self.used_bytes):
             _ = self._relieve_soon()
 
-    def is_enough(self, admitted_bytes: int, streams: int) -> bool:
-        """Return whether that memory is of so many streams, or all that one can get."""
-        return admitted_bytes >= min(streams * self._stream_bytes, self.limit_bytes)
+    def bytes_of(self, streams: int) -> int:
+        """Return the memory of so many streams."""
+        return streams * self._stream_bytes if streams else self._chunks_bytes
+
+    def runs_alone(self, admission: FairAdmission, taken_bytes: int) -> bool:
+        """Return whether a stream with what it took is the one that runs in an exhausted process."""
+        return self.is_exhausted and admission is self._of_logs and admission.used == taken_bytes
 
     def enter_stream_at_once(self, recipient: str, streams: int = 1) -> AdmittedStream | None:
         """Take memory as `enter_stream`, without waiting. None: that decides, and nothing is taken."""
         if self._resident_bytes() > self.limit_bytes:
             return None
-        if self._is_exhausted or self._alone is not None:
+        if self._is_exhausted:
             self._is_below()
-        admission, admitted_bytes = self._place(streams)
+        admission = self._of_logs if streams else self._from_memory
+        admitted_bytes = self.bytes_of(streams)
         if not admission.enter_at_once(recipient, admitted_bytes):
             # Many slow readers of hot tables may have what no answer from a log waits for.
             if streams != FROM_MEMORY or not self._of_logs.enter_at_once(recipient, admitted_bytes):
@@ -181,31 +177,20 @@ class MemoryGate:
             fits = True
         else:
             fits = await self._is_relieved()
-        admission, needed_bytes = self._place(streams)
-        taken_bytes = needed_bytes
-        if self.is_exhausted:
-            # A cost of the whole limit is admitted alone.
-            admission, taken_bytes = self._of_logs, max(needed_bytes, self.limit_bytes)
+        is_from_memory = streams == FROM_MEMORY and not self.is_exhausted
+        admission = self._from_memory if is_from_memory else self._of_logs
+        taken_bytes = self.bytes_of(streams)
         if not fits or not await admission.enter(stream.recipient, taken_bytes):
             raise LimitExceeded(LimitKind.MEMORY, self._queue_seconds)
         self.admitted += 1
-        stream.take(admission, taken_bytes, needed_bytes)
-        if stream.runs_alone:
-            self._alone = stream
-            if not self.is_above:
-                self._is_below()
+        stream.take(admission, taken_bytes)
+        if not self.is_above:
+            self._is_below()
 
     def _is_below(self) -> None:
-        self._is_exhausted = False
-        if self._alone is not None:
-            self._alone.share()
-            self._alone = None
-
-    def _place(self, streams: int) -> tuple[FairAdmission, int]:
-        """Return where so many streams are admitted, and their memory."""
-        if streams == FROM_MEMORY:
-            return self._from_memory, self._chunks_bytes
-        return self._of_logs, streams * self._stream_bytes
+        if self._is_exhausted:
+            self._is_exhausted = False
+            self._of_logs.run_one_at_a_time(False)
 
     async def _is_relieved(self) -> bool:
         """Wait until the process is below the limit, or nothing can be freed.
@@ -244,3 +229,4 @@ class MemoryGate:
         # What a stream leaves behind is freed, and the process may still be above its limit.
         if not relief.cancelled() and relief.exception() is None and not relief.result():
             self._is_exhausted = True
+            self._of_logs.run_one_at_a_time(True)

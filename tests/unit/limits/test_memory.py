@@ -99,9 +99,53 @@ async def test_answers_from_memory_may_have_what_no_answer_of_a_log_waits_for():
 async def test_an_answer_from_memory_runs_alone_in_a_full_process():
     gate = MemoryGate(100, stream_bytes=80, queue_length=4, queue_seconds=5, resident_bytes=lambda: 101)
     alone = await gate.enter_stream("alice", FROM_MEMORY)
+    others = [asyncio.ensure_future(gate.enter_stream(name, FROM_MEMORY)) for name in ("bob", "carol")]
+    await asyncio.sleep(0.01)
+    # It does not wait behind the others.
     await alone.read_log()
-    assert gate.used_bytes == alone.bytes == 100
+    assert gate.used_bytes == alone.bytes == 80
+    for other in others:
+        assert not other.done()
+        alone.leave()
+        alone = await other
+        assert gate.used_bytes == alone.bytes == 5
     alone.leave()
+    assert gate.used_bytes == 0
+
+
+async def test_a_stream_from_before_the_excess_does_not_take_the_place_of_the_one_that_runs():
+    resident = [50]
+    gate = MemoryGate(
+        160, stream_bytes=70, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: resident[0]
+    )
+    before = await gate.enter_stream("alice", FROM_MEMORY)
+    resident[0] = 161
+    alone = await gate.enter_stream("bob", FROM_MEMORY)
+    assert before.bytes == alone.bytes == 4
+    with pytest.raises(LimitExceeded):
+        await before.read_log()
+    await alone.read_log()
+    assert gate.used_bytes == alone.bytes == 70
+    alone.leave()
+    assert gate.used_bytes == 0
+
+
+async def test_streams_that_wait_in_a_full_process_run_together_once_it_is_below_its_limit():
+    resident = [101]
+    gate = MemoryGate(
+        100, stream_bytes=10, queue_length=4, queue_seconds=5, resident_bytes=lambda: resident[0]
+    )
+    # A slow reader.
+    alone = await gate.enter_stream("alice")
+    waiting = [asyncio.ensure_future(gate.enter_stream(name)) for name in ("alice", "bob", "carol")]
+    await asyncio.sleep(0.01)
+    assert gate.used_bytes == 10
+    resident[0] = 50
+    gate.free()
+    for stream in [alone, *await asyncio.wait_for(asyncio.gather(*waiting), 1)]:
+        assert stream.bytes == 10
+        stream.leave()
+    assert gate.used_bytes == 0
 
 
 async def test_a_stream_that_ran_alone_lets_others_run_once_the_process_is_below_its_limit():
@@ -114,7 +158,7 @@ async def test_a_stream_that_ran_alone_lets_others_run_once_the_process_is_below
         waiting = asyncio.create_task(gate.enter_stream("bob"))
         with pytest.raises(LimitExceeded):
             await waiting
-        assert (alone.bytes, gate.used_bytes) == (100, 100)
+        assert (alone.bytes, gate.used_bytes) == (needed_bytes, needed_bytes)
         resident[0] = 50
         # A slow reader may keep it for long.
         gate.free()
