@@ -77,13 +77,16 @@ async def answer_latest(
 ) -> web.StreamResponse:
     """Answer from the latest version: from the cache of this second, from memory, or from the log."""
     cached = CachedQuery(request, context.body, body)
+    may_be_large = not request.opened.has_small_metadata
 
     def start(opened: OpenTable) -> CachedAnswer | tuple[FilesQuery, Files]:
         files_query = request.files_query(body)
         return files_query, start_snapshot(opened, files_query, body)
 
     def at_once(opened: LatestTable) -> CachedAnswer | tuple[FilesQuery, Files] | None:
-        if not may_start_at_once or not opened.is_in_memory:
+        # The metadata may have become large with this version.
+        has_memory = may_be_large or opened.has_small_metadata
+        if not (may_start_at_once and has_memory and opened.is_in_memory):
             return None
         return cached.find(opened) or start(opened)
 
@@ -92,7 +95,7 @@ async def answer_latest(
         cached.is_in_memory = False
         return start(opened)
 
-    if not request.opened.has_small_metadata:
+    if may_be_large:
         await context.read_log()
     started = await request.read_latest(from_log, at_once, context.read_log)
     if isinstance(started, CachedAnswer):

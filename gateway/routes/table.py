@@ -42,17 +42,17 @@ async def metadata(context: RequestContext) -> web.StreamResponse:
     read_log = partial(context.read_log, LARGE_ANSWER_STREAMS)
     if at or not request.opened.has_small_metadata:
         await read_log()
-    answer = await (
-        request.read(read) if at else request.read_latest(read, partial(metadata_in_memory, read), read_log)
-    )
+    at_once = partial(metadata_in_memory, read)
+    answer = await (request.read(read) if at else request.read_latest(read, at_once, read_log))
     context.record.stale = answer.stale or None
     headers = answer_headers(request, answer.version, answer.response_format, stale=answer.stale)
     return WholeResponse(answer.lines, {"Content-Type": NDJSON_CONTENT_TYPE, **headers})
 
 
 def metadata_in_memory(read: Callable[[OpenTable], Metadata], opened: LatestTable) -> Metadata | None:
-    """Return the metadata if nothing has to be read for it."""
-    return read(opened) if opened.latest.has_totals_within(opened.rule) else None
+    """Return the metadata if nothing has to be read for it, and it has not become large with this version."""
+    is_small = opened.has_small_metadata and opened.latest.has_totals_within(opened.rule)
+    return read(opened) if is_small else None
 
 
 async def async_query(context: RequestContext) -> web.StreamResponse:

@@ -14,17 +14,20 @@ from support.history_table import (
     TABLE,
     VERSIONS,
     Client,
+    commit,
     configuration,
     ids,
+    metadata_of_version,
     query,
 )
 
 from gateway import _native
 from gateway.config import loads
+from gateway.limits.memory import AdmittedStream
 from gateway.protocol.capabilities import Capabilities
 from gateway.routes.table_request import TableRequest
 from gateway.state import GatewayState
-from gateway.tables.open_table import OpenTable
+from gateway.tables.open_table import SMALL_METADATA_BYTES, OpenTable
 from gateway.web.context import RequestContext
 
 
@@ -54,6 +57,34 @@ async def test_metadata_and_query_say_the_same_two_lines(client: Client) -> None
     answered = await client.post(f"{TABLE}/query", data=b"{}", headers=bearer())
     assert (await answered.read()).startswith(await described.read())
     assert described.headers["Delta-Table-Version"] == "3"
+
+
+@pytest.mark.parametrize(("name", "expected"), [("query", 1), ("metadata", 2)])
+async def test_an_answer_takes_the_memory_of_metadata_that_has_become_large(
+    client: Client, root: Path, monkeypatch: pytest.MonkeyPatch, name: str, expected: int
+) -> None:
+    taken = []
+    read_log = AdmittedStream.read_log
+
+    async def counted(self: AdmittedStream, streams: int = 1) -> None:
+        taken.append(streams)
+        await read_log(self, streams)
+
+    await query(client, {})
+    monkeypatch.setattr(AdmittedStream, "read_log", counted)
+
+    async def answered() -> bytes:
+        method = "POST" if name == "query" else "GET"
+        response = await client.request(method, f"{TABLE}/{name}", headers=bearer())
+        assert response.status == 200
+        return await response.read()
+
+    small = await answered()
+    assert not taken
+    commit(root, VERSIONS)
+    metadata_of_version(root, VERSIONS, description="x" * 2 * SMALL_METADATA_BYTES)
+    assert len(await answered()) > SMALL_METADATA_BYTES > len(small)
+    assert taken == [expected]
 
 
 async def test_the_deprecated_head_request_returns_the_version(client: Client) -> None:
