@@ -104,6 +104,9 @@ class RequestPipeline:
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request."""
+        if self.draining:
+            # The answer tells the client: its next request would cross the end of the connection.
+            request._message = request._message._replace(should_close=True)  # noqa: SLF001 - it has no setter
         route, names, methods = self._router.find(request.method, request.rel_url.path_safe)
         state, limits = self.state, self.limits
         cors = state.cors

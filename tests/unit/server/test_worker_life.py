@@ -104,6 +104,31 @@ def test_a_drain_that_is_longer_than_its_delay_counts_from_the_signal(gateway):
         assert time.monotonic() - began < 20
 
 
+def test_an_answer_during_the_delay_of_a_drain_is_the_last_of_its_connection(gateway):
+    gateway.settings["gateway"] |= {"drainDelaySeconds": 3, "drainSeconds": 60}
+    gateway.write()
+    end = f" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+    requests = [
+        f"GET /delta-sharing/shares{end}\r\n".encode(),
+        f"POST {QUERY}{end}Content-Length: 2\r\n\r\n{{}}".encode(),
+    ]
+    with gateway.running(), ExitStack() as stack:
+        kept = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), 20)) for _ in requests
+        ]
+        for client in kept:
+            client.sendall(requests[0])
+            assert b"\r\nConnection: close" not in client.recv(4096)
+        gateway.process.terminate()
+        gateway.until(lambda: gateway.get("/readyz")[0] == 503)
+        for client, request in zip(kept, requests, strict=True):
+            client.sendall(request)
+            answer = rest(client)
+            assert answer.startswith(b"HTTP/1.1 200")
+            assert b"\r\nConnection: close\r\n" in answer
+    assert answer.endswith(b"\r\n0\r\n\r\n"), "the streamed one is whole"
+
+
 def test_kept_connections_end_at_the_begin_of_a_drain_and_requests_that_come_are_answered(gateway):
     gateway.settings["gateway"] |= {"drainSeconds": 60}
     gateway.write()
