@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from hashlib import sha256
 from typing import TypeVar
 
 import msgspec
@@ -24,12 +25,10 @@ import msgspec
 from gateway.catalog.conflicts import LeftOut
 from gateway.catalog.discovered import NOTHING_DISCOVERED, Discovered, FoundTable, SourceKey
 from gateway.config import Config, Source
-from gateway.config.file_stamps import stamp
 from gateway.discovery.directories import SEARCH_SECONDS, THREAD
 from gateway.discovery.known_tables import LIMITS, KnownTables, SearchResult
 from gateway.discovery.searches import search_of
 from gateway.governance.follow import following
-from gateway.server.reload import Reloader
 from gateway.storage.registry import Storages
 from gateway.storage.vending.threads import DaemonThreads
 from gateway.telemetry.metrics import DiscoveryMetrics
@@ -49,6 +48,8 @@ PATIENCE_SECONDS = SEARCH_SECONDS + 30.0
 HANGS = f"a storage has not answered for {PATIENCE_SECONDS:g} s"
 RETRY_SECONDS = 5.0
 LOGGED_REFUSALS = 20
+HASH_BYTES = 32
+PART_ATTEMPTS, PART_SECONDS = 100, 0.01
 _NUMBER = re.compile(r"[0-9][0-9.]*")
 """Durations and counts: problems that differ in them alone are the same."""
 
@@ -278,37 +279,46 @@ def _forget_error(done: asyncio.Future[SearchResult]) -> None:
 
 
 class DiscoveredFile:
-    """The file in which a supervisor passes the discovered tables to its workers."""
+    """The file in memory in which a supervisor passes the discovered tables to its workers.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._has_existed = False
+    A file with a name may be deleted for its age or replaced by another user. The content comes behind its
+    hash: it is not replaced as a whole, so a reader that finds a part of it tries again.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._seen: bytes | None = None
 
     async def write(self, discovered: Discovered) -> None:
-        """Replace the file as a whole."""
+        """Replace the content."""
         await asyncio.to_thread(self._write, discovered)
-
-    def read(self) -> Discovered:
-        """Read the file; nothing is discovered before there is one. Blocks, raises OSError if it is gone."""
-        try:
-            content = self.path.read_bytes()
-        except FileNotFoundError:
-            if self._has_existed:
-                raise
-            return NOTHING_DISCOVERED
-        self._has_existed = True
-        return Discovered(dict(msgspec.json.decode(content, type=_Content)))
 
     @asynccontextmanager
     async def following(self, take: Callable[[Discovered], Awaitable[None]]) -> AsyncIterator[None]:
-        """Call `take` with the content of the file, and again whenever it changes, within the context."""
-        read = await asyncio.to_thread(stamp, [self.path])
-        await take(await asyncio.to_thread(self.read))
-        reloader = Reloader(lambda: [self.path], self.read, take, what="list of discovered tables")
-        async with reloader.watching(read):
+        """Call `take` with the content, and again whenever it changes, within the context."""
+        await self._take_new(take)
+        async with following(_pause, lambda _: self._take_new(take), _report, retry_seconds=POLL_SECONDS):
             yield
 
+    async def _take_new(self, take: Callable[[Discovered], Awaitable[None]]) -> None:
+        if os.pread(self.descriptor, HASH_BYTES, 0) != self._seen:
+            seen, discovered = await asyncio.to_thread(self._read)
+            await take(discovered)
+            self._seen = seen
+
+    def _read(self) -> tuple[bytes, Discovered]:
+        """Return the hash and the tables; nothing is discovered before there are any. Raises OSError."""
+        for _ in range(PART_ATTEMPTS):
+            content = os.pread(self.descriptor, os.fstat(self.descriptor).st_size, 0)
+            if not content:
+                return content, NOTHING_DISCOVERED
+            seen, tables = content[:HASH_BYTES], content[HASH_BYTES:]
+            if sha256(tables).digest() == seen:
+                return seen, Discovered(dict(msgspec.json.decode(tables, type=_Content)))
+            time.sleep(PART_SECONDS)
+        raise OSError("the list of discovered tables is not complete")
+
     def _write(self, discovered: Discovered) -> None:
-        new = self.path.with_suffix(".new")
-        new.write_bytes(msgspec.json.encode(list(discovered.tables.items())))
-        new.replace(self.path)
+        tables = msgspec.json.encode(list(discovered.tables.items()))
+        size = os.pwrite(self.descriptor, sha256(tables).digest() + tables, 0)
+        os.ftruncate(self.descriptor, size)

@@ -14,14 +14,12 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from ssl import SSLContext
 from typing import Any, ParamSpec, TypeVar
 
@@ -51,6 +49,7 @@ from gateway.storage.registry import Storages
 from gateway.telemetry.audit import AuditLog, open_audit
 from gateway.telemetry.audit_record import RELOAD, action_record, cut_by_worker
 from gateway.telemetry.clock import epoch_ms
+from gateway.telemetry.memory_file import memory_file
 from gateway.telemetry.metrics import (
     AdminMetrics,
     DiscoveryMetrics,
@@ -194,7 +193,7 @@ async def _serve_slot(start: Start, slot: Slot) -> None:
     recorder.on_begun = lambda request, record: slot.lines.put(message_line(begun=request, record=record))
     recorder.on_ended = lambda request: slot.lines.put(message_line(ended=request))
     stop = _stop_signals()
-    discovered = DiscoveredFile(Path(secrets.discovered_file)).following(process.take_discovered)
+    discovered = DiscoveredFile(secrets.discovered).following(process.take_discovered)
     async with process.lifespan(), discovered, _hang_up(process.reloader.ask):
         runner = await _listen(process, slot.listener)
         slot.ready()
@@ -225,81 +224,79 @@ async def _supervise(start: Start) -> None:
     )
     reloader.within = manager.reloading
     reloader.noticed = _recording(audit)
-    with tempfile.TemporaryDirectory(prefix="delta-gateway-metrics-") as directory:
-        shared = Path(directory)
+    discovered = DiscoveredFile(memory_file("discovered"))
+    secrets = replace(WorkerSecrets.made(config), discovered=discovered.descriptor)
+    sources = Sources(lambda: latest[0], must_exist=secrets.has_database)
+    discoverer = Discoverer(
+        lambda: latest[0],
+        sources.all,
+        lambda: storages[0],
+        discovered.write,
+        metrics.discovery,
+    )
 
-        discovered = DiscoveredFile(shared / "discovered.json")
-        secrets = replace(WorkerSecrets.made(config), discovered_file=str(discovered.path))
-        sources = Sources(lambda: latest[0], must_exist=secrets.has_database)
-        discoverer = Discoverer(
+    async def obstacle() -> str | None:
+        # The others know the recipients; this one would refuse them.
+        if not sources.had_database:
+            return None
+        return await asyncio.to_thread(database_problem, latest[0])
+
+    supervisor = Supervisor(
+        # -P: only the installed package is importable, also from the top of a checkout.
+        [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(path)],
+        start.listeners,
+        environment=without_service_manager(os.environ),
+        secrets=lambda: replace(
+            secrets, config_text=latest[0].text, has_database=sources.had_database
+        ).pack(),
+        events=_Recorded(metrics, audit),
+        obstacle=obstacle,
+        shared=[discovered.descriptor],
+    )
+
+    def page() -> bytes:
+        metrics.workers.set(len(supervisor.process_ids))
+        return workers_page(supervisor.values, metrics)
+
+    def hang_up() -> None:
+        reloader.ask()
+        supervisor.hang_up()
+
+    async def reload() -> ReloadResult:
+        refused = await reloader.reload()
+        # A configuration that this process rejects is not sent to the workers.
+        return ReloadResult(refused) if refused else ReloadResult(None, await supervisor.reload())
+
+    async def end() -> None:
+        manager.stopping()
+        await supervisor.stop(seconds=latest[0].gateway.drain_seconds + KILL_MARGIN_SECONDS)
+
+    async with sources.following(), discoverer.following(), manager.watched():
+        await supervisor.start()
+        administration = _administration(
+            config,
+            start.admin_listener,
             lambda: latest[0],
-            sources.all,
-            lambda: storages[0],
-            discovered.write,
-            metrics.discovery,
+            audit=audit,
+            page=page,
+            reload=reload,
+            had_database=lambda: sources.had_database,
+            metrics=metrics.admin,
+            ask=supervisor.ask,
+            workers=workers,
         )
-
-        async def obstacle() -> str | None:
-            # The others know the recipients; this one would refuse them.
-            if not sources.had_database:
-                return None
-            return await asyncio.to_thread(database_problem, latest[0])
-
-        supervisor = Supervisor(
-            # -P: only the installed package is importable, also from the top of a checkout.
-            [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(path)],
-            start.listeners,
-            environment=without_service_manager(os.environ),
-            secrets=lambda: replace(
-                secrets, config_text=latest[0].text, has_database=sources.had_database
-            ).pack(),
-            events=_Recorded(metrics, audit),
-            obstacle=obstacle,
-        )
-
-        def page() -> bytes:
-            metrics.workers.set(len(supervisor.process_ids))
-            return workers_page(supervisor.values, metrics)
-
-        def hang_up() -> None:
-            reloader.ask()
-            supervisor.hang_up()
-
-        async def reload() -> ReloadResult:
-            refused = await reloader.reload()
-            # A configuration that this process rejects is not sent to the workers.
-            return ReloadResult(refused) if refused else ReloadResult(None, await supervisor.reload())
-
-        async def end() -> None:
-            manager.stopping()
-            await supervisor.stop(seconds=latest[0].gateway.drain_seconds + KILL_MARGIN_SECONDS)
-
-        async with sources.following(), discoverer.following(), manager.watched():
-            await supervisor.start()
-            administration = _administration(
-                config,
-                start.admin_listener,
-                lambda: latest[0],
-                audit=audit,
-                page=page,
-                reload=reload,
-                had_database=lambda: sources.had_database,
-                metrics=metrics.admin,
-                ask=supervisor.ask,
-                workers=workers,
-            )
-            try:
-                async with _hang_up(hang_up), reloader.watching(read), administration:
-                    _log_addresses(start)
-                    log.info("serving by %d workers", workers)
-                    manager.ready()
-                    await stop.wait()
-                    # Metrics are served until the workers have ended.
-                    await end()
-            finally:
+        try:
+            async with _hang_up(hang_up), reloader.watching(read), administration:
+                _log_addresses(start)
+                log.info("serving by %d workers", workers)
+                manager.ready()
+                await stop.wait()
+                # Metrics are served until the workers have ended.
                 await end()
-                if audit is not None:
-                    await asyncio.to_thread(audit.close, timeout_seconds=CLOSE_SECONDS)
+        finally:
+            await end()
+            if audit is not None:
+                await asyncio.to_thread(audit.close, timeout_seconds=CLOSE_SECONDS)
 
 
 def _recording(audit: AuditLog | None) -> Callable[[str, str | None], None]:

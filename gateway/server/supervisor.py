@@ -208,12 +208,14 @@ class Supervisor:
         ping_seconds: float = PING_SECONDS,
         hung_seconds: float = HUNG_SECONDS,
         events: WorkerEvents | None = None,
+        shared: Sequence[int] = (),
     ) -> None:
         """`secrets` returns the bytes that a worker receives at each of its starts.
 
         `obstacle` returns why a worker that ended could not start again just now; None: it can.
 
-        `hung_seconds`: a worker that sends nothing for this time is ended.
+        `hung_seconds`: a worker that sends nothing for this time is ended. `shared`: further descriptors that
+        each worker inherits.
         """
         self._command = tuple(command)
         self._secrets = secrets
@@ -226,6 +228,7 @@ class Supervisor:
         self._hung_seconds = hung_seconds
         self._events = events or WorkerEvents()
         self._workers = [_Worker(index, listener) for index, listener in enumerate(listeners)]
+        self._shared = tuple(shared)
         self._limits = LimitsFile(len(listeners))
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = False
@@ -460,9 +463,10 @@ class Supervisor:
 
     async def _spawned(self, worker: _Worker) -> tuple[asyncio.subprocess.Process, socket.socket]:
         """Start a process of the command; return it with the supervisor's end of its control socket."""
-        values, stacks = worker.values.begin(), memory_file("stacks")
+        # The sockets first: unlike a descriptor they are closed if the rest fails.
         own_end, worker_end = socket.socketpair()
         own_end.setblocking(False)
+        values, stacks = worker.values.begin(), memory_file("stacks")
         descriptors = (
             worker.listener.fileno(),
             worker_end.fileno(),
@@ -475,7 +479,7 @@ class Supervisor:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
                 env={**self._environment, SLOT_VARIABLE: slot},
-                pass_fds=descriptors,
+                pass_fds=(*descriptors, *self._shared),
                 start_new_session=True,
             )
         except BaseException:

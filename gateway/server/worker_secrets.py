@@ -25,8 +25,8 @@ class WorkerSecrets:
     config_text: str = field(default="", repr=False)
     has_database: bool = False
     """Whether the database existed at the start; if so, a worker must not start without it."""
-    discovered_file: str = ""
-    """The file in which the supervisor lists discovered tables."""
+    discovered: int = -1
+    """The descriptor of the file in memory in which the supervisor lists discovered tables."""
 
     @staticmethod
     def made(config: Config) -> WorkerSecrets:
@@ -48,7 +48,7 @@ class WorkerSecrets:
                 certificate,
                 self.config_text,
                 self.has_database,
-                self.discovered_file,
+                self.discovered,
             ]
         ).encode()
 

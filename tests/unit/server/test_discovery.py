@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
+import tempfile
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -17,6 +20,7 @@ from support.gateway_app import PREFIX
 from support.gateway_process import running_gateway
 from support.http_service import Response
 from support.live_process import Live, base, running_process
+from support.processes import children
 from support.unity_catalog import running_catalog
 from support.waiting import everywhere, wait_until
 from tables.small_tables import lay_out
@@ -30,8 +34,9 @@ from gateway.discovery.directories import THREAD
 from gateway.governance import share_edits
 from gateway.governance.audited_database import open_share_database
 from gateway.server import discovery
-from gateway.server.discovery import DiscoveredFile, Discoverer
+from gateway.server.discovery import POLL_SECONDS, DiscoveredFile, Discoverer
 from gateway.telemetry.clock import epoch_ms
+from gateway.telemetry.memory_file import memory_file
 from gateway.telemetry.metrics import DiscoveryMetrics
 
 
@@ -368,30 +373,60 @@ async def test_limits_and_calls_are_counted(tmp_path: Path, warehouse: Path) -> 
                 await asyncio.sleep(0.02)
 
 
-def test_the_file_of_a_supervisor_has_all_tables_of_all_kinds(tmp_path: Path) -> None:
+def test_the_file_of_a_supervisor_has_all_tables_of_all_kinds() -> None:
     locations = ["s3a://b/ü/t", "abfss://lake@acct.dfs.core.windows.net/d/t", "gs://bucket/d/t", "/d/t"]
     tables = {
         ("s", str(number), "template", "root"): (FoundTable("d", "ü", Location.parse(location)),)
         for number, location in enumerate(locations)
     }
-    file = DiscoveredFile(tmp_path / "discovered.json")
-    assert file.read() == Discovered()
+    file = DiscoveredFile(memory_file("discovered"))
+    assert file._read()[1] == Discovered()
     asyncio.run(file.write(Discovered(tables)))
-    assert file.read() == Discovered(tables)
-    assert [one.name for one in tmp_path.iterdir()] == ["discovered.json"]
-    # A file that was there and is gone says nothing about tables.
-    file.path.unlink()
-    with pytest.raises(FileNotFoundError):
-        file.read()
+    assert file._read()[1] == Discovered(tables)
+    asyncio.run(file.write(Discovered()))
+    assert file._read()[1] == Discovered()
+    os.close(file.descriptor)
+
+
+async def test_a_list_that_is_half_written_is_read_when_it_is_whole() -> None:
+    supervisor = DiscoveredFile(memory_file("discovered"))
+    worker, taken = DiscoveredFile(supervisor.descriptor), asyncio.Queue[Discovered]()
+    one, many = (
+        Discovered({("s", "s", "template", "root"): tuple(found(number) for number in range(count))})
+        for count in (1, 9)
+    )
+    await supervisor.write(one)
+    async with worker.following(taken.put):
+        assert await taken.get() == one
+        await supervisor.write(many)
+        whole = os.pread(supervisor.descriptor, 1 << 20, 0)
+        assert await taken.get() == many
+        await supervisor.write(one)
+        assert await taken.get() == one
+        os.pwrite(supervisor.descriptor, whole[:100], 0)
+        await asyncio.sleep(2 * POLL_SECONDS)
+        assert taken.empty()
+        os.pwrite(supervisor.descriptor, whole, 0)
+        assert await taken.get() == many
+    os.close(supervisor.descriptor)
+
+
+def found(number: int) -> FoundTable:
+    return FoundTable("d", f"t{number}", Location.parse(f"/d/t{number}"))
 
 
 @pytest.mark.processes
 def test_all_workers_have_the_tables_within_seconds(tmp_path: Path, warehouse: Path) -> None:
     shares = settings(warehouse)["shares"]
+
+    def temporary() -> set[Path]:
+        return {*Path(tempfile.gettempdir()).glob("delta-gateway-*")}
+
+    before = temporary()
     with running_gateway(tmp_path, shares, workers=2) as gateway:
 
         def names() -> list[str]:
-            items = gateway.request("GET", "/shares/s/all-tables").json["items"]
+            items = gateway.request("GET", "/shares/s/all-tables").json.get("items", [])
             return [f"{item['schema']}.{item['name']}" for item in items]
 
         wait_until(everywhere(names, ["d.t", "d.u", "e.t"]))
@@ -399,6 +434,14 @@ def test_all_workers_have_the_tables_within_seconds(tmp_path: Path, warehouse: P
         wait_until(everywhere(names, ["d.new", "d.t", "d.u", "e.t"]))
         shutil.rmtree(warehouse / "e")
         wait_until(everywhere(names, ["d.new", "d.t", "d.u"]))
+        # As a service does that deletes old files.
+        for directory in temporary() - before:
+            shutil.rmtree(directory)
+        victims = children(gateway.process.pid)
+        for victim in victims:
+            os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: len({*children(gateway.process.pid)} - {*victims}) == 2)
+        assert {len(names()) for _ in range(20)} == {3}
 
 
 def discovering(root: Path, name: str) -> StoredShare:
