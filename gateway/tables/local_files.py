@@ -77,7 +77,9 @@ class LocalFile:
 
 def inside(root: str, key: bytes) -> LocalFile | None:
     """Return the file with a key inside of a root, after its links are resolved, or None. Blocks."""
-    segments = key.split(b"/")
+    *directories, name = key.split(b"/")
+    # Several slashes are one to a file system, as to the writers that make such paths.
+    segments = (*filter(None, directories), name)
     if b"\0" in key or any(segment in (b"", b".", b"..") for segment in segments):
         return None
     real_root = os.path.realpath(os.fsencode(root))

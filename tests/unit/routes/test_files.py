@@ -27,7 +27,7 @@ Client = TestClient[Any, Any]
 NOW_MS = 1_700_000_000_000
 CONTENT = bytes(range(256)) * 8
 LARGE_BYTES = 32 * 1024 * 1024
-NAMES = ["plain.parquet", "a b+c=d%e/é ü.parquet", "date=2024-01-01 10%3A00/x.parquet"]
+NAMES = ["plain.parquet", "a b+c=d%e/é ü.parquet", "date=2024-01-01 10%3A00/x.parquet", "q//x.parquet"]
 
 
 @pytest.fixture
@@ -258,6 +258,8 @@ async def test_a_link_inside_of_the_table_is_followed(served: tuple[Client, Conf
         "%2E%2E%2Ftwo%2Fother.parquet",
         "./plain.parquet",
         "a//plain.parquet",
+        "q//../../two/other.parquet",
+        "q//x.parquet/",
         "%2Fetc%2Fpasswd",
         "/etc/passwd",
         "plain.parquet%00",
