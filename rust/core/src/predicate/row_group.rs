@@ -67,9 +67,13 @@ pub(super) fn bound_may_match(bound: &Bound, columns: &[BoundColumn], bounds: &R
 fn leaf_may_match(leaf: &Leaf, columns: &[BoundColumn], bounds: &RowGroupBounds) -> bool {
     let column = &columns[leaf.column];
     let position = column.partition.and_then(|position| bounds.partition_values.get(position));
-    let Some(ValueBounds { min, max, has_nulls }) = position.and_then(Option::as_ref) else {
+    let Some(ValueBounds { min, max, has_nulls, is_text }) = position.and_then(Option::as_ref) else {
         return true;
     };
+    // The order of the values is not that of the column, nor are they the column's texts.
+    if *is_text != matches!(leaf.set, Set::Text(_)) {
+        return true;
+    }
     let source = Source::RowGroupPartitions;
     let ranges = match &leaf.set {
         Set::Text(ranges) => {
@@ -104,7 +108,12 @@ mod tests {
             {"name":"region","type":"string","nullable":true,"metadata":{}},
             {"name":"id","type":"long","nullable":true,"metadata":{}}]}"#;
         let schema = StructType::parse(schema, ColumnMapping::None).unwrap();
-        let day = ValueBounds { min: "2021-01-10".into(), max: "2021-01-20".into(), has_nulls: false };
+        let day = ValueBounds {
+            min: "2021-01-10".into(),
+            max: "2021-01-20".into(),
+            has_nulls: false,
+            is_text: false,
+        };
         let bounds = RowGroupBounds {
             partition_values: vec![Some(day), None],
             stats: Some(r#"{"minValues":{"id":100},"maxValues":{"id":200},"nullCount":{"id":0}}"#.into()),
@@ -130,6 +139,37 @@ mod tests {
             let (predicate, _) = Predicate::bind(&hints, &schema, &partitions);
             assert_eq!(predicate.may_match_row_group(&bounds), expected, "{sql}");
             assert!(predicate.may_match_row_group(&unknown) || sql == "1 = 2", "{sql}");
+        }
+    }
+
+    #[test]
+    fn bounds_in_the_order_of_another_type_exclude_nothing() {
+        let schema = r#"{"type":"struct","fields":[
+            {"name":"p","type":"long","nullable":true,"metadata":{}},
+            {"name":"q","type":"string","nullable":true,"metadata":{}},
+            {"name":"x","type":"long","nullable":true,"metadata":{}}]}"#;
+        let schema = StructType::parse(schema, ColumnMapping::None).unwrap();
+        // Of 9, 10 and 95 as strings, and of 09 and 10 as numbers.
+        let bounds = |is_text| {
+            let of = |min: &str, max: &str, is_text| {
+                Some(ValueBounds { min: min.into(), max: max.into(), has_nulls: false, is_text })
+            };
+            let stats = r#"{"minValues":{"x":"10"},"maxValues":{"x":"95"},"nullCount":{"x":0}}"#;
+            let stats = if is_text {
+                stats.to_owned()
+            } else {
+                stats.replace("\"10\"", "10").replace("\"95\"", "95")
+            };
+            RowGroupBounds {
+                partition_values: vec![of("10", "95", is_text), of("9", "10", !is_text)],
+                stats: Some(stats),
+            }
+        };
+        for sql in ["p = 9", "q = '09'", "x = 9"] {
+            let hints = Hints { sql: vec![sql.into()], json: None };
+            let (predicate, _) = Predicate::bind(&hints, &schema, &["p".to_owned(), "q".to_owned()]);
+            assert!(predicate.may_match_row_group(&bounds(true)), "{sql}");
+            assert!(!predicate.may_match_row_group(&bounds(false)), "{sql}");
         }
     }
 

@@ -379,7 +379,13 @@ impl StatsColumn {
 
 /// Returns the minimum and maximum keys, if known; neither if they contradict each other.
 fn key_bounds(key_type: KeyType, source: Source, stats: ColumnStats<'_>) -> (Option<i128>, Option<i128>) {
-    let bound = |scalar| true_bound(key_type, source, stats_spread(key_type, scalar)?);
+    let bound = |scalar: Scalar<'_>| {
+        // The bounds of a row group with strings of numbers are in the order of strings.
+        if source == Source::RowGroup && scalar.is_text() && !key_type.is_temporal() {
+            return None;
+        }
+        true_bound(key_type, source, stats_spread(key_type, scalar)?)
+    };
     let low = stats.min.and_then(bound).map(|spread| spread.low);
     let high = stats.max.and_then(bound).map(|spread| spread.high);
     match (low, high) {

@@ -34,6 +34,8 @@ pub struct ValueBounds {
     pub max: String,
     /// Whether values may be null.
     pub has_nulls: bool,
+    /// Whether they are in the order of strings, also of numbers that a writer has made strings of.
+    pub is_text: bool,
 }
 
 /// The typed leaf columns of a part.
@@ -143,7 +145,8 @@ impl<R: ChunkReader + 'static> RowGroup<'_, R> {
         let (min, max) = (text(&min)?, text(&max)?);
         // An empty string is null.
         let has_nulls = self.adds_without(leaf)? > 0 || min.is_empty();
-        Some(ValueBounds { min, max, has_nulls })
+        let is_text = leaf.field.data_type() == &DataType::Utf8View;
+        Some(ValueBounds { min, max, has_nulls, is_text })
     }
 
     /// Returns the statistics of all files as JSON. A file without a value has no bound.

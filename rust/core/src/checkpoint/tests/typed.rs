@@ -221,7 +221,8 @@ fn a_row_group_is_bounded_by_its_typed_columns_and_skipped_where_they_cannot_mat
     assert_eq!(found.iter().map(|add| add.1).collect::<Vec<_>>(), [2, 3, 6, 7]);
 
     let bound = |min: &str, max: &str, has_nulls| {
-        Some(ValueBounds { min: min.to_owned(), max: max.to_owned(), has_nulls })
+        let is_text = min.bytes().all(|byte| byte.is_ascii_lowercase());
+        Some(ValueBounds { min: min.to_owned(), max: max.to_owned(), has_nulls, is_text })
     };
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), 3, "the row group without adds is not asked about");

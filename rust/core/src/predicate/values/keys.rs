@@ -58,6 +58,11 @@ impl KeyType {
         matches!(self, Self::Decimal { precision, .. } if precision > 18)
     }
 
+    /// Returns whether statistics have the values in quotes.
+    pub(crate) fn is_temporal(self) -> bool {
+        matches!(self, Self::Date | Self::Timestamp | Self::TimestampNtz)
+    }
+
     /// Returns whether the type has NaN, which is above every bound and which writers may omit from statistics.
     pub(crate) fn has_nan(self) -> bool {
         matches!(self, Self::Float | Self::Double { .. })
@@ -373,6 +378,10 @@ pub(crate) enum Scalar<'a> {
 }
 
 impl<'a> Scalar<'a> {
+    pub(crate) fn is_text(self) -> bool {
+        matches!(self, Self::Text { .. })
+    }
+
     fn plain(self) -> Option<&'a str> {
         match self {
             Self::Text { json, escaped: false } => Some(json),
