@@ -378,7 +378,7 @@ mod tests {
     fn a_local_listing_starts_at_the_given_name_and_is_in_order() {
         let root = tempfile::tempdir().unwrap();
         let log = root.path().join(LOG_DIRECTORY);
-        std::fs::create_dir_all(log.join("00000000000000000002.json")).unwrap();
+        std::fs::create_dir_all(log.join("00000000000000000002.crc")).unwrap();
         for name in [
             "00000000000000000010.json",
             "_last_checkpoint",

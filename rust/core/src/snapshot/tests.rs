@@ -100,6 +100,13 @@ fn a_newest_commit_that_the_file_system_does_not_show_is_an_error_and_no_older_v
         assert!(matches!(error, Error::StorageUnavailable { .. } | Error::FileNotFound { .. }), "{error:?}");
         assert_eq!(live(&table.load(TimeTravel::Version(0)).unwrap()), ["a"]);
     }
+    let known = table.load(TimeTravel::Version(0)).unwrap();
+    std::fs::remove_file(&newest).unwrap();
+    std::fs::create_dir(&newest).unwrap();
+    for base in [None, Some(Base { snapshot: &known, is_cached: true })] {
+        let error = Snapshot::load(&Storage::local(), table.root(), TimeTravel::Latest, base).unwrap_err();
+        assert!(matches!(error, Error::FileNotFound { .. }), "{error:?}");
+    }
 }
 
 #[test]

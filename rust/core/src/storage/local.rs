@@ -17,7 +17,8 @@ use crate::error::{Error, Result};
 use crate::log_path::{self, LogFileName};
 use crate::pool;
 
-/// Lists the regular files of a directory from a name on, in any order. A missing directory is empty.
+/// Lists the regular files of a directory from a name on, and whatever has the name of a commit, in any order. A missing
+/// directory is empty.
 pub(super) fn list(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
     pool::block_in_place(|| list_blocking(directory, from_name))
 }
@@ -70,12 +71,12 @@ pub(super) fn read(path: &str, listed: Option<&LogFileEntry>, max_bytes: u64) ->
     })
 }
 
-/// Returns the properties of a regular file; `None` if there is none.
+/// Returns the properties of what has a path; `None` if nothing has it.
 pub(super) fn properties(path: &str) -> Result<Option<FileProperties>> {
     // A link that leads nowhere is listed, too.
     let or_link = |error| std::fs::symlink_metadata(path).ok().filter(Metadata::is_symlink).ok_or(error);
     match pool::block_in_place(|| std::fs::metadata(path).or_else(or_link)) {
-        Ok(metadata) => Ok((metadata.is_file() || metadata.is_symlink()).then(|| FileProperties {
+        Ok(metadata) => Ok(Some(FileProperties {
             size: metadata.len(),
             modified_s: modified_ms(&metadata).div_euclid(1000),
             entity_tag: Some(entity_tag(&metadata)),
@@ -163,7 +164,9 @@ fn list_blocking(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> 
             continue;
         }
         let Some(metadata) = metadata_of(&entry, &name).map_err(|error| failed(&error))? else { continue };
-        if metadata.is_file() || metadata.is_symlink() {
+        // A directory in the place of a commit cannot be read: the log ends with an error, not before it.
+        let is_commit = matches!(LogFileName::parse(&name), Some(LogFileName::Commit(_)));
+        if metadata.is_file() || is_commit {
             files.push(LogFileEntry {
                 name,
                 size: metadata.len(),
