@@ -50,8 +50,15 @@ def reordered(body: bytes) -> bytes:
 def truncated(body: bytes) -> bytes:
     """The first two names, and no token of the next ones."""
     found = entries(body)
+    body = re.sub(rb"<KeyCount>\d+<", b"<KeyCount>%d<" % min(2, len(found)), body)
     more = b"<IsTruncated>true<" if len(found) > 2 else b"<IsTruncated>false<"
     return body.replace(b"".join(found), b"".join(found[:2])).replace(b"<IsTruncated>false<", more)
+
+
+def of_proxy(request: Request, answer: Response) -> Response:
+    """The 404 of a server that has no route to the store."""
+    body = b'{"code": "NOT_FOUND", "message": "no route"}'
+    return Response(404, body) if request.query.get("prefix", "").endswith(LOG) else answer
 
 
 def without_end(body: bytes) -> bytes:
@@ -72,10 +79,15 @@ def with_headers(**headers: str) -> Callable[[Response], Response]:
 
 LIES: dict[str, tuple[Lie, set[int]]] = {
     "a page of a proxy": (of_listings(lambda _body: b"<html><body>It works</body></html>"), {503}),
+    "a proxy without a route": (of_proxy, {503}),
     "JSON": (of_listings(lambda _body: b'{"kind": "storage#objects"}'), {503}),
     "nothing": (of_listings(lambda _body: b""), {503}),
     "an error with 200": (of_listings(lambda _body: b"<Error><Code>SlowDown</Code></Error>"), {503}),
     "half a listing": (of_listings(lambda body: body[: len(body) // 2]), {503}),
+    "fewer names than are counted": (
+        of_listings(lambda body: body.replace(b"".join(entries(body)[-2:]), b"")),
+        {503},
+    ),
     "a truncated listing": (of_listings(truncated), {200}),
     "a listing without end": (of_listings(without_end), {503}),
     "a listing in no order": (of_listings(reordered), {200}),

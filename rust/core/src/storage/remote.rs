@@ -515,6 +515,10 @@ const CREDENTIAL_CODES: [&str; 5] =
 const NAME_CODES: [&str; 5] =
     ["KeyTooLong", "InvalidURI", "XMinioInvalidObjectName", "InvalidUri", "InvalidResourceName"];
 
+/// Error codes with status 404 for an absent bucket or container: of S3 and Google, and of Azure.
+const ABSENT_CODES: [&str; 5] =
+    ["NoSuchBucket", "NoSuchAccessPoint", "ContainerNotFound", "FilesystemNotFound", "ResourceNotFound"];
+
 /// The code with status 403 for an archived object.
 const ARCHIVED_CODE: &str = "InvalidObjectState";
 
@@ -590,8 +594,12 @@ fn listing_error(path: &str, error: &object_store::Error) -> Error {
     }
     match (store_error(path, error), Answer::of(error)) {
         // Of a proxy that has no route, as while a store starts: no table is gone.
-        (Error::FileNotFound { .. }, Some(answer)) if answer.code().is_none() => {
-            Error::StorageUnavailable { detail: format!("the store {answer} without an error of a store") }
+        (Error::FileNotFound { .. }, Some(answer))
+            if !answer.code().is_some_and(|code| ABSENT_CODES.contains(&code)) =>
+        {
+            let detail =
+                format!("to a listing, the store {answer}, which does not say that a bucket is absent");
+            Error::StorageUnavailable { detail }
         }
         (Error::FileNotFound { .. }, answer) => {
             Error::TableNotFound { detail: answer.map(|answer| format!("the store {answer}")) }

@@ -245,6 +245,8 @@ enum NoListing {
     TooLong,
     #[error("the answer to a listing is cut off")]
     CutOff,
+    #[error("the answer to a listing has fewer names than it counts")]
+    LacksNames,
     /// An error of the store with the status 200.
     #[error("{RESPONSE}{0}")]
     Error(String),
@@ -257,12 +259,21 @@ impl PageEnd {
     fn of(page: &[u8]) -> Result<Self, NoListing> {
         match root_of(page) {
             Some(b"ListBucketResult") if ends_with(page, b"</ListBucketResult>") => {
-                let is_truncated = element(page, "IsTruncated")
-                    .is_some_and(|value| value.eq_ignore_ascii_case(b"true") || value == b"1");
+                let is_false = |value: &[u8]| value.eq_ignore_ascii_case(b"false") || value == b"0";
+                let is_truncated = element(page, "IsTruncated").is_some_and(|value| !is_false(value));
+                // Some stores leave it out, or do not count directories.
+                let stated =
+                    element(page, "KeyCount").and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
+                if stated.is_some_and(|stated: usize| stated > names_in(page)) {
+                    return Err(NoListing::LacksNames);
+                }
                 Ok(Self { is_truncated })
             }
-            // Azure has a marker on each page that is not the last one.
-            Some(b"EnumerationResults") if ends_with(page, b"</EnumerationResults>") => {
+            // Each page of Azure has the element, an empty one if it is the last page.
+            Some(b"EnumerationResults")
+                if ends_with(page, b"</EnumerationResults>")
+                    && memmem::find(page, b"<NextMarker").is_some() =>
+            {
                 Ok(Self { is_truncated: false })
             }
             Some(b"ListBucketResult" | b"EnumerationResults") => Err(NoListing::CutOff),
@@ -295,11 +306,18 @@ fn ends_with(page: &[u8], tag: &[u8]) -> bool {
     page.trim_ascii_end().ends_with(tag)
 }
 
-/// Returns the text of the first element with this name. In other texts of XML a tag is escaped.
+/// Returns the number of objects and directories of a page of S3 and Google.
+fn names_in(page: &[u8]) -> usize {
+    let ends: [&[u8]; 2] = [b"</Contents>", b"</CommonPrefixes>"];
+    ends.into_iter().map(|end| memmem::find_iter(page, end).count()).sum()
+}
+
+/// Returns the text of the first element whose name begins so, unless it is empty. In other texts of XML a tag is escaped.
 fn element<'a>(page: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let tag = format!("<{name}>");
-    let rest = page.get(memmem::find(page, tag.as_bytes())? + tag.len()..)?;
-    rest.get(..memchr::memchr(b'<', rest)?).map(<[u8]>::trim_ascii)
+    let rest = page.get(memmem::find(page, format!("<{name}").as_bytes())?..)?;
+    let rest = rest.get(memchr::memchr(b'>', rest)? + 1..)?;
+    let text = rest.get(..memchr::memchr(b'<', rest)?).map(<[u8]>::trim_ascii);
+    text.filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]
@@ -320,6 +338,8 @@ mod tests {
                 true,
             ),
             ("<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>", false),
+            ("<ListBucketResult><IsTruncated xmlns=\"\">yes</IsTruncated></ListBucketResult>", true),
+            ("<ListBucketResult><IsTruncated/></ListBucketResult>", false),
             ("<EnumerationResults ContainerName=\"c\"><Blobs/><NextMarker/></EnumerationResults>", false),
         ] {
             assert_eq!(end_of(page), Ok(is_truncated), "{page}");
@@ -360,8 +380,20 @@ mod tests {
             "<ListBucketResult><Contents><Key>a",
             "<ListBucketResult/>",
             "<EnumerationResults><Blobs>",
+            "<EnumerationResults><Blobs/></EnumerationResults>",
         ] {
             assert_eq!(end_of(page), Err(NoListing::CutOff), "{page}");
+        }
+        for (count, is_whole) in [("3", false), ("2", true), ("1", true), ("", true), ("many", true)] {
+            let page = format!(
+                "<ListBucketResult><KeyCount>{count}</KeyCount><Contents><Key>a</Key></Contents>\
+                 <CommonPrefixes><Prefix>b/</Prefix></CommonPrefixes></ListBucketResult>"
+            );
+            assert_eq!(
+                end_of(&page),
+                if is_whole { Ok(false) } else { Err(NoListing::LacksNames) },
+                "{page}"
+            );
         }
         let error = "<?xml version=\"1.0\"?><Error><Code>SlowDown</Code></Error>";
         assert_eq!(end_of(error), Err(NoListing::Error(error.into())));

@@ -246,7 +246,14 @@ fn a_log_beside_such_a_key_is_corrupt_and_its_store_does_not_fail() {
 
 #[test]
 fn a_proxy_without_a_route_to_the_store_says_nothing_of_tables() {
-    for body in ["", "default backend - 404", "<html><body>404</body></html>"] {
+    for body in [
+        "",
+        "default backend - 404",
+        "<html><body>404</body></html>",
+        r#"{"error": "Not-Found"}"#,
+        r#"{"code": "NOT_FOUND", "message": "no route"}"#,
+        "<Error><Code>NoSuchKey</Code></Error>",
+    ] {
         for storage in storages(&service("404 Not Found", body)) {
             for error in [storage.list_log("t", "").unwrap_err(), storage.list_directories("t").unwrap_err()]
             {
