@@ -101,14 +101,21 @@ class ServerProcess:
         self._storage_seconds = cache(
             lambda storage: metrics.timings(metrics.storage_seconds.labels(storage))
         )
-        self.audit = open_audit(config)
+        # The supervisor has checked both: a worker that starts again serves without them, as running ones do.
+        is_alone = workers == 1
+        self.audit = open_audit(config, must_open=is_alone)
         self._left_out: tuple[LeftOut, ...] = ()
         self._streams_at_return = self._resident_after_return_bytes = 0
         self._returning: asyncio.Future[None] | None = None
         caches = config.gateway.cache
         bound_heaps((caches.threads or cpus()) + HEAPS_BESIDE_THE_POOLS)
         configure(threads=caches.threads, cache_bytes=cache_of_worker(config, workers))
-        configure_cache_directory(caches.directory, disk_bytes=caches.disk_bytes)
+        try:
+            configure_cache_directory(caches.directory, disk_bytes=caches.disk_bytes)
+        except OSError as reason:
+            if is_alone:
+                raise
+            log.error("%s; this worker keeps columns in memory", reason)  # noqa: TRY400 - the reason says all
         self.tls = server_context(config, secrets.certificate)
         self.credential_store = CredentialStore(
             config,

@@ -79,11 +79,11 @@ def started(path: Path, *, workers: int = 1) -> Start:
     else:
         config = config_of_worker(path, WorkerSecrets.unpack(slot.secrets).config_text, workers=slot.count)
     check_extras(config)
-    check_cache_directory(config)
     check_session_policies(config, str(path))
     allow_descriptors()
     if slot is not None:
         return Start(path, config, read, slot=slot)
+    check_cache_directory(config)
     check_memory(config, workers=workers)
     admin = config.gateway.admin
     # Bound before anything else starts.

@@ -57,10 +57,11 @@ class AuditLog:
         path: Path,
         *,
         queue_records: int = 10_000,
+        must_open: bool = True,
         on_trouble: Callable[[str], None] = lambda _text: None,
         on_recovery: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        """Open the file. Raises OSError, so that the start finds problems and not the first request.
+        """Open the file. Raises OSError if it `must_open`, so that the start finds problems.
 
         The writer thread calls `on_trouble` when writing fails, and `on_recovery` when it works again.
         """
@@ -82,7 +83,8 @@ class AuditLog:
         try:
             self._open()
         except OSError as error:
-            raise OSError(f"the audit log {path} cannot be opened: {error.strerror}") from None
+            if must_open:
+                raise OSError(f"the audit log {path} cannot be opened: {error.strerror}") from None
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 
@@ -311,11 +313,15 @@ class AuditLog:
             return False
 
 
-def open_audit(config: Config) -> AuditLog | None:
-    """Open the audit log, if one is configured. Raises OSError."""
+def open_audit(config: Config, *, must_open: bool = True) -> AuditLog | None:
+    """Open the audit log, if one is configured. Raises OSError, unless the first record may open it."""
     settings = config.gateway.audit
     if settings is None:
         return None
     return AuditLog(
-        settings.file, queue_records=settings.queue_records, on_trouble=log.error, on_recovery=log.info
+        settings.file,
+        queue_records=settings.queue_records,
+        must_open=must_open or settings.fail_closed,
+        on_trouble=log.error,
+        on_recovery=log.info,
     )

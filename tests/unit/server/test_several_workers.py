@@ -179,6 +179,28 @@ def test_a_worker_is_started_again_while_the_file_is_refused(gateway, change):
         gateway.until(everywhere(gateway.shares, (200, ["logs"])))
 
 
+def test_a_worker_is_started_again_without_its_cache_directory_and_audit_log(gateway):
+    columns, audit = gateway.directory / "columns", gateway.directory / "audit.jsonl"
+    gateway.settings["gateway"]["cache"] = {"directory": str(columns)}
+    gateway.write()
+    with gateway.running(workers=2):
+        assert query(gateway)
+        columns.chmod(0o777)
+        audit.rename(gateway.directory / "away.jsonl")
+        audit.mkdir()
+        victims = children(gateway.process.pid)
+        for victim in victims:
+            os.kill(victim, signal.SIGKILL)
+        gateway.until(lambda: len({*children(gateway.process.pid)} - {*victims}) == 2)
+        assert query(gateway)
+        gateway.until(lambda: "the audit log cannot be written: Is a directory" in gateway.log())
+        gateway.until(lambda: gateway.log().count("this worker keeps columns in memory") == 2)
+        audit.rmdir()
+        gateway.until(lambda: audit.is_file() and gateway.records())
+    ended = gateway.command("--workers", "2", operation="serve")
+    assert (ended.returncode, "other users can write to it" in ended.stderr) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("first", "second", "taken"),
     [
