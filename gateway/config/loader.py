@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 
@@ -18,6 +19,7 @@ from gateway.config.networks import is_loopback
 from gateway.config.projection_directories import projection_problems
 from gateway.config.reader import Reader
 from gateway.config.roots import Roots, readable_directories
+from gateway.config.secret import Secret
 from gateway.config.sections import CURRENT_VERSION, Config
 from gateway.config.shares import SchemaEntry
 from gateway.config.volumes import volume_problems
@@ -58,9 +60,13 @@ def loads(
     directory: Path = Path("/"),
     environment: Mapping[str, str] = os.environ,
     needs_readers: bool = True,
+    known_secrets: Mapping[str, Secret] = MappingProxyType({}),
 ) -> Config:
-    """Read and validate the text of a file. Raises ConfigError."""
-    reader = Reader(file, directory, environment, Config)
+    """Read and validate the text of a file. Raises ConfigError.
+
+    `known_secrets`: the secrets of files, by their paths, in place of what is in them now.
+    """
+    reader = Reader(file, directory, environment, Config, known_secrets)
     try:
         node = compose(text)
     except (yaml.YAMLError, RecursionError) as reason:
@@ -74,6 +80,7 @@ def loads(
         config,
         secret_files=tuple(reader.secret_files),
         secret_stamp=tuple(reader.secret_files.values()),
+        secrets=reader.secrets,
         directory=directory,
         text=text,
     )

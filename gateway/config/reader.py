@@ -67,7 +67,9 @@ class Reader:
         directory: relative file names are relative to it.
         environment: the variables that `${NAME}` may name.
         top: the section of a whole file, among whose keys misplaced ones are looked for.
-        secret_files: the files that were read, with their state before that.
+        known_secrets: the secrets of files that are not read, by their paths.
+        secret_files: the files with secrets, with their state before they were read.
+        secrets: the secrets of these files.
         accounts: the accounts of prefixes whose form names none, such as `az://container/`.
         private_clouds: the prefixes in unknown domains of Azure, with whether their entries describe how they
             are reached.
@@ -78,7 +80,9 @@ class Reader:
     directory: Path
     environment: Mapping[str, str]
     top: type
+    known_secrets: Mapping[str, Secret] = dataclasses.field(default_factory=dict)
     secret_files: dict[Path, FileStamp | None] = dataclasses.field(default_factory=dict)
+    secrets: dict[str, Secret] = dataclasses.field(default_factory=dict)
     accounts: dict[Location, str] = dataclasses.field(default_factory=dict)
     private_clouds: dict[Location, bool] = dataclasses.field(default_factory=dict)
 
@@ -224,13 +228,16 @@ class Reader:
         path = self.directory / self._text(node, key)
         # The state before the file is read, so that a change during the read is noticed.
         self.secret_files[path] = file_stamp(path)
+        secret = self.known_secrets.get(str(path))
         try:
-            # An editor may have put a byte order mark before it.
-            secret = Secret(path.read_text(encoding="utf-8-sig").rstrip("\r\n"))
+            if secret is None:
+                # An editor may have put a byte order mark before it.
+                secret = Secret(path.read_text(encoding="utf-8-sig").rstrip("\r\n"))
         except (OSError, UnicodeDecodeError):
             raise self.error(node, key, "expected a readable text file with the secret") from None
         if not secret.reveal():
             raise self.error(node, key, "the file is empty; expected the secret")
+        self.secrets[str(path)] = secret
         return secret
 
     def _text(self, node: yaml.Node, key: str) -> str:

@@ -7,7 +7,7 @@ the field by its type, and `reference` makes the documentation of it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -237,6 +237,7 @@ class Config:
         gateway: keys that the reference server does not have.
         secret_files: the files that secrets were read from; not a key.
         secret_stamp: states of these files before they were read; not a key.
+        secrets: the secrets of these files, by their paths; not a key.
         directory: directory of the file; file names in it are relative to this. Not a key.
         text: text of the file; not a key.
 
@@ -265,6 +266,10 @@ class Config:
     """The files that secrets were read from. Not a key of the file."""
     secret_stamp: Stamp = dataclasses.field(default=(), metadata={"found": True}, repr=False, compare=False)
     """The states of these files before they were read."""
+    secrets: Mapping[str, Secret] = dataclasses.field(
+        default_factory=dict, metadata={"found": True}, repr=False, compare=False
+    )
+    """The secrets of these files, by their paths."""
     directory: Path = dataclasses.field(default=Path("/"), metadata={"found": True})
     """The directory of the file; names of files in it are relative to this."""
     text: str = dataclasses.field(default="", metadata={"found": True}, repr=False, compare=False)

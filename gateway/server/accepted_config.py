@@ -7,11 +7,13 @@ changes what only a restart can change.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.config import Config, ConfigError, load, loads
 from gateway.config.directory_access import check_session_policies
 from gateway.config.effects import changed_fixed_keys
+from gateway.config.secret import Secret
 from gateway.server.extras import ExtraMissing, check_extras
 from gateway.web.request_limits import check_memory
 
@@ -22,8 +24,11 @@ class RestartRequired(ValueError):
     """Raised for a change that needs a restart."""
 
 
-def config_of_worker(path: Path, text: str, *, workers: int) -> Config:
-    """Read a file for one of several workers; the server's `text` stays in force if the file is rejected."""
+def config_of_worker(path: Path, text: str, secrets: Mapping[str, Secret], *, workers: int) -> Config:
+    """Read a file for one of several workers.
+
+    The server's `text` and the `secrets` of its files stay in force if the file is rejected.
+    """
     try:
         loaded = load(path, needs_readers=False)
         if loaded.text == text:
@@ -31,7 +36,9 @@ def config_of_worker(path: Path, text: str, *, workers: int) -> Config:
     except ConfigError:
         # Read again below, for the reason.
         pass
-    current = loads(text, file=str(path), directory=path.absolute().parent, needs_readers=False)
+    current = loads(
+        text, file=str(path), directory=path.absolute().parent, needs_readers=False, known_secrets=secrets
+    )
     try:
         return accepted(path, current, workers=workers)
     except (ValueError, OSError) as refused:

@@ -247,7 +247,10 @@ async def _supervise(start: Start) -> None:
         start.listeners,
         environment=without_service_manager(os.environ),
         secrets=lambda: replace(
-            secrets, config_text=latest[0].text, has_database=sources.had_database
+            secrets,
+            config_text=latest[0].text,
+            of_files=latest[0].secrets,
+            has_database=sources.had_database,
         ).pack(),
         events=_Recorded(metrics, audit),
         obstacle=obstacle,

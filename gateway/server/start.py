@@ -77,7 +77,8 @@ def started(path: Path, *, workers: int = 1) -> Start:
     if slot is None:
         config = load(path)
     else:
-        config = config_of_worker(path, WorkerSecrets.unpack(slot.secrets).config_text, workers=slot.count)
+        secrets = WorkerSecrets.unpack(slot.secrets)
+        config = config_of_worker(path, secrets.config_text, secrets.of_files, workers=slot.count)
     check_extras(config)
     check_session_policies(config, str(path))
     allow_descriptors()

@@ -3,17 +3,19 @@
 In: the configuration. Out: the secret of page tokens, refresh tokens and local URLs where no `tokenKeys` are
 configured, the self-signed certificate, and the text of the configuration in force. Workers with different
 secrets would reject each other's tokens. A worker that restarts while the file holds a rejected
-configuration could not start without the text.
+configuration, or a file with a secret is gone, could not start without their texts.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gateway.authentication.sealed_tokens import SECRET_BYTES
 from gateway.config import Config
+from gateway.config.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class WorkerSecrets:
     """Whether the database existed at the start; if so, a worker must not start without it."""
     discovered: int = -1
     """The descriptor of the file in memory in which the supervisor lists discovered tables."""
+    of_files: Mapping[str, Secret] = field(default_factory=dict)
+    """The secrets of files, by their paths."""
 
     @staticmethod
     def made(config: Config) -> WorkerSecrets:
@@ -49,12 +53,14 @@ class WorkerSecrets:
                 self.config_text,
                 self.has_database,
                 self.discovered,
+                {path: secret.reveal() for path, secret in self.of_files.items()},
             ]
         ).encode()
 
     @staticmethod
     def unpack(packed: bytes) -> WorkerSecrets:
         """Read the bytes of `pack`."""
-        token_secret, certificate, *keys = json.loads(packed)
+        token_secret, certificate, *keys, of_files = json.loads(packed)
         encoded = None if certificate is None else certificate.encode()
-        return WorkerSecrets(bytes.fromhex(token_secret), encoded, *keys)
+        secrets = {path: Secret(text) for path, text in of_files.items()}
+        return WorkerSecrets(*(bytes.fromhex(token_secret), encoded, *keys, secrets))

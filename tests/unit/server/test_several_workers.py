@@ -150,8 +150,12 @@ def test_a_reload_returns_the_result_of_each_worker(gateway):
         assert refused["refused"] == "port: a change of this needs a restart"
 
 
-@pytest.mark.parametrize("change", ["a grant of nothing", *at_night("another port", "no YAML")])
+@pytest.mark.parametrize("change", ["a grant of nothing", "no secret", *at_night("another port", "no YAML")])
 def test_a_worker_is_started_again_while_the_file_is_refused(gateway, change):
+    secret = gateway.directory / "token-key"
+    secret.write_text("k" * 32)
+    gateway.settings["gateway"]["tokenKeys"] = [{"id": "k1", "secretFile": "token-key"}]
+    gateway.write()
     with gateway.running(workers=2):
         gateway.until(lambda: "serving by 2 workers" in gateway.log())
         # The one in force is not that of the start. All processes have it: each reads the file by itself.
@@ -166,6 +170,8 @@ def test_a_worker_is_started_again_while_the_file_is_refused(gateway, change):
         gateway.write()
         if change == "no YAML":
             gateway.path.write_text("shares: [")
+        if change == "no secret":
+            secret.unlink()
         gateway.until(lambda: gateway.log().count("is refused, the current one stays in force") >= 3)
         victims = children(gateway.process.pid)
         for victim in victims:
@@ -173,6 +179,7 @@ def test_a_worker_is_started_again_while_the_file_is_refused(gateway, change):
         assert everywhere(gateway.shares, (200, ["third"]))()
         gateway.until(lambda: gateway.log().count("this worker starts by the one in force") == 2)
         assert not {*victims} & {*children(gateway.process.pid)}
+        secret.write_text("k" * 32)
         gateway.settings["port"] = gateway.port
         gateway.settings["gateway"]["recipients"][0]["shares"] = ["logs"]
         gateway.write()
