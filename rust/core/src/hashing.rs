@@ -158,6 +158,11 @@ pub(crate) fn hex<const BYTES: usize>(bytes: &[u8; BYTES]) -> [[u8; 2]; BYTES] {
     text
 }
 
+/// The same as a `String`.
+pub(crate) fn hex_text<const BYTES: usize>(bytes: &[u8; BYTES]) -> String {
+    hex(bytes).as_flattened().iter().map(|digit| char::from(*digit)).collect()
+}
+
 // Arithmetic on both digits instead of a table, so that the loop above is vectorized on every CPU.
 fn hex_pair(byte: u8) -> [u8; 2] {
     let wide = u16::from(byte);

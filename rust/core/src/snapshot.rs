@@ -67,6 +67,7 @@ pub struct Snapshot {
     /// The keys of `partitionValues`, in the order of `metadata.partition_columns`.
     partition_names: Arc<[Box<str>]>,
     decoding: Decoding,
+    identity: OnceLock<LogIdentity>,
     columns_digest: OnceLock<[u8; 32]>,
     partition_timestamps: OnceLock<Option<Arc<PartitionTimestamps>>>,
     commit_batches: Vec<(Arc<FileBatch>, RowIndices)>,
@@ -219,8 +220,8 @@ impl Snapshot {
 
     /// Identifies the order of files; part of page tokens.
     #[must_use]
-    pub fn identity(&self) -> LogIdentity {
-        self.segment.identity()
+    pub fn identity(&self) -> &LogIdentity {
+        self.identity.get_or_init(|| self.segment.identity())
     }
 
     /// Identifies the columns of the checkpoint, in every process; `None` without a checkpoint.
@@ -244,7 +245,7 @@ impl Snapshot {
     /// Returns whether the version was loaded from the files that `identity` names.
     #[must_use]
     pub fn has_identity(&self, identity: &LogIdentity) -> bool {
-        self.version() == identity.version() && self.identity() == *identity
+        self.version() == identity.version() && self.identity() == identity
     }
 
     /// Returns whether a log file of this version is missing or was replaced: data that is not in memory cannot be read.
@@ -266,7 +267,7 @@ impl Snapshot {
     }
 
     fn is_cleaned_up(&self) -> bool {
-        LogSegment::listed(&self.storage, &self.root, &self.identity()).is_ok_and(|listed| listed.is_none())
+        LogSegment::listed(&self.storage, &self.root, self.identity()).is_ok_and(|listed| listed.is_none())
     }
 
     fn record_error(&self, error: &Error) {
@@ -326,7 +327,7 @@ impl Snapshot {
         if !error.is_outdated_listing() {
             return error;
         }
-        LogSegment::find_identity(&self.storage, &self.root, &self.identity()).err().unwrap_or(error)
+        LogSegment::find_identity(&self.storage, &self.root, self.identity()).err().unwrap_or(error)
     }
 
     /// Whether the change data feed is enabled at this version.

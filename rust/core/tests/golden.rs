@@ -60,7 +60,7 @@ fn hold_against(root: &Path, answer: &Value) {
     assert_eq!(counted(&snapshot), expected, "{name}, counted");
     assert_eq!(snapshot.totals().unwrap(), expected, "{name}, as answered");
 
-    let again = Snapshot::load_identity(&storage, root, &snapshot.identity(), &[]).unwrap();
+    let again = Snapshot::load_identity(&storage, root, snapshot.identity(), &[]).unwrap();
     assert_eq!(again.identity(), snapshot.identity(), "{name}");
     assert_eq!(counted(&again), expected, "{name}, by its identity");
 }

@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::actions::Metadata;
+use crate::hashing::hex_text;
 use crate::predicate::{PredicateKey, RuleKey};
 use crate::schema::COLUMN_MAPPING_MODE;
 use crate::segment::CheckpointFiles;
@@ -32,7 +33,7 @@ impl ColumnsKey {
 
     /// The name of the file with the columns, which says nothing of the table.
     pub(super) fn file_name(&self) -> String {
-        self.digest.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
+        hex_text(&self.digest)
     }
 }
 

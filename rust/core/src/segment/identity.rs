@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::{CheckpointFiles, CheckpointKind, LogSegment};
 use crate::error::Error;
+use crate::hashing::hex_text;
 use crate::storage::{LogFileEntry, Storage};
 
 /// A version, with the checkpoint that it is rebuilt from.
@@ -94,7 +95,7 @@ fn digest_of<'a>(files: impl IntoIterator<Item = &'a LogFileEntry>) -> String {
         }
         digest.update([b'\n']);
     }
-    digest.finalize().iter().take(8).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    hex_text(&<[u8; 32]>::from(digest.finalize()).as_chunks::<8>().0[0])
 }
 
 impl fmt::Display for LogIdentity {

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::sigv4::{S3Options, S3Signer};
 use super::v4::utc_basic;
-use crate::hashing::hex;
+use crate::hashing::hex_text;
 use crate::percent;
 use crate::{Error, Result};
 
@@ -51,9 +51,9 @@ impl HeadSigner {
         let headers = format!("host:{host}\nx-amz-content-sha256:{EMPTY_BODY}\nx-amz-date:{time}\n{token}");
         let names = format!("host;x-amz-content-sha256;x-amz-date{token_name}");
         let canonical = format!("HEAD\n{path}\n\n{headers}\n{names}\n{EMPTY_BODY}");
-        let digest = hex_text(Sha256::digest(canonical).into());
+        let digest = hex_text(&Sha256::digest(canonical).into());
         let to_sign = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{digest}");
-        let signature = hex_text(self.0.keys.of(&time[..8]).sign(to_sign.as_bytes()));
+        let signature = hex_text(&self.0.keys.of(&time[..8]).sign(to_sign.as_bytes()));
 
         let mut request = format!("HEAD {path} HTTP/1.1\r\n");
         for line in headers.lines() {
@@ -70,10 +70,6 @@ impl HeadSigner {
         );
         Ok(request.into_bytes())
     }
-}
-
-fn hex_text(bytes: [u8; 32]) -> String {
-    hex(&bytes).as_flattened().iter().map(|digit| char::from(*digit)).collect()
 }
 
 #[cfg(test)]

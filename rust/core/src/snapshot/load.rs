@@ -254,6 +254,7 @@ impl Loader<'_> {
             metadata,
             partition_names,
             decoding,
+            identity: OnceLock::new(),
             columns_digest: OnceLock::new(),
             partition_timestamps: OnceLock::new(),
             commit_batches,

@@ -125,13 +125,13 @@ proptest! {
             prop_assert!(found.is_sorted_by_key(|(_, source, row)| (*source, *row)), "places ascend");
             prop_assert_eq!(fresh.totals().unwrap(), Totals { files: found.len() as u64, size_bytes: 10 * found.len() as u64 });
 
-            let again = Snapshot::load_identity(&storage, table.root(), &fresh.identity(), &[]).unwrap();
+            let again = Snapshot::load_identity(&storage, table.root(), fresh.identity(), &[]).unwrap();
             prop_assert_eq!(&files(&again), &found, "the identity fixes the order");
 
             let base = previous.as_ref().map(|snapshot| Base { snapshot, is_cached: version % 2 == 0 });
             let advanced = Snapshot::load(&storage, table.root(), at, base).unwrap();
             prop_assert_eq!(names(&files(&advanced)), expected(state));
-            let again = Snapshot::load_identity(&storage, table.root(), &advanced.identity(), &[]).unwrap();
+            let again = Snapshot::load_identity(&storage, table.root(), advanced.identity(), &[]).unwrap();
             prop_assert_eq!(files(&again), files(&advanced), "also that of a continued snapshot");
             if leaps[version] {
                 previous = Some(advanced);

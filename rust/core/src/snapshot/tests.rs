@@ -183,7 +183,7 @@ fn an_identity_gives_the_same_order_after_later_commits() {
     table.commit(1, &[&add("b")]);
     let before = table.load(TimeTravel::Latest).unwrap();
     table.commit(2, &[&add("c"), &remove("a")]);
-    let again = Snapshot::load_identity(&Storage::local(), table.root(), &before.identity(), &[]).unwrap();
+    let again = Snapshot::load_identity(&Storage::local(), table.root(), before.identity(), &[]).unwrap();
     assert_eq!(live(&again), live(&before));
     assert_eq!(live(&table.load(TimeTravel::Latest).unwrap()), ["c", "b"]);
     let refused = |identity: &str| {

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::LogFileEntry;
 use crate::error::{Error, Result};
+use crate::hashing::hex_text;
 use crate::lock::lock;
 use crate::log_path::{LOG_DIRECTORY, LogFileName, STAGED_COMMITS, commit_name};
 
@@ -41,10 +42,8 @@ impl RatifiedCommit {
     #[must_use]
     pub fn inline(version: i64, content: Bytes, modified_ms: i64) -> Self {
         let file_name = format!("{version:020}.inline.json");
-        let digest =
-            Sha256::digest(&content).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
         // The name is not unique, as after a restore of the catalog.
-        let entity_tag = Some(digest.into_boxed_str());
+        let entity_tag = Some(hex_text(&Sha256::digest(&content).into()).into_boxed_str());
         let file = LogFileEntry { entity_tag, ..entry(&file_name, content.len() as u64, modified_ms) };
         Self { version, file, content: Some(content) }
     }
