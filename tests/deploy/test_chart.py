@@ -114,8 +114,14 @@ def helm(*arguments, text=None):
 
 
 def template(values, kubernetes=KUBERNETES[-1]):
+    return templated(yaml.safe_dump(values), kubernetes)
+
+
+@cache
+def templated(values, kubernetes):
+    """What helm says of the text of some values, with which several tests begin."""
     options = ["--kube-version", f"{kubernetes}.0", "--namespace", "sharing", "--values", "-"]
-    return helm("template", "demo", CHART, *options, text=yaml.safe_dump(values))
+    return helm("template", "demo", CHART, *options, text=values)
 
 
 def rendered(values, kubernetes=KUBERNETES[-1]):

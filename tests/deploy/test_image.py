@@ -23,10 +23,10 @@ TABLE = "/delta-sharing/shares/demo/schemas/default/tables/orders"
 LARGEST_BYTES = 150 * 1000 * 1000
 
 
-@pytest.fixture
-def configuration(tmp_path):
+@pytest.fixture(scope="module")
+def configuration(tmp_path_factory):
     """A directory as it is mounted at /etc/delta-gateway, with the secrets beside the file."""
-    directory = tmp_path / "configuration"
+    directory = tmp_path_factory.mktemp("image") / "configuration"
     (directory / "secrets").mkdir(parents=True)
     (directory / "secrets/token-key").write_text("0123456789abcdef0123456789abcdef\n")
     recipient = {
@@ -42,17 +42,18 @@ def configuration(tmp_path):
     return directory
 
 
-@pytest.fixture
-def container(rootfs, configuration, demo_tables, tmp_path):
+@pytest.fixture(scope="module")
+def container(rootfs, configuration, demo_tables):
     # pytest makes directories that only its user enters.
     demo_tables.chmod(0o755)
-    with running_container(
-        rootfs, configuration, demo_tables, tmp_path / "log", "--workers", "2"
-    ) as container:
+    log = configuration.with_name("log")
+    with running_container(rootfs, configuration, demo_tables, log, "--workers", "2") as container:
         deadline = time.monotonic() + 30
         while not container.is_healthy():
-            assert time.monotonic() < deadline, container.log.read_text()
-            assert container.process.poll() is None, container.log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            assert container.process.poll() is None, log.read_text()
+            # Each look is a start of Python, beside which the server starts.
+            time.sleep(0.2)
         yield container
 
 
