@@ -36,7 +36,7 @@ from support.gateway_process import running_gateway, share
 
 log = logging.getLogger(__name__)
 
-SECONDS = int(os.environ.get("DELTA_GATEWAY_WRITER_SECONDS", "10"))
+SECONDS = int(os.environ.get("DELTA_GATEWAY_WRITER_SECONDS", "5"))
 NIGHTLY_SECONDS = 300
 READERS = 16
 PAGE_FILES = 20

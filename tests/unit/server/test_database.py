@@ -86,6 +86,8 @@ def test_every_worker_of_every_replica_sees_a_change_within_a_second(place, tmp_
                 database.revoke("bob", shares=["sales"])
             while {*statuses(connections, token)} != {200 if granted else 404}:
                 assert time.monotonic() - started < 60
+                # The workers need the processors on which this looks.
+                time.sleep(0.05)
             taken = time.monotonic() - started
             here, *servers = (now - then for now, then in zip(waits(replicas), before, strict=True))
             seconds.append(taken - here - max(servers))

@@ -90,7 +90,7 @@ def test_tokens_outlive_a_worker_and_reloads_that_bring_keys_and_take_them(gatew
 
 
 def test_a_recipient_has_one_budget_over_all_workers_also_when_some_are_killed(gateway):
-    limits = {"requestsPerSecond": 0.01, "burstRequests": 100, "queueSeconds": 0}
+    limits = {"requestsPerSecond": 0.01, "burstRequests": 40, "queueSeconds": 0}
     gateway.settings["gateway"]["limits"] = {"recipient": limits}
     other = {"name": "bob", "tokens": [{"sha256": sha256("token-of-bob")}], "shares": ["sales"]}
     gateway.settings["gateway"]["recipients"].append(other)
@@ -107,12 +107,12 @@ def test_a_recipient_has_one_budget_over_all_workers_also_when_some_are_killed(g
 
     with gateway.running(workers=4):
         gateway.until(lambda: "serving by 4 workers" in gateway.log())
-        first = admitted(60)
+        first = admitted(25)
         victims = children(gateway.process.pid)[:2]
         for victim in victims:
             os.kill(victim, signal.SIGKILL)
         gateway.until(lambda: len({*children(gateway.process.pid)} - {*victims}) == 4)
-        assert first + admitted(340) == 100
+        assert first + admitted(135) == 40
         assert status(0, "token-of-bob") == 200
 
 
