@@ -134,11 +134,11 @@ async def test_native_work_ends_at_the_deadline_of_its_request(large, tmp_path):
         ended = await statuses(gateway, AT_ONCE)
         assert ended.count(503) > AT_ONCE / 4
         spent_seconds = processor_seconds(gateway) - before - one_seconds
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.2)
         after_seconds = processor_seconds(gateway) - before - one_seconds - spent_seconds
     assert spent_seconds < 0.75 * AT_ONCE * one_seconds
-    # Work that went on would take the whole second of its thread.
-    assert after_seconds < 0.5
+    # Work that went on would take the whole time of its thread.
+    assert after_seconds < 0.1
 
 
 LIMIT_BYTES = 256 * 1024 * 1024

@@ -19,7 +19,7 @@ from support.identity_provider import AUDIENCE, IdentityProvider, public_jwk, si
 from support.processes import free_port, server_process, wait_for_port
 
 WORKERS, CLIENTS = 2, 4
-RETRY_SECONDS = 0.3
+RETRY_SECONDS = 0.1
 # The workers refetch sooner than every 30 seconds, so that the test need not wait.
 CUSTOMIZED = f"""
 import gateway.oidc.issuer_keys

@@ -223,10 +223,10 @@ async def test_a_reader_that_does_not_drain_is_cut_off(table, tmp_path):
 @pytest.mark.alone
 async def test_memory_and_descriptors_return_to_idle_after_storms(table, tmp_path):
     with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0}) as gateway:
-        base = f"http://127.0.0.1:{gateway.port}"
+        base, sockets = f"http://127.0.0.1:{gateway.port}", open_sockets(gateway)
         for _ in range(3):
             assert whole_or_broken(await storm(base, 10), table[1]) == 10
-        await asyncio.sleep(1)
+        await until(lambda: open_sockets(gateway) <= sockets)
         memory, files = resident(gateway), open_files(gateway)
         for _ in range(3):
             assert whole_or_broken(await storm(base, 10), table[1]) == 10
