@@ -12,13 +12,10 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from support.commands import run_command
-from support.fork_server import forked
+from support.commands import forked_command, run_command
 from support.processes import (
     PACKAGE,
-    STOP_SECONDS,
     free_port,
-    package_environment,
     processor_wait_seconds,
     server_process,
 )
@@ -86,13 +83,9 @@ class Gateway:
     def command(self, *arguments, operation="recipient"):
         if operation != "serve":
             return run_command(operation, *arguments, "-c", self.path)
-        words = [operation, *arguments, "-c", str(self.path)]
-        with (self.directory / "refused").open("w+b") as output:
-            process = forked(words, output, package_environment(), PACKAGE)
-            code = process.wait(STOP_SECONDS)
-            output.seek(0)
-            # A server writes nothing to its standard output.
-            return subprocess.CompletedProcess(words, code, "", output.read().decode())
+        ended = forked_command(operation, *arguments, "-c", self.path, directory=PACKAGE)
+        # A server writes nothing to its standard output.
+        return subprocess.CompletedProcess(ended.args, ended.returncode, "", ended.stdout)
 
     @contextmanager
     def running(self, workers=1):

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.commands import forked_command
 from support.nightly import at_night
 from support.official_client import OfficialClient
 from support.processes import free_port, gateway_command, package_environment, wait_for_port
@@ -36,15 +37,8 @@ def initialized(directory: Path, *arguments: str | Path, **variables: str) -> It
             yield out.read_text()
         finally:
             process.terminate()
-    checked = subprocess.run(
-        gateway_command("check", "-c", "share.yaml"),
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    checked = forked_command("check", "-c", "share.yaml", directory=directory, **variables)
+    assert checked.returncode == 0, checked.stdout
 
 
 def table_of(printed: str) -> tuple[Path, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,11 +12,11 @@ import yaml
 from support.aws_identity import ROLE, Sts, running_sts
 from support.azure_identity import CLIENT, TENANT, Identities, running
 from support.azurite_server import Azurite
+from support.commands import forked_command
 from support.gateway_process import configuration, share, storage
 from support.google_identity import GoogleIdentity
 from support.google_storage import GoogleStorage
 from support.odd_tables import ODD_KEYS, in_log, write_log
-from support.processes import gateway_command, package_environment
 from support.versitygw import S3Server, VersityGw
 
 NAME = "checked"
@@ -48,14 +47,8 @@ class Checked:
         section = {"storages": [{"prefix": location, **entry}]}
         shared = share("s", {"t": f"{location}t"}, accessModes=list(access_modes))
         file.write_text(yaml.safe_dump(configuration([shared], 0, section)))
-        ended = subprocess.run(
-            gateway_command("check", "-c", file),
-            check=False,
-            capture_output=True,
-            text=True,
-            env=package_environment(COLUMNS="400", **variables),
-        )
-        self.code, self.output = ended.returncode, ended.stdout + ended.stderr
+        ended = forked_command("check", "-c", file, directory=directory, COLUMNS="400", **variables)
+        self.code, self.output = ended.returncode, ended.stdout
 
     def row(self, location: str) -> list[str]:
         """The cells of the storage's row: identity, end, and what the identity may do."""
