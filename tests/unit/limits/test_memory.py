@@ -116,7 +116,7 @@ async def test_an_answer_from_memory_runs_alone_in_a_full_process():
 async def test_a_stream_from_before_the_excess_does_not_take_the_place_of_the_one_that_runs():
     resident = [50]
     gate = MemoryGate(
-        160, stream_bytes=70, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: resident[0]
+        160, stream_bytes=70, queue_length=4, queue_seconds=0.5, resident_bytes=lambda: resident[0]
     )
     before = await gate.enter_stream("alice", FROM_MEMORY)
     resident[0] = 161
