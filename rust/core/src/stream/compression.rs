@@ -166,7 +166,9 @@ mod tests {
             for chunk in chunks {
                 out.extend(frame.write(chunk, Vec::new()).unwrap());
             }
-            out.extend(if chunks.is_empty() { ZstdFrame::whole(b"").unwrap() } else { ZstdFrame::end(b"") });
+            // Bodies begin with lines; a chunk without any does not begin the frame.
+            let is_begun = chunks.iter().any(|chunk| !chunk.is_empty());
+            out.extend(if is_begun { ZstdFrame::end(b"") } else { ZstdFrame::whole(b"").unwrap() });
             return out;
         }
         let (mut out, mut trailer) = (Vec::new(), Trailer::default());
