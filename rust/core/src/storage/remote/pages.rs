@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
-use object_store::{Error as StoreError, ListResult};
+use object_store::{Error as StoreError, ListResult, ObjectMeta};
 
 use super::super::transport::{Listing, PageEnd};
 use super::{LAST, listing_error};
@@ -128,6 +128,10 @@ impl<'a> Pages<'a> {
         if !self.has_all_names_of(page) {
             return Err(self.wrong("has names outside of the listed directory"));
         }
+        // A store that does not know of directories would seem to have none.
+        if self.options.delimiter.is_some() && page.objects.iter().any(|object| self.is_deeper(object)) {
+            return Err(self.wrong("has names below the directories that it was to end at"));
+        }
         let tags = page.objects.iter().map(|object| object.e_tag.as_ref().map_or(0, String::len));
         self.bytes += names.bytes + tags.sum::<usize>() + names.count * ENTRY_BYTES;
         if self.bytes > MAX_LISTING_BYTES {
@@ -147,6 +151,12 @@ impl<'a> Pages<'a> {
         let prefix = self.prefix.as_deref().unwrap_or_default();
         let mut names = page.objects.iter().map(|object| &object.location).chain(&page.common_prefixes);
         names.all(|name| name.as_ref().starts_with(prefix))
+    }
+
+    /// Returns whether an object is in a directory below the listed one.
+    fn is_deeper(&self, object: &ObjectMeta) -> bool {
+        let start = self.prefix.as_deref().map_or(0, str::len);
+        object.location.as_ref().get(start..).is_some_and(|name| name.contains('/'))
     }
 
     fn wrong(&self, problem: impl std::fmt::Display) -> Error {

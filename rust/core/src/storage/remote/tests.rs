@@ -491,8 +491,12 @@ fn a_listing_whose_pages_do_not_advance_ends_with_an_error() {
                     .position(|known| Some(*known) == token.as_deref())
                     .map_or(0, |turn| turn + 1);
                 let token = Some(tokens[turn % tokens.len()]);
-                let names = if tokens.len() > 2 { &COMMITS[..1] } else { &[] };
-                let page = Page { names, directories: &[], is_truncated: true, token };
+                let (names, directories): (&[_], &[_]) = match query_of(head, "delimiter") {
+                    _ if tokens.len() <= 2 => (&[], &[]),
+                    Some(_) => (&[], &["t/a/"]),
+                    None => (&COMMITS[..1], &[]),
+                };
+                let page = Page { names, directories, is_truncated: true, token };
                 ("200 OK".into(), page.of_store(index))
             });
             let storage = &storages(&endpoint)[index];
@@ -531,6 +535,19 @@ fn names_outside_of_the_listed_directory_are_no_listing_of_it() {
             Page { names: &["other/_delta_log/x"], directories: &[], is_truncated: false, token: None };
         let error = listed(&storages(&service("200 OK", &page.of_store(index)))[index]).unwrap_err();
         assert!(error.detail().is_some_and(|detail| detail.contains("outside of the listed")), "{error:?}");
+    }
+}
+
+#[test]
+fn a_store_that_does_not_list_directories_is_not_one_without_any() {
+    for index in 0..3 {
+        let page = Page { names: &["t/a/x", "t/y"], directories: &[], is_truncated: false, token: None };
+        let storage = &storages(&service("200 OK", &page.of_store(index)))[index];
+        let error = storage.list_directories("t").unwrap_err();
+        assert!(error.detail().is_some_and(|detail| detail.contains("below the directories")), "{error:?}");
+        let page = Page { names: &["t/y"], directories: &["t/a/"], is_truncated: false, token: None };
+        let storage = &storages(&service("200 OK", &page.of_store(index)))[index];
+        assert_eq!(storage.list_directories("t").unwrap().names, ["a"]);
     }
 }
 
