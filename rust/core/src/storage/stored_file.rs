@@ -12,7 +12,7 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use super::local::OpenFile;
 use super::remote::Remote;
-use super::window::Windows;
+use super::window::{WINDOW_BYTES, Windows};
 use super::{LogFileEntry, local, replaced};
 use crate::error::{Error, Result};
 use crate::log_path;
@@ -57,10 +57,11 @@ impl StoredFile {
         Self { source, size, name: log_path::file_name(path).into(), is_apart: false }
     }
 
-    /// Requests just the ranges that are read: for readers of few columns, whose windows would hold the others too.
+    /// Requests just the ranges that are read: for readers of few columns, whose windows would hold the others too. A file
+    /// of one window is read at once: its requests cost more than its bytes.
     #[must_use]
     pub fn read_apart(self) -> Self {
-        Self { is_apart: true, ..self }
+        Self { is_apart: self.size > WINDOW_BYTES, ..self }
     }
 
     /// Returns the size in bytes.

@@ -4,7 +4,7 @@
 //! order; a window that continues a held one triggers a prefetch of its successors. Memory for held and requested windows
 //! is bounded for any file size.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
@@ -16,14 +16,25 @@ use crate::lock::lock;
 use crate::pool;
 
 /// Size of a window. Two readers of a row group are at the places of some fourteen columns together.
-const WINDOW_BYTES: u64 = 2 << 20;
+pub(super) const WINDOW_BYTES: u64 = 2 << 20;
 /// Maximum number of held and requested windows.
 const MAX_WINDOWS: usize = 16;
 /// Windows that are prefetched: their transfer takes longer than the latency of a request.
 const WINDOWS_AHEAD: u64 = 2;
 
+/// Maximum number of ranges that were read apart and are held: parts of a column begin with the same page or index.
+const MAX_RANGES: usize = 4;
+
 pub(super) struct Windows {
     shared: Arc<Shared>,
+    ranges: Mutex<VecDeque<Arc<ApartRange>>>,
+}
+
+/// A range that was read apart. Its lock is held during its request, so that concurrent readers send one.
+struct ApartRange {
+    start: u64,
+    length: usize,
+    content: Mutex<Option<Bytes>>,
 }
 
 struct Shared {
@@ -70,7 +81,8 @@ impl Windows {
 
     fn of(remote: Arc<Remote>, path: String, size: u64, listed: Option<LogFileEntry>) -> Self {
         let (state, arrived) = (Mutex::default(), Condvar::new());
-        Self { shared: Arc::new(Shared { remote, path, size, listed, state, arrived }) }
+        let shared = Arc::new(Shared { remote, path, size, listed, state, arrived });
+        Self { shared, ranges: Mutex::default() }
     }
 
     /// Reads a range, which must be in the file.
@@ -97,11 +109,34 @@ impl Windows {
         Ok(joined.freeze())
     }
 
-    /// Reads a range, which must be in the file, by a request of its own.
+    /// Reads a range, which must be in the file, by a request of its own, unless it was just read.
     pub(super) fn read_apart(&self, start: u64, length: usize) -> Result<Bytes> {
         if length == 0 {
             return Ok(Bytes::new());
         }
+        if length as u64 > WINDOW_BYTES {
+            return self.request_apart(start, length);
+        }
+        let range = self.apart_range(start, length);
+        let mut content = lock(&range.content);
+        if let Some(bytes) = &*content {
+            return Ok(bytes.clone());
+        }
+        Ok(content.insert(self.request_apart(start, length)?).clone())
+    }
+
+    fn apart_range(&self, start: u64, length: usize) -> Arc<ApartRange> {
+        let mut ranges = lock(&self.ranges);
+        if let Some(known) = ranges.iter().find(|range| (range.start, range.length) == (start, length)) {
+            return Arc::clone(known);
+        }
+        let range = Arc::new(ApartRange { start, length, content: Mutex::default() });
+        ranges.truncate(MAX_RANGES - 1);
+        ranges.push_front(Arc::clone(&range));
+        range
+    }
+
+    fn request_apart(&self, start: u64, length: usize) -> Result<Bytes> {
         let Shared { remote, path, .. } = &*self.shared;
         let entity_tag = self.shared.lock().entity_tag.clone();
         let range = start..start + length as u64;
@@ -244,7 +279,7 @@ mod tests {
 
     use super::*;
     use crate::storage::properties::plain_tag;
-    use crate::storage::{S3Options, s3};
+    use crate::storage::{S3Options, StoredFile, s3};
 
     const PATH: &str = "t/_delta_log/00000000000000000007.checkpoint.parquet";
     const SIZE: u64 = 2 * WINDOW_BYTES;
@@ -269,11 +304,17 @@ mod tests {
     }
 
     fn windows_of_size(store: &Arc<InMemory>, entity_tag: &str, modified_ms: i64, size: u64) -> Windows {
+        Windows::listed(remote(store), PATH.into(), &listed(entity_tag, modified_ms, size))
+    }
+
+    fn remote(store: &Arc<InMemory>) -> Arc<Remote> {
         let remote = s3::open(&S3Options::new("bucket", "us-east-1")).unwrap();
-        let remote = Arc::new(remote.with_store(Arc::clone(store) as _));
+        Arc::new(remote.with_store(Arc::clone(store) as _))
+    }
+
+    fn listed(entity_tag: &str, modified_ms: i64, size: u64) -> LogFileEntry {
         let (name, entity_tag) = (PATH.into(), Some(entity_tag.into()));
-        let file = LogFileEntry { name, size, modified_ms, entity_tag, identity: 0 };
-        Windows::listed(remote, PATH.into(), &file)
+        LogFileEntry { name, size, modified_ms, entity_tag, identity: 0 }
     }
 
     #[test]
@@ -318,6 +359,33 @@ mod tests {
         for mixed in [windows.read_apart(0, 1), windows.read(0, 1)] {
             assert!(matches!(mixed, Err(Error::FileReplaced { .. })), "{mixed:?}");
         }
+    }
+
+    #[test]
+    fn a_file_of_one_window_is_requested_once_also_by_readers_of_few_columns() {
+        let store = Arc::new(InMemory::new());
+        for (size, is_held) in [(WINDOW_BYTES, true), (WINDOW_BYTES + 1, false)] {
+            let (tag, modified_ms) = put_of_size(&store, 1, size);
+            let file = StoredFile::listed(&remote(&store), PATH, &listed(&tag, modified_ms, size)).read_apart();
+            assert_eq!(file.read_range(7, 5).unwrap(), [1; 5][..]);
+            put_of_size(&store, 2, size);
+            assert_eq!(file.read_range(size - 3, 3).is_ok_and(|bytes| bytes == [1; 3][..]), is_held);
+        }
+    }
+
+    #[test]
+    fn a_range_that_was_just_read_apart_is_not_requested_again() {
+        let store = Arc::new(InMemory::new());
+        let (tag, modified_ms) = put(&store, 1);
+        let windows = windows(&store, &tag, modified_ms);
+        windows.read_apart(7, 5).unwrap();
+        put(&store, 2);
+        assert_eq!(windows.read_apart(7, 5).unwrap(), [1; 5][..]);
+        for start in 0..=MAX_RANGES as u64 {
+            assert!(windows.read_apart(start, 5).is_err());
+        }
+        assert!(windows.read_apart(7, 5).is_err(), "only the last ranges are held");
+        assert!(windows.ranges.lock().unwrap().len() <= MAX_RANGES);
     }
 
     #[test]

@@ -78,10 +78,30 @@ struct LastPage {
     levels: AtomicUsize,
 }
 
+/// The last read, and the end of the one before it, in which a page or its header began.
 #[derive(Default)]
 struct Window {
+    tail: Bytes,
     start: u64,
     bytes: Bytes,
+}
+
+impl Window {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// At least `least` bytes from `start` on.
+    fn find(&self, start: u64, least: usize) -> Option<Bytes> {
+        if let Some(offset) = start.checked_sub(self.start) {
+            let offset = usize::try_from(offset).ok().filter(|offset| *offset <= self.bytes.len())?;
+            return Some(self.bytes.slice(offset..)).filter(|bytes| bytes.len() >= least);
+        }
+        let of_tail = self.tail.len().checked_sub(usize::try_from(self.start - start).ok()?)?;
+        let begin = &self.tail[of_tail..];
+        let rest = self.bytes.get(..least.saturating_sub(begin.len()))?;
+        Some([begin, rest].concat().into())
+    }
 }
 
 impl<R: ChunkReader> ColumnBytes<R> {
@@ -109,15 +129,18 @@ impl<R: ChunkReader> ColumnBytes<R> {
             return Err(ParquetError::EOF("the column chunk ends inside of a page".to_owned()));
         }
         let mut window = lock(&self.window);
-        let offset = start.checked_sub(window.start).map(|offset| offset as usize);
-        if let Some(offset) = offset.filter(|offset| offset.saturating_add(least) <= window.bytes.len()) {
-            return Ok(window.bytes.slice(offset..));
+        if let Some(found) = window.find(start, least) {
+            return Ok(found);
         }
-        let length = (usual as u64).min(left).max(least as u64) as usize;
-        let read = self.source.get_bytes(start, length);
+        // What the window has of a page is not read again, unless the copy would cost more.
+        let had = window.end().checked_sub(start).filter(|_| least <= self.window_bytes / 2);
+        let tail = had.and_then(|had| window.find(start, had as usize)).unwrap_or_default();
+        let from = start + tail.len() as u64;
+        let length = (usual as u64).min(self.chunk.end - from).max((least - tail.len()) as u64) as usize;
+        let read = self.source.get_bytes(from, length);
         let bytes = read.inspect_err(|error| self.last_page.first_error.record_error(error))?;
-        *window = Window { start, bytes: bytes.clone() };
-        Ok(bytes)
+        *window = Window { tail: Bytes::copy_from_slice(&tail), start: from, bytes };
+        window.find(start, least).ok_or_else(|| ParquetError::EOF("the column chunk is cut off".to_owned()))
     }
 }
 
@@ -215,6 +238,23 @@ mod tests {
         assert!(column.get_bytes(99, 1).is_err());
         let with_next_header = 2_000_000 - 1_048_000 + MAX_HEADER_BYTES;
         assert_eq!(*column.source.1.lock().unwrap(), [(100, 1 << 20), (1_048_000, with_next_header)]);
+    }
+
+    #[test]
+    fn pages_that_begin_in_a_window_and_end_behind_it_are_read_once() {
+        let (header, body, pages) = (40, 200_000, 40_u64);
+        let size = pages * (header + body);
+        let data: Bytes = (0..size as u32).map(|byte| (byte / 7) as u8).collect();
+        let column = counted(&data, 0..size);
+        for page in 0..pages {
+            let start = page * (header + body);
+            let least = MAX_HEADER_BYTES.min((size - start) as usize);
+            assert!(column.ahead(start, least, 1 << 20).unwrap().starts_with(&data[start as usize..][..least]));
+            let (from, to) = (start + header, start + header + body);
+            assert_eq!(column.get_bytes(from, body as usize).unwrap(), data[from as usize..to as usize]);
+        }
+        let read: usize = column.source.1.lock().unwrap().iter().map(|(_, length)| length).sum();
+        assert_eq!(read, size as usize);
     }
 
     #[test]
