@@ -141,7 +141,7 @@ def unit(arguments: list[str]) -> None:
 
 def python(arguments: list[str]) -> None:
     """All of pytest but for Spark; with pytest's arguments also `alone`, each then beside no other one."""
-    install("versitygw", "client", "tables", "browser")
+    install("gateway", "versitygw", "client", "tables", "browser")
     pytest(PLAIN if arguments else f"{PLAIN} and not alone", arguments or ["-n", "3", "--dist", "worksteal"])
 
 
@@ -284,8 +284,8 @@ def audit(_: list[str]) -> None:
     run(tools.uv(), "audit", "--locked")
 
 
-_PARTS = (spark, jobs, python, rust, clone, stores, deploy, oldest, lint, docs, alone)
-# In the order of the first run, later ones start the longest first and `python` last; `rust` compiles.
+_PARTS = (spark, python, deploy, stores, rust, jobs, clone, oldest, lint, docs, alone)
+# In the order of the first run: `python` builds the wheel. Later the longest first, and `python` last.
 DEFAULT_PARTS = [function.__name__ for function in _PARTS]
 PARTS = {function.__name__: function for function in (*_PARTS, static, unit, crates, nightly, audit)}
 QUICK_PARTS = ("unit", "lint", "crates")
