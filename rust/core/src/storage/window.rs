@@ -366,7 +366,8 @@ mod tests {
         let store = Arc::new(InMemory::new());
         for (size, is_held) in [(WINDOW_BYTES, true), (WINDOW_BYTES + 1, false)] {
             let (tag, modified_ms) = put_of_size(&store, 1, size);
-            let file = StoredFile::listed(&remote(&store), PATH, &listed(&tag, modified_ms, size)).read_apart();
+            let file =
+                StoredFile::listed(&remote(&store), PATH, &listed(&tag, modified_ms, size)).read_apart();
             assert_eq!(file.read_range(7, 5).unwrap(), [1; 5][..]);
             put_of_size(&store, 2, size);
             assert_eq!(file.read_range(size - 3, 3).is_ok_and(|bytes| bytes == [1; 3][..]), is_held);

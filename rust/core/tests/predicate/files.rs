@@ -43,7 +43,12 @@ impl File {
             let text = text.clone().filter(|text| !text.is_empty())?;
             // Bounds ignore NaN, and an instant's zone is unknown.
             let is_ordered = !matches!(column.data_type, Type::Float | Type::Double | Type::Timestamp);
-            is_ordered.then(|| ValueBounds { min: text.clone(), max: text, has_nulls: false })
+            is_ordered.then(|| ValueBounds {
+                min: text.clone(),
+                max: text,
+                has_nulls: false,
+                is_text: matches!(column.data_type, Type::String),
+            })
         };
         let partitions = columns.iter().filter(|column| column.is_partition);
         RowGroupBounds {

@@ -249,7 +249,9 @@ mod tests {
         for page in 0..pages {
             let start = page * (header + body);
             let least = MAX_HEADER_BYTES.min((size - start) as usize);
-            assert!(column.ahead(start, least, 1 << 20).unwrap().starts_with(&data[start as usize..][..least]));
+            assert!(
+                column.ahead(start, least, 1 << 20).unwrap().starts_with(&data[start as usize..][..least])
+            );
             let (from, to) = (start + header, start + header + body);
             assert_eq!(column.get_bytes(from, body as usize).unwrap(), data[from as usize..to as usize]);
         }
