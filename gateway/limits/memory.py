@@ -26,7 +26,7 @@ class AdmittedStream:
 
     def __init__(self, gate: MemoryGate, recipient: str, admission: FairAdmission, taken_bytes: int) -> None:
         self.recipient, self._gate = recipient, gate
-        self._admission, self._bytes = admission, taken_bytes
+        self.take(admission, taken_bytes)
 
     def take(self, admission: FairAdmission, taken_bytes: int) -> None:
         """Hold what was taken for it."""
@@ -147,10 +147,9 @@ class MemoryGate:
 
     def enter_stream_at_once(self, recipient: str, streams: int = 1) -> AdmittedStream | None:
         """Take memory as `enter_stream`, without waiting. None: that decides, and nothing is taken."""
-        if self._resident_bytes() > self.limit_bytes:
+        if self.is_above:
             return None
-        if self._is_exhausted:
-            self._is_below()
+        self._is_below()
         admission = self._of_logs if streams else self._from_memory
         admitted_bytes = self.bytes_of(streams)
         if not admission.enter_at_once(recipient, admitted_bytes):

@@ -60,7 +60,9 @@ class WorkerSecrets:
     @staticmethod
     def unpack(packed: bytes) -> WorkerSecrets:
         """Read the bytes of `pack`."""
-        token_secret, certificate, *keys, of_files = json.loads(packed)
+        token_secret, certificate, config_text, has_database, discovered, of_files = json.loads(packed)
         encoded = None if certificate is None else certificate.encode()
         secrets = {path: Secret(text) for path, text in of_files.items()}
-        return WorkerSecrets(*(bytes.fromhex(token_secret), encoded, *keys, secrets))
+        return WorkerSecrets(
+            bytes.fromhex(token_secret), encoded, config_text, has_database, discovered, secrets
+        )
