@@ -29,7 +29,6 @@ from gateway.cli.discovered_state import discovered_state
 from gateway.cli.process_counts import process_count
 from gateway.cli.storage_errors import explain, explain_error
 from gateway.cli.table_memory import cold_bytes, hot_bytes
-from gateway.cli.table_schema import schema_problem
 from gateway.cli.text_table import write_table
 from gateway.config import Config, load
 from gateway.config.database import DatabasePlace
@@ -209,11 +208,10 @@ def refused_rules(config: Config, catalog: Catalog | None = None) -> Iterator[st
     state = GatewayState.of(config, catalog=catalog)
     try:
         for recipient in configured_recipients(config):
-            for share in state.catalog.shares_of(recipient):
-                for table in state.catalog.share(recipient, share.name).tables():
-                    problem = _refused_rule(state, table)
-                    if problem is not None:
-                        yield f"recipient {recipient.name} cannot read {table.full_name}: {problem}"
+            for table in state.catalog.tables_of(recipient):
+                problem = _refused_rule(state, table)
+                if problem is not None:
+                    yield f"recipient {recipient.name} cannot read {table.full_name}: {problem}"
     finally:
         state.tables.close()
 
@@ -443,3 +441,28 @@ def _fetch_local(tables: Tables, config: Config, url: str) -> None:
         raise NotReadable("a data file is missing, or lies outside of the table's directory")
     with local_file.open() as file:
         file.read(1)
+
+
+def schema_problem(snapshot: Snapshot) -> str | None:
+    """Return why no client reads a table with its schema; None if it has no such fault."""
+    try:
+        void = next(_void_columns(orjson.loads(snapshot.schema_string or "")["fields"]), None)
+    except (ValueError, KeyError, TypeError):
+        return "its schema is not valid"
+    if void is None:
+        return None
+    return f"its column {void!r} has the type void, which no client reads; the provider must drop it"
+
+
+def _void_columns(fields: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for field in fields:
+        if _has_void(field["type"]):
+            yield field["name"]
+
+
+def _has_void(data_type: Any) -> bool:
+    if not isinstance(data_type, dict):
+        return data_type in {"void", "null"}
+    inner = [data_type.get(key) for key in ("elementType", "keyType", "valueType")]
+    inner += [field["type"] for field in data_type.get("fields", ())]
+    return any(_has_void(part) for part in inner)

@@ -8,10 +8,9 @@ there is neither the database nor access to catalogs.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
-from gateway.catalog.catalog import Catalog, Recipient, SharedTable
+from gateway.catalog.catalog import SharedTable
 from gateway.cli.discovered_state import discovered_state
 from gateway.cli.yaml_text import dumped
 from gateway.config import Config
@@ -29,13 +28,8 @@ def exported_tables(config: Config, recipient: str | None) -> str:
     for line in discovered.lines():
         sys.stderr.write(f"{line}\n")
     catalog = discovered.state.catalog
-    tables = catalog.tables() if reader is None else _granted(catalog, reader)
+    tables = catalog.tables() if reader is None else catalog.tables_of(reader)
     return dumped({"tables": [_document(table) for table in tables]})
-
-
-def _granted(catalog: Catalog, recipient: Recipient) -> Iterator[SharedTable]:
-    for share in catalog.shares_of(recipient):
-        yield from catalog.share(recipient, share.name).tables()
 
 
 def _document(table: SharedTable) -> dict[str, Any]:

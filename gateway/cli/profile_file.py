@@ -7,7 +7,6 @@ when the token does not count: file and database always agree.
 from __future__ import annotations
 
 import sys
-from types import TracebackType
 from typing import Self
 
 from gateway.cli.new_file import NewFile
@@ -35,12 +34,7 @@ class PrintedProfile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._signals.release()
 
     def write(self, profile: Profile) -> None:

@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gateway.catalog.grants import grant_text
-from gateway.cli.activation_links import add_link_arguments, print_link
 from gateway.cli.durations import add_expires, lifetime, seconds
-from gateway.cli.federation_policies import add_policy_arguments, policy_of, policy_text
 from gateway.cli.grants import (
     add_grant_arguments,
     add_property_arguments,
@@ -26,17 +24,22 @@ from gateway.cli.grants import (
     grant_of_parts,
     revoked,
 )
-from gateway.cli.oauth_clients import (
-    add_bearer_token_arguments,
-    add_client_arguments,
-    client_text,
-    lives_text,
-    print_clients,
-    warn_of_keys,
-)
 from gateway.cli.operations import add_operation, add_repeated
 from gateway.cli.parser import Parser
 from gateway.cli.profile_file import PrintedProfile, ProfileFile
+from gateway.cli.recipient_credentials import (
+    add_bearer_token_arguments,
+    add_client_arguments,
+    add_link_arguments,
+    add_policy_arguments,
+    client_text,
+    lives_text,
+    policy_of,
+    policy_text,
+    print_clients,
+    print_link,
+    warn_of_keys,
+)
 from gateway.cli.stored import on_database
 from gateway.config import Config
 from gateway.database.errors import DatabaseMissing
