@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from gateway.catalog.catalog import Recipient, SharedTable
+from gateway.catalog.catalog import Recipient
 from gateway.catalog.grants import Grant, place_text
 from gateway.config import Config
 from gateway.errors import GatewayError
@@ -44,7 +44,7 @@ def grant_warnings(
 def _warnings(state: GatewayState, grant: Grant, properties: tuple[tuple[str, str], ...]) -> Iterator[str]:
     recipient = Recipient("", frozenset(), (), (grant,), properties)
     refused, decided, unread = [], 0, []
-    for table in islice(_tables(state, recipient), MAX_TABLES):
+    for table in islice(state.catalog.tables_of(recipient), MAX_TABLES):
         try:
             opened = state.tables.open(table)
             rule = opened.rule
@@ -61,8 +61,3 @@ def _warnings(state: GatewayState, grant: Grant, properties: tuple[tuple[str, st
         yield f"no share lists a table that {place_text(grant)} is for; its condition is not checked"
     yield from (f"requests for {problem}; they are refused" for problem in refused)
     yield from unread
-
-
-def _tables(state: GatewayState, recipient: Recipient) -> Iterator[SharedTable]:
-    for share in state.catalog.shares_of(recipient):
-        yield from state.catalog.share(recipient, share.name).tables()

@@ -290,6 +290,11 @@ class Catalog:
         """Return the granted shares, in order."""
         return [share for share in self._shares if recipient.may_see(share)]
 
+    def tables_of(self, recipient: Recipient) -> Iterator[SharedTable]:
+        """Iterate over the granted tables, each with the rule of its grants."""
+        for share in self.shares_of(recipient):
+            yield from self.share(recipient, share.name).tables()
+
     def share(self, recipient: Recipient, share: str) -> Share:
         """Find a granted share. Raises NotFound."""
         visible = self._seen(recipient, share)
