@@ -263,17 +263,12 @@ class Config:
     temporary_credential_validity_seconds: int = setting(HOUR_SECONDS, minimum=900, maximum=43_200)
     gateway: Gateway = dataclasses.field(default_factory=Gateway, metadata=PROTECTS)
     secret_files: tuple[Path, ...] = dataclasses.field(default=(), metadata={"found": True})
-    """The files that secrets were read from. Not a key of the file."""
     secret_stamp: Stamp = dataclasses.field(default=(), metadata={"found": True}, repr=False, compare=False)
-    """The states of these files before they were read."""
     secrets: Mapping[str, Secret] = dataclasses.field(
         default_factory=dict, metadata={"found": True}, repr=False, compare=False
     )
-    """The secrets of these files, by their paths."""
     directory: Path = dataclasses.field(default=Path("/"), metadata={"found": True})
-    """The directory of the file; names of files in it are relative to this."""
     text: str = dataclasses.field(default="", metadata={"found": True}, repr=False, compare=False)
-    """The text of the file."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.version <= CURRENT_VERSION:

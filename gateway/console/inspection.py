@@ -57,7 +57,7 @@ class Inspector:
 
     async def answer(self, value: Any) -> Any:
         """Return the answer to a question. Raises msgspec.ValidationError for one that is none."""
-        return msgspec.to_builtins(await self._answer(questions.question_of(value)))
+        return msgspec.to_builtins(await self._answer(msgspec.convert(value, questions.Question)))
 
     async def _answer(self, question: questions.Question) -> object:
         if isinstance(question, questions.AskShares):

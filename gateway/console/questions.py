@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from gateway.telemetry.activity import LiveStream, RecentQuery
@@ -297,8 +296,3 @@ READER_FILTERS: Mapping[str, Callable[[ReaderRow], bool]] = {
     "part": lambda reader: not reader.has_whole_share,
 }
 READER_ORDERS: Mapping[str, Callable[[ReaderRow], Any]] = {"grant": lambda reader: reader.grants}
-
-
-def question_of(value: Any) -> Question:
-    """Return the question of a JSON value. Raises msgspec.ValidationError."""
-    return msgspec.convert(value, Question)  # type: ignore[no-any-return]
