@@ -6,7 +6,7 @@ server of the protocol. The options are described in `ReadOptions`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -82,34 +82,19 @@ class DeltaSharingSource(DataSource):
 
 def register(spark: SparkSession) -> None:
     """Register the format in a session."""
+    # Spark looks for a format of the same name in the active session, whichever it registers the format in.
+    active: AbstractContextManager[None] = nullcontext()
+    if hasattr(spark, "_jsparkSession"):
+        from gateway.spark import java  # noqa: PLC0415 - a session of Spark Connect has none, nor need tasks any
+
+        active = java.active(spark)
     try:
-        with _active(spark):
+        with active:
             spark.dataSource.register(DeltaSharingSource)
     except AnalysisException as error:
         # The format is registered in the session already.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
-
-
-@contextmanager
-def _active(spark: SparkSession) -> Iterator[None]:
-    """Make a session the thread's active one for the length of a block.
-
-    Spark looks for a format of the same name in the active session, whichever it registers the format in.
-    """
-    session = getattr(spark, "_jsparkSession", None)
-    if session is None:  # a session of Spark Connect
-        yield
-        return
-    before = session.getActiveSession()
-    session.setActiveSession(session)
-    try:
-        yield
-    finally:
-        if before.isDefined():
-            session.setActiveSession(before.get())
-        else:
-            session.clearActiveSession()
 
 
 def read_where(spark: SparkSession, table: str, condition: str, **options: Any) -> DataFrame:

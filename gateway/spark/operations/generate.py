@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from gateway.spark.operations.recipes import RECIPES, Recipe
 from gateway.spark.session import session_like
-from gateway.spark.verify.compare import quoted
+from gateway.spark.verify.digest import quoted
 
 _RANDOM = re.compile(r"\br\((\d+)\)")
 

@@ -41,11 +41,6 @@ class Changes:
     added: dict[FileKey, Action] = field(default_factory=dict)
     others: dict[str, Action] = field(default_factory=dict)
 
-    @property
-    def are_empty(self) -> bool:
-        """Return whether the last version has the files of the version before the range."""
-        return not self.removed and not self.added
-
     def lines(self) -> Iterator[Action]:
         """Iterate over the actions of the published commit."""
         for name, action in self.others.items():

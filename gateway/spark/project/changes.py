@@ -20,8 +20,7 @@ from gateway.spark.project.commit_range import CommitRange
 from gateway.spark.project.order import in_own_order
 from gateway.spark.project.search import all_of, conditions
 from gateway.spark.project.table_log import CHANGE_TYPE, DELETE, INSERT, TableLog
-from gateway.spark.verify.compare import quoted
-from gateway.spark.verify.digest import EMPTY, SEEDS, Digest, digest_columns, row_hash
+from gateway.spark.verify.digest import EMPTY, SEEDS, Digest, digest_columns, quoted, row_hash
 
 MAX_LISTED_HASHES = 5000
 """More rows to remove are joined with the table instead of listed in the condition."""

@@ -46,8 +46,7 @@ from gateway.spark.project.results import Options, Outcome, Target
 from gateway.spark.project.rule import check_rule, clean_schema, projected
 from gateway.spark.project.table_log import CHANGE_TYPE, TableLog, Version
 from gateway.spark.project.transaction import NotMarked
-from gateway.spark.verify.compare import quoted
-from gateway.spark.verify.digest import Digest, digest
+from gateway.spark.verify.digest import Digest, digest, quoted
 
 APP_ID = "delta-gateway.projection."
 _KEPT_DAYS = 90
@@ -206,7 +205,8 @@ class Job:
             return -1
         if work.number < record.work_version:
             raise NotKept("the directory lacks versions of the work table; move it away to begin again")
-        if record.work_stamp and not self._is_local:
+        # Delta never overwrites a commit of a local directory. In S3 a job that was suspended can do so.
+        if not self.target.root.startswith("/"):
             published = self._commits(record.work_base).read_to(record.work_version)
             if published.stamp != record.work_stamp:
                 raise NotKept(
@@ -216,14 +216,6 @@ class Job:
 
     def _commits(self, base: int) -> CommitRange:
         return CommitRange(self._work.actions, base)
-
-    @property
-    def _is_local(self) -> bool:
-        """Return whether the directory is local, where Delta never overwrites a commit.
-
-        In S3 a job that was suspended can overwrite a commit of the work table.
-        """
-        return self.target.root.startswith("/")
 
     def _restore(self, version: int) -> int:
         """Undo all versions after one. Return the number of the new version that equals it."""
@@ -450,7 +442,7 @@ class Job:
     def _commit(self, outcome: Outcome, commits: CommitRange, record: Record) -> Record:
         """Publish what commits of the work table change. Raises NotProved if they were replaced."""
         number, now = outcome.version + 1, self.now_ms()
-        files = commits.mark(record.files) if record.files else ""
+        files = commits.mark(record.files)
         record = replace(record, work_base=commits.base, work_stamp=commits.stamp, files=files)
         information: dict[str, Any] = {
             "timestamp": now,

@@ -16,8 +16,7 @@ from pyspark.sql import types as t
 
 from gateway.spark import java
 from gateway.spark.project.search import all_of
-from gateway.spark.verify.compare import quoted
-from gateway.spark.verify.digest import row_hash
+from gateway.spark.verify.digest import quoted, row_hash
 
 _SEED = 0x5EED0003
 FILE_BYTES = 128 << 20

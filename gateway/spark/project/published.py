@@ -23,7 +23,7 @@ from gateway.spark.java import without_log
 from gateway.spark.project.actions import Action
 from gateway.spark.project.record import Record
 from gateway.spark.project.table_log import TableLog
-from gateway.spark.verify.compare import quoted
+from gateway.spark.verify.digest import quoted
 
 _ABSENT = (Py4JError, PySparkException, FileNotFoundError)
 

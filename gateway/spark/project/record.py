@@ -31,9 +31,9 @@ class Record:
         evaluation: by what its rows were made.
         source_stamp: of the commit of that version of the source; empty if it is unknown.
         changed_ms: when its rows were published, in ms as Unix time.
-        work_base: the version of the work table after which the published commits begin; -1 if it is unknown.
+        work_base: the version of the work table after which the published commits begin.
         work_stamp: of these commits.
-        files: the mark of all files of the version; empty if it is unknown.
+        files: the mark of all files of the version.
 
     """
 

@@ -23,8 +23,7 @@ from gateway.spark import java
 from gateway.spark.project.changes import HASHES, ROW, Hashes, digest_of, sign, signed_digest
 from gateway.spark.project.record import difference
 from gateway.spark.project.table_log import CHANGE_TYPE, DELETE, INSERT
-from gateway.spark.verify.compare import quoted
-from gateway.spark.verify.digest import SEEDS, Digest, halves, row_hash
+from gateway.spark.verify.digest import SEEDS, Digest, halves, quoted, row_hash
 
 _SUMS = 1 << 16
 """Of so many sums each row of both sides is part of one."""

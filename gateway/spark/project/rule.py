@@ -20,7 +20,7 @@ from gateway.spark import java
 from gateway.spark.project.condition import resolved
 from gateway.spark.project.errors import InvalidRule
 from gateway.spark.project.evaluation import SALT_PREFIX, Evaluation
-from gateway.spark.verify.compare import quoted
+from gateway.spark.verify.digest import quoted
 
 _HASHABLE = (
     t.StringType,

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from gateway.spark.verify.compare import quoted
+from gateway.spark.verify.digest import quoted
 
 _MAX_COLUMNS = 32
 """Delta has statistics of as many columns."""

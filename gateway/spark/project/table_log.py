@@ -121,12 +121,8 @@ class TableLog:
         """Return a version as Delta's Java classes see it."""
         return self.log.getSnapshotAt(number, self._none, self._none, False)
 
-    def commit(self, number: int) -> list[Action]:
-        """Return the actions of a version. Raises FileNotFoundError for one that was cleaned up."""
-        return list(self.actions(number))
-
     def actions(self, number: int) -> Iterator[Action]:
-        """Yield what `commit` returns: 200,000 files are 400 MB."""
+        """Yield the actions of a version. Raises FileNotFoundError for one that was cleaned up."""
         try:
             yield from (json.loads(line) for line in self._lines(self._file(number)) if line.strip())
         except Py4JJavaError as error:

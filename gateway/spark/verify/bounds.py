@@ -26,7 +26,7 @@ from gateway.spark import java
 from gateway.spark.project.table_log import TableLog
 from gateway.spark.read.schema import delta_schema, physical_name
 from gateway.spark.session import session_like
-from gateway.spark.verify.compare import quoted
+from gateway.spark.verify.digest import quoted
 from gateway.spark.verify.errors import NotCompared
 from gateway.spark.verify.files import FileFacts, Part
 

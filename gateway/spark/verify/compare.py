@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from gateway.spark.verify.digest import SEEDS, Digest, digest_by, row_hash
+from gateway.spark.verify.digest import SEEDS, Digest, digest_by, quoted, row_hash
 
 _DIGEST_WORDS = ("rows", *(f"{part}_{i}" for i in range(len(SEEDS)) for part in ("xor", "high", "low")))
 _MOST_GROUPS = 100
@@ -41,11 +41,6 @@ class Comparison:
     groups: int = 0
     differing: int = 0
     differences: list[GroupDifference] = field(default_factory=list)
-
-    @property
-    def equal(self) -> bool:
-        """Return whether no group differs."""
-        return self.differing == 0
 
 
 def compare_groups(shared: DataFrame, direct: DataFrame, keys: Sequence[str]) -> Comparison:
@@ -162,8 +157,3 @@ def _whole_row(frame: DataFrame) -> Column:
 
 def _types(schema: t.StructType) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in schema.fields}
-
-
-def quoted(name: str) -> str:
-    """Return a column's name in backquotes."""
-    return "`" + name.replace("`", "``") + "`"

@@ -103,7 +103,7 @@ def digest_by(df: DataFrame, keys: Sequence[Column]) -> DataFrame:
     """
     hashed = with_row_hashes(df, keys)
     names = hashed.columns[: len(keys)]
-    return hashed.groupBy(*(f.col(_quoted(name)) for name in names)).agg(*digest_columns())
+    return hashed.groupBy(*(f.col(quoted(name)) for name in names)).agg(*digest_columns())
 
 
 def with_row_hashes(df: DataFrame, keys: Sequence[Column]) -> DataFrame:
@@ -139,7 +139,7 @@ def row_hash(schema: t.StructType, seed: int) -> Column:
     words = [
         word
         for field in schema.fields
-        for word in _words(f.col(_quoted(field.name)), field.dataType, nullable=True, seed=seed)
+        for word in _words(f.col(quoted(field.name)), field.dataType, nullable=True, seed=seed)
     ]
     return _hash(words, seed)
 
@@ -234,5 +234,6 @@ def _canonical(value: Column, data_type: t.DataType) -> Column:
 _NEGATIVE_ZERO: dict[type[t.DataType], float] = {t.FloatType: -7.006e-45, t.DoubleType: -2.5e-323}
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a column's name in backquotes."""
     return "`" + name.replace("`", "``") + "`"

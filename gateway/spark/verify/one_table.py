@@ -35,9 +35,8 @@ from gateway.spark.verify.compare import (
     compare_schemas,
     differing_rows,
     in_groups,
-    quoted,
 )
-from gateway.spark.verify.digest import digest, digests
+from gateway.spark.verify.digest import digest, digests, quoted
 from gateway.spark.verify.directory import DIRECTORY, compare_directory
 from gateway.spark.verify.errors import NotCompared, described
 from gateway.spark.verify.history import Proof

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from gateway.spark.verify.compare import quoted
+from gateway.spark.verify.digest import quoted
 
 _SAMPLE_ROWS = 100
 

@@ -236,9 +236,9 @@ def compare(spark: Any, location: str, shared: Callable[[], Any]) -> str:
     try:
         answer, expected = shared(), direct.load(location)
         found = compare_schemas(answer.schema, expected.schema)
-        return (
-            str(found) if found else "equal" if compare_groups(answer, expected, ()).equal else "other rows"
-        )
+        if found:
+            return str(found)
+        return "other rows" if compare_groups(answer, expected, ()).differing else "equal"
     except Exception as error:  # noqa: BLE001 - errors of all tables are reported
         try:
             digest(direct.load(location))

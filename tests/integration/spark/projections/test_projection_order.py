@@ -132,7 +132,7 @@ def test_positions_tell_nothing_of_hidden_values(
     assert_tells_nothing(places, [(number >= 3000) + (number >= 4000) for number in numbers])
     assert len({name for name, _ in rows}) == (4 if partition == "area" else 1)
     changed = [
-        one for version in range(compact + 1) for one in TableLog(session, target.root).commit(version)
+        one for version in range(compact + 1) for one in TableLog(session, target.root).actions(version)
     ]
     assert not any("cdc" in one for one in changed), "recipients derive changes from files in this order"
     if not is_long:

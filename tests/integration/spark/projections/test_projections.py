@@ -520,7 +520,9 @@ def test_files_with_removed_rows_keep_their_statistics(
         assert bool(asked) is not are_listed
         kept.assert_equal()
         log = TableLog(kept.spark, kept.target.root)
-        marked = [one["add"] for one in log.commit(outcome.version) if "deletionVector" in one.get("add", {})]
+        marked = [
+            one["add"] for one in log.actions(outcome.version) if "deletionVector" in one.get("add", {})
+        ]
         assert marked
         for add in marked:
             statistics = json.loads(add["stats"])
@@ -685,7 +687,7 @@ def test_maintenance_drops_removed_rows_and_keeps_the_shared_history(first: Kept
         rows = first.spark.read.parquet(file)
         assert not rows.where(f.col("id") == gone).count(), "recipients get files as they are"
     log = TableLog(first.spark, first.target.root)
-    removed = [one["remove"]["deletionTimestamp"] for one in log.commit(2) if "remove" in one]
+    removed = [one["remove"]["deletionTimestamp"] for one in log.actions(2) if "remove" in one]
     # A log that was copied has files of a later time.
     later = time.time() + 1000
     os.utime(Path(first.target.root, "_delta_log", f"{2:020}.json"), (later, later))
