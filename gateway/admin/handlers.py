@@ -362,7 +362,6 @@ def _issued_secret(call: Call, issued: recipient_records.IssuedSecret) -> messag
 
 
 def _seconds(time_ms: int | None) -> int:
-    """Return a time in seconds; 0 for None."""
     return 0 if time_ms is None else time_ms // 1000
 
 

@@ -64,7 +64,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(steps: Sequence[Step], changes: Sequence[RecipientStep]) -> None:
-    """Print the plan."""
     for step in steps:
         sys.stdout.write(f"{SIGNS[step.verb]} share {escaped(step.name)}\n")
         for line in step.lines:

@@ -310,7 +310,6 @@ def check(state: GatewayState) -> Iterable[Finding]:
 
 
 def _row(finding: AnyFinding, *left_out: str) -> dict[str, object]:
-    """Return a finding as a row."""
     return {
         field.name: getattr(finding, field.name) for field in fields(finding) if field.name not in left_out
     }

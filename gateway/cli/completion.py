@@ -53,7 +53,6 @@ def _with_second_name(script: str, shell: str) -> str:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Iterate over the arguments of a parser and of its commands."""
     for action in parser._actions:  # noqa: SLF001 - argparse lists them nowhere else
         yield action
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - as above

@@ -337,7 +337,6 @@ def _join(key: str, name: str) -> str:
 
 
 def _child(node: yaml.Node | None, key: str) -> yaml.Node | None:
-    """Return the value of a key in a map; None if there is none."""
     if not isinstance(node, yaml.MappingNode):
         return None
     return next((value for name, value in node.value if name.value == key), None)

@@ -242,7 +242,6 @@ async def recipient(request: web.Request) -> web.Response:
 
 
 def _grant_text(granted: str | Grant) -> str:
-    """Return the text of a grant, or of a granted share."""
     return granted if isinstance(granted, str) else grant_text(granted)
 
 

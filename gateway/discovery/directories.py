@@ -52,7 +52,6 @@ def search(store: Store, source: Source, known: KnownTables) -> SearchResult:
 
 
 def _device(path: str) -> int | None:
-    """Return the device of a directory; None without one."""
     try:
         return os.stat(path).st_dev  # noqa: PTH116 - as above
     except OSError:
@@ -231,7 +230,6 @@ class _Search:
                 yield directory, names, is_truncated
 
     def _listing(self, directory: _Directory) -> tuple[list[str], bool] | None:
-        """List a directory; None if that fails."""
         try:
             return self._storage.list_directories(directory.location.key)
         except _native.LogError as error:

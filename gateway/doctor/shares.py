@@ -97,7 +97,6 @@ def _named(server: Server, wanted: TableName, findings: Findings) -> ChosenTable
 
 
 def _first(server: Server, share: str, findings: Findings) -> ChosenTable | None:
-    """Return the first table of a share."""
     path = f"/shares/{quote(share, safe='')}"
     schemas = server.list(f"{path}/schemas", "the list of schemas")
     findings.ok("schemas", f"{schemas.count} in the share {share}: {_names(schemas)}")

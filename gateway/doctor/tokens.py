@@ -105,7 +105,6 @@ def _bearer(token: str, findings: Findings) -> Authorization:
 
 
 def _claims(token: str) -> dict[str, Any] | None:
-    """Return the claims of a JWT; None for another token."""
     parts = token.split(".")
     if len(parts) != 3:  # noqa: PLR2004 - header, claims and signature
         return None

@@ -289,7 +289,6 @@ def forbid_bearer_tokens(
 
 
 def _end_text(expires_ms: int | None) -> str:
-    """Return an end as the history shows it."""
     return "never" if expires_ms is None else str(expires_ms)
 
 

@@ -158,7 +158,6 @@ def _at(table: Table) -> list[ColumnElement[bool]]:
 
 
 def _placed(place: tuple[str, ...]) -> dict[str, Any]:
-    """Return the parameters of a place."""
     return {f"at{number}": key for number, key in enumerate(place)}
 
 

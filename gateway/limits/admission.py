@@ -69,7 +69,6 @@ class Admission:
         return len(self._waiting)
 
     def _take(self, cost: int) -> bool:
-        """Take `cost` if it fits."""
         if self.used and (self._is_one_at_a_time or self.used + cost > self.capacity):
             return False
         self.used += cost

@@ -186,7 +186,6 @@ def _check_times(claims: Mapping[str, Any], now_seconds: float, max_lifetime_sec
 
 
 def _json(part: str) -> dict[str, Any] | None:
-    """Return the JSON object of a part of a token."""
     try:
         return _parsed(urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     except (binascii.Error, ValueError):

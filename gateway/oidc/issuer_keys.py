@@ -136,7 +136,6 @@ class IssuerKeys:
         await asyncio.shield(self._task or asyncio.sleep(0))
 
     def _start_fetch(self) -> None:
-        """Start a fetch unless one is running."""
         if self._task is None:
             self._tried_seconds = self._now_seconds()
             self._task = asyncio.ensure_future(self._fetch())

@@ -146,7 +146,6 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def _step(least: float, *, sexagesimal: bool) -> float:
-    """The smallest round step of at least `least`."""
     if sexagesimal and 1 < least <= 3600:  # noqa: PLR2004 - an hour
         base = 60.0 if least > 60 else 1.0  # noqa: PLR2004 - a minute
         return base * next(step for step in _SEXAGESIMAL_STEPS if base * step >= least)

@@ -57,7 +57,6 @@ def _configured(path: Path) -> list[Target]:
 
 
 def _named(loaded: config.Config) -> Iterator[tuple[tuple[str, str, str], Target]]:
-    """Iterate over the tables with their names."""
     for share in loaded.shares:
         for schema in share.schemas:
             for table in schema.tables:

@@ -118,7 +118,6 @@ def _children(directory: FoundTable, names: list[str]) -> Iterator[FoundTable]:
 
 
 def _leads_back(directory: Path) -> bool:
-    """Return whether a directory is a link to one of those that lead to it."""
     if not directory.is_symlink():
         return False
     target = os.path.realpath(directory)

@@ -43,7 +43,6 @@ _VECTORS = "delta.enableDeletionVectors = true"
 
 
 def _mapped_changes(mode: str, *, vectors: bool) -> Recipe:
-    """Change data of a table with column mapping."""
     how = "by deletion vectors" if vectors else "by files"
     return Recipe(
         f"change data {how}, columns mapped by {mode}",

@@ -153,7 +153,6 @@ def upsert_usage(tables: UsageTables, location: str) -> None:
 
 
 def _existing(spark: SparkSession, place: str) -> DataFrame | None:
-    """Return a Delta table; None without one."""
     try:
         return spark.read.format("delta").load(place)
     except AnalysisException:

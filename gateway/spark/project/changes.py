@@ -122,7 +122,6 @@ def is_among(spark: SparkSession, wanted: Iterable[Hashes]) -> Column:
 
 
 def _counted(rows: DataFrame, number: Column) -> DataFrame:
-    """Return each different row with the sum of a number."""
     counted = with_hashes(rows, number.alias("_number")).groupBy(*HASHES)
     return counted.agg(f.sum("_number").alias("n"), f.first(ROW).alias(ROW))
 

@@ -120,7 +120,6 @@ class Directory:
                 raise Refused from None
 
     def _parts(self, path: Any) -> Iterator[bytes]:
-        """Yield the parts of a file. Raises FileNotFoundError."""
         try:
             stream = self._files.open(path)
         except Py4JJavaError as error:
@@ -135,7 +134,6 @@ class Directory:
 
 
 def _parts(content: str | Path) -> Iterator[bytes]:
-    """Yield the parts of a text or a file of this machine."""
     with BytesIO(content.encode()) if isinstance(content, str) else content.open("rb") as file:
         while part := file.read(_PART_BYTES):
             yield part

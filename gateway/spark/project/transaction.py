@@ -141,8 +141,6 @@ def files_added(spark: SparkSession, work: TableLog, committed: Changes, places:
 
 
 class _Vectors:
-    """The deletion vectors of a table."""
-
     def __init__(self, spark: SparkSession, log: Any) -> None:
         self._spark = spark
         self._root, self._configuration = log.dataPath(), log.newDeltaHadoopConf()

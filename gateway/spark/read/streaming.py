@@ -73,8 +73,6 @@ _UNREAD = Offset(-1, snapshot=True)
 
 @dataclass(frozen=True)
 class _Task:
-    """A task, and the offset after it."""
-
     task: ReadTask
     after: Offset
 

@@ -146,7 +146,6 @@ class History:
 
 
 def _existing(spark: SparkSession, location: str) -> DataFrame | None:
-    """Return a Delta table; None if nothing is there."""
     try:
         return spark.read.format("delta").load(location)
     except AnalysisException as error:

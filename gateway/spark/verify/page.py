@@ -146,7 +146,6 @@ def _not_compared(results: Sequence[TableResult]) -> Table:
 
 
 def _said(results: Sequence[TableResult], field: str, column: str) -> Table:
-    """Return the checks whose field has a text."""
     rows = [
         [result.table, check.name, getattr(check, field)]
         for result in results

@@ -158,7 +158,6 @@ class Tokens:
 
 
 def _end(credentials: Any) -> float:
-    """Return the end of a token in epoch seconds."""
     if credentials.expiry is None:
         return time.time() + IMPERSONATED_SECONDS
     return calendar.timegm(credentials.expiry.timetuple())
