@@ -43,7 +43,7 @@ from gateway.governance.audited_database import open_database, open_share_databa
 from gateway.governance.credentials import NewToken
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.governance.share_edits import with_table, without_table
-from gateway.telemetry.clock import epoch_ms
+from gateway.times import epoch_ms
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPIENT, OTHER_SHARE = "bench", "other"

@@ -20,7 +20,7 @@ BATCH_ROWS = 1000
 
 def fill(place: DatabasePlace, *, recipients: int, tables: int) -> None:
     """Insert recipients with a token and two grants each, and tables in a hundred shares."""
-    from gateway.telemetry.clock import epoch_ms  # noqa: PLC0415
+    from gateway.times import epoch_ms  # noqa: PLC0415
 
     now_ms = epoch_ms()
     keys = [f"recipient-{number:06}" for number in range(recipients)]

@@ -22,8 +22,8 @@ from gateway.routes import (
 from gateway.state import GatewayState
 from gateway.telemetry.activity import Activity
 from gateway.telemetry.audit import AuditLog
-from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import Metrics
+from gateway.times import epoch_ms
 from gateway.web.context import Route
 from gateway.web.pipeline import Middleware, RequestPipeline
 from gateway.web.recorder import RequestRecorder

@@ -19,7 +19,7 @@ from gateway.tables.answer_cache import AnswerCache
 from gateway.tables.local_files import FILES_USE
 from gateway.tables.registry import ServedTables, Tables
 from gateway.tables.rules import check_rules
-from gateway.telemetry.clock import epoch_ms
+from gateway.times import epoch_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
-"""Units of time, and times as texts."""
+"""The wall clock, units of time, and times as texts."""
 
+import time
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -8,6 +9,11 @@ MILLISECONDS = 1000
 MINUTE_SECONDS, HOUR_SECONDS, DAY_SECONDS = 60, 3600, 86_400
 LAST_TIME_MS = 253_402_300_799_999
 """The end of the year 9999."""
+
+
+def epoch_ms() -> int:
+    """Return the time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def utc_text(at_ms: int, *, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:

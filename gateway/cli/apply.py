@@ -29,7 +29,7 @@ from gateway.governance.share_records import ShareError
 from gateway.governance.share_store import CheckedSteps, ShareDatabase
 from gateway.report.text import escaped
 from gateway.telemetry.audit import AuditLog
-from gateway.telemetry.clock import epoch_ms
+from gateway.times import epoch_ms
 
 SIGNS = {"add": "+", "change": "~", "remove": "-"}
 KEYS = frozenset({"shares", "recipients"})

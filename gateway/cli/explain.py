@@ -24,7 +24,7 @@ from gateway.report.text import printable
 from gateway.tables.native import AnswerOptions, Explanation, Snapshot, StreamSummary
 from gateway.tables.open_table import OpenTable
 from gateway.tables.runtime import read_whole
-from gateway.telemetry.clock import epoch_ms
+from gateway.times import epoch_ms
 
 EXAMPLES = 3
 

@@ -23,7 +23,7 @@ from gateway.governance.audited_database import open_database
 from gateway.governance.named_recipient import UnknownRecipient
 from gateway.governance.recipient_records import RecipientRecord
 from gateway.telemetry.audit import AuditLog
-from gateway.telemetry.clock import epoch_ms
+from gateway.times import epoch_ms
 
 if TYPE_CHECKING:
     from gateway.governance.share_store import ShareDatabase

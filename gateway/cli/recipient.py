@@ -66,8 +66,7 @@ from gateway.governance.recipient_records import (
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.protocol.profile import oauth_profile
 from gateway.report.text import escaped
-from gateway.telemetry.clock import epoch_ms
-from gateway.times import utc_text
+from gateway.times import epoch_ms, utc_text
 
 C = TypeVar("C", NewToken, NewClient, NewSecret, NewLink)
 

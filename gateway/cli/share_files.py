@@ -28,7 +28,7 @@ from gateway.governance.recipient_records import (
     profile_of,
 )
 from gateway.server.deferred_signals import DeferredSignals
-from gateway.telemetry.clock import epoch_ms
+from gateway.times import epoch_ms
 
 KEY_BYTES = 32
 

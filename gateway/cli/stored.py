@@ -17,7 +17,7 @@ from gateway.governance.recipient_records import RecipientError
 from gateway.governance.share_records import ShareError
 from gateway.report.text import escaped
 from gateway.telemetry.audit import AuditLog, open_audit
-from gateway.telemetry.clock import epoch_ms
+from gateway.times import epoch_ms
 
 if TYPE_CHECKING:
     from gateway.governance.recorded_database import RecordedDatabase

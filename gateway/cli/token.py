@@ -18,8 +18,7 @@ from gateway.config import load
 from gateway.encoding import json_bytes
 from gateway.governance.recipient_records import end_ms
 from gateway.protocol.profile import profile
-from gateway.telemetry.clock import epoch_ms
-from gateway.times import utc_text
+from gateway.times import epoch_ms, utc_text
 
 TOKEN_BYTES = 32
 

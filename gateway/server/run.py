@@ -48,7 +48,6 @@ from gateway.storage.calls import CALLS, DATA_FILE_THREADS
 from gateway.storage.registry import Storages
 from gateway.telemetry.audit import AuditLog, open_audit
 from gateway.telemetry.audit_record import RELOAD, action_record, cut_by_worker
-from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.memory_file import memory_file
 from gateway.telemetry.metrics import (
     AdminMetrics,
@@ -58,6 +57,7 @@ from gateway.telemetry.metrics import (
     workers_page,
 )
 from gateway.telemetry.shared_values import write_values_to
+from gateway.times import epoch_ms
 from gateway.web.connections import AppRunner, Runner, Site
 from gateway.web.request_body import BUFFERED_BYTES
 from gateway.web.stream import LAST_LINE_SECONDS

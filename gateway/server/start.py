@@ -25,7 +25,7 @@ from gateway.server.extras import check_extras
 from gateway.server.slot import Slot
 from gateway.server.supervisor import bind
 from gateway.server.worker_secrets import WorkerSecrets
-from gateway.telemetry.clock import epoch_ms
+from gateway.times import epoch_ms
 from gateway.web.request_limits import check_memory
 
 NO_STATE = (

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from gateway.spark.targets import Target
+from gateway.times import epoch_ms
 
 SMALL_FILE_BYTES = 16 << 20
 GOOD_FILE_BYTES = 128 << 20
@@ -151,7 +152,7 @@ def _from_listing(target: Target) -> dict[str, Any]:
     snapshot = native.Table(storage, root).snapshot()
     # The URLs are not used, so their base URL does not exist.
     signers = native.Signers(_root_url(target.location), native.Signer.local("http://survey/", key=bytes(32)))
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = epoch_ms()
     started = time.perf_counter()
     counts = _Counts()
     options = native.AnswerOptions(signers, response_format="delta", now_ms=now_ms, lifetime_seconds=3600)

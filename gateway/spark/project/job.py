@@ -12,7 +12,6 @@ In: the rule, the source and the projection's directory. Out: a version that equ
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -47,6 +46,7 @@ from gateway.spark.project.rule import check_rule, clean_schema, projected
 from gateway.spark.project.table_log import CHANGE_TYPE, TableLog, Version
 from gateway.spark.project.transaction import NotMarked
 from gateway.spark.verify.digest import Digest, digest, quoted
+from gateway.times import epoch_ms
 
 APP_ID = "delta-gateway.projection."
 _KEPT_DAYS = 90
@@ -108,7 +108,7 @@ class Job:
     target: Target
     options: Options = field(default_factory=Options)
     step: Callable[[str], None] = _no_step
-    now_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
+    now_ms: Callable[[], int] = epoch_ms
 
     def __post_init__(self) -> None:
         """Name the tables: nothing is read."""

@@ -10,7 +10,6 @@ versions are published on the condition that they are not there yet.
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from gateway.spark import java
 from gateway.spark.project.objects import Directory, Refused
+from gateway.times import epoch_ms
 
 LOCK_FILE = "_job.lock"
 LEASE_MS = 300_000
@@ -106,7 +106,7 @@ class _Lease:
 
     def check(self) -> None:
         """Raise Locked if the lock was lost, or may have been."""
-        if self._lost or _now_ms() >= self._until_ms:
+        if self._lost or epoch_ms() >= self._until_ms:
             raise Locked("its lock was lost, and another job may be running on it; the next run starts again")
 
     def _take(self) -> None:
@@ -115,7 +115,7 @@ class _Lease:
             self._directory.check_refusal(LOCK_FILE)
         except Refused:
             lease = self._directory.read(LOCK_FILE)
-            if lease is None or _until_ms(lease) > _now_ms():
+            if lease is None or _until_ms(lease) > epoch_ms():
                 minutes = max(1, self._lease_ms // 60_000)
                 raise Locked(
                     f"another job is running on it, or was killed less than {minutes} min ago"
@@ -137,7 +137,7 @@ class _Lease:
                 continue
 
     def _put(self, write: Callable[[str], None]) -> None:
-        until_ms = _now_ms() + self._lease_ms
+        until_ms = epoch_ms() + self._lease_ms
         text = json.dumps({"holder": self._holder, "untilMs": until_ms})
         write(text)
         self._text, self._until_ms = text, until_ms
@@ -149,7 +149,3 @@ def _until_ms(text: str) -> int:
         return int(json.loads(text)["untilMs"])
     except (ValueError, KeyError, TypeError):
         return 0
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

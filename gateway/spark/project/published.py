@@ -7,7 +7,6 @@ work on them ended.
 from __future__ import annotations
 
 import datetime as dt
-import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -24,6 +23,7 @@ from gateway.spark.project.actions import Action
 from gateway.spark.project.record import Record
 from gateway.spark.project.table_log import TableLog
 from gateway.spark.verify.digest import quoted
+from gateway.times import epoch_ms
 
 _ABSENT = (Py4JError, PySparkException, FileNotFoundError)
 
@@ -51,7 +51,7 @@ def ended_ms(spark: SparkSession, root: str) -> int:
 
     0 where neither can be read, or where both are ahead of now.
     """
-    now_ms = time.time() * 1000
+    now_ms = epoch_ms()
     published_ms = failed_ms = 0
     with suppress(*_ABSENT):
         log = TableLog(spark, root)

@@ -8,7 +8,6 @@ transaction finds the files, writes rows and deletion vectors, and commits.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -18,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from gateway.spark import java
 from gateway.spark.project.actions import Action, Changes
 from gateway.spark.project.table_log import TableLog, as_added
+from gateway.times import epoch_ms
 
 Places = Mapping[str, Sequence[int]]
 """Rows by the paths of their files in the log, and their indexes there."""
@@ -91,7 +91,7 @@ class Transaction:
     def replace(self, files: Iterable[Action], rows: DataFrame) -> None:
         """Write the rows of files into others, which change no data."""
         self.add(rows)
-        now = int(time.time() * 1000)
+        now = epoch_ms()
         added = [json.loads(action.json()) for action in self._actions]
         from_text = self._delta.actions.Action.fromJson
         self._actions = [from_text(as_added(file)).removeWithTimestamp(now, False) for file in files]

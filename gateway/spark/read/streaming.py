@@ -8,7 +8,6 @@ starts with it as inserts. A listing serves batches during the first half of its
 """
 
 import logging
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +35,7 @@ from gateway.spark.read.tasks import (
     snapshot_tasks,
     with_version,
 )
+from gateway.times import epoch_ms
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class ShareStreamReader(DataSourceStreamReader):
         schema: t.StructType,
         loaded: TableHead,
         *,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = epoch_ms,
     ) -> None:
         self._options = options
         self._schema = schema

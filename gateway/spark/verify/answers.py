@@ -7,7 +7,6 @@ from the log and the configuration alone: a server that refuses, hides or leaves
 import datetime as dt
 import json
 import random
-import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -37,6 +36,7 @@ from gateway.spark.verify.files import (
 )
 from gateway.spark.verify.own_log import Written, has_own_time, latest_versions, own_head
 from gateway.spark.verify.rules import within_rule
+from gateway.times import epoch_ms
 
 _UNREADABLE = (PySparkException, Py4JJavaError)
 
@@ -57,7 +57,7 @@ class Answers:
     seed: int
     has_history: bool
     late_ms: int
-    begun_ms: int = field(default_factory=lambda: int(time.time() * 1000))
+    begun_ms: int = field(default_factory=epoch_ms)
 
     @property
     def version(self) -> int:

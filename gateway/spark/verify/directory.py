@@ -7,7 +7,6 @@ engines this takes the region and the address of a store with the API of S3 from
 
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -16,6 +15,7 @@ from gateway.client.pages import Query, ShareClient
 from gateway.client.transport import HttpError, Transport
 from gateway.config.locations import Location
 from gateway.spark.verify.errors import NotCompared
+from gateway.times import epoch_ms
 
 DIRECTORY = "dir"
 _FETCHED_FILES = 20
@@ -102,7 +102,7 @@ class _Directory:
             native.Signers(self._location.url, signer),
             response_format="delta",
             file_id_scheme=scheme,
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=epoch_ms(),
             lifetime_seconds=900,
         )
         chunks = snapshot.files(options)

@@ -23,7 +23,7 @@ from tables.large_logs import make_log
 
 from gateway.config.database import DatabasePlace
 from gateway.governance.recipient_store import RecipientDatabase
-from gateway.telemetry.clock import epoch_ms
+from gateway.times import epoch_ms
 
 ADDS = 15_000
 

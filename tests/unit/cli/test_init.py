@@ -31,7 +31,7 @@ from gateway.config import Location, load
 from gateway.config.database import DatabasePlace
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.tables.search import FoundTable, Search, find_tables
-from gateway.telemetry.clock import epoch_ms
+from gateway.times import epoch_ms
 
 WRITTEN = {"share.yaml", "share-token.key", "recipients.db", "alice.share"}
 UNPRIVILEGED = 65534

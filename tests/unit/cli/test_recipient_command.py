@@ -25,8 +25,7 @@ from gateway.authentication.credential_table import token_hash
 from gateway.cli.profile_file import ProfileFile
 from gateway.config.database import DatabasePlace
 from gateway.governance.recipient_store import RecipientDatabase
-from gateway.telemetry.clock import epoch_ms
-from gateway.times import DAY_SECONDS, utc_text
+from gateway.times import DAY_SECONDS, epoch_ms, utc_text
 
 CONFIG = """
 version: 1

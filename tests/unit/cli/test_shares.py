@@ -22,7 +22,7 @@ from gateway.governance import share_edits
 from gateway.governance.audited_database import open_database, open_share_database
 from gateway.governance.credentials import NewToken
 from gateway.governance.grant_operations import grant_parts, revoke_parts, set_properties
-from gateway.telemetry.clock import epoch_ms
+from gateway.times import epoch_ms
 
 OF_FILE = [{"name": "file", "schemas": [{"name": "d", "tables": [{"name": "t", "location": "/t"}]}]}]
 HASH = "a" * 64

@@ -34,7 +34,7 @@ from gateway.console.recipient_pages import LIVES
 from gateway.database.schema import RECIPIENTS
 from gateway.governance.audited_database import open_database
 from gateway.governance.recipient_records import TEXTS, NewRecipient, RecipientRecord
-from gateway.telemetry.clock import epoch_ms
+from gateway.times import epoch_ms
 
 SURFACES = ("api", "console", "command", "apply")
 NETWORK = "192.0.2.0/24"

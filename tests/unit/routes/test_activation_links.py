@@ -15,7 +15,7 @@ from yarl import URL
 from gateway.governance.audited_database import open_database
 from gateway.governance.credentials import NewLink
 from gateway.limits.attempts import PAIR_FAILURES
-from gateway.telemetry.clock import epoch_ms
+from gateway.times import epoch_ms
 
 ADDRESS = f"{PREFIX}/activate"
 CODE = "a-code-that-nobody-may-see"

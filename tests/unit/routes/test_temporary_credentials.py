@@ -26,8 +26,8 @@ from gateway.authentication.credential_table import CredentialTable, token_hash
 from gateway.config import Config, Location, loads
 from gateway.state import GatewayState
 from gateway.telemetry.audit import AuditLog
-from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import Metrics
+from gateway.times import epoch_ms
 from gateway.web.pipeline import RequestPipeline
 
 Client = TestClient[Any, Any]

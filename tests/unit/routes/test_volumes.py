@@ -20,8 +20,8 @@ from gateway.catalog.catalog import Catalog, Recipient
 from gateway.config.networks import parse_networks
 from gateway.errors import PermissionDenied
 from gateway.telemetry.audit import AuditLog
-from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import Metrics
+from gateway.times import epoch_ms
 
 Client = TestClient[Any, Any]
 KEYS = ("AKIATESTS", "the-long-lived-secret")

@@ -23,7 +23,7 @@ from gateway.config.database import DatabasePlace
 from gateway.governance.credential_store import LOOK_SECONDS
 from gateway.governance.reading_thread import elapsed_seconds
 from gateway.governance.recipient_store import RecipientDatabase
-from gateway.telemetry.clock import epoch_ms
+from gateway.times import epoch_ms
 
 pytestmark = pytest.mark.processes
 

@@ -35,9 +35,9 @@ from gateway.governance import share_edits
 from gateway.governance.audited_database import open_share_database
 from gateway.server import discovery
 from gateway.server.discovery import POLL_SECONDS, DiscoveredFile, Discoverer
-from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.memory_file import memory_file
 from gateway.telemetry.metrics import DiscoveryMetrics
+from gateway.times import epoch_ms
 
 
 @pytest.fixture(autouse=True)

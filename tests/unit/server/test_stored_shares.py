@@ -23,7 +23,7 @@ from gateway.config import load
 from gateway.governance import share_edits
 from gateway.governance.audited_database import open_share_database
 from gateway.governance.share_store import ShareDatabase
-from gateway.telemetry.clock import epoch_ms
+from gateway.times import epoch_ms
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ pytest.importorskip("gateway._native", reason="the native module is not built", 
 
 from gateway.config import Tracing, loads
 from gateway.state import GatewayState
-from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import Metrics
+from gateway.times import epoch_ms
 from gateway.web.context import Route
 from gateway.web.pipeline import RequestPipeline
 from gateway.web.recorder import RequestRecorder
