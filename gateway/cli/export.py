@@ -1,7 +1,11 @@
 """`delta-gateway export`: the shares and recipients of the database as YAML, for `delta-gateway apply`.
 
 Tokens and secrets are not stored in a form that could be exported: a recipient that is applied elsewhere gets
-a new one there. With `--tables` the shared tables and their locations, for the commands on Spark.
+a new one there.
+
+With `--tables` the shared tables and their locations, after one search of each place where tables are
+discovered. `verify` and `fleet` take it in place of the configuration, whose own tables alone they read: on a
+cluster there is neither the database nor access to catalogs.
 """
 
 from __future__ import annotations
@@ -13,15 +17,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.cli.exported_tables import exported_tables
+from gateway.catalog.catalog import SharedTable
+from gateway.cli.discovered_state import discovered_state
 from gateway.cli.new_file import NewFile
 from gateway.cli.share_documents import document_of
 from gateway.cli.stored import actor, failed, on_shares
 from gateway.cli.yaml_text import dumped
 from gateway.config import Config, load
 from gateway.governance.audited_database import open_database
-from gateway.governance.named_recipient import UnknownRecipient
+from gateway.governance.named_recipient import UnknownRecipient, named_recipient
 from gateway.governance.recipient_records import RecipientRecord
+from gateway.spark.targets import any_of
 from gateway.telemetry.audit import AuditLog
 from gateway.times import epoch_ms
 
@@ -81,6 +87,32 @@ def _write(text: str, output: Path | None) -> None:
     with ExportFile(output) as file:
         file.write_text(text)
         file.keep()
+
+
+def exported_tables(config: Config, recipient: str | None) -> str:
+    """Return the tables of all shares, or those of a recipient with the conditions of its grants. Blocks.
+
+    What is left out is said on standard error. Raises UnknownRecipient and DatabaseError.
+    """
+    reader = None if recipient is None else named_recipient(config, recipient)
+    discovered = discovered_state(config)
+    for line in discovered.lines():
+        sys.stderr.write(f"{line}\n")
+    catalog = discovered.state.catalog
+    tables = catalog.tables() if reader is None else catalog.tables_of(reader)
+    return dumped({"tables": [_document(table) for table in tables]})
+
+
+def _document(table: SharedTable) -> dict[str, Any]:
+    document: dict[str, Any] = {"table": table.full_name, "location": table.location.url}
+    if table.history_shared:
+        document["historyShared"] = True
+    if table.start_version:
+        document["startVersion"] = table.start_version
+    if table.rule is not None:
+        document["condition"] = any_of(table.rule.conditions)
+        document["properties"] = dict(table.rule.properties)
+    return document
 
 
 def exported(shares: ShareDatabase, recipients: tuple[RecipientRecord, ...]) -> str:
