@@ -4,6 +4,7 @@ In: the options that Spark passes to a data source. Out: `ReadOptions`, or a Val
 option. An option without effect is an error, too.
 """
 
+import datetime as dt
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 from gateway.client.pages import ShareClient
 from gateway.client.profile import Profile
 from gateway.client.table_name import TableName
-from gateway.spark.read.times import utc_time
+from gateway.spark.read.zones import zone_of
 
 _NAMES = (
     "profile",
@@ -43,6 +44,8 @@ _BY_LOWER_NAME = {name.lower(): name for name in _NAMES}
 _ONE_NAME = r"\s*(?:`(?:[^`]|``)+`|[^`,\s](?:[^`,]*[^`,\s])?)\s*"
 _NAME = re.compile(_ONE_NAME)
 _LISTED = re.compile(f"{_ONE_NAME}(?:,{_ONE_NAME})*")
+_OF_DAY = r"(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,9}))?)?\s*([A-Za-z+-].*)?"
+_TIME = re.compile(rf"(\d{{4}})(?:-(\d{{1,2}})(?:-(\d{{1,2}})(?:[T ]+{_OF_DAY})?)?)?")
 _STREAM_ONLY = ("skipChangeCommits", "ignoreDeletes", "maxFilesPerTrigger", "maxVersionsPerTrigger")
 _SNAPSHOT_ONLY = ("versionAsOf", "timestampAsOf", "expectedVersion", "predicateHints", "limitHint")
 _OF_OTHERS = {"ignorechanges": "skipChangeCommits", "ignorefilechanges": "skipChangeCommits"}
@@ -231,7 +234,29 @@ def _text(given: Mapping[str, str], name: str) -> str | None:
 
 def _time(given: Mapping[str, str], name: str, zone: str | None) -> str | None:
     text = _text(given, name)
-    return None if text is None else utc_time(name, text, zone)
+    return None if text is None else _utc_time(name, text, zone)
+
+
+def _utc_time(name: str, text: str, zone: str | None) -> str:
+    """Return a time of the option `name` in UTC. Raises ValueError for another text, or without a zone."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{name} is no time: {text!r}; accepted: 2024-01-31, 2024-01-31T12:30:00Z")
+    named = match[8] or zone
+    if named is None:
+        raise ValueError(
+            f"{name} has no time zone: write {text!r} with Z or an offset, or give the option "
+            "timeZone, such as the session's, which a data source does not know"
+        )
+    year, month, day, hour, minute, second = (int(part) if part else None for part in match.groups()[:6])
+    micros = int((match[7] or "").ljust(6, "0")[:6])
+    try:
+        local = dt.datetime(
+            year or 0, month or 1, day or 1, hour or 0, minute or 0, second or 0, micros, zone_of(named)
+        )
+    except ValueError as error:
+        raise ValueError(f"{name} is no time: {error}") from None
+    return local.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
 
 
 def _whole(given: Mapping[str, str], name: str) -> int | None:
