@@ -31,7 +31,7 @@ def search_of(storages: Storages, source: Source, known: KnownTables) -> Callabl
             return partial(search, storages.store(root), source, known)
     except _native.LogError as error:
         problem = error_text(root.kind, error)
-    return partial(_constant, SearchResult(unknown=frozenset({root}), problem=problem))
+    return lambda: SearchResult(unknown=frozenset({root}), problem=problem)
 
 
 def search_once(config: Config, storages: Storages) -> dict[Source, KnownTables]:
@@ -41,7 +41,3 @@ def search_once(config: Config, storages: Storages) -> dict[Source, KnownTables]
         result = search_of(storages, source, KnownTables())()
         searched[source] = KnownTables().after(result, now_seconds=0.0, keep_seconds=0.0)
     return searched
-
-
-def _constant(result: SearchResult) -> SearchResult:
-    return result

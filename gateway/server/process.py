@@ -49,9 +49,8 @@ from gateway.tables.runtime import (
 )
 from gateway.telemetry.activity import Activity
 from gateway.telemetry.audit import open_audit
-from gateway.telemetry.latest_values import LatestValues
 from gateway.telemetry.log_output import log_counts
-from gateway.telemetry.metrics import Metrics, probes
+from gateway.telemetry.metrics import LatestValues, Metrics, probes
 from gateway.web.pipeline import Middleware
 from gateway.web.recorder import audit_counter, events_counter, log_counter
 from gateway.web.request_limits import RequestLimits, cache_of_worker

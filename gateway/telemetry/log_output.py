@@ -13,7 +13,6 @@ import select
 import stat
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -227,13 +226,8 @@ def _is_pipe(descriptor: int) -> bool:
 
 
 def _lost_line(count: int) -> bytes:
-    fields = {
-        "time_ms": time.time_ns() // 1_000_000,
-        "level": "WARNING",
-        "logger": "gateway.log",
-        "message": f"{count} log lines were lost: their reader was too slow",
-    }
-    return json_line(fields)
+    message = f"{count} log lines were lost: their reader was too slow"
+    return line_of(logging.makeLogRecord({"name": "gateway.log", "levelname": "WARNING", "msg": message}))
 
 
 def _pieces(lines: bytes, most_bytes: int) -> Iterator[bytes]:

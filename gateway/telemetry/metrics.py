@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
@@ -39,6 +39,9 @@ SEARCHES = ("complete", "partial", "failed")
 BROKEN = f"{PREFIX}_broken_streams"
 WORKER_ENDED = "worker ended"
 BROKEN_STREAMS = ("client left", "slow reader", "failed", "revoked", "shutdown", WORKER_ENDED)
+
+NO_VALUE = float("nan")
+"""Removes a value from the memory that workers share."""
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 100.0, 300.0)
 _LAG_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
@@ -98,6 +101,25 @@ class BulkHistogram(Histogram):
         self._sum.inc(total)
         for bucket, count in zip(self._buckets, counts, strict=True):
             bucket.inc(count)
+
+
+class LatestValues:
+    """Sets a gauge with one label to the current values, and removes labels without a value."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
+        self._values: dict[str, float] = {}
+
+    def set(self, values: Mapping[str, float]) -> None:
+        """Replace all values, by label."""
+        for label in self._values.keys() - values.keys():
+            self._gauge.labels(label).set(NO_VALUE)
+            self._gauge.remove(label)
+        for label, value in values.items():
+            # Setting a value costs much more than comparing it.
+            if self._values.get(label) != value:
+                self._gauge.labels(label).set(value)
+        self._values = dict(values)
 
 
 class Metrics:

@@ -100,9 +100,6 @@ def value_class(counters: int, gauges: int) -> Any:
         def get(self) -> float:
             return float(self._value)
 
-        def set_exemplar(self, exemplar: object) -> None:
-            """Do nothing: the page has none."""
-
         @staticmethod
         def close() -> None:
             """Close the files. No value can be written afterwards."""

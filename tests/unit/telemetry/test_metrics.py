@@ -103,7 +103,7 @@ def test_names_and_help_follow_the_rules_of_prometheus():
 
 WORKER = """
 import sys
-from gateway.telemetry.latest_values import LatestValues
+from gateway.telemetry.metrics import LatestValues
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.shared_values import write_values_to
 write_values_to(int(sys.argv[2]), int(sys.argv[3]))
