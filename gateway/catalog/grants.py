@@ -7,7 +7,7 @@ is met where one of the conditions is true, and a grant without a condition give
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gateway.config.recipients import EVERY_SHARE
@@ -101,18 +101,14 @@ class GrantIndex:
             self._conditions.setdefault(place, []).append(grant.condition)
         self._shares = frozenset(share for share, _, _ in self._conditions)
         self._schemas = frozenset((share, schema) for share, schema, _ in self._conditions)
-        self._in_every_share = tuple(
+        self.in_every_share = tuple(
             (schema, table) for share, schema, table in self._conditions if share == EVERY_SHARE
         )
+        """The schemas and tables that are granted in each share that has them."""
 
     def is_named(self, share: str) -> bool:
         """Return whether a grant is for a share or a part of it by the share's name."""
         return share in self._shares
-
-    @property
-    def in_every_share(self) -> Sequence[tuple[str | None, str | None]]:
-        """The schemas and tables that are granted in each share that has them."""
-        return self._in_every_share
 
     def reaches(self, share: str, schema: str) -> bool:
         """Return whether a grant is for a schema, a part of it, or all of its share."""

@@ -39,7 +39,7 @@ from gateway.protocol import client_features
 from gateway.report.text import printable
 from gateway.server.cache_directory import check_cache_directory
 from gateway.server.extras import check_extras
-from gateway.server.tls import listener_context, server_context
+from gateway.server.tls import listener_context
 from gateway.state import GatewayState
 from gateway.tables.local_files import inside, split
 from gateway.tables.native import AnswerOptions, LogError, RuleRefused, Snapshot, TableNotFound
@@ -241,7 +241,7 @@ def start_problems(config: Config, *, workers: int = 1) -> Iterable[str]:
         check_cache_directory,
         partial(check_memory, workers=workers),
         check_session_policies,
-        server_context,
+        lambda config: listener_context(config.ssl, config.host),
         read_admin_certificate,
         read_recipients,
     ):

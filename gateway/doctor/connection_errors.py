@@ -70,7 +70,7 @@ def explain(error: Exception, service: Service, url: str, proxy: str | None) -> 
     if isinstance(error, ProxyError):
         answer = _TUNNEL.search(str(error.original_error))
         if answer is not None:
-            return _proxy_answer(int(answer[1]), host, proxy)
+            return proxy_answer(int(answer[1]), host, proxy)
         if not _is_timeout(error.original_error) and not isinstance(error.original_error, SSLError):
             return _proxy_unreachable(proxy)
         error = error.original_error
@@ -94,7 +94,8 @@ def _is_timeout(error: Exception) -> bool:
     return isinstance(error, (RequestTimeout, TimeoutError)) and not isinstance(error, NewConnectionError)
 
 
-def _proxy_answer(status: int, host: str, proxy: str | None) -> Problem:
+def proxy_answer(status: int, host: str, proxy: str | None) -> Problem:
+    """Return the problem of a proxy that answers itself."""
     if status == 407:  # noqa: PLR2004 - Proxy Authentication Required
         advice = "give the user and password of the proxy in HTTPS_PROXY, or exempt the host by NO_PROXY"
         return Problem(f"the proxy {host_of(proxy)} requires a login (407)", Owner.NETWORK, advice)

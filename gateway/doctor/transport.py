@@ -20,7 +20,7 @@ from urllib3.exceptions import DecodeError, HTTPError, ProtocolError, ReadTimeou
 
 from gateway.client.transport import DEFAULT_PORTS, Connections, Response, proxy_of_environment
 from gateway.doctor.authorities import Authorities
-from gateway.doctor.connection_errors import STORE, AnswerCut, Service, explain, is_untrusted
+from gateway.doctor.connection_errors import STORE, AnswerCut, Service, explain, is_untrusted, proxy_answer
 from gateway.doctor.findings import Findings, Owner, Problem
 from gateway.doctor.urls import host_in, host_of, parse_url
 
@@ -207,11 +207,7 @@ def _is_in_network(host: str, exempt: str) -> bool:
 def _check_path(answer: Answer, service: Service, url: str, proxy: str | None) -> None:
     """Raise Problem for answers of something between this machine and the service."""
     if answer.status == 407:  # noqa: PLR2004 - Proxy Authentication Required
-        raise Problem(
-            f"the proxy {host_of(proxy)} requires a login (407)",
-            Owner.NETWORK,
-            "give the user and password of the proxy in HTTPS_PROXY, or exempt the host by NO_PROXY",
-        )
+        raise proxy_answer(answer.status, host_of(url), proxy)
     if 300 <= answer.status < 400 and (location := answer.headers.get("location")):  # noqa: PLR2004 - redirects
         raise _redirect(service, url, location)
     if answer.is_page and answer.status in {200, 403, 502, 503, 511}:

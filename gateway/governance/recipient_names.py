@@ -66,8 +66,7 @@ def check_comment(comment: str, what: str = "comment") -> str:
 def check_network(text: str) -> Network:
     """Return the network of a text. Raises RecipientError."""
     # An IPv6 zone may contain any character.
-    if not _COMMENT.fullmatch(text):
-        raise RecipientError(f"network {text!r}: expected UTF-8 text without control characters")
+    check_comment(text, f"network {text!r}")
     try:
         return parse_network(text)
     except ValueError as error:

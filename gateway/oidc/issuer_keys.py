@@ -44,7 +44,8 @@ class IssuerKeys:
         self._tried_seconds: float | None = None
         self._task: asyncio.Task[None] | None = None
         self._has_failed = False
-        self._is_stale = False
+        self.is_stale = False
+        """The keys are fetched again before the next token is verified."""
 
     @property
     def age_seconds(self) -> float | None:
@@ -57,20 +58,15 @@ class IssuerKeys:
         self._refresh()
         return key in self._valid()
 
-    @property
-    def is_stale(self) -> bool:
-        """Return whether the keys are fetched again before the next token is verified."""
-        return self._is_stale
-
     def fetch_anew(self) -> None:
         """Fetch the keys before the next token is verified, as after a reload. The last ones stay valid."""
-        self._is_stale = True
+        self.is_stale = True
 
     async def find(self, key_id: str | None, algorithm: str) -> Sequence[SigningKey]:
         """Return the keys that may have signed a token. Raises TokenRefused if there are none."""
-        if self._is_stale:
+        if self.is_stale:
             await self._fetched()
-            self._is_stale = False
+            self.is_stale = False
         keys = self._valid()
         if matching := keys.find(key_id, algorithm):
             self._refresh()

@@ -90,19 +90,19 @@ def days(at: dt.datetime) -> float:
     return at.toordinal() + (at.hour * 3600 + at.minute * 60 + at.second) / 86_400
 
 
-def rounded(value: float, figures: int = FIGURES) -> float:
-    """A number rounded to significant figures; 0, NaN and infinity are unchanged."""
-    return float(f"{value:.{figures - 1}e}")
+def rounded(value: float) -> float:
+    """A number rounded to three significant figures; 0, NaN and infinity are unchanged."""
+    return float(f"{value:.{FIGURES - 1}e}")
 
 
-def significant(value: float, figures: int = FIGURES) -> str:
-    """A number with significant figures and no trailing zeros; with an exponent from 1e15 and below 1e-6."""
-    short = rounded(value, figures)
+def significant(value: float) -> str:
+    """A rounded number without trailing zeros; with an exponent from 1e15 and below 1e-6."""
+    short = rounded(value)
     if short == 0:
         return "0"
     if not _SMALLEST_PLAIN <= abs(short) < _LARGEST_EXACT:
-        return f"{value:.{figures - 1}e}"
-    decimals = max(figures - 1 - math.floor(math.log10(abs(short))), 0)
+        return f"{value:.{FIGURES - 1}e}"
+    decimals = max(FIGURES - 1 - math.floor(math.log10(abs(short))), 0)
     text = f"{short:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if decimals else text
 

@@ -35,7 +35,7 @@ from gateway.server.accepted_config import accepted
 from gateway.server.memory_watch import MemoryWatch
 from gateway.server.reload import Reloader
 from gateway.server.start import Start
-from gateway.server.tls import files_of, renew, server_context
+from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.state import GatewayState
 from gateway.tables.registry import ServedTables
@@ -115,7 +115,7 @@ class ServerProcess:
             if is_alone:
                 raise
             log.error("%s; this worker keeps columns in memory", reason)  # noqa: TRY400 - the reason says all
-        self.tls = server_context(config, secrets.certificate)
+        self.tls = listener_context(config.ssl, config.host, secrets.certificate)
         self.credential_store = CredentialStore(
             config,
             self._apply_credentials,

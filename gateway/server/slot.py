@@ -105,8 +105,8 @@ class Slot:
 
     async def follow(
         self,
-        reload: Callable[[], Awaitable[str | None]] | None = None,
-        answer: Callable[[Any], Awaitable[Any]] | None = None,
+        reload: Callable[[], Awaitable[str | None]],
+        answer: Callable[[Any], Awaitable[Any]],
     ) -> None:
         """Reload and answer whenever the supervisor requests it; return when the supervisor has ended.
 
@@ -137,18 +137,16 @@ class Slot:
     async def _reload(
         self,
         message: Mapping[str, Any],
-        reload: Callable[[], Awaitable[str | None]] | None,
+        reload: Callable[[], Awaitable[str | None]],
         reloading: asyncio.Lock,
     ) -> None:
         async with reloading:
-            refused = await reload() if reload is not None else "this worker reloads nothing"
+            refused = await reload()
         self.lines.put(message_line(reload=message["reload"], refused=refused))
 
-    async def _answer(
-        self, message: Mapping[str, Any], answer: Callable[[Any], Awaitable[Any]] | None
-    ) -> None:
+    async def _answer(self, message: Mapping[str, Any], answer: Callable[[Any], Awaitable[Any]]) -> None:
         try:
-            value = None if answer is None else await answer(message["question"])
+            value = await answer(message["question"])
         except Exception:
             # A question of the console never ends a worker.
             log.exception("a request of the console failed in this worker")

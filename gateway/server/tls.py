@@ -10,19 +10,14 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from gateway.config import Config, Ssl
-
-
-def server_context(config: Config, pair: bytes | None = None) -> ssl.SSLContext | None:
-    """Return the listener's context; None for plain HTTP. Raises OSError for files that cannot be used.
-
-    `pair` is the self-signed key and certificate that all workers share.
-    """
-    return listener_context(config.ssl, config.host, pair)
+from gateway.config import Ssl
 
 
 def listener_context(settings: Ssl | None, host: str, pair: bytes | None = None) -> ssl.SSLContext | None:
-    """Return the context of any listener, as `server_context`."""
+    """Return a listener's context; None for plain HTTP. Raises OSError for files that cannot be used.
+
+    `pair` is the self-signed key and certificate that all workers share.
+    """
     if settings is None:
         return None
     context = _server_context()
