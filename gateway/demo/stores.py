@@ -43,10 +43,6 @@ _MISSING = {
 }
 
 
-class EmulatorMissing(OSError):
-    """Raised when no program for a store is on PATH; the message says how to install one."""
-
-
 @dataclass(frozen=True)
 class Keys:
     """The keys of an emulator: an access key with its secret, or an account with its key."""
@@ -134,7 +130,7 @@ def _command(store: str, files: Path, port: int, keys: Keys) -> tuple[list[str],
         options = ["server", "--quiet", "--address", address, "--console-address", f"{HOST}:0", str(files)]
         variables = {"MINIO_ROOT_USER": keys.name, "MINIO_ROOT_PASSWORD": keys.secret}
         return [program, *options], {**variables, "MINIO_BROWSER": "off", "MINIO_UPDATE": "off"}
-    raise EmulatorMissing(f"--store {store} needs {_MISSING[store]}")
+    raise OSError(f"--store {store} needs {_MISSING[store]}")
 
 
 def _upload(store: str, directory: Path, tables: Sequence[str], endpoint: str, keys: Keys) -> StoredTables:
