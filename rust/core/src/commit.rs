@@ -23,7 +23,7 @@ use json::Line;
 pub(crate) use json::{MetadataJson, lenient_i64, lenient_optional_i64};
 
 /// The actions of one file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CommitFile {
     /// The name without the directory.
     pub name: Arc<str>,
@@ -53,7 +53,7 @@ impl CommitFile {
     /// Parses the lines of a file or of a part of it. Row numbers count lines that are not blank.
     pub(crate) fn parse_lines(name: &str, bytes: &Bytes) -> Result<Self> {
         let text = std::str::from_utf8(bytes).map_err(|_| Error::corrupt(name, "it is not UTF-8"))?;
-        let mut file = Self::empty(name);
+        let mut file = Self { name: name.into(), ..Self::default() };
         let mut row = 0;
         // Some Windows tools start a file with a byte order mark.
         for (index, line) in text.trim_start_matches('\u{feff}').split('\n').enumerate() {
@@ -84,19 +84,6 @@ impl CommitFile {
             Ok(file)
         } else {
             Err(Error::corrupt(name, "a file has no size or a negative one"))
-        }
-    }
-
-    fn empty(name: &str) -> Self {
-        Self {
-            name: name.into(),
-            protocol: None,
-            metadata: None,
-            in_commit_timestamp_ms: None,
-            actions: 0,
-            adds: Columns::default(),
-            removes: Columns::default(),
-            cdc: Columns::default(),
         }
     }
 

@@ -319,7 +319,7 @@ impl Storage {
     pub fn open_listed(&self, path: &str, file: &LogFileEntry) -> Result<StoredFile> {
         match &self.inner {
             Inner::Local => StoredFile::local(path, Some(file)),
-            Inner::Remote(remote) => Ok(StoredFile::listed(remote, path, file)),
+            Inner::Remote(remote) => Ok(StoredFile::remote(remote, path, file.size, Some(file))),
         }
     }
 
@@ -331,7 +331,7 @@ impl Storage {
                 file if file.size() == size => Ok(file),
                 _ => Err(other_size_than_stated(path)),
             },
-            Inner::Remote(remote) => Ok(StoredFile::stated(remote, path, size)),
+            Inner::Remote(remote) => Ok(StoredFile::remote(remote, path, size, None)),
         }
     }
 }

@@ -19,7 +19,8 @@ pub struct Columns(Option<Box<FileColumns>>);
 impl Columns {
     /// Adds an action of `file`.
     pub(super) fn push(&mut self, file: &Bytes, row: u32, action: FileJson<'_>) {
-        self.0.get_or_insert_with(|| Box::new(FileColumns::new(file))).push(row, action);
+        let new = || Box::new(FileColumns { text: Text::new(file), ..FileColumns::default() });
+        self.0.get_or_insert_with(new).push(row, action);
     }
 
     /// Must be called after the last [`Self::push`], before any getter.
@@ -34,13 +35,13 @@ impl Deref for Columns {
     type Target = FileColumns;
 
     fn deref(&self) -> &FileColumns {
-        static NONE: LazyLock<FileColumns> = LazyLock::new(|| FileColumns::new(&Bytes::new()));
+        static NONE: LazyLock<FileColumns> = LazyLock::new(FileColumns::default);
         self.0.as_deref().unwrap_or(&NONE)
     }
 }
 
 /// Columns of equal length, in the file's order. Strings are views into the file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FileColumns {
     text: Text,
     row: Vec<u32>,
@@ -67,25 +68,6 @@ pub(crate) struct FileFacts<'a> {
 }
 
 impl FileColumns {
-    fn new(file: &Bytes) -> Self {
-        Self {
-            text: Text::new(file),
-            row: Vec::new(),
-            path: Vec::new(),
-            partition_values: Vec::new(),
-            size: Vec::new(),
-            modification_time_ms: Vec::new(),
-            data_change: Vec::new(),
-            stats: Vec::new(),
-            deletion_vector: Vec::new(),
-            base_row_id: Vec::new(),
-            default_row_commit_version: Vec::new(),
-            clustering_provider: Vec::new(),
-            tags: Vec::new(),
-            extended_file_metadata: Vec::new(),
-        }
-    }
-
     fn push(&mut self, row: u32, file: FileJson<'_>) {
         self.row.push(row);
         self.path.push(self.text.span(&file.path));

@@ -199,23 +199,10 @@ pub(crate) fn lenient_i64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
 pub(crate) fn lenient_optional_i64<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<i64>, D::Error> {
-    struct Maybe;
-    impl<'de> Visitor<'de> for Maybe {
-        type Value = Option<i64>;
-        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            formatter.write_str("a whole number or null")
-        }
-        fn visit_none<E: de::Error>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-            lenient_i64(deserializer).map(Some)
-        }
-    }
-    deserializer.deserialize_option(Maybe)
+    #[derive(serde::Deserialize)]
+    #[serde(transparent)]
+    struct Whole(#[serde(deserialize_with = "lenient_i64")] i64);
+    Ok(Option::<Whole>::deserialize(deserializer)?.map(|Whole(number)| number))
 }
 
 /// Parses the same as [`lenient_i64`], if it fits.

@@ -21,7 +21,7 @@ pub(super) struct Span {
 }
 
 /// The bytes of a file and its unescaped strings.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Text {
     file: Bytes,
     /// Grows until [`Text::seal`].
@@ -31,7 +31,7 @@ pub(super) struct Text {
 
 impl Text {
     pub(super) fn new(file: &Bytes) -> Self {
-        Self { file: file.clone(), growing: Vec::new(), unescaped: Buffer::default() }
+        Self { file: file.clone(), ..Self::default() }
     }
 
     /// Returns the span of `piece`, which is copied unless it is a slice of the file.

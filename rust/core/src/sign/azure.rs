@@ -19,7 +19,7 @@ use crate::{Error, Result};
 const SERVICE_VERSION: &str = "2022-11-02";
 
 /// The container and the credentials of a signer. `Debug` shows no secret.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct AzureOptions {
     /// The account's name.
     pub account: String,
@@ -61,19 +61,6 @@ pub struct DelegationKey {
     pub version: String,
     /// The key in Base64 (`Value`).
     pub value: String,
-}
-
-impl fmt::Debug for AzureOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AzureOptions")
-            .field("account", &self.account)
-            .field("container", &self.container)
-            .field("endpoint", &self.endpoint)
-            .field("key", &self.key)
-            .field("credentials_expire_ms", &self.credentials_expire_ms)
-            .field("portable", &self.portable)
-            .finish()
-    }
 }
 
 impl fmt::Debug for AzureKey {

@@ -27,7 +27,7 @@ const LONGEST_REMOTE_SECONDS: i64 = 12 * 3600;
 const RSA: &str = "GOOG4-RSA-SHA256";
 
 /// The bucket and the credentials of a signer. `Debug` shows no secret.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct GcsOptions {
     /// The bucket's name.
     pub bucket: String,
@@ -69,19 +69,6 @@ pub enum GcsKey {
         /// The maximum number of signatures of one stream.
         max_signatures: Option<u64>,
     },
-}
-
-impl fmt::Debug for GcsOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GcsOptions")
-            .field("bucket", &self.bucket)
-            .field("endpoint", &self.endpoint)
-            .field("key", &self.key)
-            .field("user_project", &self.user_project)
-            .field("credentials_expire_ms", &self.credentials_expire_ms)
-            .field("portable", &self.portable)
-            .finish()
-    }
 }
 
 impl fmt::Debug for GcsKey {

@@ -96,19 +96,14 @@ impl Answer {
 
     /// Returns the answer that an error is about; `None` if there was none.
     pub(super) fn of(error: &object_store::Error) -> Option<Self> {
-        let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
-        while let Some(error) = cause {
+        causes(error).find_map(|error| {
             let text = error.to_string();
             if let Some(answer) = text.strip_prefix(STATUS) {
                 let (status, body) = answer.split_once(": ").unwrap_or((answer, ""));
                 return Some(Self::new(status, body));
             }
-            if let Some(body) = text.strip_prefix(RESPONSE) {
-                return Some(Self::new("", body));
-            }
-            cause = error.source();
-        }
-        None
+            text.strip_prefix(RESPONSE).map(|body| Self::new("", body))
+        })
     }
 
     /// Returns the status; `None` for an error with status 200.
@@ -141,20 +136,22 @@ pub(super) fn context(error: &object_store::Error) -> String {
 
 /// Returns why a connection failed, in words; `None` for a cause of no known kind, and for errors of answers.
 pub(super) fn connection_problem(error: &object_store::Error) -> Option<&'static str> {
-    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(error) = cause {
+    causes(error).find_map(|error| {
         if let Some(problem) = error.downcast_ref::<io::Error>().and_then(problem_of_io) {
             return Some(problem);
         }
         // Of private types of the client, the words are all that is known.
         let text = error.to_string();
         let known = PROBLEMS.iter().find(|(word, _)| text.contains(word));
-        if let Some((_, problem)) = known.filter(|_| error.source().is_none() || is_final(&text)) {
-            return Some(problem);
-        }
-        cause = error.source();
-    }
-    None
+        known.filter(|_| error.source().is_none() || is_final(&text)).map(|(_, problem)| *problem)
+    })
+}
+
+/// An error and its causes.
+pub(super) fn causes<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
 }
 
 fn problem_of_io(error: &io::Error) -> Option<&'static str> {

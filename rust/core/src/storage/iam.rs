@@ -15,7 +15,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode};
 use serde::Deserialize;
 
-use super::answer::Answer;
+use super::answer::{Answer, causes};
 use super::credentials::checked_token;
 use super::remote::install_tls_provider;
 use super::runtime::{self, Semaphore, sleep};
@@ -203,13 +203,9 @@ fn client() -> Result<&'static Client> {
     Ok(CLIENT.get_or_init(|| client))
 }
 
-fn unavailable(error: &dyn std::error::Error) -> Error {
-    let mut detail = format!("signBlob of IAM: {error}");
-    let mut source = error.source();
-    while let Some(cause) = source {
-        detail = format!("{detail}: {cause}");
-        source = cause.source();
-    }
+fn unavailable(error: &(dyn std::error::Error + 'static)) -> Error {
+    let causes = causes(error).map(|cause| format!(": {cause}"));
+    let detail = format!("signBlob of IAM{}", causes.collect::<String>());
     Error::StorageUnavailable { detail: detail.chars().take(MAX_DETAIL_CHARS).collect() }
 }
 

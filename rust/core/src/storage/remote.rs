@@ -573,14 +573,7 @@ fn cut_off(path: &str, error: &object_store::Error) -> Error {
 
 /// Returns whether an error is one of a connection, and not of an answer that the client cannot use.
 fn is_of_connection(error: &object_store::Error) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if error.is::<HttpError>() || error.is::<std::io::Error>() {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    answer::causes(error).any(|error| error.is::<HttpError>() || error.is::<std::io::Error>())
 }
 
 /// Converts an error of a listing, where nothing but the bucket or the container can be absent.

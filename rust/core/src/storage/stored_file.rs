@@ -44,16 +44,9 @@ impl StoredFile {
         Ok(Self { source, size, name: log_path::file_name(path).into(), is_apart: false })
     }
 
-    pub(super) fn listed(remote: &Arc<Remote>, path: &str, file: &LogFileEntry) -> Self {
-        Self::of_windows(Windows::listed(Arc::clone(remote), path.to_owned(), file), path, file.size)
-    }
-
-    pub(super) fn stated(remote: &Arc<Remote>, path: &str, size: u64) -> Self {
-        Self::of_windows(Windows::stated(Arc::clone(remote), path.to_owned(), size), path, size)
-    }
-
-    fn of_windows(windows: Windows, path: &str, size: u64) -> Self {
-        let source = Source::Remote(Arc::new(windows));
+    /// The listed file, or one of which a log states the size.
+    pub(super) fn remote(remote: &Arc<Remote>, path: &str, size: u64, listed: Option<&LogFileEntry>) -> Self {
+        let source = Source::Remote(Arc::new(Windows::of(remote, path, size, listed)));
         Self { source, size, name: log_path::file_name(path).into(), is_apart: false }
     }
 

@@ -70,17 +70,10 @@ impl std::fmt::Debug for Windows {
 }
 
 impl Windows {
-    pub(super) fn listed(remote: Arc<Remote>, path: String, file: &LogFileEntry) -> Self {
-        Self::of(remote, path, file.size, Some(file.clone()))
-    }
-
-    /// Windows of a file of which a log states the size.
-    pub(super) fn stated(remote: Arc<Remote>, path: String, size: u64) -> Self {
-        Self::of(remote, path, size, None)
-    }
-
-    fn of(remote: Arc<Remote>, path: String, size: u64, listed: Option<LogFileEntry>) -> Self {
+    /// Windows of the listed file, or of one of which a log states the size.
+    pub(super) fn of(remote: &Arc<Remote>, path: &str, size: u64, listed: Option<&LogFileEntry>) -> Self {
         let (state, arrived) = (Mutex::default(), Condvar::new());
+        let (remote, path, listed) = (Arc::clone(remote), path.to_owned(), listed.cloned());
         let shared = Arc::new(Shared { remote, path, size, listed, state, arrived });
         Self { shared, ranges: Mutex::default() }
     }
@@ -304,7 +297,7 @@ mod tests {
     }
 
     fn windows_of_size(store: &Arc<InMemory>, entity_tag: &str, modified_ms: i64, size: u64) -> Windows {
-        Windows::listed(remote(store), PATH.into(), &listed(entity_tag, modified_ms, size))
+        Windows::of(&remote(store), PATH, size, Some(&listed(entity_tag, modified_ms, size)))
     }
 
     fn remote(store: &Arc<InMemory>) -> Arc<Remote> {
@@ -366,8 +359,8 @@ mod tests {
         let store = Arc::new(InMemory::new());
         for (size, is_held) in [(WINDOW_BYTES, true), (WINDOW_BYTES + 1, false)] {
             let (tag, modified_ms) = put_of_size(&store, 1, size);
-            let file =
-                StoredFile::listed(&remote(&store), PATH, &listed(&tag, modified_ms, size)).read_apart();
+            let listed = listed(&tag, modified_ms, size);
+            let file = StoredFile::remote(&remote(&store), PATH, size, Some(&listed)).read_apart();
             assert_eq!(file.read_range(7, 5).unwrap(), [1; 5][..]);
             put_of_size(&store, 2, size);
             assert_eq!(file.read_range(size - 3, 3).is_ok_and(|bytes| bytes == [1; 3][..]), is_held);

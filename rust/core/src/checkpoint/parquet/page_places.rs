@@ -17,7 +17,7 @@ use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::column_bytes::ColumnBytes;
-use super::thrift::Thrift;
+use super::thrift::{Thrift, varint};
 use crate::lock::lock;
 
 /// A longer index is not used: it is of hundred times as many pages as a column chunk of a million rows has.
@@ -290,7 +290,7 @@ fn rows_of(page: &Page, has_repetitions: bool) -> Option<usize> {
 fn zeros(mut levels: &[u8], count: usize) -> Option<usize> {
     let (mut zeros, mut left) = (0, count);
     while left > 0 {
-        let header = super::prefix_coded::varint(&mut levels)?;
+        let header = varint(&mut levels)?;
         let length = usize::try_from(header >> 1).ok()?;
         if header & 1 == 0 {
             let (level, rest) = levels.split_first()?;

@@ -8,6 +8,8 @@
 use parquet::basic::Encoding;
 use parquet::column::page::Page;
 
+use super::thrift::{varint, zigzag};
+
 /// Pages of more values are not measured: a page may claim any number of them.
 const MAX_VALUES: usize = 1 << 22;
 
@@ -98,7 +100,7 @@ impl<'a> Lengths<'a> {
         let block_values = usize::try_from(varint(&mut rest)?).ok()?;
         let miniblocks = usize::try_from(varint(&mut rest)?).ok()?;
         let left = usize::try_from(varint(&mut rest)?).ok()?;
-        let last = zigzag(varint(&mut rest)?);
+        let last = zigzag(varint(&mut rest)?) as i32;
         let miniblock_values = block_values.checked_div(miniblocks)?;
         let is_valid = miniblock_values > 0 && miniblock_values.is_multiple_of(8);
         is_valid.then_some(Self {
@@ -147,7 +149,7 @@ impl<'a> Lengths<'a> {
 
     fn begin_miniblock(&mut self) -> Option<()> {
         if self.widths.is_empty() {
-            self.min_delta = zigzag(varint(&mut self.rest)?);
+            self.min_delta = zigzag(varint(&mut self.rest)?) as i32;
             (self.widths, self.rest) = self.rest.split_at_checked(self.miniblocks)?;
         }
         let (width, widths) = self.widths.split_first()?;
@@ -161,23 +163,6 @@ impl<'a> Lengths<'a> {
         self.position = 0;
         Some(())
     }
-}
-
-pub(super) fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0_u64;
-    for position in 0..10 {
-        let (byte, behind) = rest.split_first()?;
-        *rest = behind;
-        value |= u64::from(byte & 0x7f).checked_shl(7 * position)?;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
-}
-
-fn zigzag(value: u64) -> i32 {
-    ((value >> 1) as i64 ^ -((value & 1) as i64)) as i32
 }
 
 #[cfg(test)]

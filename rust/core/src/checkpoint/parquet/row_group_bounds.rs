@@ -117,13 +117,13 @@ impl TypedLeaves {
         let group = RowGroup { metadata: &file.row_groups()[row_group], path: self.path?, file };
         let partition_values: Vec<_> =
             self.partition_values.iter().map(|leaf| group.value_bounds(leaf.as_ref()?)).collect();
-        let mut stats = Tree::default();
+        let mut stats = Object::default();
         for (path, leaf) in &self.stats {
             if let Some(value) = group.stats_leaf(path, leaf) {
-                stats.insert(path, value);
+                stats.push(path, &value);
             }
         }
-        let stats = (!stats.members.is_empty()).then(|| stats.to_json());
+        let stats = stats.finish();
         let is_known = stats.is_some() || partition_values.iter().any(Option::is_some);
         is_known.then_some(RowGroupBounds { partition_values, stats })
     }
@@ -188,49 +188,42 @@ impl<R: ChunkReader + 'static> RowGroup<'_, R> {
     }
 }
 
-/// A builder of a JSON object.
+/// A JSON object whose leaves come in the order of a schema, so that those of an object follow each other.
 #[derive(Default)]
-struct Tree {
-    members: Vec<(String, Member)>,
+struct Object<'a> {
+    json: String,
+    /// The names of the objects around the last leaf.
+    open: Vec<&'a str>,
 }
 
-enum Member {
-    Value(String),
-    Object(Tree),
-}
-
-impl Tree {
-    fn insert(&mut self, path: &[String], json: String) {
-        let Some((name, rest)) = path.split_first() else { return };
-        if rest.is_empty() {
-            self.members.push((name.clone(), Member::Value(json)));
-            return;
+impl<'a> Object<'a> {
+    fn push(&mut self, path: &'a [String], value: &str) {
+        let Some((name, outer)) = path.split_last() else { return };
+        let known = self.open.iter().zip(outer).take_while(|(open, name)| **open == *name).count();
+        self.close(known);
+        for name in &outer[known..] {
+            self.push_name(name);
+            self.open.push(name);
         }
-        // Leaves are in the order of the schema, so their object is the last member or a new one.
-        match self.members.last_mut() {
-            Some((last, Member::Object(object))) if last == name => object.insert(rest, json),
-            _ => {
-                let mut object = Self::default();
-                object.insert(rest, json);
-                self.members.push((name.clone(), Member::Object(object)));
-            }
-        }
+        self.push_name(name);
+        self.json.push_str(value);
     }
 
-    fn to_json(&self) -> String {
-        let mut json = String::from("{");
-        for (name, member) in &self.members {
-            if json.len() > 1 {
-                json.push(',');
-            }
-            push_string(name, &mut json);
-            json.push(':');
-            match member {
-                Member::Value(value) => json.push_str(value),
-                Member::Object(object) => json.push_str(&object.to_json()),
-            }
-        }
-        json.push('}');
-        json
+    /// Begins a member, behind another one or as the first of its object.
+    fn push_name(&mut self, name: &str) {
+        self.json.push(if self.json.is_empty() || self.json.ends_with(':') { '{' } else { ',' });
+        push_string(name, &mut self.json);
+        self.json.push(':');
+    }
+
+    /// Ends all objects but the outermost ones.
+    fn close(&mut self, kept: usize) {
+        self.json.extend(self.open.drain(kept..).map(|_| '}'));
+    }
+
+    /// Returns `None` for an object without a leaf.
+    fn finish(mut self) -> Option<String> {
+        self.close(0);
+        (!self.json.is_empty()).then(|| self.json + "}")
     }
 }

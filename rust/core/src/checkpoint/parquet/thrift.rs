@@ -134,19 +134,28 @@ impl<'a> Thrift<'a> {
     }
 
     fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
+        varint(&mut self.rest)
     }
 
     pub(super) fn zigzag(&mut self) -> Option<i64> {
-        let value = self.varint()?;
-        Some((value >> 1) as i64 ^ -((value & 1) as i64))
+        self.varint().map(zigzag)
     }
+}
+
+/// Reads an unsigned number in LEB128.
+pub(super) fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, behind) = rest.split_first()?;
+        *rest = behind;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+pub(super) fn zigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
 }
