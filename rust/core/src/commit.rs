@@ -177,11 +177,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::actions::{SourceId, Stats};
+    use crate::actions::{FileBatch, SourceId, Stats};
     use crate::partition::PartitionInterner;
 
     fn parse(text: &str) -> CommitFile {
         CommitFile::parse("00000000000000000000.json", &Bytes::from(text.to_owned())).unwrap()
+    }
+
+    fn adds(text: &str) -> FileBatch {
+        parse(text).adds.batch(SourceId(0), "f", &mut PartitionInterner::new::<&str>(&[])).unwrap()
     }
 
     fn refused(text: &str) -> String {
@@ -242,8 +246,7 @@ mod tests {
         let line = r#"{"add":{"path":"part-0","size":1,"stats":"{\"numRecords\":1}"}}"#;
         let unescaped = line.replace(r#""{\"numRecords\":1}""#, r#"{"numRecords":1}"#);
         for text in [line, &unescaped] {
-            let mut interner = PartitionInterner::new::<&str>(&[]);
-            let adds = parse(text).adds.batch(SourceId(0), "f", &mut interner).unwrap();
+            let adds = adds(text);
             let Some(Stats::Raw(stats) | Stats::EscapedViews(stats)) = adds.stats else {
                 panic!("{text}");
             };
@@ -276,9 +279,7 @@ mod tests {
     fn numbers_are_read_as_real_writers_spell_them() {
         for (size, expected) in [("1.0", 1), ("1E3", 1000), ("\"12\"", 12), ("9223372036854775807", i64::MAX)]
         {
-            let file = parse(&format!(r#"{{"add":{{"path":"a","size":{size}}}}}"#));
-            let adds =
-                file.adds.batch(SourceId(0), &file.name, &mut PartitionInterner::new::<&str>(&[])).unwrap();
+            let adds = adds(&format!(r#"{{"add":{{"path":"a","size":{size}}}}}"#));
             assert_eq!(adds.size, [expected], "{size}");
         }
         for size in ["1.5", "1e30", "9223372036854775808", "\"\"", "\"x\"", "true", "[]"] {
@@ -337,10 +338,7 @@ mod tests {
         let add = |vector: &str| format!(r#"{{"add":{{"path":"a","size":1,"deletionVector":{vector}}}}}"#);
         let empty = r#"{"storageType":"","pathOrInlineDv":"","offset":0,"sizeInBytes":0,"cardinality":0}"#;
         for vector in ["{}", empty] {
-            let file = parse(&add(vector));
-            let mut interner = PartitionInterner::new::<&str>(&[]);
-            let adds = file.adds.batch(SourceId(0), &file.name, &mut interner).unwrap();
-            assert!(adds.deletion_vector.is_none(), "{vector}");
+            assert!(adds(&add(vector)).deletion_vector.is_none(), "{vector}");
         }
         for vector in [
             r#"{"storageType":"u"}"#,
@@ -368,9 +366,7 @@ mod tests {
             ("1", None),
             (&format!(r#"{{"a":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000)), None),
         ] {
-            let file = parse(&format!(r#"{{"add":{{"path":"a","size":1,"tags":{tags}}}}}"#));
-            let adds =
-                file.adds.batch(SourceId(0), &file.name, &mut PartitionInterner::new::<&str>(&[])).unwrap();
+            let adds = adds(&format!(r#"{{"add":{{"path":"a","size":1,"tags":{tags}}}}}"#));
             assert_eq!(adds.tags.as_ref().map(|tags| tags.value(0)), expected, "{tags:.40}");
         }
     }

@@ -163,6 +163,22 @@ pub(crate) fn hex_text<const BYTES: usize>(bytes: &[u8; BYTES]) -> String {
     hex(bytes).as_flattened().iter().map(|digit| char::from(*digit)).collect()
 }
 
+/// A digest of texts in their order, each with its length, which keeps ("ab","c") from ("a","bc").
+#[derive(Default)]
+pub(crate) struct SequenceDigest(sha2::Sha256);
+
+impl SequenceDigest {
+    pub(crate) fn add(&mut self, text: impl AsRef<[u8]>) {
+        use sha2::Digest;
+        self.0.update((text.as_ref().len() as u64).to_le_bytes());
+        self.0.update(text);
+    }
+
+    pub(crate) fn finish(self) -> [u8; 32] {
+        sha2::Digest::finalize(self.0).into()
+    }
+}
+
 // Arithmetic on both digits instead of a table, so that the loop above is vectorized on every CPU.
 fn hex_pair(byte: u8) -> [u8; 2] {
     let wide = u16::from(byte);
@@ -195,15 +211,14 @@ mod tests {
         engines
     }
 
+    fn padded(messages: &[Vec<u8>], pad: fn(&mut Vec<u8>)) -> Vec<Vec<u8>> {
+        let mut padded = messages.to_vec();
+        padded.iter_mut().for_each(pad);
+        padded
+    }
+
     fn sha256_of(engine: Engine, messages: &[Vec<u8>]) -> Vec<[u8; 32]> {
-        let padded: Vec<Vec<u8>> = messages
-            .iter()
-            .map(|message| {
-                let mut message = message.clone();
-                pad_sha256(&mut message, 0);
-                message
-            })
-            .collect();
+        let padded = padded(messages, |message| pad_sha256(message, 0));
         let messages: Vec<&[Block]> = padded.iter().map(|message| blocks(message)).collect();
         let mut digests = vec![[0; 32]; messages.len()];
         engine.sha256(&SHA256_INITIAL, &messages, &mut digests);
@@ -211,34 +226,17 @@ mod tests {
     }
 
     fn sha256_slowly(messages: &[Vec<u8>]) -> Vec<[u8; 32]> {
-        let padded = messages.iter().map(|message| {
-            let mut message = message.clone();
-            pad_sha256(&mut message, 0);
-            message
-        });
-        padded
-            .map(|message| {
-                let mut digest = [[0; 32]];
-                sha256_one_by_one(
-                    &SHA256_INITIAL,
-                    &[blocks(&message)],
-                    &SharedSuffix::default(),
-                    &mut digest,
-                );
-                digest[0]
-            })
-            .collect()
+        let slowly = |message: &Vec<u8>| {
+            let mut digest = [[0; 32]];
+            let suffix = SharedSuffix::default();
+            sha256_one_by_one(&SHA256_INITIAL, &[blocks(message)], &suffix, &mut digest);
+            digest[0]
+        };
+        padded(messages, |message| pad_sha256(message, 0)).iter().map(slowly).collect()
     }
 
     fn md5_of(engine: Engine, messages: &[Vec<u8>]) -> Vec<[u8; 16]> {
-        let padded: Vec<Vec<u8>> = messages
-            .iter()
-            .map(|message| {
-                let mut message = message.clone();
-                pad_md5(&mut message);
-                message
-            })
-            .collect();
+        let padded = padded(messages, pad_md5);
         let messages: Vec<&[Block]> = padded.iter().map(|message| blocks(message)).collect();
         let mut digests = vec![[0; 16]; messages.len()];
         engine.md5(&messages, &mut digests);

@@ -199,44 +199,27 @@ pub(crate) fn no_in_commit_timestamp(file: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, SystemTime};
-
     use super::*;
+    use crate::checkpoint::tests::writer::Log;
+    use crate::log_path::commit_name;
 
-    struct Table(tempfile::TempDir);
-
-    impl Table {
-        /// Commits from `first` on, by modification time and in-commit timestamp.
-        fn new(first: i64, commits: &[(u64, Option<i64>)]) -> Self {
-            let table = Self(tempfile::tempdir().unwrap());
-            std::fs::create_dir(table.0.path().join("_delta_log")).unwrap();
-            for (version, (modified_ms, in_commit)) in (first..).zip(commits) {
-                let info = in_commit.map_or(String::new(), |at| format!(r#""inCommitTimestamp":{at}"#));
-                let long = " ".repeat(if version % 2 == 0 { 0 } else { FIRST_LINE_BYTES });
-                let commit = format!("{{\"commitInfo\":{{{info}}}}}{long}\n{{\"txn\":{{}}}}\n");
-                table.write(&format!("{version:020}.json"), &commit, *modified_ms);
-            }
-            table
+    /// Commits from `first` on, by modification time and in-commit timestamp.
+    fn log_of(first: i64, commits: &[(u64, Option<i64>)]) -> Log {
+        let table = Log::new();
+        for (version, (modified_ms, in_commit)) in (first..).zip(commits) {
+            let info = in_commit.map_or(String::new(), |at| format!(r#""inCommitTimestamp":{at}"#));
+            let long = " ".repeat(if version % 2 == 0 { 0 } else { FIRST_LINE_BYTES });
+            let lines = [format!("{{\"commitInfo\":{{{info}}}}}{long}"), "{\"txn\":{}}\n".to_owned()];
+            table.write_commit(version, &lines);
+            table.touch(&commit_name(version), *modified_ms);
         }
+        table
+    }
 
-        fn write(&self, name: &str, content: &str, modified_ms: u64) {
-            let path = log_file_path(self.root(), name);
-            std::fs::write(&path, content).unwrap();
-            let file = std::fs::File::options().append(true).open(path).unwrap();
-            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(modified_ms)).unwrap();
-        }
-
-        fn root(&self) -> &str {
-            self.0.path().to_str().unwrap()
-        }
-
-        fn history(&self, properties: &[(&str, &str)]) -> History {
-            let configuration =
-                properties.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-            let metadata = Metadata { configuration, ..Metadata::default() };
-            History::read(&Storage::local(), self.root(), &protocol(&["inCommitTimestamp"]), &metadata)
-                .unwrap()
-        }
+    fn history(log: &Log, properties: &[(&str, &str)]) -> History {
+        let configuration = properties.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        let metadata = Metadata { configuration, ..Metadata::default() };
+        History::read(&Storage::local(), log.root(), &protocol(&["inCommitTimestamp"]), &metadata).unwrap()
     }
 
     fn protocol(writer_features: &[&str]) -> Protocol {
@@ -256,7 +239,7 @@ mod tests {
 
     #[test]
     fn modification_times_are_made_monotonic() {
-        let history = Table::new(0, &[(1000, None), (1000, None), (500, None), (2000, None)]).history(&[]);
+        let history = history(&log_of(0, &[(1000, None), (1000, None), (500, None), (2000, None)]), &[]);
         let times: Vec<_> = (0..4).map(|version| history.timestamp_ms(version).unwrap().unwrap()).collect();
         assert_eq!(times, [1000, 1001, 1002, 2000]);
         assert_eq!(history.timestamp_ms(4).unwrap(), None);
@@ -264,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_time_finds_its_own_commit_and_its_neighbours() {
-        let history = Table::new(0, &[(1000, None), (2000, None), (3000, None)]).history(&[]);
+        let history = history(&log_of(0, &[(1000, None), (2000, None), (3000, None)]), &[]);
         for (time, after, before) in [(1000, 0, 0), (1001, 1, 0), (2000, 1, 1), (2999, 2, 1), (3000, 2, 2)] {
             assert_eq!(history.version_at_or_after(time).unwrap(), after, "{time}");
             assert_eq!(history.version_at_or_before(time).unwrap(), before, "{time}");
@@ -280,15 +263,16 @@ mod tests {
     #[test]
     fn in_commit_timestamps_count_from_the_version_that_enabled_them() {
         // The files of the later commits were copied: their modification times mean nothing.
-        let table = Table::new(
-            0,
-            &[(1000, None), (2000, None), (9000, Some(5000)), (100, Some(6000)), (0, Some(7000))],
+        let log =
+            log_of(0, &[(1000, None), (2000, None), (9000, Some(5000)), (100, Some(6000)), (0, Some(7000))]);
+        let history = history(
+            &log,
+            &[
+                ENABLED,
+                ("delta.inCommitTimestampEnablementVersion", "2"),
+                ("delta.inCommitTimestampEnablementTimestamp", "5000"),
+            ],
         );
-        let history = table.history(&[
-            ENABLED,
-            ("delta.inCommitTimestampEnablementVersion", "2"),
-            ("delta.inCommitTimestampEnablementTimestamp", "5000"),
-        ]);
         let times: Vec<_> = (0..5).map(|version| history.timestamp_ms(version).unwrap().unwrap()).collect();
         assert_eq!(times, [1000, 2000, 5000, 6000, 7000]);
         let expected = [
@@ -310,8 +294,8 @@ mod tests {
 
     #[test]
     fn a_table_that_always_had_in_commit_timestamps_needs_no_enablement_version() {
-        let table = Table::new(0, &[(9, Some(100)), (9, Some(200))]);
-        let history = table.history(&[ENABLED]);
+        let log = log_of(0, &[(9, Some(100)), (9, Some(200))]);
+        let history = history(&log, &[ENABLED]);
         assert_eq!(history.version_at_or_after(150).unwrap(), 1);
         assert_eq!(history.version_at_or_before(150).unwrap(), 0);
         assert!(is_out_of_range(&history.version_at_or_before(99)));
@@ -319,8 +303,8 @@ mod tests {
 
     #[test]
     fn a_commit_without_its_timestamp_is_corrupt() {
-        let table = Table::new(0, &[(9, Some(100)), (9, None)]);
-        let history = table.history(&[ENABLED]);
+        let log = log_of(0, &[(9, Some(100)), (9, None)]);
+        let history = history(&log, &[ENABLED]);
         let error = history.version_at_or_after(150).unwrap_err();
         assert!(matches!(error, Error::CorruptLog { .. }), "{error:?}");
         assert!(error.to_string().contains("in-commit timestamps are enabled"), "{error}");
@@ -342,9 +326,9 @@ mod tests {
 
     #[test]
     fn commits_that_cannot_be_rebuilt_any_more_are_no_answer() {
-        let table = Table::new(4, &[(1000, None), (2000, None), (3000, None)]);
-        table.write("00000000000000000005.checkpoint.parquet", "x", 1);
-        let history = table.history(&[]);
+        let log = log_of(4, &[(1000, None), (2000, None), (3000, None)]);
+        log.write("00000000000000000005.checkpoint.parquet", "x");
+        let history = history(&log, &[]);
         assert_eq!(history.version_at_or_after(0).unwrap(), 5);
         assert!(is_out_of_range(&history.version_at_or_before(1500)));
         assert_eq!(history.timestamp_ms(4).unwrap(), None);

@@ -48,7 +48,6 @@ pub use rule::{BoundRule, NamedRule, Rule, RuleKey, RuleVerdicts};
 pub use stats::{StatsBudget, StatsCache};
 
 use arrow_array::StringViewArray;
-use sha2::{Digest, Sha256};
 
 use bind::{Binder, Bound, BoundColumn};
 use expression::Expression;
@@ -56,6 +55,7 @@ use plan::{MAY, MUST, Plan};
 use values::keys::KeyType;
 
 use crate::actions::{FileBatch, Metadata, PartitionTuple, RowIndices};
+use crate::hashing::SequenceDigest;
 use crate::schema::StructType;
 
 /// The hints of a query.
@@ -82,15 +82,10 @@ const MAX_PROBLEMS: usize = 32;
 impl Hints {
     /// A digest of the hints as they were sent.
     fn key(&self) -> PredicateKey {
-        let mut digest = Sha256::new();
-        let mut add = |text: &str| {
-            // The length keeps ("ab","c") from ("a","bc").
-            digest.update((text.len() as u64).to_le_bytes());
-            digest.update(text.as_bytes());
-        };
-        add(&self.sql.len().to_string());
-        self.sql.iter().chain(&self.json).for_each(|text| add(text));
-        digest.finalize().into()
+        let mut digest = SequenceDigest::default();
+        digest.add(self.sql.len().to_string());
+        self.sql.iter().chain(&self.json).for_each(|text| digest.add(text));
+        digest.finish()
     }
 }
 

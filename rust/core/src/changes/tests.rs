@@ -1,8 +1,8 @@
 use std::fmt::Write as _;
 
 use super::*;
+use crate::checkpoint::tests::writer::{Log, checkpoint_name};
 use crate::column_cache::ColumnCache;
-use crate::segment::log_file_path;
 use crate::stop::Stop;
 
 pub(super) const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":4}}"#;
@@ -28,33 +28,14 @@ fn with_vector(kind: &str, path: &str, vector: &str) -> String {
     )
 }
 
-pub(super) struct Table(tempfile::TempDir);
-
-impl Table {
-    pub(super) fn new(commits: &[Vec<String>]) -> Self {
-        let table = Self(tempfile::tempdir().unwrap());
-        std::fs::create_dir(table.0.path().join("_delta_log")).unwrap();
-        for (version, lines) in (0..).zip(commits) {
-            table.write(&commit_name(version), &lines.join("\n"));
-        }
-        table
-    }
-
-    pub(super) fn root(&self) -> &str {
-        self.0.path().to_str().unwrap()
-    }
-
-    pub(super) fn write(&self, name: &str, content: &str) {
-        std::fs::write(log_file_path(self.root(), name), content).unwrap();
-    }
-
-    pub(super) fn open(&self, kind: ChangeKind, start: i64, end: Option<i64>) -> Result<Changes> {
+impl Log {
+    pub(super) fn changes(&self, kind: ChangeKind, start: i64, end: Option<i64>) -> Result<Changes> {
         Changes::open(&Storage::local(), self.root(), kind, start, end, None)
     }
 
     /// `version:kind path..` of all files, after a survey.
     fn feed(&self, kind: ChangeKind, start: i64, end: Option<i64>) -> Result<Vec<String>> {
-        let mut changes = self.open(kind, start, end)?;
+        let mut changes = self.changes(kind, start, end)?;
         changes.survey(&Stop::default())?;
         changes.batches(start)?.map(|batch| batch.map(|batch| describe(&batch))).collect()
     }
@@ -80,8 +61,8 @@ pub(super) fn lines(lines: &[&str]) -> Vec<String> {
 }
 
 /// 0 creates, 1 appends, 2 updates with cdc files, 3 optimizes, 4 does nothing, 5 deletes a file.
-fn table() -> Table {
-    Table::new(&[
+fn table() -> Log {
+    Log::of(&[
         lines(&[PROTOCOL, &metadata(true)]),
         lines(&[&file("add", "a", true), &file("add", "b", true)]),
         lines(&[&file("remove", "a", true), &file("add", "c", true), &file("cdc", "_change_data/x", false)]),
@@ -106,17 +87,20 @@ fn a_range_of_files_takes_no_cdc_files() {
 #[test]
 fn an_end_behind_the_latest_version_is_the_latest_version() {
     let table = table();
-    let ends = [Some(99), None].map(|end| table.open(ChangeKind::Files, 4, end).unwrap());
+    let ends = [Some(99), None].map(|end| table.changes(ChangeKind::Files, 4, end).unwrap());
     assert!(ends.iter().all(|range| range.identity().starts_with("4-5~") && range.ending_version() == 5));
     assert_eq!(ends[0].identity(), ends[1].identity());
-    assert!(matches!(table.open(ChangeKind::Files, 6, None), Err(Error::VersionNotFound { latest: 5, .. })));
-    assert!(matches!(table.open(ChangeKind::Files, 3, Some(2)), Err(Error::InvalidArgument(_))));
-    assert!(matches!(table.open(ChangeKind::Files, -1, None), Err(Error::InvalidArgument(_))));
+    assert!(matches!(
+        table.changes(ChangeKind::Files, 6, None),
+        Err(Error::VersionNotFound { latest: 5, .. })
+    ));
+    assert!(matches!(table.changes(ChangeKind::Files, 3, Some(2)), Err(Error::InvalidArgument(_))));
+    assert!(matches!(table.changes(ChangeKind::Files, -1, None), Err(Error::InvalidArgument(_))));
 }
 
 #[test]
 fn an_update_by_deletion_vector_is_a_pair_of_one_path() {
-    let table = Table::new(&[
+    let table = Log::of(&[
         lines(&[PROTOCOL, &metadata(true), &file("add", "a", true)]),
         lines(&[&file("remove", "a", true), &with_vector("add", "a", "v1")]),
         lines(&[&with_vector("remove", "a", "v1"), &with_vector("add", "a", "v2")]),
@@ -127,7 +111,7 @@ fn an_update_by_deletion_vector_is_a_pair_of_one_path() {
 
 #[test]
 fn a_version_without_the_feed_is_named() {
-    let table = Table::new(&[
+    let table = Log::of(&[
         lines(&[PROTOCOL, &metadata(true)]),
         lines(&[&file("add", "a", true)]),
         lines(&[&metadata(false)]),
@@ -148,7 +132,7 @@ fn a_version_without_the_feed_is_named() {
 
 #[test]
 fn later_metadata_and_protocols_stand_at_their_version_and_those_of_the_first_head_the_answer() {
-    let table = Table::new(&[
+    let table = Log::of(&[
         lines(&[PROTOCOL, &metadata(true)]),
         lines(&[&metadata(true).replace(r#""t""#, r#""t1""#)]),
         lines(&[
@@ -156,7 +140,7 @@ fn later_metadata_and_protocols_stand_at_their_version_and_those_of_the_first_he
         ]),
         lines(&[&metadata(true).replace(r#""p""#, r#""q""#), &file("add", "a", true)]),
     ]);
-    let mut changes = table.open(ChangeKind::ChangeDataFeed, 1, None).unwrap();
+    let mut changes = table.changes(ChangeKind::ChangeDataFeed, 1, None).unwrap();
     assert_eq!(changes.head().metadata().id, "t1");
     assert!(!changes.needs_delta_format());
     changes.survey(&Stop::default()).unwrap();
@@ -167,7 +151,7 @@ fn later_metadata_and_protocols_stand_at_their_version_and_those_of_the_first_he
     assert_eq!(brought, [(false, false), (true, false), (false, true)]);
     assert_eq!(batches[2].metadata_in_force.partition_columns, ["q"]);
     assert_eq!(batches[2].adds.batch.partitions.dictionary[0].values.as_ref(), [None]);
-    let unsurveyed = table.open(ChangeKind::ChangeDataFeed, 1, None).unwrap();
+    let unsurveyed = table.changes(ChangeKind::ChangeDataFeed, 1, None).unwrap();
     for changes in [&changes, &unsurveyed] {
         for (version, column) in [(2, "p"), (3, "q")] {
             let resumed = changes.batches(version).unwrap().next_version().unwrap().unwrap();
@@ -191,8 +175,8 @@ fn bytes_of_survey(metadata_at: impl Fn(usize) -> String) -> (Changes, usize) {
         commit.extend((version == 0).then(|| PROTOCOL.to_owned()));
         commit
     });
-    let table = Table::new(&commits.collect::<Vec<_>>());
-    let mut changes = table.open(ChangeKind::ChangeDataFeed, 0, None).unwrap();
+    let table = Log::of(&commits.collect::<Vec<_>>());
+    let mut changes = table.changes(ChangeKind::ChangeDataFeed, 0, None).unwrap();
     changes.survey(&Stop::default()).unwrap();
     for version in [0, 1, 20, 21, 150, 199] {
         let name = metadata_at(version).split('"').nth(9).map(str::to_owned);
@@ -219,7 +203,7 @@ fn a_survey_keeps_equal_metadata_once_and_bounds_distinct_metadata() {
 
 #[test]
 fn a_feature_that_is_not_supported_fails_the_survey() {
-    let table = Table::new(&[
+    let table = Log::of(&[
         lines(&[PROTOCOL, &metadata(true)]),
         lines(&[
             r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["tomorrow"],"writerFeatures":[]}}"#,
@@ -235,7 +219,7 @@ fn a_range_resumes_at_any_of_its_versions_and_at_no_other() {
     let table = table();
     let whole = table.feed(ChangeKind::ChangeDataFeed, 1, Some(4)).unwrap();
     for is_surveyed in [true, false] {
-        let mut changes = table.open(ChangeKind::ChangeDataFeed, 1, Some(4)).unwrap();
+        let mut changes = table.changes(ChangeKind::ChangeDataFeed, 1, Some(4)).unwrap();
         if is_surveyed {
             changes.survey(&Stop::default()).unwrap();
         }
@@ -252,7 +236,7 @@ fn a_range_resumes_at_any_of_its_versions_and_at_no_other() {
 
 #[test]
 fn a_remove_without_partition_values_differs_from_one_with_nulls() {
-    let table = Table::new(&[
+    let table = Log::of(&[
         lines(&[PROTOCOL, &metadata(true)]),
         lines(&[
             r#"{"remove":{"path":"old","dataChange":true}}"#,
@@ -260,7 +244,7 @@ fn a_remove_without_partition_values_differs_from_one_with_nulls() {
             r#"{"remove":{"path":"explicit","dataChange":true,"partitionValues":null}}"#,
         ]),
     ]);
-    let changes = table.open(ChangeKind::ChangeDataFeed, 1, None).unwrap();
+    let changes = table.changes(ChangeKind::ChangeDataFeed, 1, None).unwrap();
     let batch = changes.batches(1).unwrap().next_version().unwrap().unwrap();
     assert_eq!(batch.removes.rows, [0, 1, 2]);
     assert_eq!(batch.removes.without_partition_values, [0, 2]);
@@ -271,9 +255,9 @@ fn a_remove_without_partition_values_differs_from_one_with_nulls() {
 }
 
 /// `path=size/partition values` of all removes.
-fn removed(table: &Table, kind: ChangeKind, start: i64) -> Result<Vec<String>> {
+fn removed(table: &Log, kind: ChangeKind, start: i64) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    for batch in table.open(kind, start, None)?.batches(start)?.with_complete_removes(&Stop::default()) {
+    for batch in table.changes(kind, start, None)?.batches(start)?.with_complete_removes(&Stop::default()) {
         let ChangedFiles { batch, rows, without_partition_values } = batch?.removes;
         assert!(without_partition_values.is_empty());
         for row in rows {
@@ -307,7 +291,7 @@ fn removes_are_completed_from_the_table_before_and_from_the_range_itself() {
         &sized_add("g", "\"o\"", 17),
     ]
     .join("\n");
-    let table = Table::new(&[
+    let table = Log::of(&[
         lines(&[PROTOCOL, &metadata(true), &sized_add("file:///t/a", "\"x\"", 11)]),
         lines(&[&sized_add("b", "null", 12), &sized_add("g", "\"o\"", 17)]),
         lines(&[&sized_add("c", "\"y\\u0022\"", 13)]),
@@ -325,8 +309,7 @@ fn removes_are_completed_from_the_table_before_and_from_the_range_itself() {
     ];
     for has_checkpoint in [false, true] {
         if has_checkpoint {
-            let name = "00000000000000000001.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json";
-            table.write(name, &checkpoint);
+            table.write(&checkpoint_name(1), &checkpoint);
         }
         for start in 0..=3 {
             assert_eq!(removed(&table, ChangeKind::Files, start).unwrap(), whole, "from {start}");
@@ -336,17 +319,13 @@ fn removes_are_completed_from_the_table_before_and_from_the_range_itself() {
         assert_eq!(removed(&table, ChangeKind::Files, 5).unwrap(), whole[4..]);
     }
     for version in 0..=2 {
-        std::fs::remove_file(log_file_path(table.root(), &commit_name(version))).unwrap();
+        table.remove(&commit_name(version));
     }
     table.write(
-        "00000000000000000003.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json",
+        &checkpoint_name(3),
         &[PROTOCOL, &metadata(true), &sized_add("b", "null", 12), &sized_add("d", "\"z\"", 14)].join("\n"),
     );
-    std::fs::remove_file(log_file_path(
-        table.root(),
-        "00000000000000000001.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json",
-    ))
-    .unwrap();
+    table.remove(&checkpoint_name(1));
     assert!(matches!(removed(&table, ChangeKind::Files, 3), Err(Error::IncompleteRemove(3))));
     assert_eq!(removed(&table, ChangeKind::Files, 4).unwrap(), whole[2..]);
 }
@@ -359,7 +338,7 @@ fn removes_all_over_a_long_range_are_completed_in_order() {
         let gone = bare_remove(&format!("f{}", version - 41));
         commits.push(if version > 41 { lines(&[&add, &gone]) } else { lines(&[&add]) });
     }
-    let table = Table::new(&commits);
+    let table = Log::of(&commits);
     for start in [0, 333] {
         let expected = (start.max(42)..=700).map(|version| {
             let gone = version - 41;
@@ -371,7 +350,7 @@ fn removes_all_over_a_long_range_are_completed_in_order() {
 
 #[test]
 fn a_remove_of_a_path_that_is_added_again_is_completed_from_the_add_before_it() {
-    let table = Table::new(&[
+    let table = Log::of(&[
         lines(&[PROTOCOL, &metadata(true), &sized_add("a", "\"x\"", 1)]),
         lines(&[&bare_remove("a")]),
         lines(&[&sized_add("a", "\"y\"", 2)]),
@@ -421,7 +400,7 @@ proptest::proptest! {
             }
             commits.push(commit);
         }
-        let found = removed(&Table::new(&commits), ChangeKind::Files, start as i64).unwrap();
+        let found = removed(&Log::of(&commits), ChangeKind::Files, start as i64).unwrap();
         proptest::prop_assert_eq!(found, expected);
     }
 }
@@ -429,11 +408,11 @@ proptest::proptest! {
 #[test]
 fn a_table_without_partitions_needs_no_partition_values() {
     let unpartitioned = metadata(true).replace(r#"["p"]"#, "[]");
-    let table = Table::new(&[
+    let table = Log::of(&[
         lines(&[PROTOCOL, &unpartitioned]),
         lines(&[r#"{"remove":{"path":"old","dataChange":true,"size":3}}"#]),
     ]);
-    let changes = table.open(ChangeKind::Files, 1, None).unwrap();
+    let changes = table.changes(ChangeKind::Files, 1, None).unwrap();
     let batch =
         changes.batches(1).unwrap().with_complete_removes(&Stop::default()).next_version().unwrap().unwrap();
     assert_eq!((batch.removes.rows.len(), batch.removes.batch.size[0]), (1, 3));
@@ -442,21 +421,21 @@ fn a_table_without_partitions_needs_no_partition_values() {
 #[test]
 fn a_missing_commit_is_corrupt_and_a_cleaned_up_start_names_available_versions() {
     let table = table();
-    std::fs::remove_file(log_file_path(table.root(), &commit_name(3))).unwrap();
-    let error = table.open(ChangeKind::Files, 1, None).unwrap_err();
+    table.remove(&commit_name(3));
+    let error = table.changes(ChangeKind::Files, 1, None).unwrap_err();
     assert!(matches!(&error, Error::CorruptLog { file, .. } if *file == commit_name(3)), "{error:?}");
-    assert!(table.open(ChangeKind::Files, 1, Some(2)).is_ok());
+    assert!(table.changes(ChangeKind::Files, 1, Some(2)).is_ok());
     // Cleanup deletes the commits before a checkpoint one by one, in no order.
     table.write("00000000000000000004.checkpoint.parquet", "x");
-    let error = table.open(ChangeKind::Files, 1, None).unwrap_err();
+    let error = table.changes(ChangeKind::Files, 1, None).unwrap_err();
     assert!(matches!(error, Error::VersionNotFound { requested: 1, earliest: 4, latest: 5 }), "{error:?}");
 }
 
 #[test]
 fn a_commit_that_is_replaced_after_the_range_was_opened_is_not_read() {
     let table = table();
-    let changes = table.open(ChangeKind::Files, 1, None).unwrap();
-    let path = log_file_path(table.root(), &commit_name(2));
+    let changes = table.changes(ChangeKind::Files, 1, None).unwrap();
+    let path = table.path(&commit_name(2));
     let content = std::fs::read(&path).unwrap();
     let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
     std::fs::remove_file(&path).unwrap();
@@ -469,10 +448,10 @@ fn a_commit_that_is_replaced_after_the_range_was_opened_is_not_read() {
 #[test]
 fn the_error_of_a_page_of_a_cleaned_up_range_names_available_versions() {
     let table = table();
-    let changes = table.open(ChangeKind::Files, 1, Some(4)).unwrap();
+    let changes = table.changes(ChangeKind::Files, 1, Some(4)).unwrap();
     table.write("00000000000000000004.checkpoint.parquet", "x");
     for version in 0..=3 {
-        std::fs::remove_file(log_file_path(table.root(), &commit_name(version))).unwrap();
+        table.remove(&commit_name(version));
     }
     let error = changes.batches(1).unwrap().next().unwrap().unwrap_err();
     assert!(matches!(error, Error::VersionNotFound { requested: 1, earliest: 4, latest: 5 }), "{error:?}");
@@ -482,12 +461,12 @@ fn the_error_of_a_page_of_a_cleaned_up_range_names_available_versions() {
 fn timestamps_are_the_commits_own_where_the_table_has_them() {
     let enabled = metadata(true).replace(r#""delta.enableCh"#, r#""delta.enableInCommitTimestamps":"true","delta.inCommitTimestampEnablementVersion":"1","delta.enableCh"#);
     let info = |at: i64| format!(r#"{{"commitInfo":{{"inCommitTimestamp":{at}}}}}"#);
-    let table = Table::new(&[
+    let table = Log::of(&[
         lines(&[PROTOCOL, &metadata(true)]),
         lines(&[&info(111), &enabled, IN_COMMIT_PROTOCOL]),
         lines(&[&info(222)]),
     ]);
-    let changes = table.open(ChangeKind::ChangeDataFeed, 0, None).unwrap();
+    let changes = table.changes(ChangeKind::ChangeDataFeed, 0, None).unwrap();
     let times: Vec<_> = changes.batches(0).unwrap().map(|batch| batch.unwrap().timestamp_ms).collect();
     assert!(times[0] > Some(1_600_000_000_000));
     assert_eq!(times[1..], [Some(111), Some(222)]);
@@ -497,7 +476,7 @@ fn timestamps_are_the_commits_own_where_the_table_has_them() {
 fn a_change_without_its_time_fails_the_feed_and_not_a_range_of_files() {
     let enabled = metadata(true)
         .replace(r#""delta.enableCh"#, r#""delta.enableInCommitTimestamps":"true","delta.enableCh"#);
-    let table = Table::new(&[
+    let table = Log::of(&[
         lines(&[r#"{"commitInfo":{"inCommitTimestamp":111}}"#, IN_COMMIT_PROTOCOL, &enabled]),
         lines(&[r#"{"commitInfo":{"operation":"OPTIMIZE"}}"#, &file("add", "a", false)]),
         lines(&[&file("add", "b", true)]),
@@ -505,7 +484,7 @@ fn a_change_without_its_time_fails_the_feed_and_not_a_range_of_files() {
     for surveyed in [true, false] {
         for (kind, first) in [(ChangeKind::ChangeDataFeed, 0), (ChangeKind::Files, 0), (ChangeKind::Files, 2)]
         {
-            let mut changes = table.open(kind, 0, None).unwrap();
+            let mut changes = table.changes(kind, 0, None).unwrap();
             if surveyed {
                 changes.survey(&Stop::default()).unwrap();
             }
@@ -531,7 +510,7 @@ fn long_ranges_and_large_commits_are_read_in_groups_without_a_gap() {
         let add = file("add", &format!("f{version}"), true);
         commits.push(if version % 100 < 4 { lines(&[&add, &large]) } else { lines(&[&add]) });
     }
-    let table = Table::new(&commits);
+    let table = Log::of(&commits);
     for start in [0, 150] {
         let feed = table.feed(ChangeKind::ChangeDataFeed, start, None).unwrap();
         let expected = (start..=300).map(|version| match version {
@@ -546,7 +525,7 @@ fn long_ranges_and_large_commits_are_read_in_groups_without_a_gap() {
 fn a_batch_that_fails_ends_the_range() {
     let table = table();
     table.write(&commit_name(2), "{");
-    let changes = table.open(ChangeKind::Files, 1, None).unwrap();
+    let changes = table.changes(ChangeKind::Files, 1, None).unwrap();
     let mut batches = changes.batches(1).unwrap();
     assert!(matches!(batches.next(), Some(Ok(_))));
     assert!(matches!(batches.next(), Some(Err(Error::CorruptLog { .. }))));

@@ -1,14 +1,13 @@
 //! Compares the timestamps of all ways to read a version with the sentence that defines them.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 
-use super::tests::{PROTOCOL, Table, lines, metadata};
+use super::tests::{PROTOCOL, lines, metadata};
 use super::*;
+use crate::checkpoint::tests::writer::{Log, checkpoint_name};
 use crate::history::History;
-use crate::segment::log_file_path;
 
 const BEGIN_MS: i64 = 1_700_000_000_000;
 
@@ -46,44 +45,42 @@ fn naive(times: &BTreeMap<i64, i64>) -> BTreeMap<i64, i64> {
     (0..all.len()).map(|index| (all[index].0, timestamp(index))).collect()
 }
 
-fn write(steps: &[i64]) -> (Table, BTreeMap<i64, i64>) {
-    let table = Table::new(&[lines(&[PROTOCOL, &metadata(true)])]);
+fn write(steps: &[i64]) -> (Log, BTreeMap<i64, i64>) {
+    let table = Log::of(&[lines(&[PROTOCOL, &metadata(true)])]);
     let mut times = BTreeMap::from([(0, BEGIN_MS)]);
     for (version, step) in (1i64..).zip(steps) {
         times.insert(version, times[&(version - 1)] + step);
         table.write(&commit_name(version), r#"{"commitInfo":{}}"#);
     }
     for (version, modified_ms) in &times {
-        let path = log_file_path(table.root(), &commit_name(*version));
-        let file = std::fs::File::options().append(true).open(path).unwrap();
-        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(*modified_ms as u64)).unwrap();
+        table.touch(&commit_name(*version), *modified_ms as u64);
     }
     (table, times)
 }
 
 /// Writes a checkpoint of a version and deletes the commits before another one.
-fn clean_up(table: &Table, times: &mut BTreeMap<i64, i64>, checkpoint: i64, first: i64) {
-    let name = format!("{checkpoint:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json");
-    table.write(&name, &[r#"{"checkpointMetadata":{"version":1}}"#, PROTOCOL, &metadata(true)].join("\n"));
+fn clean_up(table: &Log, times: &mut BTreeMap<i64, i64>, checkpoint: i64, first: i64) {
+    let top = [r#"{"checkpointMetadata":{"version":1}}"#, PROTOCOL, &metadata(true)].join("\n");
+    table.write(&checkpoint_name(checkpoint), &top);
     for version in 0..first {
         times.remove(&version);
-        std::fs::remove_file(log_file_path(table.root(), &commit_name(version))).unwrap();
+        table.remove(&commit_name(version));
     }
 }
 
-fn snapshot(table: &Table, at: TimeTravel, known: Option<&Arc<Snapshot>>) -> Result<Arc<Snapshot>> {
+fn snapshot(table: &Log, at: TimeTravel, known: Option<&Arc<Snapshot>>) -> Result<Arc<Snapshot>> {
     let known = known.map(|snapshot| Base { snapshot, is_cached: true });
     Snapshot::load(&Storage::local(), table.root(), at, known)
 }
 
-fn of_range(table: &Table, start: i64) -> Vec<(i64, i64)> {
-    let changes = table.open(ChangeKind::ChangeDataFeed, start, None).unwrap();
+fn of_range(table: &Log, start: i64) -> Vec<(i64, i64)> {
+    let changes = table.changes(ChangeKind::ChangeDataFeed, start, None).unwrap();
     let batches = changes.batches(start).unwrap().map(Result::unwrap);
     batches.map(|batch| (batch.version, batch.timestamp_ms.unwrap())).collect()
 }
 
 /// Compares all ways to read the versions from `first` on.
-fn check(table: &Table, expected: &BTreeMap<i64, i64>, first: i64, starts: &[usize]) {
+fn check(table: &Log, expected: &BTreeMap<i64, i64>, first: i64, starts: &[usize]) {
     let latest = *expected.last_key_value().unwrap().0;
     let newest = snapshot(table, TimeTravel::Latest, None).unwrap();
     let history =
@@ -153,10 +150,8 @@ fn a_range_in_which_in_commit_timestamps_end_has_the_times_of_its_log() {
     let protocol =
         r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["inCommitTimestamp"]}}"#;
     let rewrite = |version: i64, content: &[&str]| {
-        table.write(&commit_name(version), &content.join("\n"));
-        let path = log_file_path(table.root(), &commit_name(version));
-        let file = std::fs::File::options().append(true).open(path).unwrap();
-        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(BEGIN_MS as u64)).unwrap();
+        table.write_commit(version, content);
+        table.touch(&commit_name(version), BEGIN_MS as u64);
     };
     rewrite(0, &[r#"{"commitInfo":{"inCommitTimestamp":7}}"#, protocol, &enabled(true)]);
     for version in 1..70 {

@@ -31,7 +31,7 @@ pub(super) fn file_batch(
     calendar: Calendar,
     interner: &mut PartitionInterner,
 ) -> Result<FileBatch> {
-    let adds = Adds::kept(name, batch, taken.kept)?.in_calendar(calendar);
+    let adds = Adds::new(name, batch, taken.kept, calendar)?;
     let mut rows = taken.rows;
     adds.retain(&mut rows);
     Ok(FileBatch {
@@ -63,11 +63,13 @@ pub(super) struct Adds<'a> {
 }
 
 impl<'a> Adds<'a> {
-    pub(super) fn new(name: &'a str, batch: &'a RecordBatch) -> Result<Self> {
-        Self::kept(name, batch, None)
-    }
-
-    pub(super) fn kept(name: &'a str, batch: &'a RecordBatch, kept: Option<BooleanBuffer>) -> Result<Self> {
+    /// `kept` are the rows to select, `None` for all; `calendar` is that of the typed columns.
+    pub(super) fn new(
+        name: &'a str,
+        batch: &'a RecordBatch,
+        kept: Option<BooleanBuffer>,
+        calendar: Calendar,
+    ) -> Result<Self> {
         let columns = batch
             .column_by_name("add")
             .and_then(|column| column.as_struct_opt())
@@ -82,12 +84,7 @@ impl<'a> Adds<'a> {
             let predicate = FilterBuilder::new(&BooleanArray::new(wanted.clone(), None)).optimize().build();
             (wanted, predicate)
         });
-        Ok(Self { name, columns, filter, calendar: Calendar::default() })
-    }
-
-    /// Reads the typed columns in another calendar than the Gregorian one.
-    pub(super) fn in_calendar(self, calendar: Calendar) -> Self {
-        Self { calendar, ..self }
+        Ok(Self { name, columns, filter, calendar })
     }
 
     /// Drops the numbers of the rows that are not selected.

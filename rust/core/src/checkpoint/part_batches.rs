@@ -295,7 +295,7 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         for batch in self.file.read(row_group, &projection, batch_rows, left.selection(all))? {
             let batch = batch?;
             let mut rows = left.take(batch.num_rows()).rows;
-            let adds = Adds::new(self.file.name(), &batch)?.in_calendar(self.calendar);
+            let adds = Adds::new(self.file.name(), &batch, None, self.calendar)?;
             let column = adds.partitions_of(&mut rows, &mut tuples.interner)?;
             tuples.verdicts.retain(&mut rows, &column, &keep);
             kept.append(&mut rows);
@@ -336,7 +336,7 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
                 if taken.rows.len() < piece.num_rows() {
                     return Err(self.corrupt("a row group has more rows than it says"));
                 }
-                let adds = Adds::kept(self.file.name(), &piece, taken.kept)?.in_calendar(self.calendar);
+                let adds = Adds::new(self.file.name(), &piece, taken.kept, self.calendar)?;
                 let mut rows = taken.rows;
                 adds.retain(&mut rows);
                 seen += rows.len();

@@ -7,11 +7,14 @@ mod sums;
 mod typed;
 pub(crate) mod writer;
 
+use ::parquet::file::properties::WriterProperties;
+use arrow_schema::Schema;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::actions::{FileBatch, Stats, Totals};
 use crate::stop::Stop;
+use writer::{Log, parquet};
 
 fn everything() -> ReadOptions {
     ReadOptions { needs: Needs { stats: true, delta_fields: true }, ..ReadOptions::default() }
@@ -19,6 +22,16 @@ fn everything() -> ReadOptions {
 
 fn open(root: &str, files: &CheckpointFiles) -> Result<Checkpoint> {
     Checkpoint::open(&Storage::local(), root, files)
+}
+
+/// A classic checkpoint of these rows.
+fn open_classic(
+    log: &Log,
+    schema: &Schema,
+    rows: &[Value],
+    properties: WriterProperties,
+) -> Result<Checkpoint> {
+    open(log.root(), &log.classic(&parquet(schema, rows, properties)))
 }
 
 fn read(checkpoint: &Checkpoint, options: ReadOptions) -> Result<Vec<FileBatch>> {

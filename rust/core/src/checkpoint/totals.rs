@@ -11,6 +11,7 @@ use arrow_array::{Array, RecordBatch};
 
 use super::adds::Adds;
 use super::kept_rows::RowNumbers;
+use super::parquet::calendar::Calendar;
 use super::parquet::file::{ParquetFile, has_values};
 use super::shared_file::SharedFile;
 use super::{Checkpoint, Part, PartReaders, ReadOptions};
@@ -257,7 +258,7 @@ impl PartSums<'_> {
         let mut totals = Totals::default();
         let mut suspects = Suspects::default();
         self.read(row_group, all, fields, &numbers.clone(), |batch| {
-            let adds = Adds::new(self.file.name(), batch)?;
+            let adds = Adds::new(self.file.name(), batch, None, Calendar::default())?;
             let sizes = adds.sizes()?;
             self.adds.fetch_add(sizes.len() as u64, Ordering::Relaxed);
             let sums = match self.dead {
@@ -297,7 +298,7 @@ impl PartSums<'_> {
         let selected = numbers.clone();
         self.read(row_group, all, &["path", "deletionVector"], &selected, |batch| {
             let taken = numbers.take(batch.num_rows());
-            let adds = Adds::kept(self.file.name(), batch, taken.kept)?;
+            let adds = Adds::new(self.file.name(), batch, taken.kept, Calendar::default())?;
             let paths = adds.required_strings("path")?;
             let sizes: Vec<i64> = sizes.by_ref().take(paths.len()).collect();
             let live = live_sizes(&adds, &sizes, is_dead)?;

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::actions::Metadata;
-use crate::hashing::hex_text;
+use crate::hashing::{SequenceDigest, hex_text};
 use crate::predicate::{PredicateKey, RuleKey};
 use crate::schema::COLUMN_MAPPING_MODE;
 use crate::segment::CheckpointFiles;
@@ -42,30 +42,25 @@ impl ColumnsKey {
 /// checkpoint, and the metadata that decoding depends on. Sidecars have names that never come again, which the top file contains.
 #[must_use]
 pub fn columns_digest(location: &[&str], checkpoint: &CheckpointFiles, decoding: &Decoding) -> [u8; 32] {
-    let mut digest = Sha256::new();
-    let mut add = |bytes: &[u8]| {
-        // The length keeps ("ab","c") from ("a","bc").
-        digest.update((bytes.len() as u64).to_le_bytes());
-        digest.update(bytes);
-    };
-    add(env!("CARGO_PKG_VERSION").as_bytes());
-    add(&(location.len() as u64).to_le_bytes());
+    let mut digest = SequenceDigest::default();
+    digest.add(env!("CARGO_PKG_VERSION"));
+    digest.add((location.len() as u64).to_le_bytes());
     for part in location {
-        add(part.as_bytes());
+        digest.add(part);
     }
-    add(&checkpoint.version.to_le_bytes());
+    digest.add(checkpoint.version.to_le_bytes());
     for file in &checkpoint.files {
-        add(file.name.as_bytes());
-        add(&file.size.to_le_bytes());
+        digest.add(&file.name);
+        digest.add(file.size.to_le_bytes());
         match &file.entity_tag {
-            Some(tag) => add(tag.as_bytes()),
-            None => add(&file.modified_ms.to_le_bytes()),
+            Some(tag) => digest.add(tag.as_bytes()),
+            None => digest.add(file.modified_ms.to_le_bytes()),
         }
         // A local table may be written again in place with equal times and sizes, as from an archive.
-        add(&file.identity.to_le_bytes());
+        digest.add(file.identity.to_le_bytes());
     }
-    add(&decoding.0);
-    digest.finalize().into()
+    digest.add(decoding.0);
+    digest.finish()
 }
 
 /// A digest of all metadata that decoded columns depend on: partition values are encoded by order and names of the

@@ -28,6 +28,7 @@ use super::values::number::{Number, Spread};
 use crate::actions::{Metadata, PartitionColumn, PartitionTuple, RowIndices};
 use crate::checkpoint::RowGroupBounds;
 use crate::civil_time;
+use crate::hashing::SequenceDigest;
 use crate::lock::lock;
 use crate::schema::{Column, DataType, PrimitiveType, StructField, StructType};
 use crate::{Error, Result};
@@ -153,21 +154,11 @@ impl Rule {
 }
 
 fn key_of(conditions: &[String], properties: &[(String, String)]) -> RuleKey {
-    let mut digest = Sha256::new();
-    let mut add = |text: &str| {
-        // The length keeps ("ab","c") from ("a","bc").
-        digest.update((text.len() as u64).to_le_bytes());
-        digest.update(text.as_bytes());
-    };
-    add(&conditions.len().to_string());
-    for text in conditions {
-        add(text);
-    }
-    for (name, value) in properties {
-        add(name);
-        add(value);
-    }
-    digest.finalize().into()
+    let mut digest = SequenceDigest::default();
+    digest.add(conditions.len().to_string());
+    let properties = properties.iter().flat_map(|(name, value)| [name, value]);
+    conditions.iter().chain(properties).for_each(|text| digest.add(text));
+    digest.finish()
 }
 
 /// Returns the name in `names` of a partition column of `schema`; empty if it is not there, or of another type.

@@ -329,18 +329,7 @@ impl LineSource for ChangeLines {
     fn next_turn(&mut self) -> Result<Turn> {
         let head = self.head.take();
         let pieces = self.next_pieces(CHUNK_LINES, CHUNK_BYTES)?;
-        if head.is_none() && pieces.is_empty() {
-            return Ok(Turn::End);
-        }
-        let writers = self.writers.clone();
-        Ok(Turn::Lines(Box::new(move |out| {
-            out.extend_from_slice(&head.unwrap_or_default());
-            writers.with(out, |writer, out| {
-                pieces.iter().try_fold(LineCounts::default(), |counts, piece| {
-                    Ok(counts.plus(piece.write(writer, out)?))
-                })
-            })
-        })))
+        Ok(self.writers.turn(head, pieces, Piece::write))
     }
 
     fn outcome(&self) -> Outcome {

@@ -119,18 +119,7 @@ impl LineSource for FileLines {
         }
         (self.wanted, self.wanted_bytes) = (CHUNK_FILES, CHUNK_BYTES);
         let (head, files) = (self.head.take(), std::mem::take(&mut self.collected));
-        if head.is_none() && files.is_empty() {
-            return Ok(Turn::End);
-        }
-        let writers = self.writers.clone();
-        Ok(Turn::Lines(Box::new(move |out| {
-            out.extend_from_slice(&head.unwrap_or_default());
-            writers.with(out, |writer, out| {
-                files.iter().try_fold(LineCounts::default(), |counts, piece| {
-                    Ok(counts.plus(piece.write(writer, out)?))
-                })
-            })
-        })))
+        Ok(self.writers.turn(head, files, BatchRows::write))
     }
 
     fn precount(&mut self) -> Option<Precount> {
@@ -167,6 +156,27 @@ impl Writers {
     /// Returns the stop of the requests of a service that signs.
     pub(crate) fn stop(&self) -> Option<Stop> {
         self.0.0.stop()
+    }
+
+    /// Returns the turn that writes `pieces` behind the head of the answer; the end without either.
+    pub(crate) fn turn<P: Send + 'static>(
+        &self,
+        head: Option<Vec<u8>>,
+        pieces: Vec<P>,
+        write: fn(&P, &mut LineWriter, &mut Vec<u8>) -> Result<LineCounts>,
+    ) -> Turn {
+        if head.is_none() && pieces.is_empty() {
+            return Turn::End;
+        }
+        let writers = self.clone();
+        Turn::Lines(Box::new(move |out| {
+            out.extend_from_slice(&head.unwrap_or_default());
+            writers.with(out, |writer, out| {
+                pieces.iter().try_fold(LineCounts::default(), |counts, piece| {
+                    Ok(counts.plus(write(piece, writer, out)?))
+                })
+            })
+        }))
     }
 
     /// Writes the lines of one chunk to the end of `out`.

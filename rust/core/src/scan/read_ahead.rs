@@ -367,6 +367,19 @@ mod tests {
     }
 
     /// Returns all batches up to the first error.
+    /// Five parts of twenty batches, and the number of batches that were decoded.
+    fn counted_parts() -> (impl Iterator<Item = Numbers> + Send + 'static, Arc<AtomicU32>) {
+        let decoded = Arc::new(AtomicU32::new(0));
+        let counting = Arc::clone(&decoded);
+        let parts = (0..5).map(move |part| -> Numbers {
+            let counting = Arc::clone(&counting);
+            Box::new(numbers(20 * part..20 * (part + 1)).inspect(move |_| {
+                counting.fetch_add(1, Ordering::Relaxed);
+            }))
+        });
+        (parts, decoded)
+    }
+
     fn taken<P: Iterator<Item = Numbers>>(ahead: &mut ReadAhead<P, Numbers, u32>) -> Vec<u32> {
         std::iter::from_fn(|| ahead.next()?.ok()).collect()
     }
@@ -388,14 +401,7 @@ mod tests {
     }
 
     fn bytes_decoded_ahead(bytes_of: fn(&Numbers) -> u64, parts_ahead: u32) {
-        let decoded = Arc::new(AtomicU32::new(0));
-        let counting = Arc::clone(&decoded);
-        let parts = (0..5).map(move |part| -> Numbers {
-            let counting = Arc::clone(&counting);
-            Box::new(numbers(20 * part..20 * (part + 1)).inspect(move |_| {
-                counting.fetch_add(1, Ordering::Relaxed);
-            }))
-        });
+        let (parts, decoded) = counted_parts();
         let mut ahead = ReadAhead::new(parts, in_files_of(bytes_of), Some(Pool::new(2).unwrap()));
         for number in 0..5 {
             assert_eq!(ahead.next().unwrap().unwrap(), number);
@@ -432,14 +438,7 @@ mod tests {
             batch: |_| DECODED_BYTES_AHEAD / 4,
             few_bytes: 0,
         };
-        let decoded = Arc::new(AtomicU32::new(0));
-        let counting = Arc::clone(&decoded);
-        let parts = (0..5).map(move |part| -> Numbers {
-            let counting = Arc::clone(&counting);
-            Box::new(numbers(20 * part..20 * (part + 1)).inspect(move |_| {
-                counting.fetch_add(1, Ordering::Relaxed);
-            }))
-        });
+        let (parts, decoded) = counted_parts();
         let mut ahead = ReadAhead::new(parts, measures, Some(Pool::new(3).unwrap()));
         // The first steps of all threads may start before one ends and shows its size.
         ahead.bytes.largest_step.store(DECODED_BYTES_AHEAD / 3, Ordering::Relaxed);

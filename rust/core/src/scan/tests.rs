@@ -2,11 +2,12 @@
 
 mod written_bounds;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use arrow_array::StringViewArray;
 use arrow_buffer::Buffer;
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Schema};
 use parquet::file::properties::WriterProperties;
 use serde_json::{Value, json};
 
@@ -39,11 +40,6 @@ fn metadata_row() -> Value {
     }})
 }
 
-fn commit(log: &Log, version: i64, actions: &[Value]) {
-    let lines: Vec<String> = actions.iter().map(Value::to_string).collect();
-    log.write(&commit_name(version), lines.join("\n").as_bytes());
-}
-
 /// A checkpoint of sixty files; later commits remove three of them, add four, and remove one of these.
 fn table(log: &Log, cache_bytes: usize) -> Arc<Table> {
     table_of(log, cache_bytes, add_row)
@@ -57,11 +53,7 @@ fn dated_row(number: usize) -> Value {
 }
 
 fn table_of(log: &Log, cache_bytes: usize, add_row: fn(usize) -> Value) -> Arc<Table> {
-    let mut rows = vec![protocol_row(), metadata_row()];
-    rows.extend((0..CHECKPOINT_FILES).map(add_row));
-    let small_groups = WriterProperties::builder().set_max_row_group_row_count(Some(16)).build();
-    log.classic(&parquet(&schema(), &rows, small_groups));
-    commit(log, 7, &[protocol_row(), metadata_row()]);
+    in_small_groups(log, &schema(), (0..CHECKPOINT_FILES).map(add_row));
     let removal = |number: usize| {
         let mut remove = add_row(number)["add"].clone();
         remove
@@ -70,10 +62,25 @@ fn table_of(log: &Log, cache_bytes: usize, add_row: fn(usize) -> Value) -> Arc<T
             .retain(|key, _| ["path", "deletionVector", "dataChange"].contains(&key.as_str()));
         json!({"remove": remove})
     };
-    commit(log, 8, &[add_row(100), add_row(101), removal(4), removal(7)]);
-    commit(log, 9, &[removal(59), add_row(102)]);
-    commit(log, 10, &[add_row(103), removal(101)]);
+    log.write_commit(8, &[add_row(100), add_row(101), removal(4), removal(7)]);
+    log.write_commit(9, &[removal(59), add_row(102)]);
+    log.write_commit(10, &[add_row(103), removal(101)]);
     opened(log, cache_bytes)
+}
+
+/// Writes a checkpoint of these adds with few files in a row group, and its commit.
+fn in_small_groups(log: &Log, schema: &Schema, adds: impl Iterator<Item = Value>) {
+    let rows: Vec<_> = [protocol_row(), metadata_row()].into_iter().chain(adds).collect();
+    let small_groups = WriterProperties::builder().set_max_row_group_row_count(Some(16)).build();
+    log.classic(&parquet(schema, &rows, small_groups));
+    log.write_commit(7, &rows[..2]);
+}
+
+/// A table whose columns are kept in a directory.
+fn with_disk(log: &Log, columns: &Path) -> (Arc<Table>, Arc<ColumnCache>) {
+    let cache = Arc::new(ColumnCache::new(64 << 20));
+    cache.set_disk(Some(Arc::new(DiskCache::open(columns, 1 << 30).unwrap())));
+    (Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache))), cache)
 }
 
 fn opened(log: &Log, cache_bytes: usize) -> Arc<Table> {
@@ -89,14 +96,21 @@ fn everything() -> ScanOptions {
 }
 
 fn run(table: &Arc<Table>, options: ScanOptions) -> (Vec<String>, Outcome) {
-    let snapshot = snapshot(table);
-    let mut scan = Scan::new(Arc::clone(&snapshot), table.column_cache(&snapshot), options).unwrap();
+    let mut scan = scan_of(table, &snapshot(table), options);
+    (paths_of(&mut scan), scan.outcome())
+}
+
+fn scan_of(table: &Table, snapshot: &Arc<Snapshot>, options: ScanOptions) -> Scan {
+    Scan::new(Arc::clone(snapshot), table.column_cache(snapshot), options).unwrap()
+}
+
+fn paths_of(scan: &mut Scan) -> Vec<String> {
     let mut paths = Vec::new();
     while let Some(Selected { batch, rows }) = scan.next_files().unwrap() {
         assert!(!rows.is_empty());
         paths.extend(rows.iter().map(|row| batch.files.path.value(*row as usize).to_owned()));
     }
-    (paths, scan.outcome())
+    paths
 }
 
 /// The files of a scan that has looked ahead, and what it said of them then.
@@ -105,14 +119,9 @@ fn run_foreseen(
     options: ScanOptions,
     precount: impl Fn(&mut Scan) -> Result<Option<Precount>>,
 ) -> (Vec<String>, Option<Precount>) {
-    let snapshot = snapshot(table);
-    let mut scan = Scan::new(Arc::clone(&snapshot), table.column_cache(&snapshot), options).unwrap();
+    let mut scan = scan_of(table, &snapshot(table), options);
     let precount = precount(&mut scan).unwrap();
-    let mut paths = Vec::new();
-    while let Some(Selected { batch, rows }) = scan.next_files().unwrap() {
-        paths.extend(rows.iter().map(|row| batch.files.path.value(*row as usize).to_owned()));
-    }
-    (paths, precount)
+    (paths_of(&mut scan), precount)
 }
 
 fn by_sql(table: &Arc<Table>, sql: &str) -> Arc<Predicate> {
@@ -189,8 +198,7 @@ fn read_version(table: &Arc<Table>, version: i64, options: &ScanOptions) -> (Vec
     let (mut files, mut outcomes, mut rows_read) = (Vec::new(), Vec::new(), 0);
     let mut options = options.clone();
     loop {
-        let mut scan =
-            Scan::new(Arc::clone(&snapshot), table.column_cache(&snapshot), options.clone()).unwrap();
+        let mut scan = scan_of(table, &snapshot, options.clone());
         while let Some(Selected { batch, rows }) = scan.next_files().unwrap() {
             files.extend(rows.iter().map(|row| add(&batch.files, *row as usize).2));
         }
@@ -270,7 +278,7 @@ fn a_scan_that_is_not_read_to_its_end_leaves_no_selection() {
     let snapshot = snapshot(&table);
     let (cache, _) = table.column_cache(&snapshot).unwrap();
     let before = cache.used_bytes();
-    let mut scan = Scan::new(Arc::clone(&snapshot), table.column_cache(&snapshot), options.clone()).unwrap();
+    let mut scan = scan_of(&table, &snapshot, options.clone());
     while scan.next_files().unwrap().is_some_and(|found| found.batch.files.source < CHECKPOINT_SOURCE) {}
     assert!(cache.used_bytes() > before, "the files so far count");
     drop(scan);
@@ -292,7 +300,7 @@ fn few_files_of_a_batch_keep_nothing_of_the_others_in_memory() {
     for sql in ["day = DATE '2024-01-01'", "id = 30"] {
         let [from_log, from_columns] = [&cold, &warm].map(|table| {
             let options = ScanOptions { predicate: by_sql(table, sql), ..everything() };
-            let mut scan = Scan::new(snapshot(table), table.column_cache(&snapshot(table)), options).unwrap();
+            let mut scan = scan_of(table, &snapshot(table), options);
             std::iter::from_fn(|| scan.next_files().unwrap()).collect::<Vec<_>>()
         });
         let files = |selected: &[Selected]| -> Vec<_> {
@@ -320,8 +328,7 @@ fn a_scan_of_one_batch_finds_its_files_or_reports_possible_others() {
     run(&table, everything());
     for (sql, most) in [("city IS NULL AND city IS NOT NULL", 0), ("day = DATE '2024-01-01'", 60)] {
         let options = ScanOptions { predicate: by_sql(&table, sql), ..everything() };
-        let mut scan =
-            Scan::new(snapshot(&table), table.column_cache(&snapshot(&table)), options.clone()).unwrap();
+        let mut scan = scan_of(&table, &snapshot(&table), options.clone());
         let (mut paths, mut looks) = (Vec::new(), 0);
         loop {
             looks += 1;
@@ -440,7 +447,7 @@ fn a_range_of_changes_is_surveyed_once_for_all_its_pages() {
     for end in [None, Some(99)] {
         assert!(Arc::ptr_eq(&first, &range_of(&table, end, Heading::Start)));
     }
-    commit(&log, 11, &[add_row(104)]);
+    log.write_commit(11, &[add_row(104)]);
     assert!(Arc::ptr_eq(&first, &range_of(&table, Some(10), Heading::Start)));
     assert_eq!(range_of(&table, None, Heading::Start).ending_version(), 11);
 }
@@ -453,7 +460,7 @@ fn a_range_headed_by_the_latest_version_keeps_to_it_on_its_later_pages() {
     let first = of(Some(9), Heading::Latest);
     assert_eq!((first.ending_version(), first.heading_version()), (9, 10));
     assert!(Arc::ptr_eq(&first, &of(Some(9), Heading::Latest)));
-    commit(&log, 11, &[add_row(104)]);
+    log.write_commit(11, &[add_row(104)]);
     let later = of(Some(9), Heading::Latest);
     assert_eq!((later.ending_version(), later.heading_version()), (9, 11));
     assert_ne!(later.identity(), first.identity());
@@ -470,7 +477,7 @@ fn a_range_keeps_the_latest_version_that_heads_it_after_its_log_was_cleaned_up()
     assert_eq!(first.heading().version(), 10);
     let totals = table.totals(first.heading(), &Stop::default()).unwrap();
     drop(first);
-    commit(&log, 11, &[add_row(104)]);
+    log.write_commit(11, &[add_row(104)]);
     assert_eq!(snapshot(&table).version(), 11);
     std::fs::remove_dir_all(std::path::Path::new(log.root()).join("_delta_log")).unwrap();
     let later = range_of(&table, Some(9), Heading::Version(10));
@@ -481,12 +488,9 @@ fn a_range_keeps_the_latest_version_that_heads_it_after_its_log_was_cleaned_up()
 #[test]
 fn a_scan_that_failed_fails_again_and_leaves_no_columns_behind() {
     let log = Log::new();
-    let mut rows = vec![protocol_row(), metadata_row()];
-    rows.extend((0..CHECKPOINT_FILES).map(add_row));
+    let mut rows: Vec<_> = (0..CHECKPOINT_FILES).map(add_row).collect();
     rows.last_mut().unwrap()["add"]["size"] = Value::Null;
-    let small_groups = WriterProperties::builder().set_max_row_group_row_count(Some(16)).build();
-    log.classic(&parquet(&schema(), &rows, small_groups));
-    commit(&log, 7, &[protocol_row(), metadata_row()]);
+    in_small_groups(&log, &schema(), rows.into_iter());
     let table = opened(&log, 1 << 30);
     let snapshot = snapshot(&table);
     let (cache, key) = table.column_cache(&snapshot).unwrap();
@@ -501,21 +505,9 @@ fn a_scan_that_failed_fails_again_and_leaves_no_columns_behind() {
 
 /// The partition values of a version's files, from page after page.
 fn partition_values(table: &Arc<Table>, version: i64, page_files: u64) -> Vec<Value> {
-    let snapshot = table.snapshot_at(TimeTravel::Version(version)).unwrap();
-    let mut options = ScanOptions { max_files: Some(page_files), ..everything() };
-    let mut values = Vec::new();
-    loop {
-        let mut scan =
-            Scan::new(Arc::clone(&snapshot), table.column_cache(&snapshot), options.clone()).unwrap();
-        while let Some(Selected { batch, rows }) = scan.next_files().unwrap() {
-            values
-                .extend(rows.iter().map(|row| add(&batch.files, *row as usize).2["partitionValues"].clone()));
-        }
-        match scan.outcome().next_cursor {
-            Some(cursor) => options.after = Some(Cursor::parse(&cursor).unwrap()),
-            None => return values,
-        }
-    }
+    let options = ScanOptions { max_files: Some(page_files), ..everything() };
+    let (files, ..) = read_version(table, version, &options);
+    files.into_iter().map(|mut file| file["partitionValues"].take()).collect()
 }
 
 #[test]
@@ -524,7 +516,7 @@ fn versions_with_other_partition_columns_share_no_columns_of_one_checkpoint() {
     let table = table(&log, 64 << 20);
     let mut metadata = metadata_row();
     metadata["metaData"]["partitionColumns"] = json!(["id"]);
-    commit(&log, 11, &[metadata]);
+    log.write_commit(11, &[metadata]);
     let expected = partition_values(&table, 10, u64::MAX);
     assert_eq!(expected.len(), 60);
     assert!(expected.iter().all(|values| values["day"].is_string() && values.get("id").is_none()));
@@ -533,7 +525,7 @@ fn versions_with_other_partition_columns_share_no_columns_of_one_checkpoint() {
     let predicate = Arc::new(Predicate::of_table(older.metadata(), &hints).0);
     let kept_of_older = || {
         let options = ScanOptions { predicate: Arc::clone(&predicate), ..everything() };
-        let mut scan = Scan::new(Arc::clone(&older), table.column_cache(&older), options).unwrap();
+        let mut scan = scan_of(&table, &older, options);
         std::iter::from_fn(|| scan.next_files().unwrap()).map(|found| found.rows.len()).sum::<usize>()
     };
     let kept = kept_of_older();
@@ -556,7 +548,7 @@ fn small_table(log: &Log, id: &str, name: &str, modified_ns: u64) {
     let uncompressed = WriterProperties::builder().build();
     let content = parquet(&schema(), &[protocol_row(), metadata.clone(), row], uncompressed);
     let files = log.classic(&content);
-    commit(log, 7, &[protocol_row(), metadata]);
+    log.write_commit(7, &[protocol_row(), metadata]);
     for name in [files.files[0].name.as_str(), &commit_name(7)] {
         let file = std::fs::File::open(log_file_path(log.root(), name)).unwrap();
         file.set_modified(std::time::UNIX_EPOCH + Duration::from_nanos(modified_ns)).unwrap();
@@ -598,7 +590,7 @@ fn columns_are_built_behind_scans_that_never_read_everything() {
     let (cache, key) = table.column_cache(&snapshot).unwrap();
     let page = || {
         let options = ScanOptions { max_files: Some(10), ..everything() };
-        let mut scan = Scan::new(Arc::clone(&snapshot), table.column_cache(&snapshot), options).unwrap();
+        let mut scan = scan_of(&table, &snapshot, options);
         scan.prepare(&pool);
         scan.record_miss().unwrap();
     };
@@ -618,7 +610,7 @@ fn a_scan_that_reads_most_of_the_checkpoint_is_followed_by_a_build_of_columns() 
         snapshot.totals().unwrap();
         let (cache, key) = table.column_cache(&snapshot).unwrap();
         let options = ScanOptions { predicate: by_sql(&table, "day = DATE '2024-01-01'"), ..everything() };
-        let mut scan = Scan::new(snapshot, table.column_cache(&self::snapshot(&table)), options).unwrap();
+        let mut scan = scan_of(&table, &snapshot, options);
         scan.prepare(&pool);
         scan.record_miss().unwrap();
         let mut files = 0;
@@ -634,19 +626,15 @@ fn a_scan_that_reads_most_of_the_checkpoint_is_followed_by_a_build_of_columns() 
 fn ordered_table(log: &Log) -> Arc<Table> {
     let mut fields = add_fields();
     fields.push(("partitionValues_parsed", struct_of([("day", DataType::Date32), ("city", DataType::Utf8)])));
-    let mut rows = vec![protocol_row(), metadata_row()];
-    rows.extend((0..CHECKPOINT_FILES).map(|number| {
+    let adds = (0..CHECKPOINT_FILES).map(|number| {
         let day = (number + 2) / 16;
         let mut row = add_row(number);
         row["add"]["partitionValues"]["day"] = json!(format!("2024-01-0{}", day + 1));
         row["add"]["partitionValues_parsed"] = json!({"day": 19_723 + day, "city": null});
         row
-    }));
-    let small_groups = WriterProperties::builder().set_max_row_group_row_count(Some(16)).build();
-    log.classic(&parquet(&schema_of(&fields), &rows, small_groups));
-    commit(log, 7, &[protocol_row(), metadata_row()]);
-    let cache = Arc::new(ColumnCache::new(64 << 20));
-    Arc::new(Table::new(Storage::local(), log.root().to_owned(), cache))
+    });
+    in_small_groups(log, &schema_of(&fields), adds);
+    opened(log, 64 << 20)
 }
 
 /// Whether columns are cached within the time that a build of a small table takes.
@@ -665,8 +653,8 @@ fn an_older_checkpoint_is_kept_for_its_hot_columns_only() {
         rows.extend((0..5).map(add_row));
         let content = parquet(&schema(), &rows, WriterProperties::builder().build());
         log.write("00000000000000000010.checkpoint.parquet", &content);
-        commit(log, 11, &[add_row(105)]);
-        std::fs::remove_file(log_file_path(log.root(), "00000000000000000007.checkpoint.parquet")).unwrap();
+        log.write_commit(11, &[add_row(105)]);
+        log.remove("00000000000000000007.checkpoint.parquet");
     };
     for (cache_bytes, files) in [(0, 6), (64 << 20, 61)] {
         let log = Log::new();
@@ -704,12 +692,12 @@ fn continued(
 /// A newer checkpoint, and log cleanup up to it.
 fn clean_up(log: &Log) {
     let rows = [protocol_row(), metadata_row(), add_row(200)];
-    commit(log, 11, &[add_row(104)]);
+    log.write_commit(11, &[add_row(104)]);
     let content = parquet(&schema(), &rows, WriterProperties::builder().build());
     log.write("00000000000000000011.checkpoint.parquet", &content);
     for name in ["00000000000000000007.checkpoint.parquet", &commit_name(7), &commit_name(8), &commit_name(9)]
     {
-        std::fs::remove_file(log_file_path(log.root(), name)).unwrap();
+        log.remove(name);
     }
 }
 
@@ -750,31 +738,23 @@ fn the_error_of_a_page_of_a_cleaned_up_version_names_available_versions() {
 #[test]
 fn a_scan_over_a_file_of_columns_that_was_altered_continues_with_the_log() {
     let directory = tempfile::tempdir().unwrap();
-    let open = || {
-        let log = Log::new();
-        let table = table(&log, 64 << 20);
-        (log, table)
-    };
-    let (log, first) = open();
-    let with_disk = |log: &Log| {
-        let cache = Arc::new(ColumnCache::new(64 << 20));
-        cache.set_disk(Some(Arc::new(DiskCache::open(&directory.path().join("columns"), 1 << 30).unwrap())));
-        (Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache))), cache)
-    };
+    let columns = directory.path().join("columns");
+    let log = Log::new();
+    let first = table(&log, 64 << 20);
     let (expected, _) = run(&first, everything());
     let by_city = || ScanOptions { max_files: Some(7), ..everything() };
     let (expected_page, _) = run(&first, by_city());
-    let (built, cache) = with_disk(&log);
+    let (built, cache) = with_disk(&log, &columns);
     assert_eq!(run(&built, everything()).0, expected);
     cache.disk().unwrap().wait_until_written();
     assert_eq!(cache.disk().unwrap().counts().written, 1);
-    let file = columns_file(&directory.path().join("columns"));
+    let file = columns_file(&columns);
     let content = std::fs::read(&file).unwrap();
     for position in (128..content.len()).step_by(content.len() / 40) {
         let mut altered = content.clone();
         altered[position] ^= 4;
         std::fs::write(&file, altered).unwrap();
-        let (table, cache) = with_disk(&log);
+        let (table, cache) = with_disk(&log, &columns);
         assert_eq!(run(&table, by_city()).0, expected_page);
         assert_eq!(run(&table, everything()).0, expected);
         let snapshot = snapshot(&table);
@@ -786,7 +766,7 @@ fn a_scan_over_a_file_of_columns_that_was_altered_continues_with_the_log() {
         cache.disk().unwrap().wait_until_written();
     }
     std::fs::write(&file, &content).unwrap();
-    let (table, cache) = with_disk(&log);
+    let (table, cache) = with_disk(&log, &columns);
     assert_eq!(run(&table, everything()).0, expected);
     assert_eq!((cache.disk().unwrap().counts().hits, cache.disk().unwrap().counts().invalid), (1, 0));
 }
@@ -795,11 +775,6 @@ fn a_scan_over_a_file_of_columns_that_was_altered_continues_with_the_log() {
 fn totals_from_a_file_of_columns_read_the_sizes_of_batches_without_superseded_files() {
     let directory = tempfile::tempdir().unwrap();
     let columns = directory.path().join("columns");
-    let with_disk = |log: &Log| {
-        let cache = Arc::new(ColumnCache::new(64 << 20));
-        cache.set_disk(Some(Arc::new(DiskCache::open(&columns, 1 << 30).unwrap())));
-        (Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache))), cache)
-    };
     let remove = |number: usize, size: Option<usize>| {
         let add = &add_row(number)["add"];
         json!({"remove": {
@@ -810,13 +785,9 @@ fn totals_from_a_file_of_columns_read_the_sizes_of_batches_without_superseded_fi
     // The file, the size that its remove states, and whether the sizes suffice.
     for (removed, stated, is_by_size) in [(50, Some(500), true), (50, Some(10), false), (50, None, false)] {
         let log = Log::new();
-        let mut rows = vec![protocol_row(), metadata_row()];
-        rows.extend((0..CHECKPOINT_FILES).map(add_row));
-        let small_groups = WriterProperties::builder().set_max_row_group_row_count(Some(16)).build();
-        log.classic(&parquet(&schema(), &rows, small_groups));
-        commit(&log, 7, &[protocol_row(), metadata_row()]);
-        commit(&log, 8, &[add_row(100), remove(removed, stated)]);
-        let (built, cache) = with_disk(&log);
+        in_small_groups(&log, &schema(), (0..CHECKPOINT_FILES).map(add_row));
+        log.write_commit(8, &[add_row(100), remove(removed, stated)]);
+        let (built, cache) = with_disk(&log, &columns);
         run(&built, everything());
         cache.disk().unwrap().wait_until_written();
         // The text of the first path, in a batch without the removed file.
@@ -830,16 +801,16 @@ fn totals_from_a_file_of_columns_read_the_sizes_of_batches_without_superseded_fi
         std::fs::copy(&file, &copy).unwrap();
         let expected =
             Totals { files: CHECKPOINT_FILES as u64, size_bytes: (all + 1000 - removed * 10) as u64 };
-        let (table, cache) = with_disk(&log);
+        let (table, cache) = with_disk(&log, &columns);
         assert_eq!(table.totals(&snapshot(&table), &Stop::default()).unwrap(), expected, "{stated:?}");
         assert_eq!(run(&table, everything()).0.len(), CHECKPOINT_FILES);
         let disk = cache.disk().unwrap();
         disk.wait_until_written();
         assert_eq!(disk.counts().invalid, 1);
         std::fs::rename(&copy, &file).unwrap();
-        let (table, _) = with_disk(&log);
+        let (table, _) = with_disk(&log, &columns);
         let snapshot = snapshot(&table);
-        std::fs::remove_file(log_file_path(log.root(), "00000000000000000007.checkpoint.parquet")).unwrap();
+        log.remove("00000000000000000007.checkpoint.parquet");
         let without_the_log = table.totals(&snapshot, &Stop::default());
         assert_eq!(without_the_log.is_ok(), is_by_size, "{stated:?}: {without_the_log:?}");
         std::fs::remove_dir_all(&columns).unwrap();
@@ -847,7 +818,7 @@ fn totals_from_a_file_of_columns_read_the_sizes_of_batches_without_superseded_fi
 }
 
 /// The columns file of a directory.
-fn columns_file(columns: &std::path::Path) -> std::path::PathBuf {
+fn columns_file(columns: &Path) -> std::path::PathBuf {
     let mut files = std::fs::read_dir(columns).unwrap().map(|entry| entry.unwrap().path());
     files.find(|path| path.extension().is_some_and(|extension| extension == "columns")).unwrap()
 }
@@ -905,14 +876,14 @@ fn a_live_file_that_a_rule_does_not_decide_ends_scans_and_totals_and_a_removed_o
         let odd = |version: i64, kind: &str| {
             let mut file = dated_row(200)["add"].clone();
             file["partitionValues"] = json!({"day": "2000", "city": null});
-            commit(&log, version, &[json!({kind: file})]);
+            log.write_commit(version, &[json!({kind: file})]);
         };
         let files = |table: &Arc<Table>| {
             let rule = Some(Arc::clone(&rule));
             let snapshot = snapshot(table);
             let totals = table.totals_within(&snapshot, rule.as_ref(), &Stop::default());
             let options = ScanOptions { rule, ..everything() };
-            let mut scan = Scan::new(Arc::clone(&snapshot), table.column_cache(&snapshot), options).unwrap();
+            let mut scan = scan_of(table, &snapshot, options);
             let last = std::iter::from_fn(|| scan.next_files().transpose()).find_map(Result::err);
             (totals.map(|totals| totals.files).map_err(|error| error.to_string()), last)
         };

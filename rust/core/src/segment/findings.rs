@@ -7,10 +7,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use sha2::{Digest, Sha256};
-
 use super::CheckpointFiles;
 use crate::error::Error;
+use crate::hashing::SequenceDigest;
 use crate::lock::lock;
 use crate::log_faults::LogFault;
 use crate::storage::Storage;
@@ -31,20 +30,16 @@ struct Damage {
 static DAMAGED: LazyLock<Mutex<HashMap<Key, Damage>>> = LazyLock::new(Mutex::default);
 
 fn key_of(storage: &Storage, root: &str, checkpoint: &CheckpointFiles) -> Key {
-    let mut digest = Sha256::new();
-    let mut add = |bytes: &[u8]| {
-        digest.update((bytes.len() as u64).to_le_bytes());
-        digest.update(bytes);
-    };
-    storage.location().into_iter().chain([root]).for_each(|text| add(text.as_bytes()));
+    let mut digest = SequenceDigest::default();
+    storage.location().into_iter().chain([root]).for_each(|text| digest.add(text));
     for file in &checkpoint.files {
-        add(file.name.as_bytes());
-        add(&file.size.to_le_bytes());
-        add(&file.modified_ms.to_le_bytes());
-        add(file.entity_tag.as_deref().unwrap_or_default().as_bytes());
-        add(&file.identity.to_le_bytes());
+        digest.add(&file.name);
+        digest.add(file.size.to_le_bytes());
+        digest.add(file.modified_ms.to_le_bytes());
+        digest.add(file.entity_tag.as_deref().unwrap_or_default());
+        digest.add(file.identity.to_le_bytes());
     }
-    digest.finalize().into()
+    digest.finish()
 }
 
 /// Leaves out a checkpoint of at least `actions` actions from here on.

@@ -250,7 +250,7 @@ fn commits_without_files_do_not_replace_a_damaged_checkpoint() {
         log.write(&commit_name(0), &lines(&[protocol_row(), metadata_row(&[])]));
         let names = checkpoint(&log, 0, Form::Classic);
         log.write(&commit_name(1), &lines(&[add(1)]));
-        log.write(&names[0], if is_empty { b"" } else { b"PAR1 torn" });
+        log.write(&names[0], if is_empty { "" } else { "PAR1 torn" });
         for _ in 0..3 {
             let found = files(log.root(), TimeTravel::Latest);
             assert!(matches!(found, Err(Error::CorruptLog { .. })), "{is_empty} {found:?}");

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 
 use proptest::prelude::*;
 
-use super::tests::{METADATA, PROTOCOL, Table};
+use super::tests::{METADATA, PROTOCOL, table_of};
 use super::*;
 use crate::actions::DeletionVectorDescriptor;
 use crate::checkpoint::ReadOptions;
+use crate::checkpoint::tests::writer::Log;
 
 /// Whether the action is an add, its path, and its deletion vector (0: none).
 type Action = (bool, u8, u8);
@@ -52,7 +53,7 @@ fn states(steps: &[Step]) -> Vec<State> {
     steps.iter().map(replay).collect()
 }
 
-fn write(table: &Table, steps: &[Step], states: &[State]) {
+fn write(table: &Log, steps: &[Step], states: &[State]) {
     let heads = [PROTOCOL.to_owned(), METADATA.to_owned()];
     for (version, step) in steps.iter().enumerate() {
         let actions = step.actions.iter().map(|(is_add, path, vector)| line(*is_add, (*path, *vector)));
@@ -111,7 +112,7 @@ proptest! {
 
     #[test]
     fn every_version_of_a_random_log_equals_a_forward_replay(steps in steps(), leaps in proptest::collection::vec(any::<bool>(), 12)) {
-        let table = Table::new(&[]);
+        let table = table_of(&[]);
         let states = states(&steps);
         write(&table, &steps, &states);
         let storage = Storage::local();

@@ -1,9 +1,7 @@
-use std::time::{Duration, SystemTime};
-
 use super::*;
+use crate::checkpoint::tests::writer::{Log, checkpoint_name};
 use crate::error::Error;
 use crate::log_path::commit_name;
-use crate::segment::log_file_path;
 
 pub(super) const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}"#;
 pub(super) const METADATA: &str = r#"{"metaData":{"id":"table","format":{"provider":"parquet","options":{}},"schemaString":"{\"type\":\"struct\",\"fields\":[]}","partitionColumns":["p"],"configuration":{}}}"#;
@@ -11,34 +9,17 @@ pub(super) const METADATA: &str = r#"{"metaData":{"id":"table","format":{"provid
 const IN_COMMIT_PROTOCOL: &str =
     r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["inCommitTimestamp"]}}"#;
 
-pub(super) struct Table(tempfile::TempDir);
+/// A table whose version 0 has protocol, metadata and what is given.
+pub(super) fn table_of(first: &[&str]) -> Log {
+    let log = Log::new();
+    log.commit(0, &[&[PROTOCOL, METADATA], first].concat());
+    log
+}
 
-impl Table {
-    /// A table whose version 0 has protocol, metadata and what is given.
-    pub(super) fn new(first: &[&str]) -> Self {
-        let table = Self(tempfile::tempdir().unwrap());
-        std::fs::create_dir(table.0.path().join("_delta_log")).unwrap();
-        table.commit(0, &[&[PROTOCOL, METADATA], first].concat());
-        table
-    }
-
-    pub(super) fn root(&self) -> &str {
-        self.0.path().to_str().unwrap()
-    }
-
-    pub(super) fn write(&self, name: &str, content: &str) {
-        std::fs::write(log_file_path(self.root(), name), content).unwrap();
-    }
-
+impl Log {
     fn commit(&self, version: i64, lines: &[&str]) {
-        self.write(&commit_name(version), &lines.join("\n"));
-        self.touch(version, 1_000_000 + version as u64 * 1000);
-    }
-
-    fn touch(&self, version: i64, modified_ms: u64) {
-        let path = log_file_path(self.root(), &commit_name(version));
-        let file = std::fs::File::options().append(true).open(path).unwrap();
-        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(modified_ms)).unwrap();
+        self.write_commit(version, lines);
+        self.touch(&commit_name(version), 1_000_000 + version as u64 * 1000);
     }
 
     fn load(&self, at: TimeTravel) -> Result<Arc<Snapshot>> {
@@ -74,7 +55,7 @@ fn live(snapshot: &Snapshot) -> Vec<String> {
 
 #[test]
 fn files_come_newest_commit_first_and_in_a_commits_own_order() {
-    let table = Table::new(&[&add("a"), &add("b")]);
+    let table = table_of(&[&add("a"), &add("b")]);
     table.commit(1, &[&add("c"), &remove("a"), &add("d")]);
     table.commit(2, &[&remove("c"), &add("a")]);
     let snapshot = table.load(TimeTravel::Latest).unwrap();
@@ -89,10 +70,10 @@ fn files_come_newest_commit_first_and_in_a_commits_own_order() {
 
 #[test]
 fn a_newest_commit_that_the_file_system_does_not_show_is_an_error_and_no_older_version() {
-    let table = Table::new(&[&add("a")]);
+    let table = table_of(&[&add("a")]);
     table.commit(0, &[PROTOCOL, METADATA, &add("a")]);
     table.commit(1, &[&add("b")]);
-    let newest = std::path::Path::new(table.root()).join("_delta_log").join(crate::log_path::commit_name(1));
+    let newest = table.path(&commit_name(1));
     for target in [newest.clone(), "/nowhere".into()] {
         std::fs::remove_file(&newest).unwrap();
         std::os::unix::fs::symlink(target, &newest).unwrap();
@@ -113,7 +94,7 @@ fn a_newest_commit_that_the_file_system_does_not_show_is_an_error_and_no_older_v
 fn a_table_that_is_replaced_while_it_is_loaded_is_one_of_the_two() {
     let tables = ["a", "b"].map(|name| {
         let files: Vec<_> = (0..8).map(|number| add(&format!("{name}{number}"))).collect();
-        let table = Table::new(&[&files[0]]);
+        let table = table_of(&[&files[0]]);
         table.commit(0, &[PROTOCOL, &METADATA.replace("\"table\"", &format!("\"{name}\"")), &files[0]]);
         for version in 1..8 {
             table.commit(version, &[&files[version as usize]]);
@@ -122,7 +103,7 @@ fn a_table_that_is_replaced_while_it_is_loaded_is_one_of_the_two() {
     });
     let directory = tempfile::tempdir().unwrap();
     let (root, next) = (directory.path().join("root"), directory.path().join("next"));
-    let point_to = |table: &Table| {
+    let point_to = |table: &Log| {
         std::os::unix::fs::symlink(table.root(), &next).unwrap();
         std::fs::rename(&next, &root).unwrap();
     };
@@ -160,7 +141,7 @@ fn a_table_that_is_replaced_while_it_is_loaded_is_one_of_the_two() {
 
 #[test]
 fn an_advanced_snapshot_keeps_the_places_of_older_files() {
-    let table = Table::new(&[&add("a"), &add("b")]);
+    let table = table_of(&[&add("a"), &add("b")]);
     let first = table.load(TimeTravel::Latest).unwrap();
     assert!(Arc::ptr_eq(&first, &table.advance(&first)));
     table.commit(1, &[&remove("a"), &add("c")]);
@@ -179,7 +160,7 @@ fn an_advanced_snapshot_keeps_the_places_of_older_files() {
 
 #[test]
 fn an_identity_gives_the_same_order_after_later_commits() {
-    let table = Table::new(&[&add("a")]);
+    let table = table_of(&[&add("a")]);
     table.commit(1, &[&add("b")]);
     let before = table.load(TimeTravel::Latest).unwrap();
     table.commit(2, &[&add("c"), &remove("a")]);
@@ -195,7 +176,7 @@ fn an_identity_gives_the_same_order_after_later_commits() {
 
 #[test]
 fn a_compaction_file_decides_nothing() {
-    let table = Table::new(&[&add("a"), &add("b")]);
+    let table = table_of(&[&add("a"), &add("b")]);
     table.commit(1, &[&remove("a"), &add("c")]);
     table.commit(2, &[&add("d")]);
     let files = |version| live(&table.load(TimeTravel::Version(version)).unwrap());
@@ -212,7 +193,7 @@ fn a_compaction_file_decides_nothing() {
 
 #[test]
 fn new_partition_columns_start_from_nothing() {
-    let table = Table::new(&[&add("a")]);
+    let table = table_of(&[&add("a")]);
     let first = table.load(TimeTravel::Latest).unwrap();
     table.commit(1, &[&METADATA.replace(r#"["p"]"#, r#"["q"]"#), &remove("a"), &add("b")]);
     let second = table.advance(&first);
@@ -230,7 +211,7 @@ fn a_checksum_is_believed_only_where_it_agrees() {
             r#"{{"tableSizeBytes":99,"numFiles":{files},"numMetadata":1,"numProtocol":1,"protocol":{{"minReaderVersion":{version},"minWriterVersion":2}},"metadata":{metadata}}}"#
         )
     };
-    let table = Table::new(&[&add("a")]);
+    let table = table_of(&[&add("a")]);
     table.write("00000000000000000000.checkpoint.parquet", "no parquet at all");
     // With the checksum file the checkpoint is not opened.
     table.write("00000000000000000000.crc", &checksum("table", 1, 7));
@@ -266,13 +247,13 @@ fn a_checksum_of_another_history_is_left_out() {
         ("t", without_id, own, false, false),
         ("t", with_id, other, false, false),
     ] {
-        let table = Table::new(&[&add("a")]);
+        let table = table_of(&[&add("a")]);
         let top = [r#"{"checkpointMetadata":{"version":0}}"#, PROTOCOL, METADATA, &add("a")].join("\n");
-        table.write("00000000000000000000.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", &top);
+        table.write(&checkpoint_name(0), &top);
         table.commit(1, &[info, METADATA, &add("b")]);
         table.write("00000000000000000001.crc", &checksum(transaction, schema));
         if is_older {
-            table.touch(1, 5_000_000_000_000);
+            table.touch(&commit_name(1), 5_000_000_000_000);
         }
         let snapshot = table.load(TimeTravel::Latest).unwrap();
         let expected = if is_believed { 7 } else { 2 };
@@ -283,7 +264,7 @@ fn a_checksum_of_another_history_is_left_out() {
 
 #[test]
 fn a_malformed_checksum_is_ignored() {
-    let table = Table::new(&[&add("a")]);
+    let table = table_of(&[&add("a")]);
     let before = table.load(TimeTravel::Latest).unwrap();
     for checksum in
         ["", "garbage", "{}", r#"{"numFiles":5,"tableSizeBytes":-1}"#, r#"{"numFiles":5,"tableSizeBytes":5}"#]
@@ -296,7 +277,7 @@ fn a_malformed_checksum_is_ignored() {
 
 #[test]
 fn a_time_finds_the_version_that_was_the_newest() {
-    let table = Table::new(&[]);
+    let table = table_of(&[]);
     table.commit(1, &[r#"{"commitInfo":{}}"#]);
     table.commit(2, &[r#"{"commitInfo":{}}"#]);
     for (time, version) in [(1_000_000, 0), (1_000_999, 0), (1_001_000, 1), (1_002_000, 2)] {
@@ -308,7 +289,7 @@ fn a_time_finds_the_version_that_was_the_newest() {
             "{time}"
         );
     }
-    table.touch(1, 0);
+    table.touch(&commit_name(1), 0);
     assert_eq!(
         table.load(TimeTravel::Version(1)).unwrap().timestamp_ms().unwrap(),
         Some(1_000_001),
@@ -318,7 +299,7 @@ fn a_time_finds_the_version_that_was_the_newest() {
 
 #[test]
 fn in_commit_timestamps_are_the_commits_own() {
-    let table = Table::new(&[]);
+    let table = table_of(&[]);
     let enabled = METADATA.replace(r#""configuration":{}"#, r#""configuration":{"delta.enableInCommitTimestamps":"true","delta.inCommitTimestampEnablementVersion":"1","delta.inCommitTimestampEnablementTimestamp":"5000000"}"#);
     table.commit(1, &[r#"{"commitInfo":{"inCommitTimestamp":5000000}}"#, &enabled, IN_COMMIT_PROTOCOL]);
     table.commit(2, &[r#"{"commitInfo":{"inCommitTimestamp":6000000}}"#]);
@@ -330,7 +311,7 @@ fn in_commit_timestamps_are_the_commits_own() {
 
 #[test]
 fn a_missing_in_commit_timestamp_fails_only_requests_for_the_time() {
-    let table = Table::new(&[&add("a")]);
+    let table = table_of(&[&add("a")]);
     let enabled = METADATA
         .replace(r#""configuration":{}"#, r#""configuration":{"delta.enableInCommitTimestamps":"true"}"#);
     table.commit(1, &[r#"{"commitInfo":{"inCommitTimestamp":5000000}}"#, &enabled, IN_COMMIT_PROTOCOL]);
@@ -348,7 +329,7 @@ fn a_missing_in_commit_timestamp_fails_only_requests_for_the_time() {
 
 #[test]
 fn without_the_table_feature_a_property_enables_no_in_commit_timestamps() {
-    let table = Table::new(&[]);
+    let table = table_of(&[]);
     let enabled = METADATA
         .replace(r#""configuration":{}"#, r#""configuration":{"delta.enableInCommitTimestamps":"true"}"#);
     table.commit(1, &[r#"{"commitInfo":{"inCommitTimestamp":5000000}}"#, &enabled]);
@@ -358,7 +339,7 @@ fn without_the_table_feature_a_property_enables_no_in_commit_timestamps() {
 
 #[test]
 fn metadata_without_a_schema_lists_files() {
-    let table = Table::new(&[&add("a")]);
+    let table = table_of(&[&add("a")]);
     table.commit(1, &[r#"{"metaData":{"id":"bare","schemaString":null,"partitionColumns":["p"],"configuration":{"delta.columnMapping.mode":"name"}}}"#]);
     let snapshot = table.load(TimeTravel::Latest).unwrap();
     assert_eq!(live(&snapshot), ["a"]);
@@ -368,7 +349,7 @@ fn metadata_without_a_schema_lists_files() {
 #[test]
 fn a_log_without_protocol_or_metadata_is_corrupt() {
     for line in [PROTOCOL, METADATA, ""] {
-        let table = Table::new(&[]);
+        let table = table_of(&[]);
         table.commit(0, &[line]);
         assert!(matches!(table.load(TimeTravel::Latest), Err(Error::CorruptLog { .. })), "{line}");
     }
@@ -376,7 +357,7 @@ fn a_log_without_protocol_or_metadata_is_corrupt() {
 
 #[test]
 fn a_log_with_a_cut_file_gives_an_error_or_the_right_answer() {
-    let table = Table::new(&[&add("a"), &add("b")]);
+    let table = table_of(&[&add("a"), &add("b")]);
     table.commit(1, &[&remove("a"), &add("c")]);
     table.write(
         "00000000000000000001.crc",
@@ -390,9 +371,9 @@ fn a_log_with_a_cut_file_gives_an_error_or_the_right_answer() {
         ("00000000000000000001.crc".to_owned(), true),
         ("_last_checkpoint".to_owned(), true),
     ] {
-        let whole = std::fs::read(log_file_path(table.root(), &name)).unwrap();
+        let whole = std::fs::read(table.path(&name)).unwrap();
         for length in 0..whole.len() {
-            std::fs::write(log_file_path(table.root(), &name), &whole[..length]).unwrap();
+            table.write(&name, &whole[..length]);
             let at_line_end = length > 0 && (whole[length] == b'\n' || whole[length - 1] == b'\n');
             match table.load(TimeTravel::Latest) {
                 Ok(snapshot) if is_optional => assert_eq!(live(&snapshot), expected, "{name} at {length}"),
@@ -407,17 +388,17 @@ fn a_log_with_a_cut_file_gives_an_error_or_the_right_answer() {
             }
         }
         for noise in [&b"\xff\xfe\x00\x01"[..], b"PAR1", &[b'{'; 5000], &[0; 100]] {
-            std::fs::write(log_file_path(table.root(), &name), noise).unwrap();
+            table.write(&name, noise);
             let loaded = table.load(TimeTravel::Latest);
             assert_eq!(loaded.is_ok(), is_optional, "{name}");
         }
-        std::fs::write(log_file_path(table.root(), &name), whole).unwrap();
+        table.write(&name, &whole);
     }
 }
 
 #[test]
 fn a_grown_snapshot_is_reloaded_only_from_a_newer_checkpoint() {
-    let table = Table::new(&[&add("f0")]);
+    let table = table_of(&[&add("f0")]);
     let mut snapshot = table.load(TimeTravel::Latest).unwrap();
     for version in 1..=80 {
         table.commit(version, &[&add(&format!("f{version}"))]);
@@ -427,7 +408,7 @@ fn a_grown_snapshot_is_reloaded_only_from_a_newer_checkpoint() {
         snapshot = advanced;
     }
     table.write(
-        "00000000000000000070.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json",
+        &checkpoint_name(70),
         &[r#"{"checkpointMetadata":{"version":70}}"#, PROTOCOL, METADATA, &add("whole")].join("\n"),
     );
     assert!(Arc::ptr_eq(&table.advance(&snapshot), &snapshot), "nothing was committed");
@@ -439,10 +420,10 @@ fn a_grown_snapshot_is_reloaded_only_from_a_newer_checkpoint() {
 
 #[test]
 fn an_older_checkpoint_is_kept_for_columns_in_memory_alone() {
-    let table = Table::new(&[&add("a")]);
+    let table = table_of(&[&add("a")]);
     let base = table.load(TimeTravel::Latest).unwrap();
     let top = [r#"{"checkpointMetadata":{"version":0}}"#, PROTOCOL, METADATA, &add("a")].join("\n");
-    table.write("00000000000000000000.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", &top);
+    table.write(&checkpoint_name(0), &top);
     table.commit(1, &[&add("b")]);
     for (is_cached, base_version) in [(true, -1), (false, 0)] {
         let advanced = table.advance_from(Base { snapshot: &base, is_cached });
@@ -452,27 +433,27 @@ fn an_older_checkpoint_is_kept_for_columns_in_memory_alone() {
 
 #[test]
 fn a_snapshot_with_an_old_checkpoint_is_reloaded_before_cleanup() {
-    let table = Table::new(&[&add("a")]);
+    let table = table_of(&[&add("a")]);
     let first = table.load(TimeTravel::Latest).unwrap();
     table.commit(1, &[&add("b")]);
     let top =
         [r#"{"checkpointMetadata":{"version":1}}"#, PROTOCOL, METADATA, &add("a"), &add("b")].join("\n");
-    table.write("00000000000000000001.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", &top);
+    table.write(&checkpoint_name(1), &top);
     let young = table.advance(&first);
     assert_eq!(young.segment().base_version(), -1);
     table.commit(2, &[&add("c")]);
-    table.touch(2, 1_000_000 + 25 * 3_600_000);
+    table.touch(&commit_name(2), 1_000_000 + 25 * 3_600_000);
     let aged = table.advance(&young);
     assert_eq!((aged.segment().base_version(), aged.totals().unwrap().files), (1, 3));
 }
 
 #[test]
 fn a_log_that_was_cleaned_up_meanwhile_is_searched_again() {
-    let table = Table::new(&[&add("a")]);
+    let table = table_of(&[&add("a")]);
     let first = table.load(TimeTravel::Latest).unwrap();
     let top = [r#"{"checkpointMetadata":{"version":0}}"#, PROTOCOL, METADATA, &add("a")].join("\n");
-    table.write("00000000000000000000.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", &top);
+    table.write(&checkpoint_name(0), &top);
     table.commit(1, &[&add("b")]);
-    std::fs::remove_file(log_file_path(table.root(), &commit_name(0))).unwrap();
+    table.remove(&commit_name(0));
     assert_eq!(table.advance(&first).totals().unwrap().files, 2);
 }

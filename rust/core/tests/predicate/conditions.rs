@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::choices::Choices;
-use crate::files::{Column, Table};
+use crate::files::{Column, Table, plain_text, type_name};
 use crate::values::{Type, Value, clock, date, decimal, draw, float};
 
 #[derive(Debug, Clone)]
@@ -225,16 +225,10 @@ fn json_column(column: &Column) -> Json {
 
 fn json_compare(op: &str, column: &Column, constant: &Value) -> Json {
     let value = match (column.data_type, constant) {
-        (Type::Boolean, Value::Number(value)) => (*value == 1).to_string(),
-        (Type::Date, Value::Number(days)) => date(*days),
         // As Spark's client cuts it: towards 1970.
         (Type::Timestamp, Value::Number(micros)) => clock(micros / 1000 * 1000, 'T', 3) + "Z",
         (Type::TimestampNtz, Value::Number(micros)) => clock(*micros, 'T', 6),
-        (Type::Decimal(_, scale), Value::Number(unscaled)) => decimal(*unscaled, scale),
-        (_, Value::Number(number)) => number.to_string(),
-        (_, Value::Float(value)) => float(f64::from(*value), format!("{value:?}")),
-        (_, Value::Double(value)) => float(*value, format!("{value:?}")),
-        (_, Value::Text(text)) => text.clone(),
+        (data_type, constant) => plain_text(data_type, constant),
     };
     let literal = json!({"op": "literal", "value": value, "valueType": json_type(column.data_type)});
     json!({"op": op, "children": [json_column(column), literal]})
@@ -243,14 +237,7 @@ fn json_compare(op: &str, column: &Column, constant: &Value) -> Json {
 fn json_type(data_type: Type) -> String {
     match data_type {
         Type::Boolean => "bool".into(),
-        Type::Long => "long".into(),
         Type::Integer => "int".into(),
-        Type::Decimal(digits, scale) => format!("decimal({digits},{scale})"),
-        Type::Float => "float".into(),
-        Type::Double => "double".into(),
-        Type::Date => "date".into(),
-        Type::Timestamp => "timestamp".into(),
-        Type::TimestampNtz => "timestamp_ntz".into(),
-        Type::String => "string".into(),
+        other => type_name(other),
     }
 }

@@ -100,9 +100,6 @@ fn draw_partition_value(choices: &mut Choices<'_>, column: &Column) -> Option<Va
 
 fn partition_text(choices: &mut Choices<'_>, data_type: Type, value: &Value) -> String {
     match (data_type, value) {
-        (Type::Boolean, Value::Number(value)) => (*value == 1).to_string(),
-        (Type::Decimal(_, scale), Value::Number(value)) => decimal(*value, scale),
-        (Type::Date, Value::Number(days)) => date(*days),
         (Type::Timestamp, Value::Number(micros)) if choices.one_in(2) => clock(*micros, 'T', 6) + "Z",
         (Type::Timestamp, Value::Number(micros)) => {
             // In the local time of a writer.
@@ -111,6 +108,16 @@ fn partition_text(choices: &mut Choices<'_>, data_type: Type, value: &Value) -> 
             clock(micros, ' ', if micros % 1_000_000 == 0 { 0 } else { 6 })
         }
         (Type::TimestampNtz, Value::Number(micros)) => clock(*micros, ' ', 6),
+        (data_type, value) => plain_text(data_type, value),
+    }
+}
+
+/// The text of a value that is no time.
+pub(crate) fn plain_text(data_type: Type, value: &Value) -> String {
+    match (data_type, value) {
+        (Type::Boolean, Value::Number(value)) => (*value == 1).to_string(),
+        (Type::Decimal(_, scale), Value::Number(value)) => decimal(*value, scale),
+        (Type::Date, Value::Number(days)) => date(*days),
         (_, Value::Number(number)) => number.to_string(),
         (_, Value::Float(value)) => float(f64::from(*value), format!("{value:?}")),
         (_, Value::Double(value)) => float(*value, format!("{value:?}")),
@@ -257,10 +264,10 @@ impl Table {
             .columns
             .iter()
             .map(|column| match column.name.split_once('.') {
-                None => field(column.name, type_name(column.data_type)),
+                None => field(column.name, type_name(column.data_type).into()),
                 Some((outer, inner)) => field(
                     outer,
-                    json!({"type": "struct", "fields": [field(inner, type_name(column.data_type))]}),
+                    json!({"type": "struct", "fields": [field(inner, type_name(column.data_type).into())]}),
                 ),
             })
             .collect();
@@ -303,8 +310,8 @@ impl Table {
     }
 }
 
-fn type_name(data_type: Type) -> Json {
-    Json::String(match data_type {
+pub(crate) fn type_name(data_type: Type) -> String {
+    match data_type {
         Type::Boolean => "boolean".into(),
         Type::Long => "long".into(),
         Type::Integer => "integer".into(),
@@ -315,5 +322,5 @@ fn type_name(data_type: Type) -> Json {
         Type::Timestamp => "timestamp".into(),
         Type::TimestampNtz => "timestamp_ntz".into(),
         Type::String => "string".into(),
-    })
+    }
 }

@@ -43,6 +43,21 @@ pub(crate) fn one_file(stats: Option<&str>, partition: &[Option<&str>]) -> FileB
     }
 }
 
+fn by_sql(sql: &str) -> Hints {
+    Hints { sql: vec![sql.to_owned()], json: None }
+}
+
+fn by_json(tree: &serde_json::Value) -> Hints {
+    Hints { sql: vec![], json: Some(tree.to_string()) }
+}
+
+/// A comparison of the column `c` with a literal, each of its type, as a JSON hint.
+fn compared(op: &str, column_type: &str, value_type: &str, value: &str) -> serde_json::Value {
+    json!({"op": op, "children": [
+        {"op": "column", "name": "c", "valueType": column_type},
+        {"op": "literal", "value": value, "valueType": value_type}]})
+}
+
 fn is_kept(predicate: &Predicate, batch: &FileBatch) -> bool {
     let mut counts = PruneCounts::default();
     let rows = vec![0];
@@ -55,16 +70,15 @@ fn keeps(data_type: &str, min: &str, max: &str, sql: &str) -> bool {
     let stats = format!(
         r#"{{"numRecords":9,"minValues":{{"c":{min}}},"maxValues":{{"c":{max}}},"nullCount":{{"c":0}}}}"#
     );
-    let hints = Hints { sql: vec![sql.to_owned()], json: None };
-    let (predicate, problems) = Predicate::bind(&hints, &schema(&[("c", data_type)]), &[]);
+    let (predicate, problems) = Predicate::bind(&by_sql(sql), &schema(&[("c", data_type)]), &[]);
     assert_eq!(problems, [], "{sql}");
     is_kept(&predicate, &one_file(Some(&stats), &[]))
 }
 
 /// The same for a value of a partition column `c`.
 fn keeps_partition(data_type: &str, value: Option<&str>, sql: &str) -> bool {
-    let hints = Hints { sql: vec![sql.to_owned()], json: None };
-    let (predicate, problems) = Predicate::bind(&hints, &schema(&[("c", data_type)]), &["c".to_owned()]);
+    let (predicate, problems) =
+        Predicate::bind(&by_sql(sql), &schema(&[("c", data_type)]), &["c".to_owned()]);
     assert_eq!(problems, [], "{sql}");
     let batch = one_file(None, &[value]);
     let kept = is_kept(&predicate, &batch);
@@ -292,8 +306,7 @@ fn partition_values_are_compared_in_the_type_of_their_column() {
 #[test]
 fn null_counts_prove_only_none_and_all() {
     let keeps = |data_type, stats: &str, sql: &str| {
-        let hints = Hints { sql: vec![sql.to_owned()], json: None };
-        let (predicate, _) = Predicate::bind(&hints, &schema(&[("c", data_type)]), &[]);
+        let (predicate, _) = Predicate::bind(&by_sql(sql), &schema(&[("c", data_type)]), &[]);
         is_kept(&predicate, &one_file(Some(stats), &[]))
     };
     for (stats, is_null, is_not_null, equal) in [
@@ -329,8 +342,7 @@ fn nested_and_renamed_columns_are_found_in_statistics() {
     let stats = r#"{"numRecords":1,"minValues":{"s":{"z":1},"col-0":{"col-1":[{"}":1}]},"col-1":{"x":"}","col-\"2\"":10}},
         "maxValues":{"col-1":{"col-\u00222\"":20}}}"#;
     let keeps = |sql: &str| {
-        let hints = Hints { sql: vec![sql.to_owned()], json: None };
-        let (predicate, problems) = Predicate::bind(&hints, &schema, &[]);
+        let (predicate, problems) = Predicate::bind(&by_sql(sql), &schema, &[]);
         assert_eq!(problems, []);
         is_kept(&predicate, &one_file(Some(stats), &[]))
     };
@@ -347,10 +359,8 @@ fn doubles_that_were_floats_have_bounds_in_floats_spelling() {
     .to_string();
     let schema = StructType::parse(&text, ColumnMapping::None).unwrap();
     let stats = r#"{"numRecords":1,"minValues":{"c":0.7},"maxValues":{"c":3.4},"nullCount":{"c":0}}"#;
-    let keeps = |sql: &str| {
-        let hints = Hints { sql: vec![sql.to_owned()], json: None };
-        is_kept(&Predicate::bind(&hints, &schema, &[]).0, &one_file(Some(stats), &[]))
-    };
+    let keeps =
+        |sql: &str| is_kept(&Predicate::bind(&by_sql(sql), &schema, &[]).0, &one_file(Some(stats), &[]));
     assert!(keeps(&format!("c = {:?}D", f64::from(3.4_f32))));
     assert!(keeps(&format!("c = {:?}D", f64::from(0.7_f32))));
     assert!(!keeps("c = 3.5D"));
@@ -421,7 +431,7 @@ fn a_constant_that_is_rounded_to_a_value_keeps_its_files() {
         assert_eq!(is_kept(&problems(&fields, &[sql], None).0, &file), kept, "{sql}");
     }
     // A number in JSON is a double: this one is read as 0.12345678901234568. So may the bound have been.
-    let compared = |value: &str| {
+    let at_least = |value: &str| {
         let column = r#"{"op":"column","name":"d","valueType":"decimal(20,19)"}"#;
         let literal = format!(r#"{{"op":"literal","value":{value},"valueType":"decimal(20,19)"}}"#);
         format!(r#"{{"op":"greaterThanOrEqual","children":[{column},{literal}]}}"#)
@@ -433,7 +443,7 @@ fn a_constant_that_is_rounded_to_a_value_keeps_its_files() {
         ("\"0.1234567890124\"", false),
         ("0.2", false),
     ] {
-        assert_eq!(is_kept(&problems(&fields, &[], Some(&compared(value))).0, &file), kept, "{value}");
+        assert_eq!(is_kept(&problems(&fields, &[], Some(&at_least(value))).0, &file), kept, "{value}");
     }
 }
 
@@ -518,12 +528,6 @@ fn conjuncts_have_their_scope() {
 
 #[test]
 fn declared_types_need_not_be_those_of_the_schema() {
-    let tree = |column_type: &str, value_type: &str, value: &str| {
-        json!({"op": "equal", "children": [
-            {"op": "column", "name": "c", "valueType": column_type},
-            {"op": "literal", "value": value, "valueType": value_type}]})
-        .to_string()
-    };
     for (data_type, min, max, column_type, value_type, value, expected) in [
         ("long", "1", "9", "int", "int", "99", "dropped"),
         // Without ANSI mode Spark wraps such a value when it casts the column, to 99 or any other.
@@ -566,7 +570,8 @@ fn declared_types_need_not_be_those_of_the_schema() {
         let stats = format!(
             r#"{{"numRecords":1,"minValues":{{"c":{min}}},"maxValues":{{"c":{max}}},"nullCount":{{"c":0}}}}"#
         );
-        let found = outcome(data_type, &tree(column_type, value_type, value), &stats);
+        let found =
+            outcome(data_type, &compared("equal", column_type, value_type, value).to_string(), &stats);
         assert_eq!(found, expected, "{data_type} as {column_type} = {value} {value_type}");
     }
 }
@@ -609,10 +614,7 @@ fn a_timestamp_that_a_client_cut_to_milliseconds_keeps_what_the_whole_one_matche
         ("1969-12-31T23:59:59.997501Z", "greaterThan", "1969-12-31T23:59:59.998Z", true),
         ("1969-12-31T23:59:59.997000Z", "equal", "1969-12-31T23:59:59.998Z", false),
     ] {
-        let hint = json!({"op": op, "children": [
-            {"op": "column", "name": "c", "valueType": "timestamp"},
-            {"op": "literal", "value": cut, "valueType": "timestamp"}]});
-        let hints = Hints { sql: vec![], json: Some(hint.to_string()) };
+        let hints = by_json(&compared(op, "timestamp", "timestamp", cut));
         let schema = schema(&[("c", "timestamp")]);
         let (predicate, found) = Predicate::bind(&hints, &schema, &["c".to_owned()]);
         assert_eq!(found, []);
@@ -624,10 +626,7 @@ fn a_timestamp_that_a_client_cut_to_milliseconds_keeps_what_the_whole_one_matche
 #[test]
 fn a_partition_timestamp_that_lost_its_zone_is_kept_for_every_zone() {
     let hint = |value: &str| {
-        let tree = json!({"op": "equal", "children": [
-            {"op": "column", "name": "c", "valueType": "timestamp"},
-            {"op": "literal", "value": value, "valueType": "timestamp"}]});
-        let hints = Hints { sql: vec![], json: Some(tree.to_string()) };
+        let hints = by_json(&compared("equal", "timestamp", "timestamp", value));
         Predicate::bind(&hints, &schema(&[("c", "timestamp"), ("d", "timestamp")]), &["c".to_owned()]).0
     };
     let file = one_file(None, &[Some("2024-01-01T00:00:00.000000Z")]);
@@ -641,9 +640,8 @@ fn a_partition_timestamp_that_lost_its_zone_is_kept_for_every_zone() {
     let local = one_file(None, &[Some("2024-01-01 00:00:00")]);
     assert!(!is_kept(&hint("2024-01-02T08:00:00Z").on_local_partition_times(), &local));
     let condition = ["c", "d"].map(|name| format!("{name} > TIMESTAMP '2024-01-01T08:00:00Z'")).join(" AND ");
-    let hints = Hints { sql: vec![condition], json: None };
     let schema = schema(&[("c", "timestamp"), ("d", "timestamp")]);
-    let (of_two, _) = Predicate::bind(&hints, &schema, &["c".to_owned(), "d".to_owned()]);
+    let (of_two, _) = Predicate::bind(&by_sql(&condition), &schema, &["c".to_owned(), "d".to_owned()]);
     assert_ne!(of_two.clone().on_local_partition_times().key(), of_two.key());
 }
 
@@ -657,9 +655,8 @@ fn a_comparison_by_a_collation_decides_nothing() {
         (json!("spark.UTF8_BINARY.1.0"), false),
         (json!(null), false),
     ] {
-        let hint = json!({"op": "equal", "exprCtx": {"collationIdentifier": collation}, "children": [
-            {"op": "column", "name": "c", "valueType": "string"},
-            {"op": "literal", "value": "ABC", "valueType": "string"}]});
+        let mut hint = compared("equal", "string", "string", "ABC");
+        hint["exprCtx"] = json!({"collationIdentifier": collation});
         let (predicate, found) = problems(&[("c", "string")], &[], Some(&hint.to_string()));
         assert_eq!(is_kept(&predicate, &one_file(Some(stats), &[])), expected, "{collation}");
         assert_eq!(found.is_empty(), !expected, "{collation}");

@@ -134,8 +134,7 @@ fn a_column_that_another_reader_would_take_for_a_file_action_is_a_corrupt_log() 
         let all: Vec<_> = heads.cloned().chain(columns.into_iter().map(Arc::new)).collect();
         let log = Log::new();
         let rows = [protocol_row(), metadata_row(&[])];
-        let files = log.classic(&parquet(&Schema::new(all), &rows, properties()));
-        match (open(log.root(), &files), reason) {
+        match (open_classic(&log, &Schema::new(all), &rows, properties()), reason) {
             (Ok(checkpoint), None) => assert!(read(&checkpoint, everything()).unwrap().is_empty()),
             (Err(error), Some(reason)) => assert!(error.to_string().contains(reason), "{error}"),
             other => panic!("{other:?}"),
@@ -172,8 +171,7 @@ fn a_file_of_a_partitioned_table_without_partition_values_is_a_corrupt_log() {
             let is_map = columns.iter().any(|(name, _)| *name == "partitionValues");
             let rows = [vec![protocol_row(), metadata_row(&["day"]), file(values.clone())], others].concat();
             let log = Log::new();
-            let files = log.classic(&parquet(&schema_of(&columns), &rows, properties()));
-            let checkpoint = open(log.root(), &files).unwrap();
+            let checkpoint = open_classic(&log, &schema_of(&columns), &rows, properties()).unwrap();
             for keep_tuple in [None, Some(Arc::new(|_: &_| true) as KeepTuple)] {
                 let found = read(&checkpoint, ReadOptions { keep_tuple, ..everything() });
                 match found {
@@ -190,8 +188,10 @@ fn a_file_of_a_partitioned_table_without_partition_values_is_a_corrupt_log() {
                 .into_iter()
                 .map(|row| if row["metaData"].is_object() { metadata_row(&[]) } else { row })
                 .collect();
-            let files = log.classic(&parquet(&schema_of(&columns), &rows, properties()));
-            assert!(read(&open(log.root(), &files).unwrap(), everything()).is_ok());
+            assert!(
+                read(&open_classic(&log, &schema_of(&columns), &rows, properties()).unwrap(), everything())
+                    .is_ok()
+            );
         }
     }
 }
@@ -205,14 +205,16 @@ fn a_missing_sidecar_is_named_without_its_directory_and_one_elsewhere_is_not_ope
         ("s3://other/_delta_log/_sidecars/gone.parquet", "gone.parquet"),
     ] {
         let rows = [protocol_row(), metadata_row(&[]), json!({"sidecar": {"path": path, "sizeInBytes": 9}})];
-        let files = log.classic(&parquet(&schema(), &rows, properties()));
-        let error = read(&open(log.root(), &files).unwrap(), everything()).unwrap_err();
+        let error =
+            read(&open_classic(&log, &schema(), &rows, properties()).unwrap(), everything()).unwrap_err();
         assert!(matches!(&error, Error::FileNotFound { file } if file == expected), "{error:?}");
     }
     for path in ["", "a/..", "%2e%2e", "a%2f..%2f..%2fb", "dir/"] {
         let rows = [protocol_row(), metadata_row(&[]), json!({"sidecar": {"path": path, "sizeInBytes": 9}})];
-        let files = log.classic(&parquet(&schema(), &rows, properties()));
-        assert!(matches!(open(log.root(), &files), Err(Error::CorruptLog { .. })), "{path}");
+        assert!(
+            matches!(open_classic(&log, &schema(), &rows, properties()), Err(Error::CorruptLog { .. })),
+            "{path}"
+        );
     }
 }
 

@@ -37,8 +37,7 @@ fn small_pages() -> WriterProperties {
 fn a_classic_checkpoint_gives_its_adds_by_their_rows_and_its_protocol_and_metadata() {
     let log = Log::new();
     let rows = rows(2000);
-    let files = log.classic(&parquet(&schema(), &rows, small_pages()));
-    let checkpoint = open(log.root(), &files).unwrap();
+    let checkpoint = open_classic(&log, &schema(), &rows, small_pages()).unwrap();
     assert_eq!(adds(&read(&checkpoint, everything()).unwrap()), expected(0, &rows));
     assert_eq!(checkpoint.version(), 7);
     let protocol = checkpoint.protocol().unwrap();
@@ -68,8 +67,7 @@ fn batches_of(stats: impl Iterator<Item = String>, properties: WriterProperties)
     });
     let rows: Vec<_> = [protocol_row(), metadata_row(&[])].into_iter().chain(adds).collect();
     let log = Log::new();
-    let files = log.classic(&parquet(&schema(), &rows, properties));
-    let batches = read(&open(log.root(), &files).unwrap(), everything()).unwrap();
+    let batches = read(&open_classic(&log, &schema(), &rows, properties).unwrap(), everything()).unwrap();
     let text = |batch: &FileBatch| {
         let stats = batch.stats.clone().map(Stats::into_raw).unwrap();
         stats.lengths().map(|length| length as usize).sum::<usize>()
@@ -131,8 +129,7 @@ fn every_codec_and_page_version_gives_the_same_adds() {
                     .set_writer_version(version)
                     .set_dictionary_enabled(dictionary)
                     .build();
-                let files = log.classic(&parquet(&schema(), &rows, properties));
-                let checkpoint = open(log.root(), &files).unwrap();
+                let checkpoint = open_classic(&log, &schema(), &rows, properties).unwrap();
                 assert_eq!(adds(&read(&checkpoint, everything()).unwrap()), expected(0, &rows));
             }
         }
@@ -147,12 +144,8 @@ fn the_parts_of_a_multi_part_checkpoint_follow_each_other() {
         vec![add_row(3), metadata_row(&["day", "city"]), protocol_row()],
         vec![add_row(4)],
     ];
-    let files = parts.iter().zip(1..).map(|(rows, part)| {
-        let name = format!("00000000000000000007.checkpoint.{part:010}.0000000003.parquet");
-        log.write(&name, &parquet(&schema(), rows, small_pages()))
-    });
-    let files = CheckpointFiles { version: 7, kind: CheckpointKind::MultiPart, files: files.collect() };
-    let checkpoint = open(log.root(), &files).unwrap();
+    let files = parts.each_ref().map(|rows| parquet(&schema(), rows, small_pages()));
+    let checkpoint = open(log.root(), &log.multi_part(&files)).unwrap();
     assert_eq!(checkpoint.parts(), 3);
     assert_eq!(checkpoint.metadata().unwrap().id, "table-id");
     let options = ReadOptions { first_source: SourceId(5), ..everything() };
@@ -212,8 +205,7 @@ fn the_heads_and_all_sidecars_are_found_among_many_files() {
         top.insert(6, sidecar("early.parquet"));
         for (rows, parts) in [(classic, vec![0]), (top, vec![0, 1, 2])] {
             let log = Log::new();
-            let checkpoint =
-                open(log.root(), &log.classic(&parquet(&schema(), &rows, properties.clone()))).unwrap();
+            let checkpoint = open_classic(&log, &schema(), &rows, properties.clone()).unwrap();
             assert_eq!((0..checkpoint.parts()).collect::<Vec<_>>(), parts);
             assert_eq!(checkpoint.protocol().unwrap().min_writer_version, 2);
             assert_eq!(checkpoint.metadata().unwrap().partition_columns, ["day", "city"]);
@@ -226,17 +218,13 @@ fn the_heads_and_all_sidecars_are_found_among_many_files() {
 fn a_span_begins_and_ends_at_any_row_of_any_part() {
     let log = Log::new();
     let parts = [rows(500), rows(300)];
-    let files = parts.iter().zip(1..).map(|(rows, part)| {
-        let name = format!("00000000000000000007.checkpoint.{part:010}.0000000002.parquet");
-        let properties = WriterProperties::builder()
-            .set_max_row_group_row_count(Some(200))
-            .set_data_page_row_count_limit(20)
-            .set_write_batch_size(10)
-            .build();
-        log.write(&name, &parquet(&schema(), rows, properties))
-    });
-    let files = CheckpointFiles { version: 7, kind: CheckpointKind::MultiPart, files: files.collect() };
-    let checkpoint = open(log.root(), &files).unwrap();
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(200))
+        .set_data_page_row_count_limit(20)
+        .set_write_batch_size(10)
+        .build();
+    let files = parts.each_ref().map(|rows| parquet(&schema(), rows, properties.clone()));
+    let checkpoint = open(log.root(), &log.multi_part(&files)).unwrap();
     let all: Vec<_> = (0..).zip(&parts).flat_map(|(source, rows)| expected(source, rows)).collect();
     for start in [0, 1, 19, 20, 21, 199, 200, 201, 333, 503, 504, 600] {
         for (part, row) in [(0, 0), (0, 200), (0, 391), (1, 0), (1, 1), (1, 250), (2, 0)] {
@@ -256,7 +244,7 @@ fn a_span_begins_and_ends_at_any_row_of_any_part() {
 fn unneeded_columns_are_absent() {
     let log = Log::new();
     let rows = rows(10);
-    let checkpoint = open(log.root(), &log.classic(&parquet(&schema(), &rows, small_pages()))).unwrap();
+    let checkpoint = open_classic(&log, &schema(), &rows, small_pages()).unwrap();
     let batches = read(&checkpoint, ReadOptions::default()).unwrap();
     assert!(batches.iter().all(|batch| batch.stats.is_none() && batch.base_row_id.is_none()));
     assert!(batches.iter().all(|batch| batch.data_change.is_none() && batch.clustering_provider.is_none()));
@@ -274,8 +262,8 @@ fn a_checkpoint_of_a_writer_that_knows_few_columns_is_read() {
         .collect();
     let row = json!({"add": {"path": "p", "size": 1, "modificationTime": 2, "dataChange": false, "partitionValues": {}}});
     let rows = [protocol_row(), metadata_row(&[]), row];
-    let files = log.classic(&parquet(&schema_of(&columns), &rows, small_pages()));
-    let batches = read(&open(log.root(), &files).unwrap(), everything()).unwrap();
+    let batches =
+        read(&open_classic(&log, &schema_of(&columns), &rows, small_pages()).unwrap(), everything()).unwrap();
     let found = adds(&batches);
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].2["path"], "p");
@@ -306,7 +294,7 @@ fn whole_numbers_have_any_integer_type() {
         };
         schema = Schema::new(schema.fields().iter().map(with_protocol).collect::<Vec<_>>());
         let log = Log::new();
-        let checkpoint = open(log.root(), &log.classic(&parquet(&schema, &rows, small_pages()))).unwrap();
+        let checkpoint = open_classic(&log, &schema, &rows, small_pages()).unwrap();
         assert_eq!(checkpoint.protocol().unwrap().min_writer_version, 2, "{data_type}");
         assert_eq!(adds(&read(&checkpoint, everything()).unwrap()), wanted, "{data_type}");
         let sizes = wanted.iter().map(|(_, _, add)| add["size"].as_u64().unwrap()).sum();
@@ -340,8 +328,8 @@ fn a_column_of_the_type_of_nulls_is_absent() {
         };
         let schema = Schema::new(schema.fields().iter().map(metadata).collect::<Vec<_>>());
         let log = Log::new();
-        let content = parquet(&schema, &[protocol_row(), metadata_row(&[]), row], properties);
-        let checkpoint = open(log.root(), &log.classic(&content)).unwrap();
+        let checkpoint =
+            open_classic(&log, &schema, &[protocol_row(), metadata_row(&[]), row], properties).unwrap();
         assert_eq!(checkpoint.metadata().unwrap().created_time_ms, None);
         let batches = read(&checkpoint, everything()).unwrap();
         assert_eq!(adds(&batches).len(), 1);
@@ -363,8 +351,7 @@ fn an_empty_list_or_map_is_empty_and_not_absent() {
         let mut row = add_row(1);
         row["add"]["tags"] = tags.clone();
         let rows = [features.clone(), metadata_row(&[]), row];
-        let files = log.classic(&parquet(&schema_of(&columns), &rows, small_pages()));
-        let checkpoint = open(log.root(), &files).unwrap();
+        let checkpoint = open_classic(&log, &schema_of(&columns), &rows, small_pages()).unwrap();
         let protocol = checkpoint.protocol().unwrap();
         assert_eq!(protocol.reader_features, Some(Vec::new()));
         assert_eq!(protocol.writer_features, Some(Vec::new()));
@@ -408,8 +395,7 @@ fn a_deletion_vector_without_any_value_is_none_and_one_with_some_of_them_is_a_co
         row["add"]["deletionVector"] = vector.clone();
         // Its columns have values.
         let rows = [protocol_row(), metadata_row(&[]), row, add_row(4)];
-        let files = log.classic(&parquet(&schema(), &rows, small_pages()));
-        read(&open(log.root(), &files).unwrap(), everything())
+        read(&open_classic(&log, &schema(), &rows, small_pages()).unwrap(), everything())
     };
     let empty =
         json!({"storageType": "", "pathOrInlineDv": "", "offset": 0, "sizeInBytes": 0, "cardinality": 0});
@@ -447,7 +433,7 @@ fn files_of_partitions_that_are_not_kept_are_never_seen() {
         assert!(rows[index].get("add").is_some());
         rows[index]["add"]["partitionValues"]["day"] = json!("2024-01-07");
     }
-    let checkpoint = open(log.root(), &log.classic(&parquet(&schema(), &rows, small_pages()))).unwrap();
+    let checkpoint = open_classic(&log, &schema(), &rows, small_pages()).unwrap();
     let days = ["2024-01-00", "2024-01-01", "2024-01-07", "2024-01-09", "never", "2024-01"];
     for (kept, by_slice) in days.into_iter().flat_map(|day| [(day, false), (day, true)]) {
         let requested = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -474,7 +460,7 @@ fn files_dropped_by_their_statistics_are_not_read_where_few_are_left() {
     for index in [90, 333, 1200] {
         rows[index]["add"]["stats"] = Value::Null;
     }
-    let checkpoint = open(log.root(), &log.classic(&parquet(&schema(), &rows, small_pages()))).unwrap();
+    let checkpoint = open_classic(&log, &schema(), &rows, small_pages()).unwrap();
     let all = expected(0, &rows);
     // Numbers of records that end like this, by a predicate that keeps files without statistics.
     for (end, are_few) in [("never}", true), ("77}", true), ("777}", true), ("7}", false), ("}", false)] {
@@ -525,7 +511,7 @@ fn without_partition_values_the_filter_gets_nulls() {
         ],
     ] {
         let log = Log::new();
-        let checkpoint = open(log.root(), &log.classic(&parquet(&schema(), &rows, small_pages()))).unwrap();
+        let checkpoint = open_classic(&log, &schema(), &rows, small_pages()).unwrap();
         for kept in [true, false] {
             let keep = move |tuple: &PartitionTuple| kept && tuple.values.iter().all(Option::is_none);
             let options = ReadOptions { keep_tuple: Some(Arc::new(keep)), ..everything() };
@@ -552,9 +538,7 @@ fn a_v2_top_file_may_be_json() {
         add_row(5),
         add_row(6),
     ];
-    let files = vec![log.write(&format!("00000000000000000007.checkpoint.{UUID}.json"), &json_lines(&top))];
-    let files = CheckpointFiles { version: 7, kind: CheckpointKind::UuidJson, files };
-    let checkpoint = open(log.root(), &files).unwrap();
+    let checkpoint = open(log.root(), &log.in_json(&json_lines(&top))).unwrap();
     assert_eq!(checkpoint.metadata().unwrap().partition_columns, ["day", "city"]);
     assert_eq!(checkpoint.protocol().unwrap().min_reader_version, 1);
     let mut all = expected(0, &top);
@@ -597,9 +581,7 @@ fn a_sidecar_action_in_json_may_have_escapes_and_its_size_any_notation() {
         let other = r#"{"txn":{"appId":"\ud800","version":1}}"#;
         let heads = json_lines(&[protocol_row(), metadata_row(&[])]);
         let content = [other.as_bytes(), b"\n", action.as_bytes(), b"\n", &heads].concat();
-        let files = vec![log.write(&format!("00000000000000000007.checkpoint.{UUID}.json"), &content)];
-        let files = CheckpointFiles { version: 7, kind: CheckpointKind::UuidJson, files };
-        let found = read(&open(log.root(), &files).unwrap(), everything()).unwrap();
+        let found = read(&open(log.root(), &log.in_json(&content)).unwrap(), everything()).unwrap();
         assert_eq!(adds(&found).len(), 1, "{action}");
     }
 }
@@ -608,8 +590,6 @@ fn a_sidecar_action_in_json_may_have_escapes_and_its_size_any_notation() {
 fn a_broken_json_top_file_is_a_corrupt_log() {
     let log = Log::new();
     for broken in [&b"{\"sidecar\":{\"path\":\"a\"}}\n"[..], b"{\"add\":{}}\n", b"{", b"\xff\n"] {
-        let files = vec![log.write(&format!("00000000000000000007.checkpoint.{UUID}.json"), broken)];
-        let files = CheckpointFiles { version: 7, kind: CheckpointKind::UuidJson, files };
-        assert!(matches!(open(log.root(), &files), Err(Error::CorruptLog { .. })));
+        assert!(matches!(open(log.root(), &log.in_json(broken)), Err(Error::CorruptLog { .. })));
     }
 }

@@ -13,15 +13,13 @@ fn checkpoint(log: &Log) -> Checkpoint {
         rows.insert(3, json!({"remove": {"path": "gone", "deletionTimestamp": 1}}));
         rows.insert(90, protocol_row());
         rows.push(metadata_row(&["day", "city"]));
-        let name = format!("00000000000000000007.checkpoint.{part:010}.0000000003.parquet");
         let properties = WriterProperties::builder()
             .set_max_row_group_row_count(Some(170))
             .set_data_page_row_count_limit(50)
             .set_write_batch_size(10);
-        log.write(&name, &parquet(&schema(), &rows, properties.build()))
+        parquet(&schema(), &rows, properties.build())
     });
-    let files = CheckpointFiles { version: 7, kind: CheckpointKind::MultiPart, files: files.collect() };
-    open(log.root(), &files).unwrap()
+    open(log.root(), &log.multi_part(&files.collect::<Vec<_>>())).unwrap()
 }
 
 fn of_stream(checkpoint: &Checkpoint, is_dead: IsDead<'_>) -> Totals {
@@ -92,8 +90,9 @@ fn only_adds_of_the_given_sizes_are_probed() {
 #[test]
 fn a_checkpoint_without_adds_sums_up_to_nothing() {
     let log = Log::new();
-    let content = parquet(&schema(), &[protocol_row(), metadata_row(&[])], WriterProperties::default());
-    let checkpoint = open(log.root(), &log.classic(&content)).unwrap();
+    let checkpoint =
+        open_classic(&log, &schema(), &[protocol_row(), metadata_row(&[])], WriterProperties::default())
+            .unwrap();
     assert_eq!(checkpoint.totals(None, 2, &Stop::default()).unwrap().live, Totals::default());
     assert_eq!(checkpoint.totals(Some(&|_, _| true), 2, &Stop::default()).unwrap().live, Totals::default());
     assert!(read(&checkpoint, everything()).unwrap().is_empty());
@@ -109,8 +108,7 @@ fn row_groups_without_adds_are_none_whatever_columns_have_statistics() {
         let properties = WriterProperties::builder()
             .set_max_row_group_row_count(Some(2))
             .set_column_statistics_enabled(column, EnabledStatistics::None);
-        let checkpoint =
-            open(log.root(), &log.classic(&parquet(&schema(), &rows, properties.build()))).unwrap();
+        let checkpoint = open_classic(&log, &schema(), &rows, properties.build()).unwrap();
         let is_dead: IsDead<'_> = &|path, _| path.ends_with("3.parquet");
         let expected = of_stream(&checkpoint, is_dead);
         assert_eq!(expected.files, 5);
@@ -132,9 +130,7 @@ fn sums_end_at_the_deadline_and_when_the_caller_leaves() {
     rows.extend((0..6).map(add_row));
     let content = parquet(&schema(), &rows, WriterProperties::default());
     let lines = rows.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
-    let json = log.write(&format!("{:020}.checkpoint.{}.json", 7, writer::UUID), lines.as_bytes());
-    let in_json = CheckpointFiles { version: 7, kind: CheckpointKind::UuidJson, files: vec![json] };
-    for files in [log.classic(&content), in_json] {
+    for files in [log.classic(&content), log.in_json(lines.as_bytes())] {
         let checkpoint = open(log.root(), &files).unwrap();
         let late = Stop::at(Some(std::time::Instant::now()));
         assert!(matches!(checkpoint.totals(None, 2, &late), Err(Error::DeadlineExceeded)));
@@ -154,8 +150,7 @@ fn sizes_that_cannot_be_are_a_corrupt_log() {
         for row in 0..6 {
             rows[2 + row]["add"]["size"] = json!(sizes[row % 2]);
         }
-        let content = parquet(&schema(), &rows, WriterProperties::default());
-        let checkpoint = open(log.root(), &log.classic(&content)).unwrap();
+        let checkpoint = open_classic(&log, &schema(), &rows, WriterProperties::default()).unwrap();
         for is_dead in [None, Some::<IsDead<'_>>(&|_, _| false)] {
             let error = checkpoint.totals(is_dead, 2, &Stop::default()).unwrap_err();
             assert!(matches!(error, Error::CorruptLog { .. }), "{error:?}");

@@ -4,7 +4,7 @@ use ::parquet::file::properties::WriterProperties;
 use arrow_schema::{DataType, TimeUnit};
 
 use super::*;
-use writer::{Log, add_fields, parquet, schema_of, struct_of};
+use writer::{Log, add_fields, schema_of, struct_of};
 
 fn every_type() -> [(&'static str, DataType); 14] {
     let micros = |zone: Option<&str>| DataType::Timestamp(TimeUnit::Microsecond, zone.map(Into::into));
@@ -62,8 +62,11 @@ fn stats_of(rows: &[(Value, Value)]) -> Vec<Option<String>> {
             "stats": text, "stats_parsed": parsed}})
     }));
     let log = Log::new();
-    let content = parquet(&schema_of(&columns), &actions, WriterProperties::default());
-    let batches = read(&open(log.root(), &log.classic(&content)).unwrap(), everything()).unwrap();
+    let batches = read(
+        &open_classic(&log, &schema_of(&columns), &actions, WriterProperties::default()).unwrap(),
+        everything(),
+    )
+    .unwrap();
     adds(&batches).iter().map(|add| add.2["stats"].as_str().map(str::to_owned)).collect()
 }
 
@@ -136,8 +139,7 @@ fn partition_values_are_serialized_from_their_typed_columns() {
     };
     let actions = [protocol_row(), metadata_row(&names), add(low()), add(high()), add(json!({"text": ""}))];
     let log = Log::new();
-    let content = parquet(&schema_of(&columns), &actions, WriterProperties::default());
-    let checkpoint = open(log.root(), &log.classic(&content)).unwrap();
+    let checkpoint = open_classic(&log, &schema_of(&columns), &actions, WriterProperties::default()).unwrap();
     let found = adds(&read(&checkpoint, everything()).unwrap());
     let expected_low = json!({
         "boolean": "false", "byte": "-128", "short": "-32768", "int": "-2147483648",
@@ -185,8 +187,7 @@ fn bounded(rows: &[Option<(Value, Value)>]) -> (Log, Checkpoint) {
     }));
     let log = Log::new();
     let properties = WriterProperties::builder().set_max_row_group_row_count(Some(2)).build();
-    let content = parquet(&schema_of(&columns), &actions, properties);
-    let checkpoint = open(log.root(), &log.classic(&content)).unwrap();
+    let checkpoint = open_classic(&log, &schema_of(&columns), &actions, properties).unwrap();
     (log, checkpoint)
 }
 

@@ -1,6 +1,8 @@
 //! Writes checkpoints from JSON rows by the Arrow writer, and logs around them.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use ::parquet::arrow::ArrowWriter;
 use ::parquet::file::properties::WriterProperties;
@@ -16,10 +18,16 @@ use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
 use serde_json::Value;
 
+use crate::log_path::commit_name;
 use crate::segment::{CheckpointFiles, CheckpointKind};
 use crate::storage::LogFileEntry;
 
 pub(crate) const UUID: &str = "80a083e8-7026-4e79-81be-64bd76c43a11";
+
+/// The name of a checkpoint in JSON.
+pub(crate) fn checkpoint_name(version: i64) -> String {
+    format!("{version:020}.checkpoint.{UUID}.json")
+}
 
 /// A struct type from `name, type` pairs, all nullable.
 pub(crate) fn fields<const N: usize>(pairs: [(&str, DataType); N]) -> Fields {
@@ -150,21 +158,64 @@ impl Log {
         self.0.path().to_str().unwrap()
     }
 
-    /// Writes a file below `_delta_log`.
-    pub(crate) fn write(&self, name: &str, content: &[u8]) -> LogFileEntry {
-        std::fs::write(self.0.path().join("_delta_log").join(name), content).unwrap();
-        LogFileEntry {
-            name: name.to_owned(),
-            size: content.len() as u64,
-            modified_ms: 0,
-            entity_tag: None,
-            identity: 0,
+    /// A log of the lines of commits.
+    pub(crate) fn of<L: ToString>(commits: &[Vec<L>]) -> Self {
+        let log = Self::new();
+        for (version, lines) in (0..).zip(commits) {
+            log.write_commit(version, lines);
         }
+        log
+    }
+
+    /// The path of a file below `_delta_log`.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join("_delta_log").join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: &(impl AsRef<[u8]> + ?Sized)) -> LogFileEntry {
+        std::fs::write(self.path(name), content).unwrap();
+        let size = content.as_ref().len() as u64;
+        LogFileEntry { name: name.to_owned(), size, modified_ms: 0, entity_tag: None, identity: 0 }
+    }
+
+    pub(crate) fn write_commit<L: ToString>(&self, version: i64, lines: &[L]) {
+        let lines: Vec<_> = lines.iter().map(ToString::to_string).collect();
+        self.write(&commit_name(version), &lines.join("\n"));
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        std::fs::remove_file(self.path(name)).unwrap();
+    }
+
+    /// Sets the modification time of a file.
+    pub(crate) fn touch(&self, name: &str, modified_ms: u64) {
+        let file = std::fs::File::options().append(true).open(self.path(name)).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_millis(modified_ms)).unwrap();
     }
 
     pub(crate) fn classic(&self, content: &[u8]) -> CheckpointFiles {
-        let files = vec![self.write("00000000000000000007.checkpoint.parquet", content)];
-        CheckpointFiles { version: 7, kind: CheckpointKind::Classic, files }
+        self.checkpoint(CheckpointKind::Classic, [("parquet".to_owned(), content)])
+    }
+
+    pub(crate) fn in_json(&self, content: &[u8]) -> CheckpointFiles {
+        self.checkpoint(CheckpointKind::UuidJson, [(format!("{UUID}.json"), content)])
+    }
+
+    pub(crate) fn multi_part(&self, parts: &[Vec<u8>]) -> CheckpointFiles {
+        let named = (1..)
+            .zip(parts)
+            .map(|(number, part): (u32, _)| (format!("{number:010}.{:010}.parquet", parts.len()), &part[..]));
+        self.checkpoint(CheckpointKind::MultiPart, named)
+    }
+
+    /// Writes a checkpoint of version 7 from the ends of its names and their content.
+    fn checkpoint<'a>(
+        &self,
+        kind: CheckpointKind,
+        named: impl IntoIterator<Item = (String, &'a [u8])>,
+    ) -> CheckpointFiles {
+        let write = |(end, content)| self.write(&format!("{:020}.checkpoint.{end}", 7), content);
+        CheckpointFiles { version: 7, kind, files: named.into_iter().map(write).collect() }
     }
 }
 

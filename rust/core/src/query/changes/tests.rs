@@ -4,7 +4,6 @@ use super::*;
 use crate::changes::{ChangeKind, Changes};
 use crate::checkpoint::tests::protocol_row;
 use crate::checkpoint::tests::writer::Log;
-use crate::log_path::commit_name;
 use crate::sign::{Signer, SignerSet, SigningRoot};
 use crate::stop::Stop;
 use crate::storage::Storage;
@@ -23,15 +22,6 @@ fn file(action: &str, path: &str, partition_values: &Value) -> Value {
         "path": path, "partitionValues": partition_values, "size": 10, "modificationTime": 1, "deletionTimestamp": 1,
         "dataChange": true,
     }})
-}
-
-fn log_of(commits: &[Vec<Value>]) -> Log {
-    let log = Log::new();
-    for (version, actions) in (0..).zip(commits) {
-        let lines: Vec<String> = actions.iter().map(Value::to_string).collect();
-        log.write(&commit_name(version), lines.join("\n").as_bytes());
-    }
-    log
 }
 
 /// The kind, path and partition values of each file of a range that `hint` keeps.
@@ -89,7 +79,7 @@ const KINDS: [ChangeKind; 2] = [ChangeKind::Files, ChangeKind::ChangeDataFeed];
 #[test]
 fn a_predicate_on_a_new_partition_column_keeps_files_of_the_old_partitioning() {
     let bare = json!({"remove": {"path": "bare", "deletionTimestamp": 1, "dataChange": true}});
-    let log = log_of(&[
+    let log = Log::of(&[
         vec![
             protocol_row(),
             metadata(&["p"]),
@@ -131,7 +121,7 @@ fn a_predicate_on_a_new_partition_column_keeps_files_of_the_old_partitioning() {
 fn a_remove_after_a_change_of_some_partition_columns_is_kept_and_handed_on_as_logged() {
     let old = json!({"p": "1", "q": "2"});
     for columns in [vec!["q", "x"], vec!["p"], vec![]] {
-        let log = log_of(&[
+        let log = Log::of(&[
             vec![protocol_row(), metadata(&["p", "q"]), file("add", "old", &old)],
             vec![metadata(&columns), file("remove", "old", &old)],
         ]);

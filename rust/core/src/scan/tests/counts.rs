@@ -76,7 +76,7 @@ fn an_answer_of_some_files_finds_a_checkpoint_that_is_too_short_for_the_checksum
             ));
             let options = ScanOptions { predicate: by_sql(&later, "city = 'x'"), ..everything() };
             for table in [&table, &later] {
-                commit(&log, 11, &[json!({"commitInfo": {}})]);
+                log.write_commit(11, &[json!({"commitInfo": {}})]);
                 checksum(&log, 11, files, 1 << 20);
                 let ended = scanned(table, &options);
                 assert_eq!(ended.is_ok(), is_right, "{files} {ended:?}");
@@ -128,8 +128,7 @@ fn a_checkpoint_with_other_adds_than_its_own_metadata_states_is_left_out() {
             let lines = rows.iter().map(|row| row.to_string() + "\n").collect::<String>();
             let parquet = parquet(&schema(), &rows, WriterProperties::default());
             log.write(&name, if extension == "json" { lines.as_bytes() } else { &parquet });
-            let cache = Arc::new(ColumnCache::new(64 << 20));
-            let table = Arc::new(Table::new(Storage::local(), log.root().to_owned(), cache));
+            let table = opened(&log, 64 << 20);
             for _ in 0..2 {
                 match scanned(&table, &everything()) {
                     Ok(files) => assert!(is_right && files == 10, "{stated} {extension}"),
@@ -156,7 +155,7 @@ fn a_cursor_survives_its_text() {
 #[test]
 fn a_checksum_file_of_version_0_gives_way_to_the_only_commit() {
     let log = Log::new();
-    commit(&log, 0, &[protocol_row(), metadata_row(), dated_row(1)]);
+    log.write_commit(0, &[protocol_row(), metadata_row(), dated_row(1)]);
     checksum(&log, 0, 10, 5259);
     let faults = LogFault::Checksum.total();
     for cache_bytes in [0, 64 << 20] {

@@ -106,7 +106,7 @@ impl Written {
         let metadata = self.metadata_row();
         let rows = [protocol_row(), metadata.clone(), json!({"add": row})];
         log.classic(&parquet(&schema_of(&columns), &rows, properties));
-        commit(log, 7, &[protocol_row(), metadata]);
+        log.write_commit(7, &[protocol_row(), metadata]);
     }
 
     fn metadata_row(&self) -> Value {
@@ -140,24 +140,14 @@ struct Sources {
 
 impl Sources {
     fn of(log: Log) -> Self {
-        let open = |cache: &Arc<ColumnCache>| {
-            Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::clone(cache)))
-        };
-        let cold = open(&Arc::new(ColumnCache::new(0)));
-        let hot = open(&Arc::new(ColumnCache::new(64 << 20)));
+        let (cold, hot) = (opened(&log, 0), opened(&log, 64 << 20));
         run(&hot, everything());
         let directory = tempfile::tempdir().unwrap();
-        let on_disk = || {
-            let cache = Arc::new(ColumnCache::new(64 << 20));
-            let disk = DiskCache::open(&directory.path().join("columns"), 1 << 30).unwrap();
-            cache.set_disk(Some(Arc::new(disk)));
-            cache
-        };
-        let cache = on_disk();
-        run(&open(&cache), everything());
+        let on_disk = || with_disk(&log, &directory.path().join("columns"));
+        let (written, cache) = on_disk();
+        run(&written, everything());
         cache.disk().unwrap().wait_until_written();
-        let cache = on_disk();
-        let mapped = open(&cache);
+        let (mapped, cache) = on_disk();
         run(&mapped, everything());
         assert_eq!(cache.disk().unwrap().counts().hits, 1);
         Self { cold, hot, mapped, _kept: directory, log }
@@ -502,7 +492,7 @@ fn drawn_log(files: &Drawn, is_legacy: bool, files_per_group: usize) -> Log {
         .build();
     let log = Log::new();
     log.classic(&parquet(&schema_of(&columns), &rows, properties));
-    commit(&log, 7, &[protocol_row(), metadata]);
+    log.write_commit(7, &[protocol_row(), metadata]);
     log
 }
 

@@ -49,18 +49,17 @@ fn keys() -> S3Credentials {
     }
 }
 
+fn s3_options(endpoint: &str) -> S3Options {
+    let (endpoint, credentials) = (Some(endpoint.to_owned()), Some(keys()));
+    S3Options { endpoint, path_style: true, credentials, ..S3Options::new("bucket", "us-east-1") }
+}
+
 /// A bucket of S3, a container of Azure and a bucket of Google at one endpoint.
 fn storages(endpoint: &str) -> [Storage; 3] {
-    let endpoint = Some(endpoint.to_owned());
     // A lie is repeated, so that retries only cost time.
     let retry_budget = Duration::ZERO;
-    let s3 = Storage::s3(&S3Options {
-        endpoint: endpoint.clone(),
-        retry_budget,
-        path_style: true,
-        credentials: Some(keys()),
-        ..S3Options::new("bucket", "us-east-1")
-    });
+    let s3 = Storage::s3(&S3Options { retry_budget, ..s3_options(endpoint) });
+    let endpoint = Some(endpoint.to_owned());
     let azure = Storage::azure(&AzureOptions {
         endpoint: endpoint.clone(),
         retry_budget,
@@ -71,6 +70,11 @@ fn storages(endpoint: &str) -> [Storage; 3] {
     storages[1].replace_account_key("aHVzaA==").unwrap();
     storages[2].replace_bearer_token("hush-token").unwrap();
     storages
+}
+
+/// The errors of listings of a table.
+fn unlisted(storage: &Storage) -> [Error; 2] {
+    [storage.list_log("t", "").unwrap_err(), storage.list_directories("t").unwrap_err()]
 }
 
 fn listings_and_reads(storage: &Storage, root: &str) -> ([Error; 2], [Error; 2]) {
@@ -255,8 +259,7 @@ fn a_proxy_without_a_route_to_the_store_says_nothing_of_tables() {
         "<Error><Code>NoSuchKey</Code></Error>",
     ] {
         for storage in storages(&service("404 Not Found", body)) {
-            for error in [storage.list_log("t", "").unwrap_err(), storage.list_directories("t").unwrap_err()]
-            {
+            for error in unlisted(&storage) {
                 assert!(matches!(error, Error::StorageUnavailable { .. }), "{body}: {error:?}");
             }
         }
@@ -293,6 +296,7 @@ fn a_file_of_another_size_than_its_log_states_is_corrupt_and_no_failure_of_the_s
 }
 
 /// A listing of one of the three stores.
+#[derive(Default)]
 struct Page<'a> {
     names: &'a [&'a str],
     directories: &'a [&'a str],
@@ -365,8 +369,7 @@ fn an_answer_that_is_no_listing_is_a_failure_of_the_store_and_no_empty_log() {
         "<EnumerationResults><Blobs>",
     ] {
         for storage in storages(&service("200 OK", body)) {
-            for error in [storage.list_log("t", "").unwrap_err(), storage.list_directories("t").unwrap_err()]
-            {
+            for error in unlisted(&storage) {
                 assert!(matches!(error, Error::StorageUnavailable { .. }), "{body}: {error:?}");
                 let detail = error.detail().unwrap();
                 assert_eq!(
@@ -388,7 +391,7 @@ fn an_object_that_marks_a_directory_is_no_file() {
             let names = [&markers[..], &COMMITS].concat();
             let (names, directories): (&[_], &[_]) =
                 if is_directory { (&["t/"], &["t/a/"]) } else { (&names, &[]) };
-            let page = Page { names, directories, is_truncated: false, token: None }.of_store(index);
+            let page = Page { names, directories, ..Page::default() }.of_store(index);
             // As S3Proxy lists directories.
             let bare = "<Contents><Key>t/_delta_log/_sidecars/</Key></Contents></ListBucketResult>";
             ("200 OK".into(), page.replace("</ListBucketResult>", bare))
@@ -409,7 +412,7 @@ fn a_listing_that_has_other_names_before_those_of_versions_is_read_on() {
             let token = (!is_second).then_some("b");
             (
                 "200 OK".into(),
-                Page { names, directories: &[], is_truncated: !is_second, token }.of_store(index),
+                Page { names, is_truncated: !is_second, token, ..Page::default() }.of_store(index),
             )
         });
         assert_eq!(listed(&storages(&endpoint)[index]).unwrap(), 3);
@@ -426,7 +429,7 @@ fn a_store_that_lists_in_no_order_is_asked_for_all_names() {
         // The order of their encrypted forms.
         let names = [COMMITS[2], COMMITS[0], COMMITS[1], COMMITS[3]];
         let names = if is_after { &names[..2] } else { &names };
-        ("200 OK".into(), Page { names, directories: &[], is_truncated: false, token: None }.of_store(0))
+        ("200 OK".into(), Page { names, ..Page::default() }.of_store(0))
     });
     let storage = &storages(&endpoint)[0];
     for _ in 0..2 {
@@ -447,7 +450,7 @@ fn a_listing_that_is_truncated_without_a_token_goes_on_by_its_last_name() {
                 let after = query_of(head, "start-after").filter(|_| takes_names).unwrap_or_default();
                 if head.contains("out-of-order") {
                     let names = &["out-of-order/_delta_log/b", "out-of-order/_delta_log/a"];
-                    let page = Page { names, directories: &[], is_truncated: false, token: None };
+                    let page = Page { names, ..Page::default() };
                     return ("200 OK".into(), page.of_store(index));
                 }
                 let is_directory = query_of(head, "delimiter").is_some();
@@ -456,7 +459,10 @@ fn a_listing_that_is_truncated_without_a_token_goes_on_by_its_last_name() {
                 let names = &rest[..rest.len().min(2)];
                 let (names, directories) = if is_directory { (&[][..], names) } else { (names, &[][..]) };
                 let is_truncated = rest.len() > 2;
-                ("200 OK".into(), Page { names, directories, is_truncated, token: None }.of_store(index))
+                (
+                    "200 OK".into(),
+                    Page { names, directories, is_truncated, ..Page::default() }.of_store(index),
+                )
             });
             let storage = &storages(&endpoint)[index];
             // One listing in another order says nothing of the next one.
@@ -465,7 +471,7 @@ fn a_listing_that_is_truncated_without_a_token_goes_on_by_its_last_name() {
                 assert_eq!(listed(storage).unwrap(), 3);
                 assert_eq!(storage.list_directories("t").unwrap().names, ["a", "b", "c"]);
             } else {
-                for error in [listed(storage).unwrap_err(), storage.list_directories("t").unwrap_err()] {
+                for error in unlisted(storage) {
                     assert!(
                         error.detail().is_some_and(|detail| detail.ends_with("does not advance")),
                         "{error:?}"
@@ -500,7 +506,7 @@ fn a_listing_whose_pages_do_not_advance_ends_with_an_error() {
                 ("200 OK".into(), page.of_store(index))
             });
             let storage = &storages(&endpoint)[index];
-            for error in [listed(storage).unwrap_err(), storage.list_directories("t").unwrap_err()] {
+            for error in unlisted(storage) {
                 assert!(error.detail().is_some_and(|detail| detail.ends_with(problem)), "{error:?}");
             }
         }
@@ -520,7 +526,7 @@ fn a_listing_out_of_order_is_read_to_its_end() {
                 let token = (!is_second).then_some("more");
                 (
                     "200 OK".into(),
-                    Page { names, directories: &[], is_truncated: !is_second, token }.of_store(index),
+                    Page { names, is_truncated: !is_second, token, ..Page::default() }.of_store(index),
                 )
             });
             assert_eq!(listed(&storages(&endpoint)[index]).unwrap(), 3, "{pages:?}");
@@ -531,8 +537,7 @@ fn a_listing_out_of_order_is_read_to_its_end() {
 #[test]
 fn names_outside_of_the_listed_directory_are_no_listing_of_it() {
     for index in 0..3 {
-        let page =
-            Page { names: &["other/_delta_log/x"], directories: &[], is_truncated: false, token: None };
+        let page = Page { names: &["other/_delta_log/x"], ..Page::default() };
         let error = listed(&storages(&service("200 OK", &page.of_store(index)))[index]).unwrap_err();
         assert!(error.detail().is_some_and(|detail| detail.contains("outside of the listed")), "{error:?}");
     }
@@ -541,11 +546,11 @@ fn names_outside_of_the_listed_directory_are_no_listing_of_it() {
 #[test]
 fn a_store_that_does_not_list_directories_is_not_one_without_any() {
     for index in 0..3 {
-        let page = Page { names: &["t/a/x", "t/y"], directories: &[], is_truncated: false, token: None };
+        let page = Page { names: &["t/a/x", "t/y"], ..Page::default() };
         let storage = &storages(&service("200 OK", &page.of_store(index)))[index];
         let error = storage.list_directories("t").unwrap_err();
         assert!(error.detail().is_some_and(|detail| detail.contains("below the directories")), "{error:?}");
-        let page = Page { names: &["t/y"], directories: &["t/a/"], is_truncated: false, token: None };
+        let page = Page { names: &["t/y"], directories: &["t/a/"], ..Page::default() };
         let storage = &storages(&service("200 OK", &page.of_store(index)))[index];
         assert_eq!(storage.list_directories("t").unwrap().names, ["a"]);
     }
@@ -555,19 +560,12 @@ fn a_store_that_does_not_list_directories_is_not_one_without_any() {
 fn a_listing_ends_with_the_time_of_its_request() {
     let endpoint = answering(|head| {
         let token = query_of(head, "continuation-token").map_or(0, |token| token.len());
-        let page =
-            Page { names: &[], directories: &[], is_truncated: true, token: Some(&"x".repeat(token + 1)) };
+        let page = Page { is_truncated: true, token: Some(&"x".repeat(token + 1)), ..Page::default() };
         ("200 OK".into(), page.of_store(0))
     });
-    let storage = Storage::s3(&S3Options {
-        endpoint: Some(endpoint),
-        path_style: true,
-        credentials: Some(keys()),
-        listing_time: Duration::from_millis(100),
-        ..S3Options::new("bucket", "us-east-1")
-    })
-    .unwrap();
-    for error in [listed(&storage).unwrap_err(), storage.list_directories("t").unwrap_err()] {
+    let listing_time = Duration::from_millis(100);
+    let storage = Storage::s3(&S3Options { listing_time, ..s3_options(&endpoint) }).unwrap();
+    for error in unlisted(&storage) {
         assert!(error.detail().is_some_and(|detail| detail.contains("did not end within")), "{error:?}");
     }
 }
@@ -664,12 +662,7 @@ fn a_busy_store_is_asked_again() {
             0 => (status.to_owned(), format!("<Error><Code>{code}</Code></Error>")),
             _ => (format!("200 OK\r\nETag: \"t\"\r\n{TIME}"), "file".into()),
         });
-        let storage = Storage::s3(&S3Options {
-            endpoint: Some(endpoint),
-            path_style: true,
-            credentials: Some(keys()),
-            ..S3Options::new("bucket", "us-east-1")
-        });
+        let storage = Storage::s3(&s3_options(&endpoint));
         assert_eq!(storage.unwrap().read("t/a").unwrap(), "file");
         assert_eq!(requests.load(Ordering::Relaxed), 2, "{code}");
         for storage in storages(&service(status, &format!("<Error><Code>{code}</Code></Error>"))) {
@@ -748,12 +741,7 @@ fn an_object_that_the_store_unpacks_is_refused_and_is_none_that_was_replaced() {
 fn a_body_that_is_cut_off_and_not_continued_is_a_failure_that_passes() {
     // A chunk without its end; the request for the rest gets the whole object again.
     let head = format!("200 OK\r\nETag: \"t\"\r\n{TIME}\r\nTransfer-Encoding: chunked");
-    let storage = Storage::s3(&S3Options {
-        endpoint: Some(service(&head, "4\r\nfi")),
-        path_style: true,
-        credentials: Some(keys()),
-        ..S3Options::new("bucket", "us-east-1")
-    });
+    let storage = Storage::s3(&s3_options(&service(&head, "4\r\nfi")));
     let error = storage.unwrap().read_log_file("t", &commit(4)).unwrap_err();
     assert!(matches!(error, Error::StorageUnavailable { .. }), "{error:?}");
 }
@@ -786,14 +774,8 @@ fn the_detail_of_a_failed_connection_says_why() {
     for (endpoint, problem) in
         [(&*closed, "nothing listens at the endpoint"), (&*silent_url, "does not answer in time")]
     {
-        let storage = Storage::s3(&S3Options {
-            endpoint: Some(endpoint.to_owned()),
-            path_style: true,
-            credentials: Some(keys()),
-            timeout: Duration::from_millis(100),
-            retry_budget: Duration::ZERO,
-            ..S3Options::new("bucket", "us-east-1")
-        });
+        let (timeout, retry_budget) = (Duration::from_millis(100), Duration::ZERO);
+        let storage = Storage::s3(&S3Options { timeout, retry_budget, ..s3_options(endpoint) });
         let error = storage.unwrap().read("t/a").unwrap_err();
         assert!(matches!(error, Error::StorageUnavailable { .. }), "{error:?}");
         assert!(error.detail().is_some_and(|detail| detail.contains(problem)), "{error:?}");

@@ -65,6 +65,10 @@ impl LineSource for Numbers {
 
 fn start(pool: &Pool, source: impl LineSource + 'static, coding: ContentCoding) -> NdjsonStream {
     let options = StreamOptions { coding, ..StreamOptions::default() };
+    start_with(pool, source, options)
+}
+
+fn start_with(pool: &Pool, source: impl LineSource + 'static, options: StreamOptions) -> NdjsonStream {
     NdjsonStream::start(pool, &Arc::default(), Box::new(source), options).unwrap()
 }
 
@@ -124,8 +128,7 @@ fn an_answer_that_ends_before_its_ready_chunks_is_decoded() {
     for coding in [ContentCoding::Identity, ContentCoding::Gzip, ContentCoding::Zstd] {
         for taken in 0..3 {
             let options = StreamOptions { inline: true, coding, ..StreamOptions::default() };
-            let source = Box::new(Numbers::to(5));
-            let mut stream = NdjsonStream::start(&pool, &Arc::default(), source, options).unwrap();
+            let mut stream = start_with(&pool, Numbers::to(5), options);
             let mut body = Vec::new();
             for _ in 0..taken {
                 let Next::Chunk(chunk) = stream.take().unwrap() else { panic!("not ready") };
@@ -160,8 +163,7 @@ fn an_answer_of_other_lines_than_its_head_counts_ends_with_an_error() {
         assert_eq!(body, lines(30));
         // Where it is known before the first byte, nothing of the answer is sent.
         let options = StreamOptions { inline: true, ..StreamOptions::default() };
-        let source = Box::new(numbers(files, size_bytes));
-        let mut stream = NdjsonStream::start(&pool, &Arc::default(), source, options).unwrap();
+        let mut stream = start_with(&pool, numbers(files, size_bytes), options);
         assert!(matches!(stream.take(), Err(Error::Contradiction { .. })));
         assert!(!stream.is_done());
     }
@@ -171,14 +173,13 @@ fn an_answer_of_other_lines_than_its_head_counts_ends_with_an_error() {
 fn an_answer_made_here_is_ready_at_once_and_needs_no_thread() {
     let pool = Pool::new(1).unwrap();
     let options = StreamOptions { inline: true, ..StreamOptions::default() };
-    let mut stream = NdjsonStream::start(&pool, &Arc::default(), Box::new(Numbers::to(2)), options).unwrap();
+    let mut stream = start_with(&pool, Numbers::to(2), options);
     for number in 0..2 {
         let Next::Chunk(chunk) = stream.take().unwrap() else { panic!("not ready") };
         assert_eq!(chunk.bytes(), format!("{number}\n").as_bytes());
     }
     assert!(matches!(stream.take(), Ok(Next::Done)));
-    let failing = Box::new(Numbers { fails_at: Some(0), ..Numbers::to(2) });
-    let mut stream = NdjsonStream::start(&pool, &Arc::default(), failing, options).unwrap();
+    let mut stream = start_with(&pool, Numbers { fails_at: Some(0), ..Numbers::to(2) }, options);
     assert!(matches!(stream.take(), Err(Error::CorruptLog { .. })));
 }
 
@@ -221,7 +222,7 @@ fn a_stalled_reader_holds_one_long_line_and_a_few_of_usual_length() {
         let options = StreamOptions { coding, inline, ..StreamOptions::default() };
         for (padding_bytes, most) in [(BYTES_AHEAD, 1), (BYTES_AHEAD / 2 - 16, 2), (BYTES_AHEAD / 4, 3)] {
             let source = Numbers { padding_bytes, ..Numbers::to(9) };
-            let mut stream = NdjsonStream::start(&pool, &Arc::default(), Box::new(source), options).unwrap();
+            let mut stream = start_with(&pool, source, options);
             for taken in 0..9 {
                 until_it_rests(&stream);
                 let ahead = lock(&stream.inner.state).ready.len();
@@ -251,8 +252,7 @@ fn until_it_rests(stream: &NdjsonStream) {
 fn few_files_of_long_lines_are_not_made_inline() {
     let pool = Pool::new(1).unwrap();
     let options = StreamOptions { inline: true, ..StreamOptions::default() };
-    let source = Box::new(Numbers { padding_bytes: INLINE_BYTES, ..Numbers::to(20) });
-    let stream = NdjsonStream::start(&pool, &Arc::default(), source, options).unwrap();
+    let stream = start_with(&pool, Numbers { padding_bytes: INLINE_BYTES, ..Numbers::to(20) }, options);
     let mut busy = start(&pool, Numbers::to(200), ContentCoding::Identity);
     assert_eq!(drain(&mut busy).0, lines(200));
     let state = lock(&stream.inner.state);
@@ -291,8 +291,7 @@ fn a_deadline_is_reported_while_the_work_hangs() {
     let (_hold, held) = mpsc::channel();
     let deadline = Some(Instant::now() + Duration::from_millis(200));
     let options = StreamOptions { deadline, ..StreamOptions::default() };
-    let source = Box::new(Hanging(Mutex::new(held)));
-    let mut stream = NdjsonStream::start(&pool, &Arc::default(), source, options).unwrap();
+    let mut stream = start_with(&pool, Hanging(Mutex::new(held)), options);
     assert!(matches!(stream.take(), Ok(Next::Pending)));
     thread::sleep(stream.time_left().unwrap());
     for _ in 0..2 {
@@ -318,7 +317,7 @@ fn work_without_results_yields_to_others_and_ends_at_its_deadline() {
     let pool = Pool::new(1).unwrap();
     let deadline = Some(Instant::now() + Duration::from_millis(300));
     let options = StreamOptions { deadline, ..StreamOptions::default() };
-    let mut endless = NdjsonStream::start(&pool, &Arc::default(), Box::new(Endless), options).unwrap();
+    let mut endless = start_with(&pool, Endless, options);
     let mut other = start(&pool, Numbers::to(50), ContentCoding::Identity);
     drain(&mut other).1.unwrap();
     assert!(!endless.is_done());
@@ -334,8 +333,7 @@ fn work_without_results_yields_to_others_and_ends_at_its_deadline() {
 fn a_deadline_that_has_passed_ends_the_stream() {
     let pool = Pool::new(1).unwrap();
     let options = StreamOptions { deadline: Some(Instant::now()), ..StreamOptions::default() };
-    let source = Box::new(Numbers::to(10));
-    let mut stream = NdjsonStream::start(&pool, &Arc::default(), source, options).unwrap();
+    let mut stream = start_with(&pool, Numbers::to(10), options);
     assert!(matches!(drain(&mut stream).1, Err(Error::DeadlineExceeded)));
 }
 
