@@ -52,7 +52,8 @@ _REACHES = (
 )
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 
-MERGE_KEY = "<<"
+MERGE_KEY = "tag:yaml.org,2002:merge"
+"""The tag of a key `<<` without quotes."""
 NO_UTF_8 = "has half of a surrogate pair, which is no UTF-8"
 LARGEST = {int: 2**53, float: 1e9}
 """The maximum of numbers without their own: beyond it, native code and timers overflow."""
@@ -264,7 +265,7 @@ class Reader:
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise self.error(key_node, key, "expected plain text as a key")
-            if key_node.value == MERGE_KEY:
+            if key_node.tag == MERGE_KEY:
                 raise self.error(key_node, key, "YAML's merge key << is not read; write the keys out")
             if not _is_utf_8(key_node.value):
                 raise self.error(key_node, key, NO_UTF_8)

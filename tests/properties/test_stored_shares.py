@@ -85,6 +85,7 @@ def test_a_share_is_the_same_after_yaml(share: StoredShare) -> None:
 
 @settings(suppress_health_check=list(HealthCheck))
 @given(STATES, STATES)
+@example(earlier=(), wanted=(StoredShare("s", {"properties": {"<<": "a"}}, ()),))
 def test_an_applied_export_is_the_exported_state(
     database: ShareDatabase, earlier: tuple[StoredShare, ...], wanted: tuple[StoredShare, ...]
 ) -> None:

@@ -371,6 +371,11 @@ def test_names_are_read_as_they_stand_not_as_yaml_guesses() -> None:
     assert [share.name for share in config.shares] == ["no", "2024", "1e3"]
 
 
+def test_a_merge_key_in_quotes_is_a_name() -> None:
+    shares = loads(MINIMAL + "shares: [{name: s, properties: {'<<': a}}]").shares
+    assert shares[0].properties == {"<<": "a"}
+
+
 def test_a_configuration_without_recipients_is_refused_unless_anonymous() -> None:
     with pytest.raises(ConfigError, match="no recipient could read"):
         loads("version: 1\ngateway: {anonymous: false}")
