@@ -119,9 +119,9 @@ def apply(state: State, actions: list[Action], source: int) -> None:
 
 
 def key(action: Action) -> tuple[str, str]:
-    """Returns the key of a logical file: the decoded path and the deletion vector's unique id."""
+    """Returns the key of a logical file: the path and the deletion vector's unique id."""
     path = re.sub(r"^file:/+", "/", action["path"])
-    return unquote(path, errors="strict"), deletion_vector_id(action.get("deletionVector"))
+    return path, deletion_vector_id(action.get("deletionVector"))
 
 
 def deletion_vector_id(descriptor: Action | None) -> str:

@@ -318,12 +318,6 @@ def for_parquet(value: Mapping[str, Any] | None) -> Any:
 DISPENSABLE = {"partitionValues", "size", "extendedFileMetadata", "deletionTimestamp"}
 
 PATHS = ["a.parquet", "b%20c.parquet", "d%2Fe.parquet", "part=x%25y/f.parquet", "g+h.parquet", "ü.parquet"]
-# As writers that escape other characters than the one of the file remove it.
-OTHER_SPELLINGS = {
-    "b%20c.parquet": "b c.parquet",
-    "g+h.parquet": "g%2bh.parquet",
-    "ü.parquet": "%C3%BC.parquet",
-}
 PART_VALUES = [None, "", "x", "a b", "100%", "k=v", "ü\u2028", '"\\']
 VECTORS: list[Action | None] = [
     None,
@@ -421,10 +415,10 @@ def file_actions(log: Log, added: list[dict], removed: list[str], changing: str)
     `changing` says what readers of changes find: the files themselves, removed ones by their path alone,
     change files, or nothing.
     """
-    live_by_path = {log.live[found]["path"]: found for found in log.live}
+    live_by_path = {path: (path, vector) for path, vector in log.live}
     fresh = {draw["path"]: draw for draw in added}
-    for path, key_of_file in live_by_path.items():
-        draw = fresh.get(path)
+    for key_of_file in {*live_by_path.values()}:
+        draw = fresh.get(key_of_file[0])
         # Another add of a live file, without its removal, is of the same content.
         if draw is not None and deletion_vector_id(draw["vector"]) == key_of_file[1]:
             fresh[draw["path"]] = draw | {"size": log.live[key_of_file]["size"]}
@@ -450,7 +444,6 @@ def removal(log: Log, old: Action, data_change: bool) -> Action:
     """The end of a live file."""
     vector = {"deletionVector": old["deletionVector"]} if "deletionVector" in old else {}
     kept = {name: old[name] for name in ("path", "partitionValues", "size")}
-    kept["path"] = OTHER_SPELLINGS.get(old["path"], old["path"])
     times = {"deletionTimestamp": START_MS + log.next_version, "dataChange": data_change}
     optional = {name: old[name] for name in ("stats", "tags") if name in old}
     return {**kept, **vector, **optional, **times, "extendedFileMetadata": True}

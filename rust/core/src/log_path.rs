@@ -184,27 +184,14 @@ impl<'a> DataPath<'a> {
 }
 
 /// Returns the normal form of a path. Actions with equal normal forms refer to one file.
-///
-/// It is decoded, because writers escape different characters: of a file that Spark adds as `p=ü/a`, deltalake removes
-/// `p=%C3%BC/a`.
 #[must_use]
 #[inline]
-pub fn normal_path(path: &str) -> Cow<'_, str> {
-    // Nearly all paths are relative and have no escape, and this runs for every row of a checkpoint.
-    let path =
-        if matches!(path.as_bytes().first(), Some(b'/' | b'f' | b'F')) { local_path(path) } else { path };
-    if memchr::memchr(b'%', path.as_bytes()).is_some() { decoded(path) } else { Cow::Borrowed(path) }
-}
-
-fn local_path(path: &str) -> &str {
+pub fn normal_path(path: &str) -> &str {
+    // Nearly all paths are relative, and this runs for every row of a checkpoint.
+    if !matches!(path.as_bytes().first(), Some(b'/' | b'f' | b'F')) {
+        return path;
+    }
     if let DataPath::Local(local) = DataPath::parse(path) { local } else { path }
-}
-
-/// Returns the decoded path, or the path itself if its escapes are not UTF-8.
-fn decoded(path: &str) -> Cow<'_, str> {
-    let mut bytes = Vec::with_capacity(path.len());
-    percent::append_decoded(path.as_bytes(), &mut bytes);
-    String::from_utf8(bytes).map_or(Cow::Borrowed(path), Cow::Owned)
 }
 
 /// Percent-decodes exactly once; `None` if the result is not UTF-8. A `%` that begins no escape is kept.

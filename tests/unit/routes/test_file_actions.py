@@ -83,23 +83,6 @@ async def test_a_bare_remove_is_completed_in_parquet_and_as_logged_in_delta(
     await client.close()
 
 
-async def test_a_remove_finds_its_file_by_other_escapes(tmp_path: Path, clock: Clock) -> None:
-    # As Spark spells paths of added files, and deltalake those that it removes: 1.1.4 also with blanks.
-    spelled = {"p=ü/f": "p=%C3%BC/f", "p=a%20b/f": "p=a b/f", "p=a+b/f": "p=a%2Bb/f", "p=a%2520b/f": "other"}
-    adds = [an_add(path, "x", size=number) for number, path in enumerate(spelled)]
-    bare = [{"remove": {"path": path, "dataChange": True}} for path in spelled.values() if path != "other"]
-    write_log(tmp_path / "t", "string", adds, bare)
-    client = await served_at(tmp_path / "t", clock)
-    _, lines = await query(client, {"version": 0})
-    assert [line["file"]["size"] for line in lines[2:]] == [0, 1, 2, 3]
-    _, lines = await query(client, {})
-    assert [line["file"]["size"] for line in lines[2:]] == [3]
-    assert (lines[1]["metaData"]["numFiles"], lines[1]["metaData"]["size"]) == (1, 3)
-    _, lines = await query(client, {"startingVersion": 1})
-    assert [line["remove"]["size"] for line in lines[2:]] == [0, 1, 2]
-    await client.close()
-
-
 async def test_a_remove_without_its_add_in_the_log_is_a_distinct_error(tmp_path: Path, clock: Clock) -> None:
     bare = {"remove": {"path": "secret-path", "dataChange": True}}
     write_log(tmp_path / "t", "string", [], [bare], [an_add("f1", "y")])

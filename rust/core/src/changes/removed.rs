@@ -92,7 +92,7 @@ impl RemovedFiles {
             return;
         }
         for index in 0..file.adds.len() {
-            let Some(found) = self.found.get_mut(&*normal_path(file.adds.path(index))) else { continue };
+            let Some(found) = self.found.get_mut(normal_path(file.adds.path(index))) else { continue };
             *found = file.adds.facts(index).map(|facts| Facts {
                 size: facts.size,
                 partition_values: PartitionValues::Logged(facts.partition_values.into()),
@@ -102,7 +102,7 @@ impl RemovedFiles {
 
     /// Returns the known fields of a removed file.
     pub(super) fn get(&self, path: &str) -> Option<FileFacts<'_>> {
-        let facts = self.found.get(&*normal_path(path))?.as_ref()?;
+        let facts = self.found.get(normal_path(path))?.as_ref()?;
         let partition_values = match &facts.partition_values {
             PartitionValues::Coded(tuple) => std::str::from_utf8(&tuple.json).ok()?,
             PartitionValues::Logged(json) => json,
@@ -121,9 +121,9 @@ impl RemovedFiles {
                 let file = CommitFile::parse(&self.commits[position].file.name, &content?)?;
                 for index in lacking(self.kind, &file) {
                     let path = normal_path(file.removes.path(index));
-                    if !self.found.contains_key(&*path) {
-                        bytes += path.len() + size_of::<(Box<str>, Option<Facts>)>();
+                    if !self.found.contains_key(path) {
                         self.found.insert(path.into(), None);
+                        bytes += path.len() + size_of::<(Box<str>, Option<Facts>)>();
                     }
                 }
                 self.scanned_until = position + 1;
@@ -166,9 +166,7 @@ impl RemovedFiles {
     fn take_batch(&mut self, batch: &FileBatch) -> usize {
         let mut taken = 0;
         for row in 0..batch.len() {
-            let Some(found @ None) = self.found.get_mut(&*normal_path(batch.path.value(row))) else {
-                continue;
-            };
+            let Some(found @ None) = self.found.get_mut(normal_path(batch.path.value(row))) else { continue };
             let tuple = batch.partitions.dictionary.get(batch.partitions.keys[row] as usize);
             *found = tuple.map(|tuple| Facts {
                 size: batch.size[row],
