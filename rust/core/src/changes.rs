@@ -22,7 +22,7 @@ use crate::column_cache::Allocation;
 use crate::error::{Error, Result};
 use crate::log_path::commit_name;
 use crate::segment::{Listing, commit_mark};
-use crate::snapshot::{Base, Snapshot, TimeTravel, list_again};
+use crate::snapshot::{Base, Snapshot, TimeTravel};
 use crate::storage::{LogFileEntry, Storage};
 
 pub use batches::{ChangeBatch, ChangeBatches, ChangedFiles};
@@ -81,7 +81,8 @@ struct RangeCommit {
 
 impl Changes {
     /// Finds the commits of a range. An end after the latest version means the latest version. A start outside of
-    /// the log is [`Error::VersionNotFound`]. `known`, a snapshot of the table, may save reads.
+    /// the log is [`Error::VersionNotFound`], a commit that the listing lacks is [`Error::FileNotFound`]. `known`, a
+    /// snapshot of the table, may save reads.
     pub fn open(
         storage: &Storage,
         root: &str,
@@ -93,11 +94,7 @@ impl Changes {
         if ending_version.is_some_and(|end| end < starting_version) || starting_version < 0 {
             return Err(Error::InvalidArgument("the range of versions is empty".into()));
         }
-        let first = head_and_listing(storage, root, starting_version, known);
-        let (head, listing) = list_again(first, || head_and_listing(storage, root, starting_version, None))?;
-        let latest = listing.latest().ok_or_else(Error::no_log)?;
-        let end = ending_version.map_or(latest, |end| end.min(latest));
-        let commits = range_commits(&listing, starting_version, end)?;
+        let (head, commits) = head_and_commits(storage, root, starting_version, ending_version, known)?;
         let client_reader_features = head.client_reader_features();
         let (storage, root) = (storage.clone(), root.to_owned());
         Ok(Self {
@@ -245,12 +242,13 @@ impl Changes {
 }
 
 /// Loads the head of a range and then lists its commits. A table may be replaced in between.
-fn head_and_listing(
+fn head_and_commits(
     storage: &Storage,
     root: &str,
     start: i64,
+    end: Option<i64>,
     known: Option<&Arc<Snapshot>>,
-) -> Result<(Arc<Snapshot>, Listing)> {
+) -> Result<(Arc<Snapshot>, Arc<[RangeCommit]>)> {
     // The checkpoint of a range's head is not read.
     let known = known.map(|snapshot| Base { snapshot, is_cached: true });
     let head = Snapshot::load(storage, root, TimeTravel::Version(start), known)?;
@@ -262,7 +260,9 @@ fn head_and_listing(
     if head.segment().version_commit.as_ref() != listing.commits.get(&start) {
         return Err(Error::FileReplaced { file: commit_name(start) });
     }
-    Ok((head, listing))
+    let latest = listing.latest().ok_or_else(Error::no_log)?;
+    let commits = range_commits(&listing, start, end.map_or(latest, |end| end.min(latest)))?;
+    Ok((head, commits))
 }
 
 fn range_commits(listing: &Listing, start: i64, end: i64) -> Result<Arc<[RangeCommit]>> {
@@ -272,16 +272,16 @@ fn range_commits(listing: &Listing, start: i64, end: i64) -> Result<Arc<[RangeCo
         let later = listing.commits.range(missing..).next().map(|(version, _)| *version);
         return Err(match later.filter(|_| missing == start || listing.has_checkpoint_since(missing)) {
             Some(later) => Error::VersionNotFound { requested: start, earliest: later, latest },
-            None => Error::corrupt(commit_name(missing), "the commit is missing"),
+            None => Error::FileNotFound { file: commit_name(missing) },
         });
     }
     let times: BTreeMap<i64, i64> = listing.timestamps_ms(end).collect();
-    let commit = |version: i64| {
-        let file = listing.commits.get(&version).cloned();
-        let file = file.ok_or_else(|| Error::corrupt(commit_name(version), "the commit is missing"))?;
-        Ok(RangeCommit { version, file, timestamp_ms: times.get(&version).copied() })
+    let commit = |(version, file): (&i64, &LogFileEntry)| RangeCommit {
+        version: *version,
+        file: file.clone(),
+        timestamp_ms: times.get(version).copied(),
     };
-    (start..=end).map(commit).collect()
+    Ok(listing.commits.range(start..=end).map(commit).collect())
 }
 
 #[cfg(test)]

@@ -283,17 +283,20 @@ impl Table {
         if let Some(known) = end.and_then(surveyed) {
             return Ok(known);
         }
-        let known = self.snapshot_at(TimeTravel::Version(start))?;
-        let mut changes = Changes::open(&self.storage, &self.root, kind, start, end, Some(&known))?;
-        // An open end, or one after the latest version, is known only here.
-        if let Some(known) = surveyed(changes.ending_version()) {
-            return Ok(known);
-        }
-        changes.survey(stop)?;
-        if heading != start {
-            changes.head_by(self.snapshot_at(TimeTravel::Version(heading))?);
-        }
-        let changes = Arc::new(changes);
+        let read = |known: Option<&Arc<Snapshot>>| {
+            let mut changes = Changes::open(&self.storage, &self.root, kind, start, end, known)?;
+            // An open end, or one after the latest version, is known only here.
+            if let Some(known) = surveyed(changes.ending_version()) {
+                return Ok(known);
+            }
+            changes.survey(stop)?;
+            if heading != start {
+                changes.head_by(self.snapshot_at(TimeTravel::Version(heading))?);
+            }
+            Ok(Arc::new(changes))
+        };
+        let head = self.snapshot_at(TimeTravel::Version(start))?;
+        let changes = list_again(read(Some(&head)), || read(None))?;
         keep(&self.ranges, &changes, Changes::parts);
         Ok(changes)
     }

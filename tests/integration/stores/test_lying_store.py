@@ -55,6 +55,13 @@ def truncated(body: bytes) -> bytes:
     return body.replace(b"".join(found), b"".join(found[:2])).replace(b"<IsTruncated>false<", more)
 
 
+def without_commit(body: bytes) -> bytes:
+    """One name fewer, as in a listing of files that change."""
+    kept = [entry for entry in entries(body) if f"{COMMITS // 2:020}.json".encode() not in entry]
+    body = re.sub(rb"<KeyCount>\d+<", b"<KeyCount>%d<" % len(kept), body)
+    return body.replace(b"".join(entries(body)), b"".join(kept))
+
+
 def of_proxy(request: Request, answer: Response) -> Response:
     """The 404 of a server that has no route to the store."""
     body = b'{"code": "NOT_FOUND", "message": "no route"}'
@@ -134,22 +141,20 @@ def store(
     google_storage_server.lie = None
 
 
+def section_of(store: GoogleStorage, failures: int = 1000) -> dict[str, Any]:
+    entry = {"prefix": f"gs://{BUCKET}/", "endpoint": store.endpoint, "retrySeconds": 0, **HMAC_KEY}
+    return {"storages": [entry], "storageFaults": {"failures": failures}, "drainDelaySeconds": 0}
+
+
 @pytest.fixture(scope="module")
 def gateway(store: GoogleStorage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    section = {
-        "storages": [
-            {"prefix": f"gs://{BUCKET}/", "endpoint": store.endpoint, "retrySeconds": 0, **HMAC_KEY}
-        ],
-        "storageFaults": {"failures": 1000},
-        "drainDelaySeconds": 0,
-    }
     shared = [share("lies", {table_of(lie): f"gs://{BUCKET}/{table_of(lie)}" for lie in LIES})]
-    with running_gateway(tmp_path_factory.mktemp("lying"), shared, section) as running:
+    with running_gateway(tmp_path_factory.mktemp("lying"), shared, section_of(store)) as running:
         yield running
 
 
 def files_of(lines: list[dict[str, Any]]) -> list[str]:
-    return sorted(line["file"]["id"] for line in lines if "file" in line)
+    return sorted(line[kind]["id"] for line in lines for kind in ("file", "add") if kind in line)
 
 
 @pytest.mark.parametrize("name", LIES)
@@ -175,16 +180,35 @@ def test_the_answer_is_whole_or_an_error(store: GoogleStorage, gateway: RunningG
             assert answer.status != 503 or answer.headers["Retry-After"]
 
 
+@pytest.mark.parametrize("number", range(1, 5))
+@pytest.mark.parametrize("body", [{}, {"startingVersion": 1}])
+def test_a_listing_that_lacks_a_commit_is_read_again(
+    store: GoogleStorage, tmp_path: Path, body: dict[str, int], number: int
+) -> None:
+    shared = [share("lies", {"JSON": f"gs://{BUCKET}/JSON"})]
+    listings = iter(range(1, 100))
+
+    def lie(request: Request, answer: Response) -> Response:
+        if request.query.get("prefix", "").endswith(LOG) and next(listings) == number:
+            return replace(answer, body=without_commit(answer.body))
+        return answer
+
+    with running_gateway(tmp_path, shared, section_of(store)) as gateway:
+        store.lie = lie
+        answer = gateway.query("lies.default.JSON", body)
+        store.lie = None
+        assert answer.status == 200, answer.body
+        assert len(files_of(answer.lines)) == 10 * (COMMITS - 1) + (not body)
+
+
 def test_a_fault_of_one_object_keeps_no_other_table_from_being_read(
     store: GoogleStorage, tmp_path: Path
 ) -> None:
-    entry = {"prefix": f"gs://{BUCKET}/", "endpoint": store.endpoint, "retrySeconds": 0, **HMAC_KEY}
-    section = {"storages": [entry], "storageFaults": {"failures": 2}, "drainDelaySeconds": 0}
     sick, well = "a_key_that_is_disabled", "JSON"
     shared = [share("lies", {table: f"gs://{BUCKET}/{table}" for table in (sick, well)})]
     refuse = refused(400, "KMS.DisabledException")
     store.lie = lambda request, answer: refuse(answer) if sick in request.path else answer
-    with running_gateway(tmp_path, shared, section) as gateway:
+    with running_gateway(tmp_path, shared, section_of(store, failures=2)) as gateway:
         assert [gateway.query(f"lies.default.{sick}").status for _ in range(5)] == [403] * 5
         assert gateway.query(f"lies.default.{well}").status == 200
         assert "KMS.DisabledException" in gateway.logged("KMS.DisabledException")

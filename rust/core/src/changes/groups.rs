@@ -44,7 +44,12 @@ impl Groups {
         }
         let end = self.commits.last().map_or(starting_version, |commit| commit.version);
         let again = Listing::read(&self.storage, &self.root, starting_version);
-        again.and_then(|listing| range_commits(&listing, starting_version, end)).err().unwrap_or(error)
+        match again.and_then(|listing| range_commits(&listing, starting_version, end)) {
+            Ok(_) => error,
+            // It was listed before.
+            Err(Error::FileNotFound { file }) => Error::FileReplaced { file },
+            Err(explained) => explained,
+        }
     }
 
     fn ask(&mut self) -> Option<(Range<usize>, PendingReads)> {

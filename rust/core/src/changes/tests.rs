@@ -419,11 +419,11 @@ fn a_table_without_partitions_needs_no_partition_values() {
 }
 
 #[test]
-fn a_missing_commit_is_corrupt_and_a_cleaned_up_start_names_available_versions() {
+fn a_missing_commit_is_an_error_and_a_cleaned_up_start_names_available_versions() {
     let table = table();
     table.remove(&commit_name(3));
     let error = table.changes(ChangeKind::Files, 1, None).unwrap_err();
-    assert!(matches!(&error, Error::CorruptLog { file, .. } if *file == commit_name(3)), "{error:?}");
+    assert!(matches!(&error, Error::FileNotFound { file } if *file == commit_name(3)), "{error:?}");
     assert!(table.changes(ChangeKind::Files, 1, Some(2)).is_ok());
     // Cleanup deletes the commits before a checkpoint one by one, in no order.
     table.write("00000000000000000004.checkpoint.parquet", "x");
@@ -443,6 +443,15 @@ fn a_commit_that_is_replaced_after_the_range_was_opened_is_not_read() {
     std::fs::File::options().append(true).open(&path).unwrap().set_modified(modified).unwrap();
     let error = changes.batches(1).unwrap().find_map(Result::err).unwrap();
     assert!(matches!(&error, Error::FileReplaced { file } if *file == commit_name(2)), "{error:?}");
+}
+
+#[test]
+fn a_commit_that_is_deleted_after_the_range_was_opened_is_replaced_and_not_missing() {
+    let table = table();
+    let changes = table.changes(ChangeKind::Files, 1, None).unwrap();
+    table.remove(&commit_name(3));
+    let error = changes.batches(1).unwrap().find_map(Result::err).unwrap();
+    assert!(matches!(&error, Error::FileReplaced { file } if *file == commit_name(3)), "{error:?}");
 }
 
 #[test]
