@@ -102,6 +102,8 @@ ROWS = pa.schema(
 Records = dict[tuple[str, int], Files]
 KNOWN_ERRORS = re.compile(
     "was replaced or deleted|was replaced or cleaned up|is not available|cannot be continued|has no Delta log"
+    # Of a log that is being deleted, file by file.
+    "|the commit is missing"
 )
 DELTALAKE = """
 import json, sys
