@@ -395,6 +395,35 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_is_dropped_while_it_is_listed_shows_all_that_it_has_or_nothing() {
+        const COUNT: usize = 40;
+        let place = tempfile::tempdir().unwrap();
+        let (root, aside) = (place.path().join("table"), place.path().join("aside"));
+        let log = root.join(LOG_DIRECTORY);
+        let make: [&dyn Fn(usize); 2] =
+            [&|number| std::fs::create_dir_all(root.join(number.to_string())).unwrap(), &|version| {
+                std::fs::create_dir_all(&log).unwrap();
+                std::fs::write(log.join(format!("{version:020}.json")), "{}").unwrap();
+            }];
+        let list: [&dyn Fn() -> usize; 2] =
+            [&|| Storage::local().list_directories(&text(&root)).unwrap().names.len(), &|| {
+                Storage::local().list_log(&text(&root), "").unwrap().len()
+            }];
+        for (make, list) in make.iter().zip(list).cycle().take(400) {
+            (0..COUNT).for_each(make);
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    std::fs::rename(&root, &aside).unwrap();
+                    std::fs::remove_dir_all(&aside).unwrap();
+                });
+                while let listed @ 1.. = list() {
+                    assert_eq!(listed, COUNT);
+                }
+            });
+        }
+    }
+
+    #[test]
     fn a_local_file_that_was_replaced_by_one_of_equal_length_since_its_listing_is_not_read() {
         let root = tempfile::tempdir().unwrap();
         let log = root.path().join(LOG_DIRECTORY);

@@ -17,10 +17,40 @@ use crate::error::{Error, Result};
 use crate::log_path::{self, LogFileName};
 use crate::pool;
 
+/// How often a directory is listed that another one replaces meanwhile.
+const MAX_LISTED: u32 = 3;
+
 /// Lists the regular files of a directory from a name on, and whatever has the name of a commit, in any order. A missing
 /// directory is empty.
 pub(super) fn list(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
-    pool::block_in_place(|| list_blocking(directory, from_name))
+    pool::block_in_place(|| in_place(directory, || list_blocking(directory, from_name)))
+}
+
+/// Returns the listing of a directory that stays in its place meanwhile. One that is replaced each time that it is listed
+/// is [`Error::FileReplaced`].
+///
+/// A directory that is renamed and deleted while it is read shows some of its files: a log of them ends with a version
+/// that was not the latest one. A mount may number the same directory anew: then its listing stays the same.
+fn in_place<T: PartialEq>(directory: &str, list: impl Fn() -> Result<T>) -> Result<T> {
+    let mut before = None;
+    for _ in 0..MAX_LISTED {
+        let place = place_of(directory)?;
+        let listed = list()?;
+        if place_of(directory)? == place || before.as_ref() == Some(&listed) {
+            return Ok(listed);
+        }
+        before = Some(listed);
+    }
+    Err(replaced(directory))
+}
+
+/// Returns what has a path at the moment: the device and the number of the file.
+fn place_of(path: &str) -> Result<Option<(u64, u64)>> {
+    match std::fs::metadata(path).map_err(|error| store_error(path, &error)) {
+        Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
+        Err(Error::FileNotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// What is read of a file before its lines are looked at.
@@ -28,22 +58,7 @@ const PIECE_BYTES: u64 = 4 << 20;
 
 /// Lists the directories directly below one, in any order. A missing directory is empty.
 pub(super) fn list_directories(directory: &str) -> Result<Directories> {
-    pool::block_in_place(|| {
-        let failed = |error: &std::io::Error| store_error(directory, error);
-        let mut directories = Directories { names: Vec::new(), is_truncated: false };
-        for (index, entry) in read_directory(directory)?.into_iter().flatten().enumerate() {
-            if index == MAX_DIRECTORY_ENTRIES {
-                directories.is_truncated = true;
-                break;
-            }
-            let entry = entry.map_err(|error| failed(&error))?;
-            let is_directory = may_be_directory(&entry).map_err(|error| failed(&error))?;
-            if is_directory && let Ok(name) = entry.file_name().into_string() {
-                directories.names.push(name);
-            }
-        }
-        Ok(directories)
-    })
+    pool::block_in_place(|| in_place(directory, || list_directories_blocking(directory)))
 }
 
 /// Reads a whole file of at most `max_bytes`; with `listed`, only the listed one.
@@ -152,6 +167,23 @@ fn read_at_hand(file: &File, buffer: &mut [u8], start: u64) -> usize {
 #[cfg(not(target_os = "linux"))]
 fn read_at_hand(_: &File, _: &mut [u8], _: u64) -> usize {
     0
+}
+
+fn list_directories_blocking(directory: &str) -> Result<Directories> {
+    let failed = |error: &std::io::Error| store_error(directory, error);
+    let mut directories = Directories { names: Vec::new(), is_truncated: false };
+    for (index, entry) in read_directory(directory)?.into_iter().flatten().enumerate() {
+        if index == MAX_DIRECTORY_ENTRIES {
+            directories.is_truncated = true;
+            break;
+        }
+        let entry = entry.map_err(|error| failed(&error))?;
+        let is_directory = may_be_directory(&entry).map_err(|error| failed(&error))?;
+        if is_directory && let Ok(name) = entry.file_name().into_string() {
+            directories.names.push(name);
+        }
+    }
+    Ok(directories)
 }
 
 fn list_blocking(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
