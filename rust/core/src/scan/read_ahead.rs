@@ -366,7 +366,6 @@ mod tests {
         [None, Some(Pool::new(1).unwrap()), Some(Pool::new(3).unwrap())]
     }
 
-    /// Returns all batches up to the first error.
     /// Five parts of twenty batches, and the number of batches that were decoded.
     fn counted_parts() -> (impl Iterator<Item = Numbers> + Send + 'static, Arc<AtomicU32>) {
         let decoded = Arc::new(AtomicU32::new(0));
@@ -380,6 +379,7 @@ mod tests {
         (parts, decoded)
     }
 
+    /// Returns all batches up to the first error.
     fn taken<P: Iterator<Item = Numbers>>(ahead: &mut ReadAhead<P, Numbers, u32>) -> Vec<u32> {
         std::iter::from_fn(|| ahead.next()?.ok()).collect()
     }
