@@ -252,16 +252,23 @@ fn head_and_commits(
     // The checkpoint of a range's head is not read.
     let known = known.map(|snapshot| Base { snapshot, is_cached: true });
     let head = Snapshot::load(storage, root, TimeTravel::Version(start), known)?;
-    let listing = if head.has_in_commit_timestamp() {
-        Listing::read(storage, root, start)?
-    } else {
-        Listing::with_timestamps(storage, root, start)?
+    let list = || {
+        let listing = if head.has_in_commit_timestamp() {
+            Listing::read(storage, root, start)?
+        } else {
+            Listing::with_timestamps(storage, root, start)?
+        };
+        if head.segment().version_commit.as_ref() != listing.commits.get(&start) {
+            return Err(Error::FileReplaced { file: commit_name(start) });
+        }
+        let latest = listing.latest().ok_or_else(Error::no_log)?;
+        range_commits(&listing, start, end.map_or(latest, |end| end.min(latest)))
     };
-    if head.segment().version_commit.as_ref() != listing.commits.get(&start) {
-        return Err(Error::FileReplaced { file: commit_name(start) });
-    }
-    let latest = listing.latest().ok_or_else(Error::no_log)?;
-    let commits = range_commits(&listing, start, end.map_or(latest, |end| end.min(latest)))?;
+    let commits = match list() {
+        // A gap counts only if it is there twice: a listing may be older in one part than in the next one.
+        Err(Error::VersionNotFound { .. }) => list()?,
+        found => found?,
+    };
     Ok((head, commits))
 }
 

@@ -18,6 +18,8 @@ BUCKET = "lies"
 HMAC_KEY = {"accessKeyId": "GOOG1ELIES", "secretAccessKey": "the-secret-of-the-lies"}
 COMMITS = 6
 LOG = "_delta_log/"
+CHECKPOINTED = "checkpointed"
+"""With a checkpoint that is damaged, before which cleanup may have deleted commits."""
 
 Lie = Callable[[Request, Response], Response]
 
@@ -136,6 +138,8 @@ def store(
         (log / f"{version:020}.json").write_text(text)
     for lie in LIES:
         google_storage_server.upload(first, BUCKET, table_of(lie))
+    (log / f"{COMMITS - 1:020}.checkpoint.parquet").write_bytes(b"PAR1")
+    google_storage_server.upload(first, BUCKET, CHECKPOINTED)
     google_storage_server.secrets[HMAC_KEY["accessKeyId"]] = HMAC_KEY["secretAccessKey"]
     yield google_storage_server
     google_storage_server.lie = None
@@ -181,11 +185,14 @@ def test_the_answer_is_whole_or_an_error(store: GoogleStorage, gateway: RunningG
 
 
 @pytest.mark.parametrize("number", range(1, 5))
-@pytest.mark.parametrize("body", [{}, {"startingVersion": 1}])
+@pytest.mark.parametrize(
+    ("table", "body"),
+    [("JSON", {}), ("JSON", {"startingVersion": 1}), (CHECKPOINTED, {"startingVersion": 1})],
+)
 def test_a_listing_that_lacks_a_commit_is_read_again(
-    store: GoogleStorage, tmp_path: Path, body: dict[str, int], number: int
+    store: GoogleStorage, tmp_path: Path, table: str, body: dict[str, int], number: int
 ) -> None:
-    shared = [share("lies", {"JSON": f"gs://{BUCKET}/JSON"})]
+    shared = [share("lies", {table: f"gs://{BUCKET}/{table}"})]
     listings = iter(range(1, 100))
 
     def lie(request: Request, answer: Response) -> Response:
@@ -195,7 +202,7 @@ def test_a_listing_that_lacks_a_commit_is_read_again(
 
     with running_gateway(tmp_path, shared, section_of(store)) as gateway:
         store.lie = lie
-        answer = gateway.query("lies.default.JSON", body)
+        answer = gateway.query(f"lies.default.{table}", body)
         store.lie = None
         assert answer.status == 200, answer.body
         assert len(files_of(answer.lines)) == 10 * (COMMITS - 1) + (not body)
