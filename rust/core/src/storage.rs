@@ -400,27 +400,27 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (root, aside) = (place.path().join("table"), place.path().join("aside"));
         let log = root.join(LOG_DIRECTORY);
-        let make: [&dyn Fn(usize); 2] =
-            [&|number| std::fs::create_dir_all(root.join(number.to_string())).unwrap(), &|version| {
-                std::fs::create_dir_all(&log).unwrap();
-                std::fs::write(log.join(format!("{version:020}.json")), "{}").unwrap();
-            }];
-        let list: [&dyn Fn() -> usize; 2] =
-            [&|| Storage::local().list_directories(&text(&root)).unwrap().names.len(), &|| {
-                Storage::local().list_log(&text(&root), "").unwrap().len()
-            }];
-        for (make, list) in make.iter().zip(list).cycle().take(400) {
-            (0..COUNT).for_each(make);
-            std::thread::scope(|threads| {
-                threads.spawn(|| {
-                    std::fs::rename(&root, &aside).unwrap();
-                    std::fs::remove_dir_all(&aside).unwrap();
+        let check = |make: &dyn Fn(usize), list: &dyn Fn() -> usize| {
+            for _ in 0..200 {
+                (0..COUNT).for_each(make);
+                std::thread::scope(|threads| {
+                    threads.spawn(|| {
+                        std::fs::rename(&root, &aside).unwrap();
+                        std::fs::remove_dir_all(&aside).unwrap();
+                    });
+                    while let listed @ 1.. = list() {
+                        assert_eq!(listed, COUNT);
+                    }
                 });
-                while let listed @ 1.. = list() {
-                    assert_eq!(listed, COUNT);
-                }
-            });
-        }
+            }
+        };
+        let make_directory = |number: usize| std::fs::create_dir_all(root.join(number.to_string())).unwrap();
+        check(&make_directory, &|| Storage::local().list_directories(&text(&root)).unwrap().names.len());
+        let make_commit = |version: usize| {
+            std::fs::create_dir_all(&log).unwrap();
+            std::fs::write(log.join(format!("{version:020}.json")), "{}").unwrap();
+        };
+        check(&make_commit, &|| Storage::local().list_log(&text(&root), "").unwrap().len());
     }
 
     #[test]

@@ -46,11 +46,8 @@ fn in_place<T: PartialEq>(directory: &str, list: impl Fn() -> Result<T>) -> Resu
 
 /// Returns what has a path at the moment: the device and the number of the file.
 fn place_of(path: &str) -> Result<Option<(u64, u64)>> {
-    match std::fs::metadata(path).map_err(|error| store_error(path, &error)) {
-        Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
-        Err(Error::FileNotFound { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
+    let metadata = found_at(path, std::fs::metadata(path))?;
+    Ok(metadata.map(|metadata| (metadata.dev(), metadata.ino())))
 }
 
 /// What is read of a file before its lines are looked at.
@@ -90,18 +87,13 @@ pub(super) fn read(path: &str, listed: Option<&LogFileEntry>, max_bytes: u64) ->
 pub(super) fn properties(path: &str) -> Result<Option<FileProperties>> {
     // A link that leads nowhere is listed, too.
     let or_link = |error| std::fs::symlink_metadata(path).ok().filter(Metadata::is_symlink).ok_or(error);
-    match pool::block_in_place(|| std::fs::metadata(path).or_else(or_link)) {
-        Ok(metadata) => Ok(Some(FileProperties {
-            size: metadata.len(),
-            modified_s: modified_ms(&metadata).div_euclid(1000),
-            entity_tag: Some(entity_tag(&metadata)),
-            identity: identity(&metadata),
-        })),
-        Err(error) => match store_error(path, &error) {
-            Error::FileNotFound { .. } => Ok(None),
-            error => Err(error),
-        },
-    }
+    let found = pool::block_in_place(|| std::fs::metadata(path).or_else(or_link));
+    Ok(found_at(path, found)?.map(|metadata| FileProperties {
+        size: metadata.len(),
+        modified_s: modified_ms(&metadata).div_euclid(1000),
+        entity_tag: Some(entity_tag(&metadata)),
+        identity: identity(&metadata),
+    }))
 }
 
 /// Opens a file for reads of ranges; with `listed`, only the listed one.
@@ -253,8 +245,13 @@ fn may_be_directory(entry: &DirEntry) -> IoResult<bool> {
 
 /// Opens a directory; `None` if there is none.
 fn read_directory(directory: &str) -> Result<Option<std::fs::ReadDir>> {
-    match std::fs::read_dir(directory).map_err(|error| store_error(directory, &error)) {
-        Ok(entries) => Ok(Some(entries)),
+    found_at(directory, std::fs::read_dir(directory))
+}
+
+/// Returns what a call found at a path; `None` if nothing has the path.
+fn found_at<T>(path: &str, found: IoResult<T>) -> Result<Option<T>> {
+    match found.map_err(|error| store_error(path, &error)) {
+        Ok(found) => Ok(Some(found)),
         Err(Error::FileNotFound { .. }) => Ok(None),
         Err(error) => Err(error),
     }
