@@ -305,7 +305,8 @@ class Reader:
             raise self.error(node, key, reason)
         elsewhere, protects = right_paths(self.top, name)
         if protects:
-            reason = f"the key belongs to {elsewhere}; without it there the server would be more open"
+            meant = f"did you mean {nearest}? Otherwise " if nearest else ""
+            reason = f"{meant}the key belongs to {elsewhere}; without it there the server would be more open"
             raise self.error(node, key, reason)
         nearest = elsewhere or nearest or nearest_paths(self.top, name)
         hint = f"; did you mean {nearest}?" if nearest else ""

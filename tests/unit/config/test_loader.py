@@ -273,6 +273,10 @@ def test_a_misspelt_key_that_protects_stops_the_start(text: str, nearest: str) -
         ("gateway: {failClosed: true}", "gateway.failClosed: the key belongs to gateway.audit.failClosed; "),
         ("failclosed: true", "failclosed: the key belongs to gateway.audit.failClosed; "),
         (
+            "shares: [{name: a, schema: []}]",
+            "shares[0].schema: did you mean schemas? Otherwise the key belongs to",
+        ),
+        (
             "limits: {memoryBytes: 67108864}",
             "limits: the key belongs to gateway.limits, gateway.recipients[].limits; ",
         ),
