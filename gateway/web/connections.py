@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, web
@@ -43,32 +43,9 @@ PROBES = ("/healthz", "/readyz")
 MAX_HEAD_BYTES = 32 * 1024
 """Of a request line and all header fields."""
 LAST_LINE_BREAK = ord("\r")
+SENT_POLL_SECONDS = 0.02
 USUAL_BYTES = 4096
 """What came before a request was parsed is looked at if it is more."""
-
-
-class OpenConnections:
-    """Connections that are open, or closed with unsent bytes."""
-
-    def __init__(self) -> None:
-        self._connections: set[web.RequestHandler] = set()
-        self._none = asyncio.Event()
-        self._none.set()
-
-    def made(self, connection: web.RequestHandler) -> None:
-        """Add a connection."""
-        self._connections.add(connection)
-        self._none.clear()
-
-    def lost(self, connection: web.RequestHandler) -> None:
-        """Remove a connection without unsent bytes."""
-        self._connections.discard(connection)
-        if not self._connections:
-            self._none.set()
-
-    async def none(self) -> None:
-        """Wait until there are none."""
-        await self._none.wait()
 
 
 class Runner(web.ServerRunner):
@@ -76,8 +53,7 @@ class Runner(web.ServerRunner):
 
     def __init__(self, handler: Handler, **options: Any) -> None:
         """`options`: as of aiohttp's connections. Call it on the event loop."""
-        self._open_connections = OpenConnections()
-        self._connections = _Server(self._open_connections, handler, access_log=None, **options)
+        self._connections = _Server(handler, access_log=None, **options)
         super().__init__(self._connections)
 
     @property
@@ -108,9 +84,12 @@ class Runner(web.ServerRunner):
         A handler may have ended, and its connection be closed, while a buffer of its answer waits for a slow
         reader. A process that ended then would cut a complete answer.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._open_connections.none()
+        end_seconds = time.monotonic() + seconds
+        # No event says that the kernel has taken the last byte.
+        while (  # noqa: ASYNC110
+            any(map(_Connection.is_needed, self._connections.open)) and time.monotonic() < end_seconds
+        ):
+            await asyncio.sleep(SENT_POLL_SECONDS)
 
 
 class Site(web.SockSite):
@@ -198,7 +177,11 @@ class _Handshake(asyncio.Protocol):
         # A connection that ends within its handshake may end without an error.
         if transport is None or self._is_lost or wire.is_closing():
             return
+        if self._server.is_ending:
+            transport.close()
+            return
         connection = self._server()
+        connection.under_tls = wire
         transport.set_protocol(connection)
         connection.connection_made(transport)
         if self._early:
@@ -218,7 +201,6 @@ class AppRunner(web.AppRunner):
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()
         return _Server(
-            OpenConnections(),
             server.request_handler,
             request_factory=server.request_factory,
             **server._kwargs,  # noqa: SLF001 - aiohttp has no public name for the options of connections
@@ -226,13 +208,19 @@ class AppRunner(web.AppRunner):
 
 
 class _Server(web.Server):
-    def __init__(self, open_connections: OpenConnections, handler: Handler, **options: Any) -> None:
+    def __init__(self, handler: Handler, **options: Any) -> None:
         super().__init__(handler, **options)
-        self.open_connections = open_connections
+        self.open: set[_Connection] = set()
+        """Connections that are open, or closed with unsent bytes."""
         self.strangers = Strangers()
         self.idle_seconds: float | None = None
+        self.is_ending = False
 
-    def __call__(self) -> web.RequestHandler:
+    def pre_shutdown(self) -> None:
+        self.is_ending = True
+        super().pre_shutdown()
+
+    def __call__(self) -> _Connection:
         options = self._kwargs
         if self.idle_seconds is not None:
             options = options | {"keepalive_timeout": self.idle_seconds}
@@ -278,10 +266,11 @@ class _Connection(web.RequestHandler):
         "_has_more",
         "_head_bytes",
         "_is_busy",
-        "_open_connections",
+        "_open",
         "_strangers",
         "_wire",
         "is_for_probes",
+        "under_tls",
     )
 
     def __init__(self, manager: _Server, **options: Any) -> None:
@@ -299,10 +288,12 @@ class _Connection(web.RequestHandler):
             max_msg_queue_size=1,
         )
         self._handler = manager.request_handler
-        self._open_connections = manager.open_connections
+        self._open = manager.open
         self._strangers: Strangers | None = manager.strangers
         self._wire: asyncio.Transport | None = None
         """As `transport`, which aiohttp forgets while unsent bytes remain."""
+        self.under_tls: asyncio.Transport | None = None
+        """What sends the bytes of TLS."""
         self.is_for_probes = False
         """It has a descriptor of the reserve, and is closed after one answer."""
         self._head_bytes = 0
@@ -319,7 +310,7 @@ class _Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._wire = cast("asyncio.Transport", transport)
-        self._open_connections.made(self)
+        self._open.add(self)
         if self._strangers is not None:
             address, self.is_for_probes = _peer_of(transport)
             is_tls = transport.get_extra_info("ssl_object") is not None
@@ -329,7 +320,7 @@ class _Connection(web.RequestHandler):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._open_connections.lost(self)
+        self._open.discard(self)
         self.authenticated()
         super().connection_lost(exc)
 
@@ -364,6 +355,16 @@ class _Connection(web.RequestHandler):
         # aiohttp would leave it open, and ignore all that comes.
         if not self._is_busy and self.transport is not None:
             self.transport.close()
+
+    def is_needed(self) -> bool:
+        """Return whether the connection is not closed, or the kernel has not taken all bytes.
+
+        A closed connection with TLS stays until its client closes it, too: for long, in a pool.
+        """
+        wires = (self._wire, self.under_tls)
+        return any(wire is not None and wire.get_write_buffer_size() > 0 for wire in wires) or (
+            self._wire is not None and not self._wire.is_closing()
+        )
 
     def is_waiting(self) -> bool:
         """Return whether the connection waits for its client, and not for the server."""

@@ -249,6 +249,44 @@ async def test_a_handshake_that_does_not_end_is_closed(monkeypatch: pytest.Monke
         await runner.cleanup()
 
 
+async def test_an_idle_connection_and_a_late_handshake_delay_no_end() -> None:
+    async def handler(_request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response()
+
+    runner = Runner(handler)
+    await runner.setup()
+    listener = socket.create_server(("127.0.0.1", 0))
+    tls, context = listener_context(Ssl(self_signed=True), "127.0.0.1"), trusting_everyone()
+    await Site(runner, listener, ssl_context=tls).start()
+    idle, late = (
+        context.wrap_socket(
+            socket.create_connection(listener.getsockname(), 20), do_handshake_on_connect=False
+        )
+        for _ in range(2)
+    )
+
+    def request() -> bytes:
+        idle.do_handshake()
+        idle.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        return idle.recv(4096)
+
+    def ended() -> bytes:
+        late.do_handshake()
+        return late.recv(1)
+
+    try:
+        async with asyncio.timeout(20):
+            assert b"200 OK" in await asyncio.to_thread(request)
+            await runner.stop_accepting()
+            assert await asyncio.to_thread(ended) == b""
+            # Neither client closes its connection, as a pool does not.
+            await runner.sent(60)
+    finally:
+        idle.close()
+        late.close()
+        await runner.cleanup()
+
+
 async def test_unfinished_handshakes_are_bounded_and_the_oldest_end(monkeypatch: pytest.MonkeyPatch) -> None:
     most = 4
     monkeypatch.setattr("gateway.web.strangers.MAX_HELD_BYTES_IN_FLOOD", most * TLS_BYTES)
