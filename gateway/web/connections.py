@@ -334,7 +334,11 @@ class _Connection(web.RequestHandler):
         """Return what answers a request. Refuses forms of HTTP that this server does not have (RFC 9112)."""
         if request.version not in (HttpVersion10, HttpVersion11):
             return _refusing(UnsupportedHttpVersion("this server has HTTP/1.1 and HTTP/1.0"))
-        if request.headers.get("Transfer-Encoding", "chunked").lower() != "chunked":
+        coding = request.headers.get("Transfer-Encoding")
+        if coding is not None and request.version == HttpVersion10:
+            # Something on the way may have read another body (RFC 9112, section 6.1).
+            return _refusing(MalformedRequest("HTTP/1.0 has no transfer codings"))
+        if coding is not None and coding.lower() != "chunked":
             return _refusing(UnsupportedTransferCoding("the body has another coding than chunked"))
         if not self.is_for_probes:
             return handler

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 
-from aiohttp import web
+from aiohttp import HttpVersion10, web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
 
@@ -57,7 +57,9 @@ async def read_body(request: web.BaseRequest, seconds: float, max_bytes: int = M
 async def _coded(request: web.BaseRequest, seconds: float, max_bytes: int) -> bytes:
     """Return a body that is under way, in its sent coding."""
     _check_length(request.content_length or 0, max_bytes)
-    if request.headers.get("Expect", "").lower() == "100-continue":
+    # RFC 9110, section 10.1.1: HTTP/1.0 has no interim answers.
+    expects_answer = request.headers.get("Expect", "").lower() == "100-continue"
+    if expects_answer and request.version != HttpVersion10:
         await request.writer.write(CONTINUE)
         request.writer.output_size = 0
     try:

@@ -140,6 +140,24 @@ async def test_a_body_is_requested_from_clients_that_expect_100_continue(client:
     assert answered.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\n")
 
 
+async def test_http_1_0_gets_no_interim_answer(client: Client) -> None:
+    reader, writer = await asyncio.open_connection(client.host, client.port)
+    writer.write(head(token=TOKEN, extra=EXPECT, version="1.0"))
+    await asyncio.sleep(0.1)
+    writer.write(b"{}")
+    async with asyncio.timeout(10):
+        assert (await reader.read()).startswith(b"HTTP/1.0 404 ")
+    writer.close()
+
+
+async def test_a_transfer_coding_in_http_1_0_ends_the_connection(client: Client) -> None:
+    sent = head(token=TOKEN, extra="Transfer-Encoding: chunked\r\n", version="1.0") + b"2\r\n{}\r\n0\r\n\r\n"
+    kept = sent.replace(b"Connection: close", b"Connection: keep-alive")
+    answered = await raw(client, kept + b"GET /healthz HTTP/1.0\r\n\r\n")
+    assert answered.startswith(b"HTTP/1.0 400 ")
+    assert answered.count(b"HTTP/1.0 ") == 2, "the message names the version, too"
+
+
 @pytest.mark.parametrize(
     ("extra", "body", "status"),
     [
