@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from copy import copy
 
 from aiohttp import web
 
@@ -277,6 +278,8 @@ class RequestPipeline:
         if isinstance(error, _native.NativePanic) or not isinstance(error, Exception):
             self.recorder.native_panicked()
         answer = error_answer(error, context.id)
+        # The record may be that of a cached answer, for other requests, too.
+        context.record = copy(context.record)
         answer.put_on(context.record)
         if isinstance(error, NotShared) and context.state.catalog.has(context.names):
             context.record.refusal = "not granted"

@@ -14,10 +14,13 @@ from aiohttp.test_utils import TestClient
 from support.gateway_app import PREFIX, Clock, bearer, recipients, serve
 from tables.large_logs import make_log
 
+from gateway.authentication.credential_table import CredentialTable
 from gateway.errors import Unavailable
 from gateway.routes import query
+from gateway.routes.cached_answer import CachedQuery
 from gateway.tables.answer_cache import MAX_ANSWER_BYTES, MAX_ANSWERS, AnswerCache, CachedAnswer
 from gateway.tables.native import CorruptLog
+from gateway.tables.open_table import LatestTable
 from gateway.telemetry.request_record import RequestRecord
 from gateway.web.answer import Answer
 from gateway.web.context import RequestContext
@@ -243,6 +246,27 @@ async def test_log_and_metrics_count_a_repeated_answer_as_any_other(
     assert len(logged) == 2
     assert logged[0] == logged[1]
     assert logged[0]["returned"] == ADDS
+
+
+async def test_an_answer_that_is_refused_at_its_end_leaves_the_cached_one_as_it_is(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = client.server.pipeline  # type: ignore[attr-defined]
+    await ask(client)
+    cached = pipeline.state.answer_cache
+    find = CachedQuery.find
+
+    def found_and_revoked(self: CachedQuery, opened: LatestTable) -> CachedAnswer | None:
+        pipeline.state = replace(pipeline.state, credentials=CredentialTable(()))
+        return find(self, opened)
+
+    monkeypatch.setattr(CachedQuery, "find", found_and_revoked)
+    path = f"{PREFIX}/shares/s/schemas/d/tables/t/query"
+    async with client.post(path, data=b"{}", headers=bearer()) as response:
+        assert response.status == 403
+    assert [(kept.record.refusal, kept.record.error_code) for kept in cached._answers.values()] == [
+        (None, None)
+    ]
 
 
 async def test_a_large_body_delays_no_other_request(client: Client) -> None:
