@@ -54,7 +54,7 @@ class CachedQuery:
         if (
             self.is_in_memory
             and isinstance(response, WholeResponse)
-            and cache.has_room(response.body_length, now_ms=self._now_ms)
+            and cache.has_room(len(response.body), now_ms=self._now_ms)
             and self._is_same_for_all(answer)
         ):
             cached = CachedAnswer(response.body, response.field_lines, copy(answer.record))

@@ -65,13 +65,12 @@ def line(context: RequestContext, response: web.StreamResponse | None, seconds: 
     fields = _request_fields if len(path) <= CACHED_PATH_LENGTH else _request_fields.__wrapped__
     status = CLIENT_CLOSED_REQUEST if response is None else response.status
     recipient = context.recipient.name if context.recipient else None
-    sent_bytes = context.sent_bytes(response)
     return b'{"time_ms":%d,"request":"%s",%s,"duration_ms":%.3f%s%s}' % (
         time.time_ns() // 1_000_000,
         context.id.encode(),
         fields(request.method, path, status, (recipient, proxy, remote)),
         seconds * 1000,
-        b',"bytes":%d' % sent_bytes if sent_bytes else b"",
+        b',"bytes":%d' % context.sent_bytes if context.sent_bytes else b"",
         context.record.members(),
     )
 

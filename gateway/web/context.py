@@ -89,6 +89,7 @@ class RequestContext(Struct, eq=False):
         file_readers: the clients that read local files.
         memory: what is admitted for the answer; None for one that needs no admission.
         first_byte_seconds: when the head of a stream was sent; None for an answer that is sent whole.
+        sent_bytes: of the answer that were given to the socket, or are about to be, once the handler is done.
         storage: the name of the storage of the table or volume, once that is found.
         record: facts for the log, metrics, audit and quota.
         issued: the credential of the answer, for the audit log: its location is not for other logs.
@@ -115,6 +116,7 @@ class RequestContext(Struct, eq=False):
     file_readers: FileReaders = field(default_factory=FileReaders)
     memory: AdmittedStream | None = None
     first_byte_seconds: float | None = None
+    sent_bytes: int = 0
     storage: str | None = None
     record: RequestRecord = field(default_factory=RequestRecord)
     issued: IssuedCredential | None = None
@@ -145,10 +147,6 @@ class RequestContext(Struct, eq=False):
     def address(self) -> Address | None:
         """The client's address, read through trusted proxies."""
         return address_of(self.request, self.state.trusted_proxies)
-
-    def sent_bytes(self, response: web.StreamResponse | None) -> int:
-        """Return the bytes of the answer that were given to the socket, or are about to be."""
-        return self.request.writer.output_size or (0 if response is None else response.body_length)
 
 
 _PROCESS, _NUMBERS = secrets.token_hex(4), count()

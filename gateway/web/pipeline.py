@@ -149,16 +149,20 @@ class RequestPipeline:
     async def _record(self, context: RequestContext) -> web.StreamResponse:
         """Answer, then count, audit and log the request, also when its client has left."""
         response: web.StreamResponse | None = None
+        unsent_bytes = 0
         self.recorder.request_started(context)
         try:
             response = await self._handle_errors(context)
             if context.added_headers and not response.prepared:
                 _add_headers(response, context.added_headers)
             if isinstance(response, WholeResponse):
-                response.write_seconds = context.drain_rate.write_seconds(response.body_length)
+                length = len(response.body)
+                response.write_seconds = context.drain_rate.write_seconds(length)
+                unsent_bytes = 0 if context.request.method == "HEAD" else length
             return response
         finally:
             seconds = time.monotonic() - context.start_seconds
+            context.sent_bytes = context.request.writer.output_size or unsent_bytes
             self.recorder.ended(context, response, seconds)
             self._log.ended(context, response, seconds)
 

@@ -188,7 +188,7 @@ class RequestRecorder:
         if record.considered is not None:
             for tally, count in zip(self._files, _counts(record), strict=True):
                 tally.count += count
-        self._stream_bytes.count += context.sent_bytes(response)
+        self._stream_bytes.count += context.sent_bytes
         if record.files_from is not None:
             self._listings(record.files_from).count += 1
         if record.stale:
@@ -221,7 +221,7 @@ class RequestRecorder:
             self._now_ms(),
             outcome,
             record.returned or 0,
-            context.sent_bytes(response),
+            context.sent_bytes,
             # Without the stream that has just ended.
             streams + (route.may_stream and outcome == rings.ANSWERED),
             seconds if first is None else first - context.start_seconds,

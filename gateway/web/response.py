@@ -35,11 +35,6 @@ class WholeResponse(web.StreamResponse):
         self.write_seconds: float | None = WRITE_SECONDS
         """Return the time limit of the write; None without a limit."""
 
-    @property
-    def body_length(self) -> int:
-        """The length of the body, sent or not."""
-        return len(self.body)
-
     async def prepare(self, request: web.BaseRequest) -> None:
         """Send the response. Raises ConnectionError, also for a slow reader."""
         if self._keep_alive is None:

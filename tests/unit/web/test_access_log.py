@@ -101,6 +101,19 @@ async def test_the_client_behind_trusted_proxies_is_logged(
     assert (line["remote"], line.get("proxy")) == (remote, proxy)
 
 
+async def test_head_sends_no_bytes_of_a_body(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gateway.access")
+    client, _ = await serve(f"shares: []\n{recipients(alice='')}")
+    try:
+        for method in ("GET", "HEAD"):
+            assert (await client.request(method, f"{PREFIX}/shares", headers=bearer())).status == 200
+        await asyncio.sleep(0)
+    finally:
+        await client.close()
+    logged = lines("\n".join(record.message for record in caplog.records if record.name == "gateway.access"))
+    assert [line.get("bytes") for line in logged] == [len(b'{"items":[]}'), None]
+
+
 async def test_a_question_for_a_query_by_its_id_is_audited(tmp_path: Path) -> None:
     table = f"{{name: t, location: '{tmp_path}'}}"
     audit = AuditLog(tmp_path / "audit.jsonl")
