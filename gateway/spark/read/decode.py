@@ -49,16 +49,29 @@ class TableShape:
 
     schema: t.StructType
     partition_columns: frozenset[str]
-    by_field_id: bool
+    column_mapping_mode: str
 
     @classmethod
     def of(cls, head: TableHead) -> "TableShape":
         """Return the shape that a head describes."""
-        return cls(delta_schema(head), frozenset(head.partition_columns), head.column_mapping_mode == "id")
+        return cls(delta_schema(head), frozenset(head.partition_columns), head.column_mapping_mode)
+
+    @property
+    def by_field_id(self) -> bool:
+        """Whether files are read by field ids."""
+        return self.column_mapping_mode == "id"
 
     def field(self, name: str) -> t.StructField | None:
         """Return the log's field of a logical column."""
         return next((field for field in self.schema.fields if field.name == name), None)
+
+    def partition_text(self, field: t.StructField, values: Mapping[str, str | None]) -> str | None:
+        """Return the value of a partition column in `values`, which are by the names of the log."""
+        name = physical_name(field)
+        if self.column_mapping_mode == "none" and name not in values:
+            # Spark names values by what an earlier mapping has left behind, other writers by the column.
+            name = field.name
+        return values.get(name)
 
 
 class FileDecoder:
@@ -180,7 +193,7 @@ class FileDecoder:
         if field.name in self._shape.partition_columns:
             if partition_values is None:
                 raise UnsupportedTable("the table's log does not say the partition values of a removed file")
-            text = partition_values.get(physical_name(field))
+            text = self._shape.partition_text(field, partition_values)
             return _Constant(partition_scalar(text, wanted.dataType, self._zone))
         source = find_field(list(file), field, by_field_id=self._shape.by_field_id)
         if source is None:

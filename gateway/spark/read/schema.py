@@ -21,8 +21,9 @@ from gateway.spark.read.zones import zone_of
 
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _FIELD_ID = "delta.columnMapping.id"
+_COLUMN_MAPPING = "delta.columnMapping."
 _INTERNAL_METADATA = (
-    "delta.columnMapping.",
+    _COLUMN_MAPPING,
     "delta.typeChanges",
     "delta.identity.",
     "delta.generationExpression",
@@ -37,11 +38,20 @@ CHANGE_FIELDS = (
 
 
 def delta_schema(head: TableHead) -> t.StructType:
-    """Return the schema of the log. Raises UnsupportedTable for types that Spark does not have."""
+    """Return the schema of the log. Raises UnsupportedTable for types that Spark does not have.
+
+    Some writers leave physical names behind when they switch column mapping off. Files do not have these
+    names then; partition values may.
+    """
     try:
-        return t.StructType.fromJson(json.loads(head.schema_json))
+        schema = t.StructType.fromJson(json.loads(head.schema_json))
     except Exception as error:  # PySpark raises its own and built-in errors for unknown types
         raise UnsupportedTable(f"the table's schema cannot be read: {error}") from error
+    if head.column_mapping_mode == "none":
+        for column in schema.fields:
+            if column.name not in head.partition_columns:
+                _forget_mapping(column)
+    return schema
 
 
 def shared_schema(head: TableHead) -> t.StructType:
@@ -117,6 +127,22 @@ def partition_scalar(text: str | None, data_type: t.DataType, zone: str = "UTC")
         return pa.scalar(parse(text, zone) if parse is _instant else parse(text), wanted)
     except (ValueError, ArithmeticError, pa.ArrowException) as error:
         raise UnsupportedTable(f"a partition value is no {data_type.simpleString()}") from error
+
+
+def _forget_mapping(field: t.StructField) -> None:
+    """Remove the metadata of column mapping at every depth."""
+    metadata = field.metadata or {}
+    field.metadata = {key: value for key, value in metadata.items() if not key.startswith(_COLUMN_MAPPING)}
+    types = [field.dataType]
+    while types:
+        match types.pop():
+            case t.StructType() as struct:
+                for inner in struct.fields:
+                    _forget_mapping(inner)
+            case t.ArrayType() as array:
+                types.append(array.elementType)
+            case t.MapType() as entries:
+                types += [entries.keyType, entries.valueType]
 
 
 def _without_internals(schema: t.StructType) -> t.StructType:

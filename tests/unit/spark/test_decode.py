@@ -126,6 +126,29 @@ class TestDecoding:
         assert second == {"s": None, "l": None}
         assert third == {"s": {"x": None, "new": None}, "l": []}
 
+    @pytest.mark.parametrize("properties", [{}, {"delta.columnMapping.mode": "none"}])
+    def test_names_that_a_mapping_left_behind_are_not_those_of_files(
+        self, properties: dict[str, str]
+    ) -> None:
+        inner = {"type": "struct", "fields": [mapped("x", "long", 3)]}
+        listed = {"type": "array", "elementType": inner, "containsNull": True}
+        entries = {"type": "map", "keyType": "string", "valueType": inner, "valueContainsNull": True}
+        fields = [mapped("a", "long", 1), mapped("s", inner, 2), mapped("l", listed, 4)]
+        fields += [mapped("m", entries, 5), mapped("p", "string", 6)]
+        table = head(*fields, partition_columns=["p"], **properties)
+        struct = pa.struct([("x", pa.int64())])
+        rows = {"a": 1, "s": {"x": 2}, "l": [{"x": 3}], "m": [("k", {"x": 4})]}
+        kinds = {"a": pa.int64(), "s": struct, "l": pa.list_(struct), "m": pa.map_(pa.string(), struct)}
+        data = pa.table({name: pa.array([rows[name]], kind) for name, kind in kinds.items()})
+        for values in ({"p": "v"}, {"col-6": "v"}):
+            assert decode(table, data, values).to_pylist() == [{**rows, "p": "v"}]
+
+    def test_of_mapped_columns_the_value_of_a_partition_is_not_found_by_another_name(self) -> None:
+        table = head(
+            mapped("p", "string", 1), partition_columns=["p"], **{"delta.columnMapping.mode": "name"}
+        )
+        assert decode(table, pa.table({"x": [1]}), {"p": "v"}).to_pylist() == [{"p": None}]
+
     @pytest.mark.parametrize("mode", ["name", "id"])
     def test_the_kind_of_a_change_is_found_by_its_name_where_columns_are_found_by_id(self, mode: str) -> None:
         table = head(mapped("x", "long", 1), **{"delta.columnMapping.mode": mode})
