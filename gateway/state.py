@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gateway.authentication.credential_table import Credentials, CredentialTable
+from gateway.authentication.credential_table import CredentialTable
 from gateway.authentication.sealed_tokens import Sealer
 from gateway.catalog.catalog import Catalog
 from gateway.config import Config
@@ -28,7 +28,7 @@ class GatewayState:
 
     config: Config
     catalog: Catalog
-    credentials: Credentials
+    credentials: CredentialTable
     sealer: Sealer
     tables: Tables
     answer_cache: AnswerCache
@@ -45,7 +45,7 @@ class GatewayState:
         previous: GatewayState | None = None,
         token_secret: bytes | None = None,
         catalog: Catalog | None = None,
-        credentials: Credentials | None = None,
+        credentials: CredentialTable | None = None,
     ) -> GatewayState:
         """Return the state of a configuration.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -51,53 +51,12 @@ class Credential:
     recipient: Recipient
     expires_ms: int | None = None
     identity: tuple[tuple[str, str], ...] = field(default=(), compare=False)
-    verified: VerifiedToken | None = field(default=None, repr=False, compare=False)
+    verified: object | None = field(default=None, repr=False, compare=False)
     is_forbidden: bool = False
 
     def has_expired(self, now_ms: int) -> bool:
         """Return whether the token has expired at that time."""
         return self.expires_ms is not None and now_ms >= self.expires_ms
-
-
-class VerifiedToken(Protocol):
-    """A token of an identity provider whose signature was verified."""
-
-    @property
-    def expires_ms(self) -> int:
-        """The end of the token."""
-
-
-class Credentials(Protocol):
-    """A lookup of tokens."""
-
-    @property
-    def anonymous(self) -> Recipient | None:
-        """The recipient of requests without a token; None when a token is required."""
-
-    @property
-    def policies(self) -> PolicyTable:
-        """The policies for tokens of identity providers."""
-
-    @property
-    def clients(self) -> ClientTable:
-        """The OAuth clients."""
-
-    @property
-    def is_incomplete(self) -> bool:
-        """Whether recipients are missing, because the database cannot be read."""
-
-    @property
-    def recipients(self) -> Mapping[str, Recipient]:
-        """The recipients that can have a token, by name."""
-
-    def forbidden(self, sha256: bytes) -> Recipient | None:
-        """Return the recipient of a token that may not be used because bearer tokens are forbidden."""
-
-    def revoked(self, sha256: bytes) -> Recipient | None:
-        """Return the recipient of a token that was replaced or revoked lately, as far as it is known."""
-
-    def find(self, sha256: bytes, *, now_ms: int) -> Credential | None:
-        """Return the credential with a token hash, unless it is unknown or expired at that time."""
 
 
 class Held(Protocol):
@@ -133,12 +92,15 @@ class CredentialTable:
         is_incomplete: bool = False,
     ) -> None:
         self.anonymous = anonymous
+        """The recipient of requests without a token; None when a token is required."""
         self.is_incomplete = is_incomplete
+        """Recipients are missing, because the database cannot be read."""
         policies, clients = tuple(policies), tuple(clients)
         self.policies = PolicyTable(policies)
         self.clients = ClientTable(clients)
         self.recipients: dict[str, Recipient] = {recipient.name: recipient for _, recipient in policies}
         self.recipients |= {client.recipient.name: client.recipient for client in clients}
+        """The recipients that can have a token, by name."""
         if anonymous is not None:
             self.recipients[anonymous.name] = anonymous
         self._by_prefix: dict[bytes, list[Credential]] = {}
@@ -236,7 +198,7 @@ class CredentialTable:
         return self._revoked.get(sha256)
 
 
-def changed_recipients(before: Credentials, after: Credentials) -> set[str]:
+def changed_recipients(before: CredentialTable, after: CredentialTable) -> set[str]:
     """Return the names of the recipients that have changed or are gone."""
     if before is after:
         return set()

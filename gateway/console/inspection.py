@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.authentication.credential_table import Credentials
+from gateway.authentication.credential_table import CredentialTable
 from gateway.catalog.catalog import PROVIDER, Catalog, Names, Share, SharedTable
 from gateway.catalog.grants import grant_text
 from gateway.console import questions
@@ -197,7 +197,7 @@ def places_of(catalog: Catalog, question: questions.AskPlaces) -> questions.Plac
 
 
 def readers_of(
-    catalog: Catalog, credentials: Credentials, question: questions.AskReaders
+    catalog: Catalog, credentials: CredentialTable, question: questions.AskReaders
 ) -> questions.Page[questions.ReaderRow]:
     """Return a page of the recipients that can have a token and read a table, or see a share."""
     readers = (
