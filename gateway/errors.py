@@ -122,9 +122,9 @@ class UnsupportedOperation(GatewayError):
 class MethodNotAllowed(UnsupportedOperation):
     """A method that the path does not support."""
 
-    def __init__(self, message: str, *, allow: str = "") -> None:
-        super().__init__(message)
-        self.allow = allow
+    def __init__(self, method: str, *allowed: str) -> None:
+        self.allow = ", ".join(allowed)
+        super().__init__(f"method {method} is not allowed here; allowed: {self.allow}")
 
 
 class TooManyRequests(GatewayError):

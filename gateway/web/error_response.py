@@ -78,9 +78,7 @@ STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode, Refusal]] = {
     _native.DeadlineExceeded: (503, "TEMPORARILY_UNAVAILABLE", "storage"),
     _native.InvalidArgument: (500, "INTERNAL_ERROR", "internal"),
     _native.NativePanic: (500, "INTERNAL_ERROR", "internal"),
-    # Of aiohttp: the admin API's router, and bodies.
-    web.HTTPNotFound: (404, "RESOURCE_DOES_NOT_EXIST", "request"),
-    web.HTTPMethodNotAllowed: (405, "UNSUPPORTED_OPERATION", "request"),
+    # Of aiohttp: bodies of the admin API.
     web.HTTPRequestEntityTooLarge: (413, "MALFORMED_REQUEST", "request"),
     web.HTTPBadRequest: (400, "MALFORMED_REQUEST", "request"),
 }
@@ -93,6 +91,7 @@ OAUTH_ERRORS: Mapping[int, str] = {
 }
 """By status (RFC 6749, sections 4.1.2.1 and 5.2); others are `invalid_request`."""
 UNAUTHORIZED, SERVER_FAULT = 401, 500
+MAY_BE_REPEATED = (429, 503)
 CLIENT_CLOSED_REQUEST = 499
 
 
@@ -134,6 +133,11 @@ class ErrorAnswer:
 
 def error_answer(error: BaseException, request_id: str) -> ErrorAnswer:
     """Return the answer for any exception. Logs the details that the client must not see."""
+    # Of aiohttp: the admin API's router.
+    if isinstance(error, web.HTTPNotFound):
+        error = errors.NoSuchPath()
+    elif isinstance(error, web.HTTPMethodNotAllowed):
+        error = errors.MethodNotAllowed(error.method, *sorted(error.allowed_methods))
     status, code, reason = next(
         (STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), INTERNAL
     )
@@ -148,7 +152,8 @@ def error_answer(error: BaseException, request_id: str) -> ErrorAnswer:
     oauth_error = "unsupported_grant_type" if isinstance(error, errors.UnsupportedGrant) else None
     if reason == "unknown token" and not getattr(error, "token_sent", True):
         reason = "no token"
-    return ErrorAnswer(status, code, _message(error), reason, _headers(error), oauth_error)
+    message = error.reason if isinstance(error, web.HTTPException) else str(error)
+    return ErrorAnswer(status, code, message, reason, _headers(status, error), oauth_error)
 
 
 def has_left(request: web.BaseRequest) -> bool:
@@ -156,36 +161,13 @@ def has_left(request: web.BaseRequest) -> bool:
     return request.transport is None or request.transport.is_closing()
 
 
-def _message(error: BaseException) -> str:
-    if isinstance(error, web.HTTPNotFound):
-        return "no such path"
-    if isinstance(error, web.HTTPMethodNotAllowed):
-        return (
-            f"method {error.method} is not allowed here; allowed: {', '.join(sorted(error.allowed_methods))}"
-        )
-    if isinstance(error, web.HTTPException):
-        return error.reason
-    return str(error)
-
-
-def _headers(error: BaseException) -> dict[str, str]:
+def _headers(status: int, error: BaseException) -> dict[str, str]:
     if isinstance(error, errors.InvalidClient):
         return {"WWW-Authenticate": CLIENT_CHALLENGE}
     if isinstance(error, errors.Unauthenticated):
         return {"WWW-Authenticate": f'{CHALLENGE}, error="invalid_token"' if error.token_sent else CHALLENGE}
-    if isinstance(error, errors.TooManyRequests | errors.Unavailable):
-        return {"Retry-After": str(error.retry_after_seconds)}
-    if isinstance(
-        error,
-        _native.FileReplaced
-        | _native.StorageUnavailable
-        | _native.Busy
-        | _native.Cancelled
-        | _native.DeadlineExceeded,
-    ):
-        return {"Retry-After": str(errors.DEFAULT_RETRY_AFTER_SECONDS)}
+    if status in MAY_BE_REPEATED:
+        return {"Retry-After": str(getattr(error, "retry_after_seconds", errors.DEFAULT_RETRY_AFTER_SECONDS))}
     if isinstance(error, errors.MethodNotAllowed):
         return {"Allow": error.allow}
-    if isinstance(error, web.HTTPMethodNotAllowed):
-        return {"Allow": ", ".join(sorted(error.allowed_methods))}
     return {}

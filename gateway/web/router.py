@@ -113,9 +113,7 @@ _NO_SUCH_PATH = Route("", "", _no_such_path, is_public=True, name=UNKNOWN)
 
 
 def _not_allowed(method: str, methods: Iterable[str]) -> Route:
-    allow = ", ".join(methods)
-
     async def not_allowed(_context: RequestContext) -> web.StreamResponse:
-        raise MethodNotAllowed(f"method {method} is not allowed here; allowed: {allow}", allow=allow)
+        raise MethodNotAllowed(method, *methods)
 
     return Route(method, "", not_allowed, is_public=True, name=UNKNOWN)
