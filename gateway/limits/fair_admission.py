@@ -75,7 +75,8 @@ class FairAdmission:
             admission = self._of_recipients[recipient] = Admission(
                 self._own_capacity, queue_length=self._queue_length, queue_seconds=self._queue_seconds
             )
-            admission.run_one_at_a_time(self._is_one_at_a_time)
+            if self._is_one_at_a_time:
+                admission.run_one_at_a_time(True)
         return admission
 
     def _leave_own(self, recipient: str, cost: int) -> None:

@@ -22,7 +22,7 @@ FROM_MEMORY_PART = 8
 class AdmittedStream:
     """The memory of one request, which it returns at its end."""
 
-    __slots__ = ("_admission", "_bytes", "_gate", "recipient")
+    __slots__ = ("_admission", "_gate", "bytes", "recipient")
 
     def __init__(self, gate: MemoryGate, recipient: str, admission: FairAdmission, taken_bytes: int) -> None:
         self.recipient, self._gate = recipient, gate
@@ -30,21 +30,16 @@ class AdmittedStream:
 
     def take(self, admission: FairAdmission, taken_bytes: int) -> None:
         """Hold what was taken for it."""
-        self._admission, self._bytes = admission, taken_bytes
-
-    @property
-    def bytes(self) -> int:
-        """The admitted memory."""
-        return self._bytes
+        self._admission, self.bytes = admission, taken_bytes
 
     async def read_log(self, streams: int = 1) -> None:
         """Take the memory of an answer that reads the log. Raises LimitExceeded if there is none in time."""
-        more_bytes = self._gate.bytes_of(streams) - self._bytes
+        more_bytes = self._gate.bytes_of(streams) - self.bytes
         if more_bytes <= 0:
             return
-        if self._gate.runs_alone(self._admission, self._bytes):
+        if self._gate.runs_alone(self._admission, self.bytes):
             self._admission.add(self.recipient, more_bytes)
-            self._bytes += more_bytes
+            self.bytes += more_bytes
             return
         # What it has is returned first: many that wait with a part of the memory would wait for each other.
         self.leave()
@@ -52,9 +47,9 @@ class AdmittedStream:
 
     def leave(self) -> None:
         """Return all of it."""
-        if self._bytes:
-            self._admission.leave(self.recipient, self._bytes)
-            self._bytes = 0
+        if self.bytes:
+            self._admission.leave(self.recipient, self.bytes)
+            self.bytes = 0
 
 
 class MemoryGate:
@@ -78,41 +73,32 @@ class MemoryGate:
         relieve: Callable[[], bool] = lambda: False,
     ) -> None:
         """`relieve` frees caches, and returns whether there was something to free; it may block."""
-        self.limit_bytes = limit_bytes
         self.admitted = 0
         """The number of streams admitted so far."""
-        self._stream_bytes = stream_bytes
-        self._queue_seconds = queue_seconds
-        self._queue_length = queue_length
         self._resident_bytes = resident_bytes
         self._relieve = relieve
         self._relief: asyncio.Future[bool] | None = None
         self._is_exhausted = False
         self._waiting = 0
         self._of_logs, self._from_memory = FairAdmission(), FairAdmission()
-        self._configure()
+        self.configure(
+            limit_bytes, stream_bytes=stream_bytes, queue_length=queue_length, queue_seconds=queue_seconds
+        )
 
     def configure(
         self, limit_bytes: int, *, stream_bytes: int, queue_length: int, queue_seconds: float
     ) -> None:
         """Change the limits. Running streams keep their memory."""
-        self.limit_bytes = limit_bytes
-        self._stream_bytes = stream_bytes
+        self.limit_bytes, self._stream_bytes = limit_bytes, stream_bytes
         self._queue_length, self._queue_seconds = queue_length, queue_seconds
-        self._configure()
-
-    def _configure(self) -> None:
-        self._chunks_bytes = max(1, self._stream_bytes // CHUNKS_PART)
-        from_memory_bytes = self.limit_bytes // FROM_MEMORY_PART
+        self._chunks_bytes = max(1, stream_bytes // CHUNKS_PART)
+        from_memory_bytes = limit_bytes // FROM_MEMORY_PART
         for admission, capacity, reserve in (
-            (self._of_logs, self.limit_bytes - from_memory_bytes, self._stream_bytes),
+            (self._of_logs, limit_bytes - from_memory_bytes, stream_bytes),
             (self._from_memory, from_memory_bytes, self._chunks_bytes),
         ):
             admission.configure(
-                capacity,
-                reserve=reserve,
-                queue_length=self._queue_length,
-                queue_seconds=self._queue_seconds,
+                capacity, reserve=reserve, queue_length=queue_length, queue_seconds=queue_seconds
             )
 
     @property
