@@ -35,7 +35,12 @@ class LimitExceeded(Exception):
     def __init__(self, limit: LimitKind, retry_after_seconds: float) -> None:
         super().__init__(f"over the limit of {limit}")
         self.limit = limit
-        self.retry_after_seconds = max(1, min(RETRY_AFTER_CEILING_SECONDS, math.ceil(retry_after_seconds)))
+        self.retry_after_seconds = whole_pause(retry_after_seconds)
+
+
+def whole_pause(seconds: float) -> int:
+    """Return the pause that a refusal asks for, in whole seconds."""
+    return max(1, min(RETRY_AFTER_CEILING_SECONDS, math.ceil(seconds)))
 
 
 class Admission:

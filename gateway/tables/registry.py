@@ -7,7 +7,6 @@ of blocking calls. A table is opened at its first request, so a broken storage f
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -16,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from msgspec import structs
 
@@ -24,7 +23,7 @@ from gateway import _native
 from gateway.catalog.catalog import Catalog, Place, SharedTable
 from gateway.config import Config, Location
 from gateway.errors import Unavailable
-from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS
+from gateway.limits.admission import whole_pause
 from gateway.storage.breaker import StorageDown
 from gateway.storage.registry import Storages
 from gateway.storage.unity_catalog import UnityCatalogTable
@@ -32,7 +31,6 @@ from gateway.tables.completions import Completions
 from gateway.tables.local_files import local_roots, root_id
 from gateway.tables.open_table import CachedTable, LatestTable, NotCached, OpenTable
 from gateway.tables.ratified import ManagedTable
-from gateway.tables.runtime import cache_bytes_by_table
 from gateway.tables.shared_refresh import STORAGE_IS_DOWN, Ended, SharedRefresh
 from gateway.tables.signers import TableSigners
 from gateway.tables.visible_errors import shared_error
@@ -78,7 +76,6 @@ class Tables:
         catalog: Catalog,
         *,
         url_keys: list[bytes],
-        environment: Mapping[str, str] = os.environ,
         previous: Tables | None = None,
     ) -> None:
         """`url_keys` sign the URLs of local files: the first one signs, all verify.
@@ -90,7 +87,7 @@ class Tables:
         self._local_roots: Mapping[str, Location] = local_roots(config, catalog)
         earlier = previous.storages if previous is not None else None
         self.storages: Storages = Storages(
-            config, url_key=url_keys[0], environment=environment, previous=earlier
+            config, url_key=url_keys[0], environment=os.environ, previous=earlier
         )
         self._natives: dict[Place, tuple[_native.Storage, _native.Table]] = {}
         self._open: dict[SharedTable, OpenTable] = {}
@@ -114,7 +111,7 @@ class Tables:
 
     def largest(self, count: int) -> list[tuple[SharedTable, int]]:
         """Return the tables that hold most of the cache, and the bytes of each."""
-        held = cache_bytes_by_table()
+        held = _native.cache_bytes_by_table()
         numbers = {place: native.number for place, (_, native) in self._natives.items()}
         sizes = [(table, held.get(numbers.get(table.place, -1), 0)) for table in self._open]
         largest = sorted(sizes, key=lambda entry: entry[1], reverse=True)[:count]
@@ -255,13 +252,13 @@ class Tables:
             )
         return refresh.latest()
 
-    async def _refresh(self, opened: OpenTable) -> _native.Snapshot:
+    async def _refresh(self, opened: OpenTable, requests: Callable[[], int]) -> _native.Snapshot:
         """Find the latest version of a table on a thread of its storage."""
         if opened.managed is not None:
             await self._ask(opened, opened.managed)
         calls = self.storages.calls(opened.shared.location)
         try:
-            return await calls.run_for(_requests(self._refreshes, opened), opened.snapshot)
+            return await calls.run_for(requests, opened.snapshot)
         except StorageDown as down:
             raise _unavailable(down) from None
 
@@ -273,11 +270,11 @@ class Tables:
             asking = self._asking[opened.shared.place] = SharedRefresh(call)
         await asking.latest()
 
-    async def _asked(self, opened: OpenTable, managed: ManagedTable) -> None:
+    async def _asked(self, opened: OpenTable, managed: ManagedTable, requests: Callable[[], int]) -> None:
         if (catalog := opened.shared.managed_by) is None:
             return
         try:
-            await self.storages.calls_to(catalog).run_for(_requests(self._asking, opened), managed.ask)
+            await self.storages.calls_to(catalog).run_for(requests, managed.ask)
         except StorageDown as down:
             raise _unavailable(down, "the table's catalog does not answer") from None
 
@@ -286,7 +283,7 @@ class Tables:
         staleness_ms = opened.max_staleness_ms
         return staleness_ms > 0 and opened.table.is_ratified(max_age_ms=staleness_ms)
 
-    def _probe(self, opened: OpenTable, ended: Ended) -> bool:
+    def _probe(self, opened: OpenTable, ended: Ended, requests: Callable[[], int]) -> bool:
         """Start a refresh that needs no thread. False if the log has to be listed or the storage is busy."""
         if opened.managed is not None or not opened.url_signers.renew_at_once():
             return False
@@ -296,7 +293,7 @@ class Tables:
             ended(_unavailable(outcome) if isinstance(outcome, StorageDown) else outcome)
 
         return self.storages.calls(location).start_at_once(
-            partial(self._completions.probe, opened.table), probed, _requests(self._refreshes, opened)
+            partial(self._completions.probe, opened.table), probed, requests
         )
 
     async def _from_cache(self, opened: OpenTable, error: Exception, call: Callable[[OpenTable], R]) -> R:
@@ -369,13 +366,5 @@ class Tables:
         self.storages.forget_calls(chain(self._config.gateway.allowed_roots, searched, locations), catalogs)
 
 
-def _requests(refreshes: Mapping[Place, SharedRefresh[Any]], opened: OpenTable) -> Callable[[], int]:
-    """Return what counts the requests that wait for a refresh."""
-    refresh = refreshes.get(opened.shared.place)
-    # A table can be withdrawn while its refresh waits for its turn.
-    return refresh.requests if refresh is not None else lambda: 1
-
-
 def _unavailable(down: StorageDown, text: str | None = None) -> Unavailable:
-    seconds = min(RETRY_AFTER_CEILING_SECONDS, max(1, math.ceil(down.retry_after_seconds)))
-    return Unavailable(text or str(down), retry_after_seconds=seconds)
+    return Unavailable(text or str(down), retry_after_seconds=whole_pause(down.retry_after_seconds))

@@ -34,11 +34,6 @@ def configure(*, threads: int | None, cache_bytes: int) -> None:
     _native.configure(threads=threads, cache_bytes=cache_bytes)
 
 
-def bound_logs(limit_bytes: int) -> None:
-    """Limit the memory of the logs of all tables together, cached or in use, beside all else."""
-    _native.bound_logs(limit_bytes)
-
-
 def configure_cache_directory(directory: Path | None, *, disk_bytes: int) -> None:
     """Keep columns in files of a directory, or in memory only. Raises OSError if it cannot be used."""
     try:
@@ -62,11 +57,6 @@ def cache_directory_counts() -> list[tuple[str, int]]:
 def cache_bytes() -> int:
     """Return the bytes of cached columns and snapshots."""
     return _native.cache_used_bytes()
-
-
-def cache_bytes_by_table() -> dict[int, int]:
-    """Return the bytes of cached columns and snapshots of each table, by its number in this process."""
-    return _native.cache_bytes_by_table()
 
 
 def release_memory(*, hot: bool) -> bool:

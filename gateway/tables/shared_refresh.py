@@ -28,12 +28,13 @@ class SharedRefresh(Generic[Found]):
 
     def __init__(
         self,
-        refresh: Callable[[], Awaitable[Found]],
-        probe: Callable[[Callable[[Any], None]], bool] = lambda _ended: False,
+        refresh: Callable[[Callable[[], int]], Awaitable[Found]],
+        probe: Callable[[Callable[[Any], None], Callable[[], int]], bool] = lambda _ended, _requests: False,
     ) -> None:
         """`probe` may start a refresh that needs no task: it returns True, and later calls its argument.
 
-        The argument takes the latest version, an error, or None if `refresh` has to run after all.
+        The argument takes the latest version, an error, or None if `refresh` has to run after all. Both get
+        `requests`.
         """
         self._refresh = refresh
         self._probe = probe
@@ -62,7 +63,7 @@ class SharedRefresh(Generic[Found]):
         """Start a refresh for all requests that wait."""
         self._served, self._waiting = self._waiting, []
         try:
-            is_started = self._probe(self._probed)
+            is_started = self._probe(self._probed, self.requests)
         except Exception as error:  # noqa: BLE001 - it is raised by the requests
             self._end(error)
             return
@@ -83,7 +84,7 @@ class SharedRefresh(Generic[Found]):
 
     async def _serve(self) -> None:
         try:
-            outcome: Found | Exception = await self._refresh()
+            outcome: Found | Exception = await self._refresh(self.requests)
         except Exception as error:  # noqa: BLE001 - it is raised by the requests
             outcome = error
         except BaseException:

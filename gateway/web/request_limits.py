@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypedDict
 
-from gateway._native import SharedLimits
+from gateway._native import SharedLimits, bound_logs
 from gateway.config import Config, Limits
 from gateway.errors import GatewayError, TooManyRequests, Unavailable
 from gateway.limits.admission import LimitExceeded, LimitKind
@@ -25,7 +25,7 @@ from gateway.limits.process_memory import cached, machine_bytes, private_bytes, 
 from gateway.limits.recipient import RecipientGates
 from gateway.limits.replica_rank import ALONE, ReplicaRank
 from gateway.limits.shared_memory import limits_of_one
-from gateway.tables.runtime import bound_logs, release_memory
+from gateway.tables.runtime import release_memory
 
 MEMORY_PROBE_SECONDS = 0.05
 MIB = 1024 * 1024

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Hashable
 from contextlib import asynccontextmanager, suppress
@@ -21,7 +20,7 @@ from gateway.catalog.catalog import Recipient
 from gateway.config import Location, StorageEntry
 from gateway.config.operation import StorageFaults
 from gateway.errors import PermissionDenied, Unavailable
-from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS, Admission
+from gateway.limits.admission import Admission, whole_pause
 from gateway.storage.breaker import StorageDown
 from gateway.storage.calls import StorageCalls
 from gateway.storage.credentials import CredentialsFailed, CredentialsUnavailable
@@ -192,7 +191,7 @@ class CredentialVendor:
                 issued = await self._storage_calls(storage).run(issue)
             except StorageDown as down:
                 log.warning("a temporary credential is not issued: the service does not answer, or is paused")
-                pause_seconds = min(RETRY_AFTER_CEILING_SECONDS, max(1, math.ceil(down.retry_after_seconds)))
+                pause_seconds = whole_pause(down.retry_after_seconds)
                 raise Unavailable(PAUSED, retry_after_seconds=pause_seconds) from None
         now_ms = self._now_ms()
         if issued.expires_ms <= now_ms:

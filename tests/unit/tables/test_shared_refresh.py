@@ -17,7 +17,7 @@ class Refreshes:
         self.begun: list[asyncio.Future[Any]] = []
         self.shared = SharedRefresh(self.refresh)
 
-    async def refresh(self) -> Any:
+    async def refresh(self, _requests: Any) -> Any:
         self.begun.append(asyncio.get_running_loop().create_future())
         return await self.begun[-1]
 
@@ -94,7 +94,7 @@ class Probes(Refreshes):
         self.error: Exception | None = None
         self.shared = SharedRefresh(self.refresh, self.probe)
 
-    def probe(self, ended: Any) -> bool:
+    def probe(self, ended: Any, _requests: Any) -> bool:
         if self.error is not None:
             raise self.error
         self.ends.append(ended)
