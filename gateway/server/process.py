@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -52,7 +52,7 @@ from gateway.telemetry.audit import open_audit
 from gateway.telemetry.log_output import log_counts
 from gateway.telemetry.metrics import LatestValues, Metrics, probes
 from gateway.web.pipeline import Middleware
-from gateway.web.recorder import audit_counter, events_counter, log_counter
+from gateway.web.recorder import audit_counter, events_counter
 from gateway.web.request_limits import RequestLimits, cache_of_worker
 from gateway.web.strangers import Strangers
 
@@ -192,8 +192,9 @@ class ServerProcess:
     def _probe(self) -> Callable[[], None]:
         count_audit = audit_counter(self.metrics, self.audit) if self.audit else lambda: None
         log_lines = log_counts()
-        count_log_lines = log_counter(self.metrics, log_lines) if log_lines else lambda: None
-
+        count_log_lines = events_counter(
+            self.metrics.log_lines, lambda: asdict(log_lines).items() if log_lines else ()
+        )
         watch = MemoryWatch(self.metrics)
         count_cache_files = events_counter(self.metrics.cache_files, cache_directory_counts)
         count_strangers = events_counter(

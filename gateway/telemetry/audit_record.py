@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from gateway.encoding import json_line
@@ -16,34 +15,10 @@ from gateway.encoding import json_line
 RECORD_VERSION = "1.0"
 
 
-class Action(StrEnum):
-    """The action of a recipient, by names that audit logs of Delta Sharing providers use."""
-
-    LIST_SHARES = "deltaSharingListShares"
-    GET_SHARE = "deltaSharingGetShare"
-    LIST_SCHEMAS = "deltaSharingListSchemas"
-    LIST_TABLES = "deltaSharingListTables"
-    LIST_ALL_TABLES = "deltaSharingListAllTables"
-    GET_TABLE = "deltaSharingGetTable"
-    GET_TABLE_VERSION = "deltaSharingGetTableVersion"
-    GET_TABLE_METADATA = "deltaSharingGetTableMetadata"
-    ISSUE_TOKEN = "mintOAuthToken"  # noqa: S105 - a name
-    GET_QUERY_INFO = "deltaSharingGetQueryInfo"
-    GENERATE_TABLE_CREDENTIAL = "deltaSharingGenerateTemporaryTableCredential"
-    LIST_VOLUMES = "deltaSharingListVolumes"
-    LIST_ALL_VOLUMES = "deltaSharingListAllVolumes"
-    GET_VOLUME = "deltaSharingGetVolume"
-    GENERATE_VOLUME_CREDENTIAL = "deltaSharingGenerateTemporaryVolumeCredential"
-    QUERY_TABLE = "deltaSharingQueryTable"
-    QUERIED_TABLE = "deltaSharingQueriedTable"
-    QUERY_TABLE_CHANGES = "deltaSharingQueryTableChanges"
-    QUERIED_TABLE_CHANGES = "deltaSharingQueriedTableChanges"
-
-
 OK = 200
-ANSWERED: Mapping[str, Action] = {
-    Action.QUERY_TABLE: Action.QUERIED_TABLE,
-    Action.QUERY_TABLE_CHANGES: Action.QUERIED_TABLE_CHANGES,
+ANSWERED: Mapping[str, str] = {
+    "deltaSharingQueryTable": "deltaSharingQueriedTable",
+    "deltaSharingQueryTableChanges": "deltaSharingQueriedTableChanges",
 }
 """The action of an answer, by the action of its request."""
 

@@ -166,14 +166,9 @@ def line_of(record: logging.LogRecord) -> bytes:
 
 def log_counts() -> LogCounts | None:
     """Return the line counts of this process; None if it has no queue."""
-    writer = _writer()
-    return None if writer is None else writer.counts
-
-
-def _writer() -> LogWriter | None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler, QueuedHandler):
-            return handler.writer
+            return handler.writer.counts
     return None
 
 

@@ -35,6 +35,9 @@ CREDENTIALS = ("issued", "cached", "failed")
 CACHE_FILES = ("hit", "miss", "invalid", "written", "failed", "too_large", "evicted")
 STRANGER_CLOSINGS = ("many", "address", "bytes", "slow", "reserve")
 LOG_FAULTS = ("contradiction", "checkpoint", "checksum", "hint")
+RELOADS = ("accepted", "refused")
+AUDITED = ("written", "dropped", "failures")
+LOGGED = ("written", "lost")
 SEARCHES = ("complete", "partial", "failed")
 BROKEN = f"{PREFIX}_broken_streams"
 WORKER_ENDED = "worker ended"
@@ -122,11 +125,28 @@ class LatestValues:
         self._values = dict(values)
 
 
-class Metrics:
+class _Registered:
+    """Metrics on one registry, with the prefix of all names."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+
+    def _counter(self, name: str, description: str, *labels: str, shown: Iterable[str] = ()) -> Counter:
+        """Return a counter. An alert on an increase does not see a value that is not `shown` before it."""
+        counter = Counter(f"{PREFIX}_{name}", description, labels, registry=self.registry)
+        for value in shown:
+            counter.labels(value)
+        return counter
+
+    def _gauge(self, name: str, description: str, *labels: str, mode: str = "livesum") -> Gauge:
+        return Gauge(f"{PREFIX}_{name}", description, labels, registry=self.registry, multiprocess_mode=mode)  # type: ignore[arg-type]
+
+
+class Metrics(_Registered):
     """All metrics of one process, on their own registry."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        super().__init__(CollectorRegistry())
         self._unsettled: list[Tally | Timings] = []
         self._settling = threading.Lock()
         self.requests = self._counter("requests", "Answered requests.", "route", "status")
@@ -140,7 +160,7 @@ class Metrics:
         self.streams = self._gauge("streams", "Answers that are being streamed.")
         self.stream_bytes = self._counter("stream_bytes", "Bytes of streamed answers.")
         self.broken_streams = self._counter(
-            "broken_streams", "Streams that did not reach their end.", "reason"
+            "broken_streams", "Streams that did not reach their end.", "reason", shown=BROKEN_STREAMS
         )
         self.native_panics = self._counter(
             "native_panics", "Requests that a defect of the native code has ended."
@@ -153,12 +173,16 @@ class Metrics:
             "cache_bytes", "Memory for columns of hot tables and remembered versions."
         )
         self.cache_files = self._counter(
-            "cache_files", "Files of columns in the cache directory, by outcome.", "outcome"
+            "cache_files",
+            "Files of columns in the cache directory, by outcome.",
+            "outcome",
+            shown=CACHE_FILES,
         )
         self.log_faults = self._counter(
             "log_faults",
             "Contradictions in logs of tables, and optional log files that are left out.",
             "fault",
+            shown=LOG_FAULTS,
         )
         self.storage_seconds = self._histogram(
             "storage_call_seconds",
@@ -181,10 +205,13 @@ class Metrics:
             mode="livemax",
         )
         self.refused = self._counter(
-            "refused_requests", "Requests that were refused or failed, by reason.", "reason"
+            "refused_requests", "Requests that were refused or failed, by reason.", "reason", shown=REFUSALS
         )
         self.temporary_credentials = self._counter(
-            "temporary_credentials", "Requests for temporary credentials by outcome.", "outcome"
+            "temporary_credentials",
+            "Requests for temporary credentials by outcome.",
+            "outcome",
+            shown=CREDENTIALS,
         )
         self.jwks_age = self._gauge(
             "jwks_age_seconds",
@@ -192,7 +219,9 @@ class Metrics:
             "issuer",
             mode="livemax",
         )
-        self.limited = self._counter("limited_requests", "Requests that a limit refused.", "limit")
+        self.limited = self._counter(
+            "limited_requests", "Requests that a limit refused.", "limit", shown=EXCESSES
+        )
         self.token_expiry = self._gauge(
             "token_expires_timestamp_seconds",
             "End of the recipient's last token or client secret, if it is within 30 days.",
@@ -233,36 +262,24 @@ class Metrics:
             "closed_unauthenticated_connections",
             "Connections without an authenticated request that a bound has closed.",
             "reason",
+            shown=STRANGER_CLOSINGS,
         )
-        self.audit_records = self._counter("audit_records", "Audit records by outcome.", "outcome")
+        self.audit_records = self._counter(
+            "audit_records", "Audit records by outcome.", "outcome", shown=AUDITED
+        )
         self.audit_waiting = self._gauge(
             "audit_waiting_records", "Audit records that are not yet in the file."
         )
         self.audit_healthy = self._gauge(
             "audit_healthy", "1 while the audit log can be written.", mode="livemin"
         )
-        self.log_lines = self._counter("log_lines", "Log lines by outcome.", "outcome")
-        self.reloads = self._counter("config_reloads", "Reloads by outcome.", "outcome")
+        self.log_lines = self._counter("log_lines", "Log lines by outcome.", "outcome", shown=LOGGED)
+        self.reloads = self._counter("config_reloads", "Reloads by outcome.", "outcome", shown=RELOADS)
         self.config_loaded = self._gauge(
             "config_loaded_timestamp_seconds",
             "Time at which the running configuration was read.",
             mode="mostrecent",
         )
-        # An alert on an increase does not see a value that is absent before it.
-        for counter, outcomes in (
-            (self.reloads, ("accepted", "refused")),
-            (self.audit_records, ("written", "dropped", "failures")),
-            (self.log_lines, ("written", "lost")),
-            (self.refused, REFUSALS),
-            (self.limited, EXCESSES),
-            (self.temporary_credentials, CREDENTIALS),
-            (self.broken_streams, BROKEN_STREAMS),
-            (self.cache_files, CACHE_FILES),
-            (self.closed_strangers, STRANGER_CLOSINGS),
-            (self.log_faults, LOG_FAULTS),
-        ):
-            for outcome in outcomes:
-                counter.labels(outcome)
 
     def page(self) -> bytes:
         """Return the metrics of this process in the text format of Prometheus."""
@@ -287,16 +304,10 @@ class Metrics:
         self._unsettled.append(counted)
         return counted
 
-    def _counter(self, name: str, description: str, *labels: str) -> Counter:
-        return Counter(f"{PREFIX}_{name}", description, labels, registry=self.registry)
-
     def _histogram(
         self, name: str, description: str, *labels: str, buckets: tuple[float, ...] = _SECONDS
     ) -> BulkHistogram:
         return BulkHistogram(f"{PREFIX}_{name}", description, labels, registry=self.registry, buckets=buckets)
-
-    def _gauge(self, name: str, description: str, *labels: str, mode: str = "livesum") -> Gauge:
-        return Gauge(f"{PREFIX}_{name}", description, labels, registry=self.registry, multiprocess_mode=mode)  # type: ignore[arg-type]
 
 
 def outcome_of(accepted: bool) -> str:
@@ -304,62 +315,52 @@ def outcome_of(accepted: bool) -> str:
     return "accepted" if accepted else "refused"
 
 
-class AdminMetrics:
+class AdminMetrics(_Registered):
     """The metrics of the process that serves the admin listener."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.auth_failures = Counter(
-            f"{PREFIX}_admin_auth_failures",
-            "Requests of the admin listener without a valid token.",
-            registry=registry,
+        super().__init__(registry)
+        self.auth_failures = self._counter(
+            "admin_auth_failures", "Requests of the admin listener without a valid token."
         )
-        self.certificate_reloads = Counter(
-            f"{PREFIX}_admin_certificate_reloads",
+        self.certificate_reloads = self._counter(
+            "admin_certificate_reloads",
             "Reloads of the admin listener's certificate by outcome.",
-            ["outcome"],
-            registry=registry,
+            "outcome",
+            shown=RELOADS,
         )
-        for outcome in ("accepted", "refused"):
-            self.certificate_reloads.labels(outcome)
 
 
-class DiscoveryMetrics:
+class DiscoveryMetrics(_Registered):
     """The metrics of the process that searches for tables. A source is `share` or `share.schema`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.searches = Counter(
-            f"{PREFIX}_discovery_searches",
-            "Searches for tables by outcome.",
-            ["outcome"],
-            registry=registry,
+        super().__init__(registry)
+        self.searches = self._counter(
+            "discovery_searches", "Searches for tables by outcome.", "outcome", shown=SEARCHES
         )
-        self.tables = self._gauge("discovered_tables", "Tables that searches have found.", registry)
+        self.tables = self._gauge("discovered_tables", "Tables that searches have found.", "source")
         self.refused = self._gauge(
             "discovery_refused_directories",
             "Directories and tables of catalogs that searches have left out.",
-            registry,
+            "source",
         )
         self.incomplete = self._gauge(
-            "discovery_incomplete", "1 while the last search was not complete.", registry
+            "discovery_incomplete", "1 while the last search was not complete.", "source"
         )
         self.missing = self._gauge(
             "discovery_missing_tables",
             "Known tables that the last search has not found, and that stay until the next one agrees.",
-            registry,
+            "source",
         )
         self.calls = self._gauge(
             "discovery_calls",
             "Listings of directories or requests to a catalog of the last search.",
-            registry,
+            "source",
         )
-        self.limited = Gauge(
-            f"{PREFIX}_discovery_limited",
-            "1 while this limit ended the last search.",
-            ["source", "limit"],
-            registry=registry,
+        self.limited = self._gauge(
+            "discovery_limited", "1 while this limit ended the last search.", "source", "limit"
         )
-        for outcome in SEARCHES:
-            self.searches.labels(outcome)
 
     def forget(self, source: str) -> None:
         """Remove the values of a source that is not searched."""
@@ -368,28 +369,20 @@ class DiscoveryMetrics:
                 gauge.remove(source)
         self.limited.remove_by_labels({"source": source})
 
-    @staticmethod
-    def _gauge(name: str, description: str, registry: CollectorRegistry) -> Gauge:
-        return Gauge(f"{PREFIX}_{name}", description, ["source"], registry=registry)
 
-
-class SupervisorMetrics:
+class SupervisorMetrics(_Registered):
     """The metrics of the process that supervises the workers."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        super().__init__(CollectorRegistry())
         self.admin = AdminMetrics(self.registry)
         self.discovery = DiscoveryMetrics(self.registry)
-        self.workers = Gauge(f"{PREFIX}_workers", "Running workers.", registry=self.registry)
-        self.worker_restarts = Counter(
-            f"{PREFIX}_worker_restarts",
-            "Workers that ended by themselves and were started again.",
-            registry=self.registry,
+        self.workers = self._gauge("workers", "Running workers.")
+        self.worker_restarts = self._counter(
+            "worker_restarts", "Workers that ended by themselves and were started again."
         )
-        self.worker_hangs = Counter(
-            f"{PREFIX}_worker_hangs",
-            "Workers that answered nothing for too long and were ended.",
-            registry=self.registry,
+        self.worker_hangs = self._counter(
+            "worker_hangs", "Workers that answered nothing for too long and were ended."
         )
         self.ended_streams = 0
         """Streams that ended with their worker. They count among the broken ones."""

@@ -8,7 +8,8 @@ credential.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from functools import cache
 from operator import attrgetter
 from typing import Any
@@ -20,9 +21,8 @@ from gateway.errors import Unavailable
 from gateway.limits.admission import LimitKind
 from gateway.telemetry import rings
 from gateway.telemetry.activity import Activity, LiveStream, RecentQuery
-from gateway.telemetry.audit import AuditCounts, AuditLog
-from gateway.telemetry.audit_record import ANSWERED, OK, Action, AuditRecord
-from gateway.telemetry.log_output import LogCounts
+from gateway.telemetry.audit import AuditLog
+from gateway.telemetry.audit_record import ANSWERED, OK, AuditRecord
 from gateway.telemetry.metrics import Metrics, Tally
 from gateway.web.context import RequestContext
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, SERVER_FAULT
@@ -35,25 +35,26 @@ CLIENT_LEFT = "client left"
 UNKNOWN_TABLE = ""
 """A table that is not shared with the recipient: its name is of the client's choice and length."""
 
-ACTIONS: Mapping[str, Action] = {
-    "list_shares": Action.LIST_SHARES,
-    "get_share": Action.GET_SHARE,
-    "list_schemas": Action.LIST_SCHEMAS,
-    "list_tables": Action.LIST_TABLES,
-    "list_all_tables": Action.LIST_ALL_TABLES,
-    "get_table": Action.GET_TABLE,
-    "version": Action.GET_TABLE_VERSION,
-    "metadata": Action.GET_TABLE_METADATA,
-    "issue_token": Action.ISSUE_TOKEN,
-    "async_query": Action.GET_QUERY_INFO,
-    "query": Action.QUERY_TABLE,
-    "changes": Action.QUERY_TABLE_CHANGES,
-    "temporary_table_credentials": Action.GENERATE_TABLE_CREDENTIAL,
-    "list_volumes": Action.LIST_VOLUMES,
-    "list_all_volumes": Action.LIST_ALL_VOLUMES,
-    "get_volume": Action.GET_VOLUME,
-    "temporary_volume_credentials": Action.GENERATE_VOLUME_CREDENTIAL,
+ACTIONS: Mapping[str, str] = {
+    "list_shares": "deltaSharingListShares",
+    "get_share": "deltaSharingGetShare",
+    "list_schemas": "deltaSharingListSchemas",
+    "list_tables": "deltaSharingListTables",
+    "list_all_tables": "deltaSharingListAllTables",
+    "get_table": "deltaSharingGetTable",
+    "version": "deltaSharingGetTableVersion",
+    "metadata": "deltaSharingGetTableMetadata",
+    "issue_token": "mintOAuthToken",
+    "async_query": "deltaSharingGetQueryInfo",
+    "query": "deltaSharingQueryTable",
+    "changes": "deltaSharingQueryTableChanges",
+    "temporary_table_credentials": "deltaSharingGenerateTemporaryTableCredential",
+    "list_volumes": "deltaSharingListVolumes",
+    "list_all_volumes": "deltaSharingListAllVolumes",
+    "get_volume": "deltaSharingGetVolume",
+    "temporary_volume_credentials": "deltaSharingGenerateTemporaryVolumeCredential",
 }
+"""The actions of recipients by their routes, by names that audit logs of Delta Sharing providers use."""
 OUTCOMES: Mapping[str, str] = {
     "returned": "signed",
     "considered": "considered",
@@ -329,9 +330,7 @@ class _RouteMetrics:
 
 def audit_counter(metrics: Metrics, audit: AuditLog) -> Callable[[], None]:
     """Return a function that adds the audit records since its last call to the metrics."""
-    count = events_counter(
-        metrics.audit_records, lambda: _totals(audit.counts, ("written", "dropped", "failures"))
-    )
+    count = events_counter(metrics.audit_records, lambda: asdict(audit.counts).items())
 
     def add() -> None:
         count()
@@ -339,11 +338,6 @@ def audit_counter(metrics: Metrics, audit: AuditLog) -> Callable[[], None]:
         metrics.audit_healthy.set(1 if audit.healthy else 0)
 
     return add
-
-
-def log_counter(metrics: Metrics, counts: LogCounts) -> Callable[[], None]:
-    """Return a function that adds the log lines since its last call to the metrics."""
-    return events_counter(metrics.log_lines, lambda: _totals(counts, ("written", "lost")))
 
 
 def events_counter(counter: Counter, totals: Callable[[], Iterable[tuple[str, int]]]) -> Callable[[], None]:
@@ -357,10 +351,6 @@ def events_counter(counter: Counter, totals: Callable[[], Iterable[tuple[str, in
             counted[outcome] = total
 
     return add
-
-
-def _totals(counts: AuditCounts | LogCounts, outcomes: Sequence[str]) -> Iterable[tuple[str, int]]:
-    return ((outcome, getattr(counts, outcome)) for outcome in outcomes)
 
 
 def _table_names(context: RequestContext) -> tuple[str, ...]:

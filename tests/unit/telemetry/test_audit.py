@@ -16,7 +16,7 @@ from support import skips
 from support.waiting import wait_until
 
 from gateway.telemetry.audit import AuditLog
-from gateway.telemetry.audit_record import Action, AuditRecord
+from gateway.telemetry.audit_record import AuditRecord
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def tries_again_soon(monkeypatch):
 def record(**changes):
     values = {
         "at_ms": 1_700_000_000_000,
-        "action": Action.QUERY_TABLE,
+        "action": "deltaSharingQueryTable",
         "request_id": "r-1",
         "recipient": "alice",
         "source_address": "192.0.2.1",
