@@ -410,13 +410,9 @@ def page(names: Sequence[str], *, after: str | None, limit: int) -> tuple[range,
     """Return the page of a listing that follows the item called `after`.
 
     Returns the indexes of the page and the name after which the next page starts: the empty string for the
-    first page again, None when nothing follows. Raises KeyError when `after` is no longer listed.
+    first page again, None when nothing follows. Raises ValueError when `after` is no longer listed.
     """
-    start = 0
-    if after:
-        if after not in names:
-            raise KeyError(after)
-        start = names.index(after) + 1
+    start = names.index(after) + 1 if after else 0
     stop = min(start + limit, len(names))
     more = stop < len(names)
     return range(start, stop), (names[stop - 1] if stop else "") if more else None

@@ -110,19 +110,12 @@ class VerifiedIdToken:
 class IdentityProvider:
     """The provider of one configuration."""
 
-    def __init__(
-        self,
-        settings: ConsoleOidc,
-        *,
-        now_ms: Callable[[], int],
-        now_seconds: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, settings: ConsoleOidc, *, now_ms: Callable[[], int]) -> None:
         """`now_ms` is the time of day, by which tokens end."""
         self.settings = settings
         self._issuer = settings.trusted_issuer
         self._keys = IssuerKeys(self._issuer)
         self._now_ms = now_ms
-        self._now_seconds = now_seconds
         self._metadata: ProviderMetadata | None = None
         self._due_seconds = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -130,8 +123,8 @@ class IdentityProvider:
 
     async def metadata(self) -> ProviderMetadata:
         """Return what the discovery document says. Raises SignInFailed."""
-        if self._now_seconds() >= self._due_seconds and self._task is None:
-            self._due_seconds = self._now_seconds() + RETRY_SECONDS
+        if time.monotonic() >= self._due_seconds and self._task is None:
+            self._due_seconds = time.monotonic() + RETRY_SECONDS
             self._task = asyncio.ensure_future(self._discover())
         if self._task is not None:
             # The task goes on if this request is cancelled.
@@ -192,7 +185,7 @@ class IdentityProvider:
             issuer, reason = self.settings.issuer, reason_of(error)
             log.warning("the identity provider %s cannot be discovered: %s", issuer, reason)
         else:
-            self._due_seconds = self._now_seconds() + LIFE_SECONDS
+            self._due_seconds = time.monotonic() + LIFE_SECONDS
         finally:
             self._task = None
 

@@ -117,7 +117,7 @@ def _page(
         after = place["after"]
     try:
         chosen, last = shared.page([name(item) for item in items], after=after, limit=query.max_results)
-    except KeyError:
+    except ValueError:
         raise InvalidToken("list") from None
     next_page_token: str | UnsetType = UNSET
     if last is not None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from aiohttp import web
 
 from gateway.errors import NotFound
+from gateway.protocol.capabilities import Capabilities, ResponseFormat
 from gateway.protocol.headers import NDJSON_CONTENT_TYPE, VERSION_HEADER
 from gateway.protocol.parsing import timestamp_parameter
 from gateway.protocol.queries import TimeTravel
 from gateway.routes.table_answer import answer_headers, stale_header
 from gateway.routes.table_request import TableRequest
-from gateway.tables.metadata import Metadata, read_metadata, read_version
+from gateway.tables.native import Stop
 from gateway.tables.open_table import LatestTable, OpenTable
 from gateway.web.context import RequestContext
 from gateway.web.response import WholeResponse
@@ -59,3 +61,39 @@ async def async_query(context: RequestContext) -> web.StreamResponse:
     """`POST .../queries/{id}`: queries are answered at once, so there is no query to poll."""
     TableRequest.of(context)
     raise NotFound("no such query: queries are answered at once")
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The first two lines of every answer of a version; `stale` as in `Files`."""
+
+    lines: bytes
+    version: int
+    response_format: ResponseFormat
+    stale: bool
+
+
+def read_version(opened: OpenTable, timestamp_ms: int | None) -> tuple[int, bool]:
+    """Return the latest version, or the first one at or after a timestamp, and whether it is stale."""
+    if timestamp_ms is None:
+        return opened.snapshot().version, opened.stale
+    return opened.version_at_or_after(timestamp_ms), opened.stale
+
+
+def read_metadata(opened: OpenTable, at: TimeTravel, capabilities: Capabilities, stop: Stop) -> Metadata:
+    """Return the protocol and metadata of the latest version, or of the version `at`."""
+    snapshot = opened.snapshot(version=at.version, timestamp_ms=at.timestamp_ms)
+    chosen = capabilities.negotiate(
+        needs_delta_format=snapshot.needs_delta_format,
+        client_reader_features=snapshot.client_reader_features,
+    )
+    opened.require_totals(snapshot)
+    lines = snapshot.header(
+        chosen,
+        with_version=bool(at),
+        history_shared=opened.shared.history_shared,
+        access=opened.shared.access_members,
+        rule=opened.rule,
+        stop=stop,
+    )
+    return Metadata(lines, snapshot.version, chosen, opened.stale)

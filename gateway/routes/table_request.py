@@ -6,7 +6,7 @@ handed down, with its tokens opened.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
@@ -61,7 +61,9 @@ class TableRequest(Struct, frozen=True):
         table = state.catalog.table(recipient, names["share"], names["schema"], names["table"])
         context.record.table = table.full_name
         context.storage = state.tables.storages.name(table.location)
-        capabilities_text = _joined(headers.getall(CAPABILITIES_HEADER, []))
+        # Repeated headers mean the same as one header with all values.
+        sent = headers.getall(CAPABILITIES_HEADER, None)
+        capabilities_text = None if sent is None else ";".join(sent)
         return TableRequest(
             state=state,
             recipient=recipient.name,
@@ -192,8 +194,3 @@ class TableRequest(Struct, frozen=True):
 def bound_parameters(scheme: ResponseFormat | None, query: TableQuery | ChangesQuery) -> list[Any]:
     """Return the values that a page token is bound to beside its table."""
     return [scheme, *query.parameters()]
-
-
-def _joined(values: Sequence[str]) -> str | None:
-    """Join repeated headers, which mean the same as one header with all values."""
-    return ";".join(values) if values else None

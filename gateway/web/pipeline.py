@@ -78,12 +78,6 @@ class RequestPipeline:
         self._router = router
         self.recorder = recorder
         self.running = RunningRequests()
-        self.obstacles: list[Callable[[], str | None]] = [
-            self._draining,
-            self._memory_is_exhausted,
-            self._audit_fails,
-        ]
-        """Each returns why readiness fails; None if it does not."""
         self._log = AccessLog()
         self.audits_first = audits_first
         self._middleware = middleware
@@ -133,15 +127,10 @@ class RequestPipeline:
 
     def not_ready(self) -> str | None:
         """Return why this server should get no requests; None if it should."""
-        return next((reason for obstacle in self.obstacles if (reason := obstacle()) is not None), None)
-
-    def _draining(self) -> str | None:
-        return "the server is shutting down" if self.draining else None
-
-    def _memory_is_exhausted(self) -> str | None:
-        return "the server is above its memory limit" if self.limits.memory.is_exhausted else None
-
-    def _audit_fails(self) -> str | None:
+        if self.draining:
+            return "the server is shutting down"
+        if self.limits.memory.is_exhausted:
+            return "the server is above its memory limit"
         if self.audits_first and not self.recorder.audit_is_healthy:
             return "the server cannot write its audit records"
         return None

@@ -105,5 +105,5 @@ def test_a_page_of_size_zero_still_has_a_token_for_remaining_items() -> None:
 
 
 def test_a_page_after_a_name_that_is_gone_is_refused() -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="not in list"):
         page(["a"], after="b", limit=1)

@@ -13,7 +13,7 @@ from tables.small_tables import lay_out, write_commit
 
 from gateway.catalog.catalog import Catalog
 from gateway.config import loader
-from gateway.tables.metadata import read_version
+from gateway.routes.table import read_version
 from gateway.tables.registry import Tables
 
 READ = partial(read_version, timestamp_ms=None)
