@@ -11,7 +11,7 @@ import pytest
 from gateway.spark import cli
 from gateway.spark.operations.usage import read_audit, upsert_usage, usage
 from gateway.spark.operations.usage_page import collect, html
-from gateway.telemetry.audit_record import Action, AuditRecord
+from gateway.telemetry.audit_record import AuditRecord
 
 pytestmark = pytest.mark.usefixtures("few_rows")
 
@@ -24,7 +24,7 @@ def record(
     day: int = 0,
     recipient: str | None = "ada",
     table: str = "orders",
-    action: Action = Action.QUERIED_TABLE,
+    action: str = "deltaSharingQueriedTable",
     status: int | None = 200,
     error: str | None = None,
     request: str = "r",
@@ -50,7 +50,7 @@ def log(tmp_path: Path) -> str:
         record(returned=10, fileBytes=1000, considered=100, complete=True, durationMs=20, version=3),
         record(returned=5, fileBytes=200, considered=5, complete=True, durationMs=9000),
         record(returned=2, complete=False),
-        record(day=1, action=Action.GET_TABLE_VERSION),
+        record(day=1, action="deltaSharingGetTableVersion"),
         record(recipient="bob", table="parts", status=404, error="RESOURCE_DOES_NOT_EXIST"),
         record(recipient=None, status=401, error="UNAUTHENTICATED"),
         record(status=None),
