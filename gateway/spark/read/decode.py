@@ -69,7 +69,7 @@ class TableShape:
         """Return the value of a partition column in `values`, which are by the names of the log."""
         name = physical_name(field)
         if self.column_mapping_mode == "none" and name not in values:
-            # Spark names values by what an earlier mapping has left behind, other writers by the column.
+            # Spark looks for the name that an earlier mapping has left behind, Delta Kernel for the column's.
             name = field.name
         return values.get(name)
 

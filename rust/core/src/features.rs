@@ -136,7 +136,8 @@ impl Metadata {
     }
 }
 
-fn is_column_mapping_on(metadata: &Metadata) -> bool {
+/// Returns whether a property of the table maps its columns.
+pub(crate) fn is_column_mapping_on(metadata: &Metadata) -> bool {
     metadata.property("delta.columnMapping.mode").is_some_and(|mode| !mode.eq_ignore_ascii_case("none"))
 }
 

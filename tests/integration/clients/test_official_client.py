@@ -8,6 +8,7 @@ import pytest
 from support.gateway_process import RunningGateway, running_gateway, share
 from support.official_client import ClientError, OfficialClient
 from tables.demo import ORDER_CHANGES, ROWS
+from tables.writer import Column, Table
 
 COLUMNS = {
     "cities": ["city", "inhabitants", "founded", "region"],
@@ -122,6 +123,21 @@ def test_a_predicate_prunes_files_and_no_row_of_the_answer_is_lost(
         demo_gateway.profile, "demo.default.cities", COLUMNS["cities"], jsonPredicateHints=json.dumps(hint)
     )
     assert found == as_json([row for row in ROWS["cities"] if row[3] == "100% coast"])
+
+
+def test_it_reads_a_table_whose_mapping_is_off_and_has_left_names_behind(
+    official_client: OfficialClient, tmp_path: Path
+) -> None:
+    left = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
+    columns = [Column("id", "integer", metadata=left), Column("part", "string")]
+    properties = {"delta.columnMapping.mode": "none"}
+    table = Table(tmp_path / "left", columns, ["part"], ["deletionVectors"], configuration=properties)
+    table.commit(table.add([{"id": 1}, {"id": 2}], partition={"part": "a"}))
+    table.commit(table.add([{"id": 3}], partition={"part": "b"}))
+    with running_gateway(tmp_path, [share("made", {"left": str(table.root)})]) as gateway:
+        for options in ({}, {"use_delta_format": True}, {"limit": 3}):
+            found = official_client.rows(gateway.profile, "made.default.left", ["id", "part"], **options)
+            assert found == [(1, "a"), (2, "a"), (3, "b")]
 
 
 def test_lines_with_unicode_line_ends_are_one_line(

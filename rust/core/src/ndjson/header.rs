@@ -6,6 +6,7 @@ use super::line::ResponseFormat;
 use super::row::append_member;
 use crate::actions::{Metadata, Protocol, Totals};
 use crate::escape::append_string;
+use crate::features::is_column_mapping_on;
 use crate::log_path::LOG_DIRECTORY;
 use crate::schema::ColumnMetadata;
 use crate::{Error, Result};
@@ -115,7 +116,12 @@ fn append_delta_metadata(metadata: &Metadata, schema_string: &str, out: &mut Vec
     out.extend_from_slice(b",\"options\":");
     append_map(&metadata.format_options, out);
     out.extend_from_slice(b"},\"schemaString\":");
-    append_string(&ColumnMetadata::ReaderFeatures.of(schema_string), out);
+    let column_metadata = if is_column_mapping_on(metadata) {
+        ColumnMetadata::MappedReaderFeatures
+    } else {
+        ColumnMetadata::ReaderFeatures
+    };
+    append_string(&column_metadata.of(schema_string), out);
     out.extend_from_slice(b",\"partitionColumns\":");
     append_strings(metadata.partition_columns.iter(), out);
     out.extend_from_slice(b",\"configuration\":");
@@ -220,6 +226,25 @@ mod tests {
              \"partitionColumns\":[\"a\",\"b\\\"\"],\"configuration\":{\"z\":\"1\",\"delta.x\":\"true\"},\
              \"createdTime\":5},\"version\":7,\"size\":300,\"numFiles\":2}}\n"
         );
+    }
+
+    #[test]
+    fn the_delta_format_has_the_names_of_a_mapping_that_is_on() {
+        let schema = |metadata: &str| {
+            let metadata = if metadata.is_empty() { String::new() } else { format!("\"{metadata}\":\"x\"") };
+            format!(
+                "{{\"type\":\"struct\",\"fields\":[{{\"name\":\"a\",\"type\":\"long\",\"nullable\":true,\"metadata\":{{{metadata}}}}}]}}"
+            )
+        };
+        let name = "delta.columnMapping.physicalName";
+        for (mode, kept) in [(None, ""), (Some("none"), ""), (Some("NAME"), name), (Some("id"), name)] {
+            let mode = mode.map(|mode| ("delta.columnMapping.mode".to_owned(), mode.to_owned()));
+            let configuration = mode.into_iter().collect();
+            let metadata = Metadata { schema_string: Some(schema(name)), configuration, ..metadata() };
+            let line: serde_json::Value =
+                serde_json::from_str(&metadata_line(ResponseFormat::Delta, &metadata, FACTS)).unwrap();
+            assert_eq!(line["metaData"]["deltaMetadata"]["schemaString"], schema(kept));
+        }
     }
 
     #[test]

@@ -16,16 +16,21 @@ const METADATA: &str = "metadata";
 pub(crate) enum ColumnMetadata {
     /// Comments, and the lengths of `char` and `varchar`: Spark pads the values of a `char` by them.
     CommentsAndLengths,
-    /// The same and what Delta's reader features keep with a column: mapped names and ids, widened types, collations.
+    /// The same and what Delta's reader features keep with a column: widened types and collations.
     ReaderFeatures,
+    /// The same and mapped names and ids. Where column mapping is off, those that some writers leave behind make Delta
+    /// Kernel refuse the table.
+    MappedReaderFeatures,
 }
 
 impl ColumnMetadata {
     fn keeps(self, key: &str) -> bool {
-        let needs_feature =
-            || key.starts_with("delta.columnMapping.") || matches!(key, "delta.typeChanges" | "__COLLATIONS");
-        matches!(key, "comment" | "__CHAR_VARCHAR_TYPE_STRING")
-            || (self == Self::ReaderFeatures && needs_feature())
+        let is_mapping = || key.starts_with("delta.columnMapping.");
+        match key {
+            "comment" | "__CHAR_VARCHAR_TYPE_STRING" => true,
+            "delta.typeChanges" | "__COLLATIONS" => self != Self::CommentsAndLengths,
+            _ => self == Self::MappedReaderFeatures && is_mapping(),
+        }
     }
 
     /// Returns a schema without the other metadata of its columns. A text that is not JSON, which no client reads, is
@@ -214,7 +219,8 @@ mod tests {
             schema(&Value::Object(members.collect()))
         };
         let comments = only(&["comment", "__CHAR_VARCHAR_TYPE_STRING"]);
-        let needed = only(&[
+        let unmapped = only(&["comment", "delta.typeChanges", "__CHAR_VARCHAR_TYPE_STRING", "__COLLATIONS"]);
+        let mapped = only(&[
             "comment",
             "delta.columnMapping.id",
             "delta.columnMapping.physicalName",
@@ -228,8 +234,13 @@ mod tests {
             text.replace("\"metadata\":", "\"m\\u0065tadata\":").replace("\"tag\"", "\"t\\u0061g\"");
         for text in [text, pretty, escaped] {
             let comments_of = |value: Value| value.to_string().replace("m\\u0065tadata", "metadata");
-            assert_eq!(comments_of(kept(ColumnMetadata::CommentsAndLengths, &text)), comments.to_string());
-            assert_eq!(comments_of(kept(ColumnMetadata::ReaderFeatures, &text)), needed.to_string());
+            for (kind, expected) in [
+                (ColumnMetadata::CommentsAndLengths, &comments),
+                (ColumnMetadata::ReaderFeatures, &unmapped),
+                (ColumnMetadata::MappedReaderFeatures, &mapped),
+            ] {
+                assert_eq!(comments_of(kept(kind, &text)), expected.to_string());
+            }
         }
     }
 
