@@ -91,6 +91,8 @@ def _expected_error(error: Exception) -> str | None:
 
     if isinstance(error, DatabaseError | RecipientError):
         return f"the recipients' database cannot be opened: {error}"
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
     if isinstance(error, ConfigError | StartFailed | GatewayError | LogError | OSError):
         return str(error)
     return None

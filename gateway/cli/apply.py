@@ -78,9 +78,11 @@ def _print(steps: Sequence[Step], changes: Sequence[RecipientStep]) -> None:
 
 
 def read(file: Path) -> tuple[list[StoredShare], list[Any]]:
-    """Return the shares and the recipients of a file. Raises ShareError and OSError."""
+    """Return the shares and the recipients of a file. Raises ShareError."""
     try:
         document = read_document(file)
+    except OSError as error:
+        raise ShareError(f"{file} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise ShareError(str(error)) from None
     if not isinstance(document, Mapping) or not all(isinstance(document.get(key, []), list) for key in KEYS):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import socket
 import sys
 import urllib.error
 import urllib.parse
@@ -241,6 +242,7 @@ def start_problems(config: Config, *, workers: int = 1) -> Iterable[str]:
         check_cache_directory,
         partial(check_memory, workers=workers),
         check_session_policies,
+        check_hosts,
         lambda config: listener_context(config.ssl, config.host),
         read_admin_certificate,
         read_recipients,
@@ -249,6 +251,24 @@ def start_problems(config: Config, *, workers: int = 1) -> Iterable[str]:
             look(config)
         except (OSError, ValueError) as reason:
             yield str(reason)
+
+
+def check_hosts(config: Config) -> None:
+    """Look whether this machine has the addresses of the listeners. Raises OSError.
+
+    Their ports may belong to the running server: a free one is bound.
+    """
+    admin = config.gateway.admin
+    for key, host in (
+        ("host", config.host),
+        *(() if admin is None else [("gateway.admin.host", admin.host)]),
+    ):
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family, kind) as listener:
+                listener.bind(address)
+        except OSError:
+            raise OSError(f"{key}: {host} is neither an address of this machine nor a name of one") from None
 
 
 def read_admin_certificate(config: Config) -> None:
@@ -270,11 +290,12 @@ def read_recipients(config: Config) -> Mapping[str, str]:
     if not config.has_database:
         return {}
     # A configuration without a database is checked sooner.
-    from gateway.database.migration import check_creatable, check_not_taken_over  # noqa: PLC0415
+    from gateway.database.migration import check_creatable, check_not_taken_over, check_writable  # noqa: PLC0415
     from gateway.governance.stored_recipients import read_once  # noqa: PLC0415
 
     try:
         try:
+            check_writable(config.database_place)
             return read_once(config.database_place).unreadable
         except DatabaseMissing:
             # The first start makes it.

@@ -15,6 +15,8 @@ from gateway.authentication.credential_table import token_hash
 from gateway.cli.durations import add_expires, lifetime
 from gateway.cli.profile_file import ProfileFile
 from gateway.config import load
+from gateway.config.checks import check_url
+from gateway.config.errors import Invalid
 from gateway.encoding import json_bytes
 from gateway.governance.recipient_records import end_ms
 from gateway.protocol.profile import profile
@@ -90,6 +92,10 @@ def entry(name: str, token: str, expires: str | None, shares: str) -> str:
 def endpoint_of(arguments: argparse.Namespace) -> str:
     """Return the endpoint for the profile."""
     if arguments.endpoint:
+        try:
+            check_url("endpoint", arguments.endpoint)
+        except Invalid as invalid:
+            raise OSError(f"--endpoint: {invalid}") from None
         return str(arguments.endpoint)
     if arguments.config is None:
         raise OSError("a profile names the endpoint: give -c FILE or --endpoint URL")

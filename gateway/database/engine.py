@@ -176,8 +176,11 @@ def _sqlite(path: Path, *, create: bool, read_only: bool) -> Connection:
     if not create and not path.exists():
         raise DatabaseMissing
     if create:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise DatabaseUnusable(f"{path} cannot be written: {error.strerror}") from None
     uri = f"file:{quote(str(path.absolute()))}?mode={'ro' if read_only else 'rw'}"
 
     def connect() -> sqlite3.Connection:

@@ -94,6 +94,12 @@ def check_creatable(place: DatabasePlace) -> None:
         _check_creatable(database, connection)
 
 
+def check_writable(place: DatabasePlace) -> None:
+    """Check that a server may open a SQLite file, which it does for changes. Raises DatabaseError."""
+    if place.path is not None and place.path.exists() and not os.access(place.path, os.W_OK):
+        raise DatabaseUnusable(f"{place.path} cannot be written")
+
+
 def _check_creatable(database: Database, connection: Connection) -> None:
     if database.is_sqlite:
         return

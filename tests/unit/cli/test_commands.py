@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 import stat
 import sys
 from datetime import UTC, datetime, timedelta
@@ -60,6 +61,25 @@ def test_a_profile_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["token", "alice", "--profile", str(profile), "--endpoint", "https://x.example"]) == 1
     assert profile.read_text() == "an older one"
     assert "alice.share exists" in capsys.readouterr().err
+
+
+def test_a_profile_with_an_endpoint_that_is_no_url_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = tmp_path / "alice.share"
+    assert main(["token", "alice", "--profile", str(profile), "--endpoint", "share.example"]) == 1
+    assert "--endpoint: 'share.example' is not a URL; accepted: https://host" in capsys.readouterr().err
+    assert not profile.exists()
+
+
+def test_a_file_that_cannot_be_made_is_named_without_a_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["demo", "--once", "--directory", str(tmp_path / "file" / "tables")]) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"delta-gateway: {tmp_path / 'file' / 'tables'}")
+    assert printed.endswith(": Not a directory\n")
 
 
 def test_a_token_of_the_admin_api_is_shown_once_with_its_hash_alone(
@@ -177,6 +197,24 @@ def test_check_reports_problems_that_keep_a_server_from_starting(
         ["the", "recipients'", "database"],
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recipients.db", "share.yaml"]
+
+
+def test_check_reports_hosts_of_other_machines_and_a_database_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "share.yaml"
+    file.write_text("version: 1\nhost: 192.0.2.77\ngateway: {anonymous: true}\n")
+    assert (
+        main(["recipient", "add", "alice", "-c", str(file), "--profile", str(tmp_path / "alice.share")]) == 0
+    )
+    database = tmp_path / "recipients.db"
+    # As on a file system that is mounted to be read: root may write every other file.
+    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != database)
+    capsys.readouterr()
+    assert main(["check", "-c", str(file)]) == 1
+    printed = capsys.readouterr().out
+    assert "start: host: 192.0.2.77 is neither an address of this machine nor a name of one" in printed
+    assert f"start: the recipients' database cannot be read: {database} cannot be written" in printed
 
 
 @pytest.mark.parametrize("missing", TRACING_MODULES)
