@@ -86,7 +86,7 @@ def explain(error: Exception, service: Service, url: str, proxy: str | None) -> 
         return Problem(f"the URL of {service.name} is not one", service.owner, "correct it")
     if _is_timeout(error):
         return _timeout(error, service, host)
-    return _broken(error, service, host)
+    return _broken(error, service, url)
 
 
 def _is_timeout(error: Exception) -> bool:
@@ -230,7 +230,15 @@ def _timeout(error: Exception, service: Service, host: str) -> Problem:
     )
 
 
-def _broken(error: Exception, service: Service, host: str) -> Problem:
+def _without_tls(url: str) -> str:
+    """Return a further cause of a closed connection, for a URL without TLS."""
+    return (
+        ", and so does a server with TLS: its address begins with https://" if url.startswith("http:") else ""
+    )
+
+
+def _broken(error: Exception, service: Service, url: str) -> Problem:
+    host = host_of(url)
     # urllib3 keeps the socket's error as a cause, or beside its text.
     inner = next(
         (candidate for candidate in (error.__cause__, *error.args) if isinstance(candidate, Exception)), error
@@ -241,7 +249,8 @@ def _broken(error: Exception, service: Service, host: str) -> Problem:
             return Problem(
                 f"nothing answers at {host}, which is this machine itself",
                 service.owner,
-                "the address was made for another machine: use the public name of the service",
+                "start the service, if it belongs on this machine; else the address was made for another "
+                "machine: use the public name of the service",
             )
         return Problem(
             f"{host} refuses connections on this port",
@@ -267,6 +276,6 @@ def _broken(error: Exception, service: Service, host: str) -> Problem:
     return Problem(
         f"the connection to {host} was closed without an answer ({type(inner).__name__})",
         Owner.NETWORK,
-        f"let this machine connect to {host}: firewalls and proxies close connections so; if others can "
-        f"connect, {service.owner} looks at the service",
+        f"let this machine connect to {host}: firewalls and proxies close connections so{_without_tls(url)}; "
+        f"if others can connect, {service.owner} looks at the service",
     )

@@ -44,7 +44,10 @@ ADVICE: Mapping[int, tuple[Owner, str]] = {
     ),
     404: (
         Owner.PROVIDER,
-        "grant it to the recipient, or say how it is named now; names are in the lists above",
+        (
+            "look whether it is still granted and named so; if it is in the lists above, its location is "
+            "wrong, or its files are gone"
+        ),
     ),
     503: (
         Owner.PROVIDER,

@@ -26,6 +26,7 @@ from gateway.database.schema import (
 )
 from gateway.governance import rows
 from gateway.governance.recipient_records import (
+    LINK_DAYS,
     MAX_LIFE_SECONDS,
     MAX_LINK_SECONDS,
     ClientRecord,
@@ -92,7 +93,9 @@ class Issuing:
     def link(self, valid_for_seconds: int, kind: LinkKind, life_seconds: int | None) -> IssuedLink:
         """Add an activation link."""
         if not 0 < valid_for_seconds <= MAX_LINK_SECONDS:
-            raise RecipientError(f"a link's life: expected 1 to {MAX_LINK_SECONDS} seconds")
+            raise RecipientError(
+                f"a link's life: expected 1 to {MAX_LINK_SECONDS} seconds ({LINK_DAYS} days)"
+            )
         end_ms(self.now_ms, life_seconds, "token")
         code, expires_ms = secrets.token_urlsafe(TOKEN_BYTES), self.now_ms + valid_for_seconds * 1000
         sha256 = token_hash(code).hex()

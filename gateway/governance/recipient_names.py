@@ -70,4 +70,4 @@ def check_network(text: str) -> Network:
     try:
         return parse_network(text)
     except ValueError as error:
-        raise RecipientError(f"network {text!r}: {error}") from None
+        raise RecipientError(f"{error}; accepted: an address, or a network such as 192.0.2.0/24") from None

@@ -45,7 +45,8 @@ class RecipientExists(RecipientError):
     """Raised when the name is taken in the database or in the configuration file."""
 
 
-DEFAULT_LINK_SECONDS, MAX_LINK_SECONDS = 3 * DAY_SECONDS, 30 * DAY_SECONDS
+LINK_DAYS = 30
+DEFAULT_LINK_SECONDS, MAX_LINK_SECONDS = 3 * DAY_SECONDS, LINK_DAYS * DAY_SECONDS
 """Maximum life of an activation link: it waits in a mailbox."""
 MAX_LIFE_SECONDS = 10 * 365 * DAY_SECONDS
 """Of a token or secret."""
@@ -225,7 +226,8 @@ def end_ms(now_ms: int, expires_in_seconds: int | None, what: str) -> int | None
     if expires_in_seconds is None:
         return None
     if not 0 < expires_in_seconds <= MAX_LIFE_SECONDS:
-        raise RecipientError(f"a {what}'s life: expected 1 to {MAX_LIFE_SECONDS} seconds")
+        days = MAX_LIFE_SECONDS // DAY_SECONDS
+        raise RecipientError(f"a {what}'s life: expected 1 to {MAX_LIFE_SECONDS} seconds ({days} days)")
     return (-(-now_ms // MILLISECONDS) + expires_in_seconds) * MILLISECONDS
 
 

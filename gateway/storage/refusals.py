@@ -128,7 +128,10 @@ TABLE: Mapping[Kind, Mapping[str, tuple[str, str]]] = {
             "Google does not accept the key of the URL",
             "the operator replaces the HMAC key",
         ),
-        "InvalidAccessKeyId": ("the access key does not exist, or is disabled", "the operator replaces it"),
+        "InvalidAccessKeyId XAdminUserNotFound": (
+            "the access key does not exist, or is disabled",
+            "the operator replaces it",
+        ),
         "InvalidToken": ("the session token does not belong to the access key", "the operator replaces both"),
         "KeyBasedAuthenticationNotPermitted": (
             "the account does not allow access by its key (allowSharedKeyAccess is false)",
@@ -175,7 +178,7 @@ TABLE: Mapping[Kind, Mapping[str, tuple[str, str]]] = {
         "NoSuchBucket": ("the bucket does not exist", "the operator looks at the location and the endpoint"),
     },
     Kind.FILE: {
-        "NoSuchKey BlobNotFound 404": (
+        "NoSuchKey BlobNotFound PathNotFound 404": (
             "a data file is missing",
             "it was deleted, for example by VACUUM while it was read: try again; if it stays so, restore the "
             "table",
@@ -235,7 +238,10 @@ def refusal(
     if name == "PermanentRedirect":
         # The native client takes a redirect for a bad request, as its own client drops the body.
         status = HTTPStatus.MOVED_PERMANENTLY.value
-    names = (f"{store}:{name}", name, name.partition(".")[0], f"{store}:{status}", str(status))
+    names = [f"{store}:{name}", name, name.partition(".")[0]]
+    # Of an unknown code with 404, what is absent is not known to be a file.
+    if not name or status != HTTPStatus.NOT_FOUND:
+        names += [f"{store}:{status}", str(status)]
     known = next((_KNOWN[key] for key in names if key and key in _KNOWN), _KNOWN[""])
     meant = replace(known, status=status, code=name)
     if _ENDED.search(body):

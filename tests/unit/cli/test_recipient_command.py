@@ -310,6 +310,18 @@ def test_a_length_of_time_is_bounded_and_clear(config, tmp_path, capsys, argumen
     assert not (tmp_path / "recipients.db").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--link-expires", "60d", "--activation"], "a link's life: expected 1 to 2592000 seconds (30 days)"),
+        (["--allow", "10.0.0.300"], "network; accepted: an address, or a network such as 192.0.2.0/24"),
+    ],
+)
+def test_a_refused_value_names_the_accepted_ones(run, arguments, words):
+    code, _, err = run("add", "acme", *arguments)
+    assert (code, words in err) == (1, True), err
+
+
 @pytest.mark.parametrize("operation", [["add", "acme"], ["rotate", "old"], ["client", "add", "old"]])
 @pytest.mark.parametrize(
     ("given", "days"), [([], 90), (["--expires", "7d"], 7), (["--expires", "never"], None)]

@@ -35,6 +35,8 @@ def body(code: str, rest: str = "") -> str:
         ("gs", 400, "UserProjectMissing", "the operator sets `userProject`"),
         ("gs", 403, "AccessDenied", "roles/storage.objectViewer"),
         ("gs", 503, "Unheard", "try again later"),
+        ("s3", 404, "XAdminUserNotFound", "the access key does not exist"),
+        ("s3", 404, "Unheard", "404 Unheard: the store gives no known reason"),
     ],
 )
 def test_a_code_says_what_it_means_and_who_mends_it(kind: str, status: int, code: str, words: str) -> None:

@@ -60,6 +60,7 @@ def test_a_port_that_nothing_listens_on(
     endpoint = f"http://127.0.0.1:{free_port()}/delta-sharing"
     found = failed(examine(sharing_server.profile(tmp_path / "a.share", endpoint=endpoint)))
     assert found.message == "nothing answers at 127.0.0.1, which is this machine itself"
+    assert found.advice.startswith("start the service, if it belongs on this machine; ")
     assert found.owner == "provider"
 
 
@@ -115,6 +116,7 @@ def test_a_port_of_another_service(
         found = failed(examine(sharing_server.profile(tmp_path / "a.share", endpoint=endpoint)))
     assert message in found.message
     assert found.owner == owner
+    assert ("a server with TLS: its address begins with https://" in found.advice) is (not content)
 
 
 def test_a_server_that_does_not_answer_in_time(

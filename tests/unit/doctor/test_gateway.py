@@ -61,6 +61,7 @@ async def test_a_table_that_the_gateway_cannot_answer_is_the_providers(
     assert (found.step, str(found.owner)) == (step, owner)
     assert message in found.message
     assert ("a reader feature removed from the table" in found.advice) is (table == "fancy")
+    assert ("its location is wrong, or its files are gone" in found.advice) is (table == "absent")
     assert SECRET_PLACE not in repr(found)
 
 

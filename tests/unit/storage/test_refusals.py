@@ -37,7 +37,7 @@ KEYS = {"accessKeyId": "id", "secretAccessKey": "a secret"}
 KNOWN = {
     code: texts for group in TABLE.values() for codes, texts in group.items() for code in codes.split(" ")
 }
-OF_URLS = ("NoSuchKey", "BlobNotFound", "404", "301", "s3:301", "")
+OF_URLS = ("NoSuchKey", "BlobNotFound", "PathNotFound", "404", "301", "s3:301", "")
 """Of a log an absent object is no error; redirects have the code of S3, or are bad requests."""
 AZURE, GOOGLE = "azure", "gs"
 ANSWERS: dict[str, tuple[str, int]] = {
@@ -60,6 +60,7 @@ ANSWERS: dict[str, tuple[str, int]] = {
     "ExpiredToken": ("s3", 400),
     "gs:InvalidArgument": (GOOGLE, 400),
     "InvalidAccessKeyId": ("s3", 403),
+    "XAdminUserNotFound": ("s3", 404),
     "InvalidToken": ("s3", 403),
     "KeyBasedAuthenticationNotPermitted": (AZURE, 403),
     "SignatureDoesNotMatch": ("s3", 403),
