@@ -62,6 +62,8 @@ class DataFile(web.FileResponse):
         self._threads = threads
         self._rate = rate
         self._file: io.BufferedReader | None = None
+        self.first_byte_seconds: float | None = None
+        """When the head of a file was sent, by the monotonic clock."""
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
         """Send the file itself, never a compressed sibling. Does nothing when it is sent already."""
@@ -122,6 +124,7 @@ class DataFile(web.FileResponse):
         writer = await web.StreamResponse.prepare(self, request)
         if writer is None:
             raise RuntimeError("the response has no writer")
+        self.first_byte_seconds = time.monotonic()
         body = BodyWriter(self, writer, self._rate, connection_of(request))
         loop = asyncio.get_running_loop()
         end = offset + count
@@ -186,7 +189,6 @@ async def file(context: RequestContext) -> web.StreamResponse:
     headers = {"Content-Type": "application/octet-stream", "Server": SERVER}
     response = DataFile(local, state.tables.file_threads(identity), context.drain_rate, headers)
     response.headers.extend(context.added_headers)
-    context.first_byte_seconds = time.monotonic()
     # Sent here and not by the server afterwards, so that logs and metrics count the sent bytes.
     with context.file_readers.reading(network_of(context.address), request.rel_url.raw_path):
         try:
@@ -196,4 +198,6 @@ async def file(context: RequestContext) -> web.StreamResponse:
             log.info("request %s is cut off: a slow reader", context.id)
             context.record.outcome = "slow reader"
             cut(request)
+        finally:
+            context.first_byte_seconds = response.first_byte_seconds
     return response

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import os
 import resource
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from yarl import URL
 from gateway import _native
 from gateway.authentication.sealed_tokens import Sealer
 from gateway.config import Config, Secret, TokenKey
-from gateway.tables.local_files import inside, spelling
+from gateway.tables.local_files import LocalFile, inside, spelling
 
 Client = TestClient[Any, Any]
 NOW_MS = 1_700_000_000_000
@@ -336,6 +337,23 @@ async def test_a_file_that_cannot_be_opened_for_now_is_not_missing(served: tuple
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert (answer.status, error_of(body)) == (503, "TEMPORARILY_UNAVAILABLE")
     assert "Retry-After" in answer.headers
+
+
+async def test_the_first_byte_of_a_file_leaves_when_the_file_is_open(
+    served: tuple[Client, Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, config = served
+    seconds, opened = 0.2, LocalFile.open
+
+    def open_slowly(self: LocalFile) -> Any:
+        time.sleep(seconds)
+        return opened(self)
+
+    monkeypatch.setattr(LocalFile, "open", open_slowly)
+    assert await (await client.session.get(signed(config, NAMES[0]))).read() == CONTENT
+    timings = client.server.pipeline.recorder._route("file")  # type: ignore[attr-defined]
+    await until(lambda: timings.seconds._sum > 0)
+    assert seconds <= timings.first_byte._sum <= timings.seconds._sum
 
 
 @pytest.fixture
