@@ -18,3 +18,9 @@ async def alongside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+def forget_error(done: asyncio.Future[Any]) -> None:
+    """Retrieve the error of work whose caller may have left."""
+    if not done.cancelled():
+        done.exception()

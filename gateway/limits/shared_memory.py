@@ -22,7 +22,7 @@ class LimitsFile:
         self.descriptor = memory_file("limits")
         os.write(self.descriptor, os.urandom(SEED_BYTES))
         os.ftruncate(self.descriptor, SharedLimits.size_bytes(workers))
-        self.limits = map_limits(self.descriptor, workers=workers, worker=0)
+        self.limits = SharedLimits(self.descriptor, workers=workers, worker=0)
         """The limits as the first worker sees them."""
 
     def clear_worker(self, worker: int) -> None:
@@ -34,11 +34,6 @@ class LimitsFile:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-
-
-def map_limits(descriptor: int, *, workers: int, worker: int) -> SharedLimits:
-    """Map the file that a supervisor made. Raises OSError for the file of another number of workers."""
-    return SharedLimits(descriptor, workers=workers, worker=worker)
 
 
 def limits_of_one() -> SharedLimits:

@@ -45,7 +45,7 @@ class IssuerKeys:
         self._task: asyncio.Task[None] | None = None
         self._has_failed = False
         self.is_stale = False
-        """The keys are fetched again before the next token is verified."""
+        """The keys are fetched before the next token is verified, as after a reload; the last stay valid."""
 
     @property
     def age_seconds(self) -> float | None:
@@ -57,10 +57,6 @@ class IssuerKeys:
         # A client may use one token for a day, and no other token may need a verification meanwhile.
         self._refresh()
         return key in self._valid()
-
-    def fetch_anew(self) -> None:
-        """Fetch the keys before the next token is verified, as after a reload. The last ones stay valid."""
-        self.is_stale = True
 
     async def find(self, key_id: str | None, algorithm: str) -> Sequence[SigningKey]:
         """Return the keys that may have signed a token. Raises TokenRefused if there are none."""

@@ -108,7 +108,7 @@ class TokenVerifier:
         if issuers is not self._issuers:
             self._issuers = issuers
             for keys in self._keys.values():
-                keys.fetch_anew()
+                keys.is_stale = True
 
     def _kept(self, sha256: bytes, issuers: tuple[Issuer, ...], now_ms: int) -> VerifiedToken | None:
         verified = self._verified.get(sha256)

@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from gateway.background import forget_error
+
 KEPT_SECONDS = 60.0
 MAX_KEPT = 64
 
@@ -37,7 +39,7 @@ class SentForms(Generic[Page]):
         self._forget()
         if key not in self._kept:
             made = asyncio.ensure_future(answer())
-            made.add_done_callback(_retrieved)
+            made.add_done_callback(forget_error)
             self._kept[key] = (self._now_seconds(), made)
             if len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
@@ -47,9 +49,3 @@ class SentForms(Generic[Page]):
         oldest_seconds = self._now_seconds() - KEPT_SECONDS
         while self._kept and next(iter(self._kept.values()))[0] < oldest_seconds:
             self._kept.popitem(last=False)
-
-
-def _retrieved(made: asyncio.Future[Page]) -> None:
-    """Mark an exception as seen: the client of its only request may have left."""
-    if not made.cancelled():
-        made.exception()

@@ -343,6 +343,3 @@ class TokenError(Struct, frozen=True, rename={"error_code": "errorCode"}):
     error_description: str
     error_code: str
     message: str
-
-
-ResponseFormat = Literal["parquet", "delta"]

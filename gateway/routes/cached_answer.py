@@ -50,15 +50,9 @@ class CachedQuery:
 
     def put(self, answer: Answer, response: web.StreamResponse) -> None:
         """Keep an answer that was sent whole, if it was made in memory and is the same for all."""
-        cache = self._request.state.answer_cache
-        if (
-            self.is_in_memory
-            and isinstance(response, WholeResponse)
-            and cache.has_room(len(response.body), now_ms=self._now_ms)
-            and self._is_same_for_all(answer)
-        ):
+        if self.is_in_memory and isinstance(response, WholeResponse) and self._is_same_for_all(answer):
             cached = CachedAnswer(response.body, response.field_lines, copy(answer.record))
-            cache.put(self._key, cached, now_ms=self._now_ms)
+            self._request.state.answer_cache.put(self._key, cached, now_ms=self._now_ms)
 
     def _is_same_for_all(self, answer: Answer) -> bool:
         """Return whether all recipients and codings get this answer: it has no token of a recipient."""

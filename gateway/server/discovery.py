@@ -22,6 +22,7 @@ from typing import TypeVar
 
 import msgspec
 
+from gateway.background import forget_error
 from gateway.catalog.conflicts import LeftOut
 from gateway.catalog.discovered import NOTHING_DISCOVERED, Discovered, FoundTable, SourceKey
 from gateway.config import Config, Source
@@ -158,7 +159,7 @@ class Discoverer:
                 return await running
             # Nothing can end the thread, so no second one waits for the same storage.
             place.abandoned = running
-            running.add_done_callback(_forget_error)
+            running.add_done_callback(forget_error)
         except Exception as error:
             log.exception("the search of %s failed; it is tried again", place.source.shown)
             return type(error).__name__
@@ -270,12 +271,6 @@ def _dotted(tables: Iterable[FoundTable]) -> list[str]:
     """Return the names of schemas and tables that contain a dot, each once."""
     names = dict.fromkeys(name for table in tables for name in (table.schema, table.name))
     return [name for name in names if "." in name]
-
-
-def _forget_error(done: asyncio.Future[SearchResult]) -> None:
-    """Retrieve the error of a search without a waiting caller."""
-    if not done.cancelled():
-        done.exception()
 
 
 class DiscoveredFile:

@@ -38,15 +38,9 @@ from gateway.server.start import Start
 from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.state import GatewayState
+from gateway.tables.native import cache_directory_counts, cache_used_bytes, configure, log_faults
 from gateway.tables.registry import ServedTables
-from gateway.tables.runtime import (
-    cache_bytes,
-    cache_directory_counts,
-    configure,
-    configure_cache_directory,
-    log_faults,
-    release_memory,
-)
+from gateway.tables.runtime import configure_cache_directory, release_memory
 from gateway.telemetry.activity import Activity
 from gateway.telemetry.audit import open_audit
 from gateway.telemetry.log_output import log_counts
@@ -212,7 +206,7 @@ class ServerProcess:
             self.pipeline.recorder.record_begun(is_on_record=self.pipeline.audits_first)
             self._return_memory()
             watch.look(self.pipeline.limits.memory, self.pipeline.state.tables)
-            self.metrics.cache_bytes.set(cache_bytes())
+            self.metrics.cache_bytes.set(cache_used_bytes())
             count_cache_files()
             if self.strangers is not None:
                 self.metrics.strangers.set(len(self.strangers))

@@ -32,7 +32,7 @@ from gateway.encoding import json_line
 from gateway.governance.audited_database import database_problem
 from gateway.governance.reading_thread import THREAD as DATABASE
 from gateway.limits.drain_rate import DrainRate
-from gateway.limits.shared_memory import map_limits
+from gateway.limits.shared_memory import SharedLimits
 from gateway.server.accepted_config import accepted
 from gateway.server.discovery import DiscoveredFile, Discoverer
 from gateway.server.process import CLOSE_SECONDS, ServerProcess
@@ -186,7 +186,7 @@ async def _serve_slot(start: Start, slot: Slot) -> None:
         secrets,
         workers=slot.count,
         now_ms=epoch_ms,
-        shared_limits=map_limits(slot.limits, workers=slot.count, worker=slot.index),
+        shared_limits=SharedLimits(slot.limits, workers=slot.count, worker=slot.index),
         reports_expiries=slot.index == 0,
     )
     recorder = process.pipeline.recorder

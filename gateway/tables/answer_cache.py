@@ -38,16 +38,10 @@ class AnswerCache:
         """Return the answer for a key, if it was made in this second."""
         return self._answers.get(key) if now_ms // 1000 == self._second else None
 
-    def has_room(self, size: int, *, now_ms: int) -> bool:
-        """Return whether an answer of that many bytes, made at that time, would be cached."""
-        is_full = len(self._answers) >= MAX_ANSWERS and now_ms // 1000 == self._second
-        return size <= MAX_ANSWER_BYTES and not is_full
-
     def put(self, key: Hashable, answer: CachedAnswer, *, now_ms: int) -> None:
         """Cache an answer that was made at that time, if there is room."""
-        if not self.has_room(len(answer.body), now_ms=now_ms):
-            return
         if now_ms // 1000 != self._second:
             self._second = now_ms // 1000
             self._answers.clear()
-        self._answers[key] = answer
+        if len(answer.body) <= MAX_ANSWER_BYTES and len(self._answers) < MAX_ANSWERS:
+            self._answers[key] = answer

@@ -1,4 +1,4 @@
-"""The native types that callers of this package work with, and the version of the native build."""
+"""The native types and functions that callers of this package work with, and the version of the build."""
 
 from gateway._native import (
     AnswerOptions,
@@ -22,7 +22,11 @@ from gateway._native import (
     TableNotFound,
     UnsupportedFeature,
     build,
+    cache_directory_counts,
+    cache_used_bytes,
+    configure,
     is_debug_build,
+    log_faults,
 )
 
 __all__ = [
@@ -46,6 +50,10 @@ __all__ = [
     "StreamSummary",
     "TableNotFound",
     "UnsupportedFeature",
+    "cache_directory_counts",
+    "cache_used_bytes",
+    "configure",
+    "log_faults",
     "version_text",
 ]
 

@@ -6,9 +6,7 @@ import select
 from pathlib import Path
 
 from gateway import _native
-from gateway._native import (
-    NdjsonChunks,
-)
+from gateway._native import NdjsonChunks
 from gateway.limits.process_memory import return_memory
 
 LEAST_CACHE_BYTES = 1024 * 1024
@@ -29,11 +27,6 @@ def read_whole(chunks: NdjsonChunks, *, keep_bytes: int | None = None) -> bytes:
             select.select([chunks.fileno()], [], [])
 
 
-def configure(*, threads: int | None, cache_bytes: int) -> None:
-    """Set the threads and the cache size of the native code. Call it before the first table is opened."""
-    _native.configure(threads=threads, cache_bytes=cache_bytes)
-
-
 def configure_cache_directory(directory: Path | None, *, disk_bytes: int) -> None:
     """Keep columns in files of a directory, or in memory only. Raises OSError if it cannot be used."""
     try:
@@ -42,21 +35,6 @@ def configure_cache_directory(directory: Path | None, *, disk_bytes: int) -> Non
         )
     except _native.InvalidArgument as reason:
         raise OSError(f"gateway.cache.directory {directory}: {reason}") from None
-
-
-def log_faults() -> list[tuple[str, int]]:
-    """Return the faults of tables' logs since the start, by kind."""
-    return _native.log_faults()
-
-
-def cache_directory_counts() -> list[tuple[str, int]]:
-    """Return the events of the cache directory since the start, by outcome."""
-    return _native.cache_directory_counts()
-
-
-def cache_bytes() -> int:
-    """Return the bytes of cached columns and snapshots."""
-    return _native.cache_used_bytes()
 
 
 def release_memory(*, hot: bool) -> bool:

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import requests
 from google.auth import aws as aws_account
@@ -27,6 +27,7 @@ from google.oauth2 import service_account, sts
 
 from gateway.storage.credentials import CredentialsUnavailable
 
+T = TypeVar("T")
 TIMEOUT_SECONDS = 10.0
 PING_SECONDS = 2
 PINGS = 2
@@ -169,22 +170,18 @@ def exchanged(token: str, boundary: Mapping[str, Any], endpoint: str | None) -> 
     `endpoint` is the URL of the token service; None for Google's. Blocks. Raises CredentialsUnavailable.
     """
     client = sts.Client(f"{(endpoint or STS_ENDPOINT).rstrip('/')}/v1/token")
-    answers: list[Any] = []
-
-    def exchange() -> None:
-        answers.append(
-            client.exchange_token(
-                _BoundedRequest(),
-                grant_type=GRANT_OF_EXCHANGE,
-                subject_token=token,
-                subject_token_type=ACCESS_TOKEN,
-                requested_token_type=ACCESS_TOKEN,
-                additional_options=boundary,
-            )
-        )
-
-    _requested("the exchange of the token", exchange)
-    answer = answers[0] if isinstance(answers[0], dict) else {}
+    answer: Any = _requested(
+        "the exchange of the token",
+        lambda: client.exchange_token(
+            _BoundedRequest(),
+            grant_type=GRANT_OF_EXCHANGE,
+            subject_token=token,
+            subject_token_type=ACCESS_TOKEN,
+            requested_token_type=ACCESS_TOKEN,
+            additional_options=boundary,
+        ),
+    )
+    answer = answer if isinstance(answer, dict) else {}
     narrowed, seconds = answer.get("access_token"), answer.get("expires_in")
     if not isinstance(narrowed, str) or not narrowed:
         raise CredentialsUnavailable("the exchange of the token gives no token")
@@ -283,9 +280,9 @@ _KINDS: Mapping[str, Callable[[dict[str, Any], str], Tokens]] = {
 }
 
 
-def _requested(source: str, request: Callable[[], object]) -> None:
+def _requested(source: str, request: Callable[[], T]) -> T:
     try:
-        request()
+        return request()
     except exceptions.TransportError as error:
         raise CredentialsUnavailable(
             f"{source}: the service cannot be reached ({type(error).__name__})"
@@ -316,8 +313,4 @@ def _reason(error: exceptions.GoogleAuthError) -> tuple[str, bool]:
     for word, reason in known.items():
         if word in text:
             return reason, True
-    return (
-        ("it answers with an error", False)
-        if not error.retryable
-        else ("the service is not available", False)
-    )
+    return "the service is not available" if error.retryable else "it answers with an error", False

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.limits.admission import LimitExceeded, LimitKind
 from gateway.limits.attempts import ADDRESS_FAILURES, PAIR_FAILURES, PAIR_SECONDS, FailedAttempts, network_of
-from gateway.limits.shared_memory import LimitsFile, map_limits
+from gateway.limits.shared_memory import LimitsFile, SharedLimits
 
 
 class Clock:
@@ -57,7 +57,7 @@ def test_an_address_that_tries_many_clients_waits() -> None:
 def test_workers_share_the_failures() -> None:
     file, clock = LimitsFile(2), Clock()
     one, two = (
-        FailedAttempts(clock, map_limits(file.descriptor, workers=2, worker=worker)) for worker in (0, 1)
+        FailedAttempts(clock, SharedLimits(file.descriptor, workers=2, worker=worker)) for worker in (0, 1)
     )
     file.close()
     assert fail(one, "192.0.2.1", "c1", 6) == 6

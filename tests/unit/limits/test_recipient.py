@@ -11,7 +11,7 @@ import pytest
 from gateway.config.operation import RecipientLimits
 from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS, LimitExceeded, LimitKind
 from gateway.limits.recipient import POLL_SECONDS, RecipientGate, RecipientGates
-from gateway.limits.shared_memory import LimitsFile, limits_of_one, map_limits
+from gateway.limits.shared_memory import LimitsFile, SharedLimits, limits_of_one
 
 
 class Clock:
@@ -138,7 +138,7 @@ def file():
 
 def gates_of(file, limits, clock, **named):
     """The gates of each of three workers."""
-    shared = [map_limits(file.descriptor, workers=3, worker=worker) for worker in range(3)]
+    shared = [SharedLimits(file.descriptor, workers=3, worker=worker) for worker in range(3)]
     return [RecipientGates(limits, named, clock, one) for one in shared]
 
 

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestClient
 from pyarrow import parquet
 from support.gateway_app import PREFIX, serve
 
-from gateway.tables.runtime import log_faults
+from gateway.tables.native import log_faults
 
 Client = TestClient[Any, Any]
 TABLES = f"{PREFIX}/shares/s/schemas/d/tables"
