@@ -23,7 +23,14 @@ from tables.small_tables import (
 )
 
 from gateway import _native
-from gateway.errors import AccessRevoked, AddressDenied, GatewayError, InvalidClient, NotShared
+from gateway.errors import (
+    AccessRevoked,
+    AddressDenied,
+    GatewayError,
+    InvalidClient,
+    MethodNotAllowed,
+    NotShared,
+)
 from gateway.protocol.headers import CAPABILITIES_HEADER
 from gateway.tables.rules import InvalidRule
 from gateway.web.error_response import STATUS_OF, error_answer
@@ -478,7 +485,7 @@ async def test_a_table_that_vanishes_while_it_is_served(tmp_path: Path) -> None:
         await client.close()
 
 
-OWN_TEXTS = {AccessRevoked, AddressDenied, InvalidClient, InvalidRule, NotShared}
+OWN_TEXTS = {AccessRevoked, AddressDenied, InvalidClient, InvalidRule, MethodNotAllowed, NotShared}
 
 
 @pytest.mark.parametrize(

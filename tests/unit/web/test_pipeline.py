@@ -86,6 +86,7 @@ async def test_the_error_of_an_unsupported_method_names_the_supported_ones() -> 
     with pytest.raises(MethodNotAllowed) as refused:
         await ROUTER.find("PUT", "/healthz").route.handler(None)  # type: ignore[arg-type]
     assert refused.value.allow == "GET, HEAD"
+    assert str(refused.value) == "method PUT is not allowed here; allowed: GET, HEAD"
 
 
 @given(
