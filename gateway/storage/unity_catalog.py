@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Protocol
+from typing import Annotated, Any, NoReturn
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -57,13 +57,6 @@ class RatifiedCommits:
     latest: int | None
     staged: tuple[Staged, ...] = ()
     inline: tuple[Inline, ...] = ()
-
-
-class CommitCatalog(Protocol):
-    """A catalog that ratifies the commits of tables."""
-
-    def ratified(self, location: Location) -> RatifiedCommits:
-        """Return the ratified commits of the table at a location. Blocks. Raises LogError."""
 
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gateway import _native
 from gateway.config import Location
-from gateway.storage.unity_catalog import CommitCatalog, OddAnswer
+from gateway.storage.unity_catalog import OddAnswer, UnityCatalogTable
 from gateway.times import MILLISECONDS
 
 
@@ -19,7 +19,7 @@ class ManagedTable:
     """A native table and the catalog that ratifies its commits."""
 
     table: _native.Table
-    catalog: CommitCatalog
+    catalog: UnityCatalogTable
     location: Location
 
     def ask(self) -> None:

@@ -11,10 +11,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TypedDict
 
 from gateway._native import SharedLimits, bound_logs
-from gateway.config import Config, Limits
+from gateway.config import Config
 from gateway.errors import GatewayError, TooManyRequests, Unavailable
 from gateway.limits.admission import LimitExceeded, LimitKind
 from gateway.limits.attempts import FailedAttempts
@@ -68,7 +67,7 @@ class RequestLimits:
         memory_bytes = memory_of_worker(config, workers)
         of_recipients = [(entry.name, entry.limits) for entry in config.gateway.recipients]
         named = {name: replica.of(limits) for name, limits in of_recipients if limits is not None}
-        default, queue = replica.of(limits.recipient), _queue(limits)
+        default = replica.of(limits.recipient)
         bound_logs(memory_bytes)
         if previous is None:
             shared = shared or limits_of_one()
@@ -78,7 +77,9 @@ class RequestLimits:
             process_bytes = private_bytes if config.gateway.cache.directory else resident_bytes
             memory = MemoryGate(
                 memory_bytes,
-                **queue,
+                stream_bytes=limits.stream_bytes,
+                queue_length=limits.queued_streams,
+                queue_seconds=limits.queue_seconds,
                 resident_bytes=cached(process_bytes, seconds=MEMORY_PROBE_SECONDS, clock=time.monotonic),
                 relieve=partial(release_memory, hot=True),
             )
@@ -87,7 +88,12 @@ class RequestLimits:
             recipients, attempts, memory = previous.recipients, previous.attempts, previous.memory
             file_readers = previous.file_readers
             recipients.configure(default, named)
-            memory.configure(memory_bytes, **queue)
+            memory.configure(
+                memory_bytes,
+                stream_bytes=limits.stream_bytes,
+                queue_length=limits.queued_streams,
+                queue_seconds=limits.queue_seconds,
+            )
         return RequestLimits(
             recipients=recipients,
             attempts=attempts,
@@ -133,20 +139,6 @@ def check_memory(config: Config, *, workers: int = 1) -> None:
             f"{whose} leaves {own_bytes // MIB} MiB to each of {workers} processes, and one needs "
             f"{REST_BYTES // MIB} MiB before it answers anything: it would refuse every query"
         )
-
-
-class _Queue(TypedDict):
-    stream_bytes: int
-    queue_length: int
-    queue_seconds: float
-
-
-def _queue(limits: Limits) -> _Queue:
-    return {
-        "stream_bytes": limits.stream_bytes,
-        "queue_length": limits.queued_streams,
-        "queue_seconds": limits.queue_seconds,
-    }
 
 
 def limit_error(exceeded: LimitExceeded) -> GatewayError:
