@@ -8,13 +8,7 @@ from gateway.admin.administration import ADMINISTRATION
 from gateway.admin.middlewares import answer_database_errors
 from gateway.admin.operation import any_name
 from gateway.console import operation_pages, provider_pages, recipient_pages, share_pages, sign_in
-from gateway.console.protection import (
-    PREFIX,
-    add_headers,
-    answer_conflicts,
-    answer_errors,
-    require_session,
-)
+from gateway.console.protection import PREFIX, add_headers, answer_conflicts, answer_errors, require_session
 from gateway.console.rendering import redirect
 from gateway.console.site import SITE, Site
 

@@ -18,17 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 import sqlalchemy.exc
-from sqlalchemy import (
-    BigInteger,
-    Connection,
-    NullPool,
-    cast,
-    create_engine,
-    event,
-    func,
-    select,
-    text,
-)
+from sqlalchemy import BigInteger, Connection, NullPool, cast, create_engine, event, func, select, text
 
 from gateway.config.database import DatabasePlace
 from gateway.database.changes import LOCK

@@ -17,13 +17,7 @@ from sqlalchemy import Connection, Table, delete, or_, update
 
 from gateway.authentication.credential_table import token_hash
 from gateway.authentication.policies import TokenPolicy
-from gateway.database.schema import (
-    ACTIVATION_LINKS,
-    CLIENT_SECRETS,
-    CLIENTS,
-    TOKENS,
-    recipient_key,
-)
+from gateway.database.schema import ACTIVATION_LINKS, CLIENT_SECRETS, CLIENTS, TOKENS, recipient_key
 from gateway.governance import rows
 from gateway.governance.recipient_records import (
     LINK_DAYS,

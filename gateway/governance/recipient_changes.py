@@ -18,14 +18,7 @@ from gateway.config.database import DatabasePlace
 from gateway.config.name_forms import name_form, new_name_problem
 from gateway.config.recipients import EVERY_SHARE
 from gateway.database.rows import all_rows, batches, delete_orphans, is_text
-from gateway.database.schema import (
-    GRANTS,
-    NETWORKS,
-    RECIPIENTS,
-    SHARES,
-    name_key,
-    recipient_key,
-)
+from gateway.database.schema import GRANTS, NETWORKS, RECIPIENTS, SHARES, name_key, recipient_key
 from gateway.governance import rows
 from gateway.governance.credentials import Issuing
 from gateway.governance.recipient_names import check_comment, check_name, check_share

@@ -39,11 +39,7 @@ from gateway.governance.credentials import (
     find_client,
     forbid_bearer_tokens,
 )
-from gateway.governance.recipient_changes import (
-    KIND,
-    RecipientChanges,
-    listed,
-)
+from gateway.governance.recipient_changes import KIND, RecipientChanges, listed
 from gateway.governance.recipient_listing import NO_RECIPIENTS, EndingRecipients, Rank, RecipientPage
 from gateway.governance.recipient_names import check_policy
 from gateway.governance.recipient_records import (

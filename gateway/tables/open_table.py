@@ -12,11 +12,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from gateway import _native
-from gateway._native import (
-    Changes,
-    Snapshot,
-    Stop,
-)
+from gateway._native import Changes, Snapshot, Stop
 from gateway.catalog.catalog import SharedTable
 from gateway.errors import InvalidParameter
 from gateway.protocol.queries import TimeTravel

@@ -21,12 +21,7 @@ from gateway.authentication.policies import TokenRefused
 from gateway.catalog.catalog import Recipient
 from gateway.config import Config
 from gateway.config.networks import allowed
-from gateway.errors import (
-    AccessRevoked,
-    AddressDenied,
-    GatewayError,
-    NotShared,
-)
+from gateway.errors import AccessRevoked, AddressDenied, GatewayError, NotShared
 from gateway.limits.admission import LimitExceeded
 from gateway.limits.memory import FROM_MEMORY
 from gateway.protocol.cors import Cors, FieldLines

@@ -27,13 +27,7 @@ from pyspark.sql import types as t
 
 from gateway.config.projections import WORK_DIRECTORY
 from gateway.spark.project.actions import WORK_PROPERTIES, Action, file_key, mark_of
-from gateway.spark.project.changes import (
-    Disagreement,
-    Written,
-    apply_changes,
-    net_changes,
-    signed_digest,
-)
+from gateway.spark.project.changes import Disagreement, Written, apply_changes, net_changes, signed_digest
 from gateway.spark.project.commit_range import CommitRange
 from gateway.spark.project.compaction import compact
 from gateway.spark.project.errors import NotKept, NotProved, kind_of

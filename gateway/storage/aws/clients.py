@@ -20,11 +20,7 @@ import botocore.parsers
 import botocore.session
 
 from gateway.config.secret import Secret
-from gateway.storage.aws.credentials import (
-    S3Credentials,
-    configuration_file,
-    credentials_file,
-)
+from gateway.storage.aws.credentials import S3Credentials, configuration_file, credentials_file
 from gateway.storage.credentials import CredentialsUnavailable, check_header
 
 T = TypeVar("T")
