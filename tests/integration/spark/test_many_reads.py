@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from support.nightly import some_at_night
 from support.plain_server import PlainServer
 from support.spark_session import INTERPRETED, settings
 
@@ -52,7 +53,12 @@ def server(table: Path) -> Iterator[PlainServer]:
     serving.close()
 
 
-@pytest.fixture(params=["false", "true"], ids=["fixed", "adaptive"])
+FIXED, ADAPTIVE = "false", "true"
+# By day adaptive plans, which take several times as long, have the test of every use alone.
+BOTH = pytest.mark.parametrize("session", [FIXED, ADAPTIVE], indirect=True, ids=["fixed", "adaptive"])
+
+
+@pytest.fixture(params=some_at_night([FIXED, ADAPTIVE]), ids=["fixed", "adaptive"])
 def session(spark: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     """Sessions with adaptive execution off and plans interpreted, and with it on and plans compiled.
 
@@ -60,7 +66,7 @@ def session(spark: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     """
     register(spark)
     chosen = {"spark.sql.adaptive.enabled": request.param, PUSHDOWN: "true"}
-    chosen |= INTERPRETED if request.param == "false" else {}
+    chosen |= INTERPRETED if request.param == FIXED else {}
     with settings(spark, chosen):
         yield spark
 
@@ -152,6 +158,7 @@ def collected(frame: Any) -> list[Row]:
     return [tuple(row) for row in frame.collect()]
 
 
+@BOTH
 def test_every_use_of_one_dataframe_sees_all_its_rows(session: Any, server: PlainServer) -> None:
     shared = load(session, server)
     rows = collected(shared)
@@ -176,7 +183,7 @@ def test_no_hint_is_sent_without_an_option(session: Any, server: PlainServer) ->
     assert not any({"predicateHints", "jsonPredicateHints"} & body.keys() for body in bodies)
 
 
-@pytest.mark.parametrize("condition", ["part = 0", "part = 1 OR n >= 4", "n IS NULL"])
+@pytest.mark.parametrize("condition", some_at_night(["part = 1 OR n >= 4", "part = 0", "n IS NULL"]))
 def test_a_condition_in_an_option_is_sent_and_applied_again_to_the_rows(
     session: Any, server: PlainServer, condition: str
 ) -> None:

@@ -646,6 +646,7 @@ def test_a_source_with_columns_of_our_names_is_followed_by_its_changes(
     assert outcome.changed_rows < 80
 
 
+@NIGHTLY
 def test_a_source_that_was_put_back_from_a_copy_is_written_anew(first: Kept) -> None:
     # The copy has the version before the published one alone.
     for file in Path(first.source, "_delta_log").glob(f"*{1:020}.*"):
@@ -780,16 +781,15 @@ def test_settings_of_a_session_change_no_projection(spark: Any, tmp_path: Path) 
     kept.assert_equal()
 
 
-@pytest.mark.parametrize("and_back", [False, pytest.param(True, marks=NIGHTLY)])
-def test_versions_of_two_evaluations_are_never_mixed(first: Kept, and_back: bool) -> None:
+# By day the refusal is tested without Spark, and that such a setting makes another evaluation, too.
+@NIGHTLY
+def test_versions_of_two_evaluations_are_never_mixed(first: Kept) -> None:
     before = digest(first.served())
     first.sql("DELETE FROM {t} WHERE id < 50")
     first.spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
     with pytest.raises(NotKept, match=r"timeParserPolicy is another.*--whole"):
         first.run()
     assert digest(first.served()) == before
-    if not and_back:
-        return
     outcome = first.run(replace(NO_MAINTENANCE, whole=True))
     assert (outcome.how, "timeParserPolicy" in outcome.remark) == ("whole", True)
     first.assert_equal()
