@@ -97,7 +97,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ |= {"PYSPARK_PYTHON": str(workers / "python"), "PYSPARK_DRIVER_PYTHON": sys.executable}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        session = new_session(tmp_path_factory.mktemp("spark"), f"-XX:SharedArchiveFile={class_archive()}")
+        # All memory at once: each growth of the old generation is followed by a collection of the whole heap.
+        options = f"-XX:SharedArchiveFile={class_archive()} -Xms{SETTINGS['spark.driver.memory']}"
+        session = new_session(tmp_path_factory.mktemp("spark"), options)
         yield session
         session.stop()
 
