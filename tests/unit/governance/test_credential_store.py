@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import insert
+from sqlalchemy import insert, literal_column
 from support.gateway_app import Clock
 from support.postgresql_server import running as postgresql_running
 from support.waiting import until
@@ -621,15 +621,19 @@ def many_recipients(place, clock):
     names = [f"recipient-{number:06}" for number in range(MANY)]
     recipient = {"comment": "", "created_ms": 0, "properties": "{}", "forbids_bearer_tokens": False}
     with closing(Database(place)) as database, database.changing() as connection:
-        connection.execute(insert(RECIPIENTS), [{"key": name, "name": name} | recipient for name in names])
+
+        def add(table, rows):
+            # To return a column makes one statement of a thousand rows: PostgreSQL takes a fifth of the time.
+            connection.execute(insert(table).returning(literal_column("1")), rows)
+
+        add(RECIPIENTS, [{"key": name, "name": name} | recipient for name in names])
         tokens = [
             {"sha256": token_hash(name).hex(), "recipient": name, "created_ms": 0, "expires_ms": None}
             for name in names
         ]
-        connection.execute(insert(TOKENS), tokens)
-        connection.execute(insert(GRANTS), [{"recipient": name, "share": "sales"} for name in names])
-        networks = [{"recipient": name, "network": "192.0.2.0/24"} for name in names]
-        connection.execute(insert(NETWORKS), networks)
+        add(TOKENS, tokens)
+        add(GRANTS, [{"recipient": name, "share": "sales"} for name in names])
+        add(NETWORKS, [{"recipient": name, "network": "192.0.2.0/24"} for name in names])
 
 
 async def test_a_rotation_among_many_recipients_stalls_no_loop_and_is_seen_soon(clock, place):
