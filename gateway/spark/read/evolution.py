@@ -20,7 +20,7 @@ class SchemaChanged(UnsupportedTable):
 def check_dataframe(loaded: TableHead, now: TableHead) -> None:
     """Raise SchemaChanged if a DataFrame made of `loaded` cannot read the current table."""
     mine, theirs = delta_schema(loaded), delta_schema(now)
-    reason = _another_table(loaded, now) or lost_column(mine, theirs, now)
+    reason = _another_table(loaded, now) or lost_column(mine, theirs)
     if reason is not None:
         raise SchemaChanged(
             "[DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS] The table changed in an incompatible way since this "
@@ -36,7 +36,7 @@ def check_change_data(loaded: TableHead, other: TableHead, *, is_end: bool = Fal
     before 0.25.3 wrote a new one with each new schema.
     """
     reason = (_another_table(loaded, other) if is_end else None) or lost_column(
-        delta_schema(other), delta_schema(loaded), loaded
+        delta_schema(other), delta_schema(loaded)
     )
     if reason is not None:
         raise SchemaChanged(
@@ -54,11 +54,11 @@ def check_stream(loaded: TableHead, other: TableHead) -> None:
             "one that is shared by this name now: start it with a new checkpoint."
         )
     mine, theirs = delta_schema(loaded), delta_schema(other)
-    unknown = lost_column(theirs, mine, loaded)
+    unknown = lost_column(theirs, mine)
     if unknown is None:
         return
     is_later = other.version is None or loaded.version is None or other.version > loaded.version
-    if is_later and lost_column(mine, theirs, other) is None:
+    if is_later and lost_column(mine, theirs) is None:
         raise SchemaChanged(
             f"[DELTA_SCHEMA_CHANGED_WITH_VERSION] Columns were added in version {_said(other)}: {unknown}. "
             "Start the stream again: it continues with the new columns."
@@ -89,31 +89,32 @@ def _incompatible(loaded: TableHead, other: TableHead) -> str:
     return _USE_SCHEMA_LOG if is_mapped else "DELTA_SCHEMA_CHANGED_WITH_VERSION"
 
 
-def lost_column(fields: t.DataType, among: t.DataType, head: TableHead, path: str = "") -> str | None:
+def lost_column(fields: t.DataType, among: t.DataType, path: str = "") -> str | None:
     """Describe the part of a type that another type lacks; None if it lacks nothing."""
     if isinstance(fields, t.StructType) and isinstance(among, t.StructType):
-        return _lost_field(fields, among, head, path)
+        return _lost_field(fields, among, path)
     if isinstance(fields, t.ArrayType) and isinstance(among, t.ArrayType):
-        return lost_column(fields.elementType, among.elementType, head, f"{path}.element")
+        return lost_column(fields.elementType, among.elementType, f"{path}.element")
     if isinstance(fields, t.MapType) and isinstance(among, t.MapType):
-        return lost_column(fields.keyType, among.keyType, head, f"{path}.key") or lost_column(
-            fields.valueType, among.valueType, head, f"{path}.value"
+        return lost_column(fields.keyType, among.keyType, f"{path}.key") or lost_column(
+            fields.valueType, among.valueType, f"{path}.value"
         )
     if fields == among:
         return None
     return f"column {path.lstrip('.')} is {fields.simpleString()} here and {among.simpleString()} there"
 
 
-def _lost_field(fields: t.StructType, among: t.StructType, head: TableHead, path: str) -> str | None:
+def _lost_field(fields: t.StructType, among: t.StructType, path: str) -> str | None:
     by_name = {field.name.lower(): field for field in among.fields}
     for field in fields.fields:
         name = f"{path}.{field.name}"
         other = by_name.get(field.name.lower())
         if other is None:
             return f"there is no column {name.lstrip('.')}"
-        if head.column_mapping_mode != "none" and physical_name(field) != physical_name(other):
+        # Also where only one version maps its columns. Columns of files are found by names in any case.
+        if physical_name(field).lower() != physical_name(other).lower():
             return f"column {name.lstrip('.')} is a different column with the same name"
-        reason = lost_column(field.dataType, other.dataType, head, name)
+        reason = lost_column(field.dataType, other.dataType, name)
         if reason is not None:
             return reason
     return None

@@ -228,3 +228,17 @@ def test_a_stream_continues_after_a_compatible_schema_change_and_fails_after_oth
         return
     with pytest.raises(SchemaChanged, match=rf"^\[{error}\]"):
         check(LOADED, other)
+
+
+@pytest.mark.parametrize("check", [check_dataframe, check_change_data, check_stream])
+def test_files_with_mapped_names_are_not_read_by_the_names_of_columns(check: Any) -> None:
+    """A mapping that is switched off rewrites the files. It may leave names in the schema."""
+    for unmapped in (replace(LOADED, configuration={}), replace(REPLACED, configuration={})):
+        for loaded, other in ((unmapped, REPLACED), (REPLACED, unmapped)):
+            with pytest.raises(SchemaChanged, match="column name is a different column with the same name"):
+                check(loaded, other)
+        # One that is switched on keeps the names of files.
+        check(unmapped, LOADED)
+        check(LOADED, unmapped)
+    in_another_case = replace(head(("ID", "long"), ("Name", "string")), configuration={})
+    check(in_another_case, replace(LOADED, configuration={}))
