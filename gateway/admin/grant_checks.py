@@ -6,10 +6,10 @@ of no table decide. Blocks: the logs of tables are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
-from gateway.catalog.catalog import Recipient
+from gateway.catalog.catalog import Catalog, Recipient
 from gateway.catalog.grants import Grant, place_text
 from gateway.config import Config
 from gateway.errors import GatewayError
@@ -30,15 +30,28 @@ def grant_warnings(
     Raises RecipientError for a condition that each of its tables was read for and none decides.
     """
     state = GatewayState.of(config)
+    searched = {source.share.casefold() for source in config.sources}
     try:
         return [
             warning
             for grant in grants
-            if grant.condition is not None
-            for warning in _warnings(state, grant, properties)
+            for warning in (
+                _warnings(state, grant, properties)
+                if grant.condition is not None
+                else _place_warnings(state.catalog, grant, searched)
+            )
         ]
     finally:
         state.tables.close()
+
+
+def _place_warnings(catalog: Catalog, grant: Grant, searched: Collection[str]) -> Iterator[str]:
+    """Warn of a part that is not listed, unless a search may find it."""
+    if grant.is_whole_share or grant.share.casefold() in searched:
+        return
+    recipient = Recipient("", frozenset(), (), (grant,), ())
+    if not any(catalog.share(recipient, share.name).schemas for share in catalog.shares_of(recipient)):
+        yield f"no share lists {place_text(grant)}: look at its spelling, or add it to the share"
 
 
 def _warnings(state: GatewayState, grant: Grant, properties: tuple[tuple[str, str], ...]) -> Iterator[str]:

@@ -595,6 +595,8 @@ def tables(config, tmp_path):
         (["sales.d.absent", "--where", "p = 'a'"], 0, "sales.d.absent is not checked, it cannot be read"),
         (["sales.d.other", "--where", "p = 'a'"], 0, "no share lists a table that sales.d.other is for"),
         (["news.d", "--where", "p = 'a'", "--allow-absent"], 0, "no share lists a table that news.d is for"),
+        (["sales.d.partde"], 0, "no share lists sales.d.partde: look at its spelling"),
+        (["sales.e"], 0, "no share lists sales.e: look at its spelling"),
     ],
 )
 def test_a_condition_is_compared_with_its_tables_when_it_is_given(tables, run, arguments, code, reason):
@@ -602,6 +604,13 @@ def test_a_condition_is_compared_with_its_tables_when_it_is_given(tables, run, a
     found, _, err = run("grant", "acme", *arguments)
     assert (found, reason in err) == (code, True), err
     assert ("shares none;" in run("show", "acme")[1]) is (code == 1)
+
+
+def test_a_listed_part_is_granted_without_a_warning(tables, run):
+    assert run("add", "acme")[0] == 0
+    for place in ("sales.d", "sales.D.parted"):
+        code, _, err = run("grant", "acme", place)
+        assert (code, "warning" in err) == (0, False), err
 
 
 def test_a_condition_beside_a_whole_share_is_said_to_hide_nothing(tables, run):
