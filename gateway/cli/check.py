@@ -180,7 +180,11 @@ class Checked:
             write_lines([f"{credential.storage}: {text}"])
         failed = [finding for finding in self.tables if finding.problem]
         write_lines([*self.notes, *unshared_feeds(self.tables)])
-        write_lines(f"{finding.table} cannot be read: {finding.problem}" for finding in failed)
+        said = {storage.problem: f"see {storage.storage} above" for storage in self.storages}
+        write_lines(
+            f"{finding.table} cannot be read: {said.get(finding.problem, finding.problem)}"
+            for finding in failed
+        )
         write_lines([f"{len(self.tables) - len(failed)} of {len(self.tables)} tables can be read."])
         write_lines(f"The server would not start: {trouble}" for trouble in self.troubles)
 
@@ -362,7 +366,9 @@ def check_table(state: GatewayState, table: SharedTable) -> Finding:
     except TableNotFound as error:
         if is_projection(state.config, table):
             return failed("it is a projection without a published version; run `delta-gateway project`")
-        return failed(explain_error(kind, error))
+        problem = explain_error(kind, error)
+        place = f" at {table.location.url}; look at the table's location" if problem == str(error) else ""
+        return failed(f"{problem}{place}")
     except LogError as error:
         return failed(explain_error(kind, error))
     except (GatewayError, NotReadable, OSError) as error:

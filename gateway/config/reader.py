@@ -234,8 +234,11 @@ class Reader:
             if secret is None:
                 # An editor may have put a byte order mark before it.
                 secret = Secret(path.read_text(encoding="utf-8-sig").rstrip("\r\n"))
-        except (OSError, UnicodeDecodeError):
-            raise self.error(node, key, "expected a readable text file with the secret") from None
+        except (OSError, UnicodeDecodeError) as error:
+            # The value is not named: it may be the secret itself, by mistake.
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            expected = f"expected the path of a readable text file with the secret: {reason}"
+            raise self.error(node, key, expected) from None
         if not secret.reveal():
             raise self.error(node, key, "the file is empty; expected the secret")
         self.secrets[str(path)] = secret

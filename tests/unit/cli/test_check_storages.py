@@ -14,6 +14,7 @@ from support.google_storage import running as running_storage
 from support.versitygw import VersityGw
 
 from gateway.__main__ import main
+from gateway.cli.check import Checked, Finding
 from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
 from gateway.config import Location, loads
 from gateway.state import GatewayState
@@ -30,6 +31,18 @@ def checked(storages: list[dict[str, Any]], *tables: TableStage, **top: Any) -> 
 
 def table(location: str, files: int = 0, stage: Stage = Stage.FETCHED) -> TableStage:
     return TableStage(Location.parse(location), stage, files, "share.schema.table")
+
+
+def test_a_reason_of_a_storage_is_said_once_for_all_of_its_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    storage = StorageFinding("s3://b/", "keys", "never", "no", "no", "yes", "unknown", problem="denied")
+    tables = [Finding("s.d.a", problem="denied"), Finding("s.d.b", problem="no log")]
+    Checked([], tables, [storage], [], [], [], []).write()
+    assert capsys.readouterr().out.splitlines()[-4:] == [
+        "s3://b/: denied",
+        "s.d.a cannot be read: see s3://b/ above",
+        "s.d.b cannot be read: no log",
+        "0 of 2 tables can be read.",
+    ]
 
 
 @pytest.fixture

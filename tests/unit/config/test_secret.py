@@ -25,7 +25,9 @@ def test_a_secret_given_twice_or_in_a_missing_file_is_refused(tmp_path: Path) ->
     (tmp_path / "token").write_text("x")
     with pytest.raises(ConfigError, match="given twice, directly and by its file"):
         loads("version: 1\nauthorization: {bearerToken: a, bearerTokenFile: token}", directory=tmp_path)
-    with pytest.raises(ConfigError, match="expected a readable text file"):
+    with pytest.raises(
+        ConfigError, match="expected the path of a readable text file with the secret: No such file"
+    ):
         loads("version: 1\nauthorization: {bearerTokenFile: absent}", directory=tmp_path)
 
 
