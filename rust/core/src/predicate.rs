@@ -253,7 +253,9 @@ impl Predicate {
     /// Returns whether a file with these partition values may hold a match.
     #[must_use]
     pub fn keep_tuple(&self, tuple: &PartitionTuple) -> bool {
-        let verdict = |slot: usize| plan::tuple_verdict(&self.whole.slots[slot], tuple, &self.columns);
+        let verdict = |slot: usize| {
+            plan::tuple_verdict(&self.whole.slots[slot], tuple, &self.columns, plan::value_verdict)
+        };
         self.whole.gate().is_none_or(|slot| verdict(slot) & MAY != 0)
     }
 

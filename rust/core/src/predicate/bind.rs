@@ -473,7 +473,7 @@ fn greatest(integers: PrimitiveType) -> Option<i128> {
 }
 
 /// Returns the constant as another type, `None` if its value changes.
-fn cast(literal: &Literal, to: PrimitiveType) -> Option<Literal> {
+pub(super) fn cast(literal: &Literal, to: PrimitiveType) -> Option<Literal> {
     use PrimitiveType as P;
     Some(match (literal, to) {
         (Literal::Null, _) => Literal::Null,

@@ -3,11 +3,21 @@
 use std::sync::Arc;
 
 use super::bind::{BoundColumn, Leaf, Set};
-use super::plan::{MAY, MUST, Node, Plan, tuple_verdict};
+use super::plan::{MAY, MUST, Node, Plan, tuple_verdict, value_verdict};
 use super::stats::{Bounds, Columns, NULLS, StatsCache, StatsColumn, VALUES};
 use super::values::keys::{NAN_KEY, narrow};
 use super::values::ranges::{Ranges, TextHeads};
 use crate::actions::{FileBatch, PartitionTuple};
+
+/// Returns how many tuples a dictionary begins with that the one before has, `None` if it is the same.
+pub(super) fn known_tuples(
+    before: Option<&Arc<Vec<Arc<PartitionTuple>>>>,
+    dictionary: &Arc<Vec<Arc<PartitionTuple>>>,
+) -> Option<usize> {
+    let Some(before) = before else { return Some(0) };
+    let known = || before.iter().zip(&**dictionary).take_while(|(old, new)| Arc::ptr_eq(old, new));
+    (!Arc::ptr_eq(before, dictionary)).then(|| known().count())
+}
 
 /// The verdicts of one predicate on the distinct partition tuples of one pass over the files.
 #[derive(Debug, Default)]
@@ -24,18 +34,13 @@ impl PartitionVerdicts {
         columns: &[BoundColumn],
         dictionary: &Arc<Vec<Arc<PartitionTuple>>>,
     ) {
-        let known = match &self.dictionary {
-            Some(known) if Arc::ptr_eq(known, dictionary) && self.slots.len() == plan.slots.len() => return,
-            Some(known) if self.slots.len() == plan.slots.len() => {
-                known.iter().zip(&**dictionary).take_while(|(old, new)| Arc::ptr_eq(old, new)).count()
-            }
-            _ => 0,
-        };
+        let before = self.dictionary.as_ref().filter(|_| self.slots.len() == plan.slots.len());
+        let Some(known) = known_tuples(before, dictionary) else { return };
         self.slots.resize(plan.slots.len(), Vec::new());
         for (verdicts, bound) in self.slots.iter_mut().zip(&plan.slots) {
             verdicts.truncate(known);
             let new = dictionary.get(known..).unwrap_or_default();
-            verdicts.extend(new.iter().map(|tuple| tuple_verdict(bound, tuple, columns)));
+            verdicts.extend(new.iter().map(|tuple| tuple_verdict(bound, tuple, columns, value_verdict)));
         }
         self.dictionary = Some(Arc::clone(dictionary));
     }

@@ -55,6 +55,22 @@ fn capped(bound: Bound, leaves_left: &mut usize) -> Bound {
     }
 }
 
+impl Bound {
+    /// Returns the verdict of the predicate, given those of its leaves.
+    pub(super) fn verdict(&self, of_leaf: &impl Fn(&Leaf) -> u8) -> u8 {
+        match self {
+            Self::Always => MAY | MUST,
+            Self::Undecided => MAY,
+            Self::Never => 0,
+            Self::And(children) => {
+                children.iter().fold(MAY | MUST, |verdict, child| verdict & child.verdict(of_leaf))
+            }
+            Self::Or(children) => children.iter().fold(0, |verdict, child| verdict | child.verdict(of_leaf)),
+            Self::Leaf(leaf) => of_leaf(leaf),
+        }
+    }
+}
+
 impl Plan {
     pub(crate) fn new(bound: Bound, columns: &[BoundColumn]) -> Self {
         let mut leaves_left = MAX_LEAVES;
@@ -233,26 +249,18 @@ fn joined<C: Ord + Clone>(sets: Vec<Ranges<C>>, all: bool) -> Ranges<C> {
     Ranges::union_all(sets)
 }
 
-/// Evaluates a predicate on partition columns for one tuple of partition values.
-pub(crate) fn tuple_verdict(bound: &Bound, tuple: &PartitionTuple, columns: &[BoundColumn]) -> u8 {
-    match bound {
-        Bound::Always => MAY | MUST,
-        Bound::Undecided => MAY,
-        Bound::Never => 0,
-        Bound::And(children) => {
-            children.iter().fold(MAY | MUST, |verdict, child| verdict & tuple_verdict(child, tuple, columns))
-        }
-        Bound::Or(children) => {
-            children.iter().fold(0, |verdict, child| verdict | tuple_verdict(child, tuple, columns))
-        }
-        Bound::Leaf(leaf) => {
-            let column = &columns[leaf.column];
-            match column.partition.and_then(|position| tuple.values.get(position)) {
-                Some(value) => value_verdict(leaf, column, value.as_deref()),
-                None => MAY,
-            }
-        }
-    }
+/// Evaluates a predicate on partition columns for one tuple of partition values, by the verdict of a leaf on its value.
+pub(super) fn tuple_verdict(
+    bound: &Bound,
+    tuple: &PartitionTuple,
+    columns: &[BoundColumn],
+    of_value: fn(&Leaf, &BoundColumn, Option<&str>) -> u8,
+) -> u8 {
+    bound.verdict(&|leaf| {
+        let column = &columns[leaf.column];
+        let value = column.partition.and_then(|position| tuple.values.get(position));
+        value.map_or(MAY, |value| of_value(leaf, column, value.as_deref()))
+    })
 }
 
 /// Returns the key of a partition value as clients read it.
@@ -263,7 +271,7 @@ fn read_spread(column: &BoundColumn, value: &str) -> Option<Spread> {
     Some(if column.is_read_in_any_zone && has_zone { any_zone(spread) } else { spread })
 }
 
-fn value_verdict(leaf: &Leaf, column: &BoundColumn, value: Option<&str>) -> u8 {
+pub(super) fn value_verdict(leaf: &Leaf, column: &BoundColumn, value: Option<&str>) -> u8 {
     let verdict = |may: bool, must: bool| u8::from(may) * MAY + u8::from(must && leaf.exact) * MUST;
     // The empty string is null for every type (PROTOCOL, section Partition Value Serialization).
     let Some(value) = value.filter(|value| !value.is_empty()) else {

@@ -55,13 +55,7 @@ impl Predicate {
 
 /// Returns whether a file within these bounds may satisfy a condition on partition columns.
 pub(super) fn bound_may_match(bound: &Bound, columns: &[BoundColumn], bounds: &RowGroupBounds) -> bool {
-    match bound {
-        Bound::Always | Bound::Undecided => true,
-        Bound::Never => false,
-        Bound::Leaf(leaf) => leaf_may_match(leaf, columns, bounds),
-        Bound::And(children) => children.iter().all(|child| bound_may_match(child, columns, bounds)),
-        Bound::Or(children) => children.iter().any(|child| bound_may_match(child, columns, bounds)),
-    }
+    bound.verdict(&|leaf| u8::from(leaf_may_match(leaf, columns, bounds)) * MAY) & MAY != 0
 }
 
 fn leaf_may_match(leaf: &Leaf, columns: &[BoundColumn], bounds: &RowGroupBounds) -> bool {

@@ -17,11 +17,12 @@ use std::sync::{Arc, Mutex, Weak};
 
 use sha2::{Digest, Sha256};
 
-use super::bind::{Binder, Bound, BoundColumn, Leaf, Set};
+use super::bind::{self, Binder, Bound, BoundColumn, Leaf, Set};
+use super::eval::known_tuples;
 use super::expression::{ColumnName, Expression, Literal, NumberKind, PatternRest};
 use super::parse;
 use super::parse::json::shown;
-use super::plan::{MAX_LEAVES, MAY, MUST, simplify};
+use super::plan::{MAX_LEAVES, MAY, MUST, simplify, tuple_verdict};
 use super::row_group;
 use super::values::keys::{Coercion, KeyType, literal_spread, partition_spread};
 use super::values::number::{Number, Spread};
@@ -377,7 +378,7 @@ impl BoundRule {
     /// Returns whether a file with these partition values may be inside of the rule: it is, or it is undecided.
     #[must_use]
     pub fn may_keep(&self, tuple: &PartitionTuple) -> bool {
-        self.verdict(&self.bound, tuple) != OUTSIDE
+        self.verdict(tuple) != OUTSIDE
     }
 
     /// Returns whether a file within these bounds may be inside of the rule.
@@ -417,38 +418,15 @@ impl BoundRule {
     }
 
     fn learn(&self, dictionary: &Arc<Vec<Arc<PartitionTuple>>>, known: &mut RuleVerdicts) {
-        let same = match &known.dictionary {
-            Some(before) if Arc::ptr_eq(before, dictionary) => return,
-            Some(before) => {
-                before.iter().zip(&**dictionary).take_while(|(old, new)| Arc::ptr_eq(old, new)).count()
-            }
-            None => 0,
-        };
+        let Some(same) = known_tuples(known.dictionary.as_ref(), dictionary) else { return };
         known.verdicts.truncate(same);
         let new = dictionary.get(same..).unwrap_or_default();
-        known.verdicts.extend(new.iter().map(|tuple| self.verdict(&self.bound, tuple)));
+        known.verdicts.extend(new.iter().map(|tuple| self.verdict(tuple)));
         known.dictionary = Some(Arc::clone(dictionary));
     }
 
-    fn verdict(&self, bound: &Bound, tuple: &PartitionTuple) -> u8 {
-        match bound {
-            Bound::Always => INSIDE,
-            Bound::Undecided => MAY,
-            Bound::Never => OUTSIDE,
-            Bound::And(children) => {
-                children.iter().fold(INSIDE, |verdict, child| verdict & self.verdict(child, tuple))
-            }
-            Bound::Or(children) => {
-                children.iter().fold(OUTSIDE, |verdict, child| verdict | self.verdict(child, tuple))
-            }
-            Bound::Leaf(leaf) => {
-                let Some(column) = self.columns.get(leaf.column) else { return MAY };
-                match column.partition.and_then(|position| tuple.values.get(position)) {
-                    Some(value) => value_verdict(leaf, column, value.as_deref()),
-                    None => MAY,
-                }
-            }
-        }
+    fn verdict(&self, tuple: &PartitionTuple) -> u8 {
+        tuple_verdict(&self.bound, tuple, &self.columns, value_verdict)
     }
 }
 
@@ -554,7 +532,7 @@ fn check_pair(column: &Column, constant: &Expression) -> Result<(), String> {
         Expression::Literal(literal) => literal.clone(),
         // The binder checks and converts it.
         Expression::Cast(child, to) => match &**child {
-            Expression::Literal(literal) => cast_kind(literal, *to),
+            Expression::Literal(literal) => bind::cast(literal, *to).ok_or("a cast changes its constant")?,
             _ => return Err("a cast of more than a constant".into()),
         },
         _ => return Err("a column is compared with more than a constant".into()),
@@ -591,31 +569,6 @@ fn check_pair(column: &Column, constant: &Expression) -> Result<(), String> {
     }
     let hint = if key_type == KeyType::Timestamp { "; it needs a time with its zone, such as Z" } else { "" };
     Err(format!("the constant cannot be compared exactly with column {}{hint}", name()))
-}
-
-/// The literal that a cast makes, as far as its kind matters. Casts that change a value are refused by the binder.
-fn cast_kind(literal: &Literal, to: PrimitiveType) -> Literal {
-    use PrimitiveType as P;
-    match (literal, to) {
-        (Literal::Text { text, .. } | Literal::Date(text), P::Date) => Literal::Date(text.clone()),
-        (Literal::Text { text, .. } | Literal::Timestamp(text) | Literal::Date(text), P::Timestamp) => {
-            Literal::Timestamp(text.clone())
-        }
-        (Literal::Text { text, .. } | Literal::TimestampNtz(text) | Literal::Date(text), P::TimestampNtz) => {
-            Literal::TimestampNtz(text.clone())
-        }
-        (Literal::Text { text, .. }, P::Boolean) => {
-            Literal::Text { text: text.trim().to_ascii_lowercase(), other: None }
-        }
-        (
-            Literal::Text { text, .. } | Literal::Number(text, _),
-            P::Byte | P::Short | P::Integer | P::Long | P::Decimal { .. },
-        ) => Literal::Number(text.trim().to_owned(), NumberKind::Exact),
-        (Literal::Text { text, .. } | Literal::Number(text, _), P::Float | P::Double) => {
-            Literal::Number(text.clone(), NumberKind::Double)
-        }
-        _ => literal.clone(),
-    }
 }
 
 fn is_trimmed(text: &str) -> bool {
