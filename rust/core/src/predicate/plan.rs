@@ -14,6 +14,9 @@ pub(crate) const MAY: u8 = 1;
 /// All rows of the file match.
 pub(crate) const MUST: u8 = 2;
 
+/// The name of the directory of null partition values, which some writers log as a value.
+pub(super) const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
+
 /// A node of the condition that is evaluated for each file.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Node {

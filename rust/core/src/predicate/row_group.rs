@@ -3,7 +3,7 @@
 use super::Predicate;
 use super::bind::{Bound, BoundColumn, Leaf, Set};
 use super::eval::{Files, leaf_verdicts};
-use super::plan::{MAY, Node};
+use super::plan::{HIVE_NULL, MAY, Node};
 use super::stats::of_one;
 use super::values::bounds::{Source, text_max, true_bound};
 use super::values::keys::partition_spread;
@@ -71,9 +71,11 @@ fn leaf_may_match(leaf: &Leaf, columns: &[BoundColumn], bounds: &RowGroupBounds)
     let source = Source::RowGroupPartitions;
     let ranges = match &leaf.set {
         Set::Text(ranges) => {
-            let max = text_max(source, max);
-            let some = ranges.text_verdict(Some(min.as_bytes()), max.as_text_max()).0;
-            return some || (leaf.nulls && *has_nulls);
+            let bound = text_max(source, max);
+            let some = ranges.text_verdict(Some(min.as_bytes()), bound.as_text_max()).0;
+            // A rule is undecided on this text, and an undecided file must be found.
+            let may_be_null = *has_nulls || (&**min..=&**max).contains(&HIVE_NULL);
+            return some || (leaf.nulls && may_be_null);
         }
         Set::Keys(ranges) => ranges,
     };

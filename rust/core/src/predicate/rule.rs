@@ -22,7 +22,7 @@ use super::eval::known_tuples;
 use super::expression::{ColumnName, Expression, Literal, NumberKind, PatternRest};
 use super::parse;
 use super::parse::json::shown;
-use super::plan::{MAX_LEAVES, MAY, MUST, simplify, tuple_verdict};
+use super::plan::{HIVE_NULL, MAX_LEAVES, MAY, MUST, simplify, tuple_verdict};
 use super::row_group;
 use super::values::keys::{Coercion, KeyType, literal_spread, partition_spread};
 use super::values::number::{Number, Spread};
@@ -36,8 +36,6 @@ use crate::{Error, Result};
 
 /// The first part of the name of a property in a condition: `recipient.country`.
 const RECIPIENT: &str = "recipient";
-/// The name of the directory of null partition values, which some writers log as a value.
-const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 /// Number of metadata whose bound rules are kept, for each rule. Many tables may share a rule.
 const MAX_BOUND: usize = 64;
 /// Maximum bytes of all conditions of a rule.

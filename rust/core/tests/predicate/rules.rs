@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use deltalog::Error;
 use deltalog::actions::{Metadata, PartitionColumn, PartitionTuple};
+use deltalog::checkpoint::{RowGroupBounds, ValueBounds};
 use deltalog::predicate::{BoundRule, Rule, RuleVerdicts};
 use proptest::prelude::*;
 use serde_json::json;
@@ -168,6 +169,12 @@ fn a_value_that_readers_may_take_for_another_one_fails_instead_of_being_decided(
         ("string", "c <> 'eu'", "__HIVE_DEFAULT_PARTITION__"),
     ] {
         assert_eq!(is_inside(data_type, condition, Some(value)), None, "{condition} for {value}");
+        if data_type == "string" {
+            let of_file =
+                ValueBounds { min: value.into(), max: value.into(), has_nulls: false, is_text: true };
+            let bounds = RowGroupBounds { partition_values: vec![Some(of_file), None], stats: None };
+            assert!(bound(data_type, condition).unwrap().may_match_row_group(&bounds), "{condition}");
+        }
     }
     // The rest of the condition decides.
     assert_eq!(is_inside("integer", "c = 7 AND other = 'p'", Some("seven")), Some(false));
