@@ -40,7 +40,6 @@ use crate::segment::{CheckpointFiles, CheckpointKind};
 use crate::storage::{LogFileEntry, Storage, StoredFile};
 use crate::{Error, Result};
 use ::parquet::file::metadata::RowGroupMetaData;
-use ::parquet::file::reader::ChunkReader;
 use arrow_array::StringViewArray;
 use json_file::JsonPieces;
 use parquet::file::{Footer, ParquetFile, null_count};
@@ -324,7 +323,7 @@ impl Checkpoint {
 }
 
 /// Divides the rows of a file: by row groups, and large ones further if a reader can begin inside of them.
-fn slice_ends(file: &ParquetFile<StoredFile>) -> Arc<[u32]> {
+fn slice_ends(file: &ParquetFile) -> Arc<[u32]> {
     let paths = file.leaves(|path| path == ["add", "path"]);
     let mut ends = Vec::new();
     let mut start = 0;
@@ -340,7 +339,7 @@ fn slice_ends(file: &ParquetFile<StoredFile>) -> Arc<[u32]> {
 }
 
 /// Returns the number of adds that a file has at most: each has a path.
-fn most_adds<R: ChunkReader + 'static>(file: &ParquetFile<R>) -> u64 {
+fn most_adds(file: &ParquetFile) -> u64 {
     let paths = file.leaves(|path| path == ["add", "path"]);
     let adds = |row_group: &RowGroupMetaData, leaf: usize| {
         row_group.num_rows().saturating_sub(null_count(row_group, leaf).unwrap_or(0)) as u64
@@ -380,16 +379,16 @@ impl Part {
         }
     }
 
-    fn open(&self, storage: &Storage) -> Result<ParquetFile<StoredFile>> {
+    fn open(&self, storage: &Storage) -> Result<ParquetFile> {
         self.open_stored(self.stored(storage)?)
     }
 
     /// As [`Self::open`], for reads of a small share of the file.
-    fn open_apart(&self, storage: &Storage) -> Result<ParquetFile<StoredFile>> {
+    fn open_apart(&self, storage: &Storage) -> Result<ParquetFile> {
         self.open_stored(self.stored(storage)?.read_apart())
     }
 
-    fn open_stored(&self, file: StoredFile) -> Result<ParquetFile<StoredFile>> {
+    fn open_stored(&self, file: StoredFile) -> Result<ParquetFile> {
         if let Some(footer) = &self.footer {
             return Ok(ParquetFile::open_again(file, &self.name, footer));
         }

@@ -42,7 +42,7 @@ pub use properties::FileProperties;
 pub(crate) use ratified::DIFFER;
 pub use ratified::{Ratified, RatifiedCommit, TableCatalog};
 pub use s3::S3Options;
-pub use stored_file::{StoredFile, StoredFileReader};
+pub use stored_file::StoredFile;
 
 /// The maximum number of entries, files included, that a listing of directories reads.
 const MAX_DIRECTORY_ENTRIES: usize = 16_000;

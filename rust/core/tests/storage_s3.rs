@@ -4,7 +4,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
-use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,7 +14,6 @@ use deltalog::snapshot::{Base, Snapshot, TimeTravel};
 use deltalog::storage::{LogFileEntry, S3Credentials, S3Options, Storage};
 use object_store::ObjectStoreExt;
 use object_store::aws::AmazonS3Builder;
-use parquet::file::reader::ChunkReader;
 
 const BUCKET: &str = "bucket";
 
@@ -199,14 +197,12 @@ fn a_large_file_is_read_in_pieces_that_are_those_of_the_file() {
             scope.spawn(move || {
                 for at in (start..content.len()).step_by(700_001) {
                     let length = (content.len() - at).min(300_000);
-                    assert_eq!(file.get_bytes(at as u64, length).unwrap(), content[at..at + length]);
+                    assert_eq!(file.read_range(at as u64, length).unwrap(), content[at..at + length]);
                 }
             });
         }
     });
-    let mut whole = Vec::new();
-    file.get_read(17).unwrap().read_to_end(&mut whole).unwrap();
-    assert!(whole == content[17..]);
+    assert!(file.read_range(17, content.len() - 17).unwrap() == content[17..]);
     let missing = storage.open_stated("t/missing.parquet", 9).unwrap().read_range(0, 9);
     assert!(matches!(missing, Err(Error::FileNotFound { .. })), "{missing:?}");
 }
@@ -220,7 +216,7 @@ fn a_file_that_is_replaced_while_it_is_read_is_not_mixed() {
     let storage = server.storage("SK");
     let listed = storage.list_log("t", "").unwrap().remove(0);
     let file = storage.open_listed(path, &listed).unwrap();
-    assert_eq!(file.get_bytes(0, 10).unwrap(), [1; 10][..]);
+    assert_eq!(file.read_range(0, 10).unwrap(), [1; 10][..]);
     server.upload(path, vec![2; length]);
     let behind = file.read_range(length as u64 - 10, 10);
     assert!(matches!(behind, Err(Error::FileReplaced { .. })), "{behind:?}");

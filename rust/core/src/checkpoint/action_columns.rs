@@ -5,14 +5,13 @@
 //! column too.
 
 use parquet::basic::LogicalType;
-use parquet::file::reader::ChunkReader;
 use parquet::schema::types::Type;
 
 use super::parquet::file::ParquetFile;
 use crate::{Error, Result};
 
 /// Returns an error if a column has a name that differs in case only, is there twice, or is no struct of a file.
-pub(super) fn check<R: ChunkReader + 'static>(file: &ParquetFile<R>) -> Result<()> {
+pub(super) fn check(file: &ParquetFile) -> Result<()> {
     let corrupt = |reason: String| Error::corrupt(&**file.name(), reason);
     for action in ["add", "sidecar"] {
         let Some(columns) = only_child(file.schema().root_schema(), action).map_err(corrupt)? else {

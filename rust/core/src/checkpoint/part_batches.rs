@@ -13,7 +13,6 @@ use std::vec::IntoIter;
 
 use arrow_array::{Array, RecordBatch, StringViewArray};
 use parquet::file::metadata::RowGroupMetaData;
-use parquet::file::reader::ChunkReader;
 
 use super::adds::{self, Adds};
 use super::kept_rows::RowNumbers;
@@ -36,8 +35,8 @@ const FILES_PER_KEPT: usize = 16;
 const DELTA_FIELDS: [&str; 5] =
     ["dataChange", "baseRowId", "defaultRowCommitVersion", "clusteringProvider", "tags"];
 
-pub(super) struct PartBatches<R> {
-    file: ParquetFile<R>,
+pub(super) struct PartBatches {
+    file: ParquetFile,
     source: SourceId,
     options: ReadOptions,
     /// The selected rows of the part.
@@ -116,16 +115,16 @@ impl BatchSize {
 
 impl OpenRowGroup {
     /// Opens a new reader for the remaining rows with the current batch size.
-    fn read_again<R: ChunkReader + 'static>(&mut self, file: &ParquetFile<R>) -> Result<()> {
+    fn read_again(&mut self, file: &ParquetFile) -> Result<()> {
         let selection = self.rows.selection(&self.all);
         self.reader = file.read_bounded(self.index, &self.projection, self.size.rows, selection)?;
         Ok(())
     }
 }
 
-impl<R: ChunkReader + 'static> PartBatches<R> {
+impl PartBatches {
     pub(super) fn new(
-        file: ParquetFile<R>,
+        file: ParquetFile,
         source: SourceId,
         rows: Range<u32>,
         options: ReadOptions,
@@ -389,7 +388,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn new<R: ChunkReader + 'static>(file: &ParquetFile<R>) -> Self {
+    fn new(file: &ParquetFile) -> Self {
         let of = |fields: &[&str]| {
             file.leaves(|path| match path {
                 [add, field, ..] => add == "add" && fields.contains(&field.as_str()),

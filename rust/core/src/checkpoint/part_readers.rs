@@ -16,7 +16,7 @@ use super::{Part, ReadOptions, most_adds};
 use crate::Result;
 use crate::actions::{FileBatch, SourceId};
 use crate::partition::PartitionInterner;
-use crate::storage::{Storage, StoredFile};
+use crate::storage::Storage;
 
 /// The readers of the parts that have wanted rows. Nothing is read before the first batch of a reader is requested.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ pub struct PartReader {
 
 enum State {
     Unopened,
-    Open(Box<PartBatches<StoredFile>>),
+    Open(Box<PartBatches>),
     Json(JsonPieces),
     Ended,
 }

@@ -6,7 +6,6 @@
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
-use parquet::file::reader::ChunkReader;
 
 use super::parquet::file::ParquetFile;
 use super::{Checkpoint, Part, ReadOptions};
@@ -21,7 +20,7 @@ const FIRST_WITHOUT: u32 = 50;
 const MAX_KEYS: u64 = 1 << 20;
 
 /// Returns whether a file may be by a writer that repeats adds.
-pub(super) fn is_possible<R: ChunkReader + 'static>(file: &ParquetFile<R>) -> bool {
+pub(super) fn is_possible(file: &ParquetFile) -> bool {
     let library = file.created_by().and_then(|name| name.strip_prefix("parquet-rs version "));
     let major = library.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
     major.is_some_and(|major| major < FIRST_WITHOUT)

@@ -3,7 +3,6 @@
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
 use arrow_schema::DataType;
-use parquet::file::reader::ChunkReader;
 
 use super::adds::string_entries;
 use super::kept_rows::RowNumbers;
@@ -49,7 +48,7 @@ impl TopFile {
     /// Adds the actions of `file` to the actions of earlier parts.
     ///
     /// Only the columns of these actions are read, and only from row groups that hold one of them.
-    pub(super) fn read<R: ChunkReader + 'static>(&mut self, file: &ParquetFile<R>) -> Result<()> {
+    pub(super) fn read(&mut self, file: &ParquetFile) -> Result<()> {
         let actions = ["protocol", "metaData", "sidecar", "checkpointMetadata"]
             .map(|action| file.leaves(|path| path.first().is_some_and(|first| first == action)));
         for (index, row_group) in file.row_groups().iter().enumerate() {
@@ -104,11 +103,7 @@ impl TopFile {
 
 /// Returns the rows of a row group up to the protocol and the metadata, or all sidecars: few rows among those of many
 /// files, and their lists cost more to decode than one field of each action.
-fn rows_of_actions<R: ChunkReader + 'static>(
-    file: &ParquetFile<R>,
-    row_group: usize,
-    leaves: &[usize],
-) -> Result<RowNumbers> {
+fn rows_of_actions(file: &ParquetFile, row_group: usize, leaves: &[usize]) -> Result<RowNumbers> {
     let all = 0..file.row_groups()[row_group].num_rows() as u32;
     if all.len() <= BATCH_ROWS {
         return Ok(RowNumbers::Range(all));

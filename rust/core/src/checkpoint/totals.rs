@@ -18,7 +18,6 @@ use super::{Checkpoint, Part, PartReaders, ReadOptions};
 use crate::actions::{DeletionVectorDescriptor, Totals};
 use crate::partition::PartitionInterner;
 use crate::stop::Stop;
-use crate::storage::StoredFile;
 use crate::{Error, Result};
 
 /// The reason for an error on a file whose sizes exceed any possible table.
@@ -220,7 +219,7 @@ impl<'a> Sizes<'a> {
 
 /// Sums over the rows of one Parquet part.
 struct PartSums<'a> {
-    file: ParquetFile<StoredFile>,
+    file: ParquetFile,
     dead: Dead<'a>,
     /// Counts all adds.
     adds: &'a AtomicU64,

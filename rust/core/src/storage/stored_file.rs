@@ -3,12 +3,9 @@
 //! Threads share a local file by positional reads. A remote file is read in windows with the next window prefetched
 //! ([`super::window`]), so decoding a row group never holds all of its bytes.
 
-use std::io::{BufReader, Read};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::errors::ParquetError;
-use parquet::file::reader::{ChunkReader, Length};
 
 use super::local::OpenFile;
 use super::remote::Remote;
@@ -16,9 +13,6 @@ use super::window::{WINDOW_BYTES, Windows};
 use super::{LogFileEntry, local, replaced};
 use crate::error::{Error, Result};
 use crate::log_path;
-
-/// Buffer size of a reader: page headers are small and read byte by byte.
-const HEADER_BUFFER_BYTES: usize = 2048;
 
 /// An open file. Cheap to clone and shared by threads.
 #[derive(Debug, Clone)]
@@ -93,52 +87,6 @@ impl StoredFile {
     }
 }
 
-impl Length for StoredFile {
-    fn len(&self) -> u64 {
-        self.size
-    }
-}
-
-impl ChunkReader for StoredFile {
-    type T = BufReader<StoredFileReader>;
-
-    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
-        let reader = StoredFileReader { file: self.clone(), position: start };
-        Ok(BufReader::with_capacity(HEADER_BUFFER_BYTES, reader))
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
-        self.read_range(start, length).map_err(|error| ParquetError::External(Box::new(error)))
-    }
-}
-
-/// Reads a [`StoredFile`] from an offset on.
-#[derive(Debug)]
-pub struct StoredFileReader {
-    file: StoredFile,
-    position: u64,
-}
-
-impl Read for StoredFileReader {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let left = self.file.size.saturating_sub(self.position);
-        let length = (buffer.len() as u64).min(left) as usize;
-        let read = match &self.file.source {
-            Source::Local(file) => {
-                local::read_exact_at(&file.file, &mut buffer[..length], self.position)?;
-                length
-            }
-            Source::Remote(windows) => {
-                let bytes = windows.read(self.position, length).map_err(std::io::Error::other)?;
-                buffer[..bytes.len()].copy_from_slice(&bytes);
-                bytes.len()
-            }
-        };
-        self.position += read as u64;
-        Ok(read)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,15 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn pieces_equal_the_file_during_other_reads() {
+    fn pieces_equal_the_file() {
         let content: Vec<u8> = (0..10_000_u32).flat_map(u32::to_le_bytes).collect();
         let (_directory, file) = stored(&content);
-        let mut reader = file.get_read(5).unwrap();
-        assert_eq!(file.get_bytes(100, 50).unwrap(), content[100..150]);
-        let mut rest = Vec::new();
-        reader.read_to_end(&mut rest).unwrap();
-        assert_eq!(rest, content[5..]);
-        assert_eq!(Length::len(&file), content.len() as u64);
+        assert_eq!(file.size(), content.len() as u64);
+        for (start, length) in [(100, 50), (5, content.len() - 5), (0, content.len())] {
+            assert_eq!(file.read_range(start as u64, length).unwrap(), content[start..start + length]);
+        }
     }
 
     #[test]

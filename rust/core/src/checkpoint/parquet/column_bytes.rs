@@ -18,6 +18,7 @@ use super::page_guard::{TOO_LARGE, check_page_header, inflates_to_a_page};
 use super::page_meter::ColumnMeter;
 use crate::Error;
 use crate::lock::lock;
+use crate::storage::StoredFile;
 
 /// The size of one read where pages are smaller: one or two pages of every common writer. Less if there are many
 /// columns, but never less than a fraction of a page.
@@ -60,9 +61,30 @@ fn inner_error(error: &std::io::Error) -> Option<Error> {
     error.get_ref()?.downcast_ref().cloned()
 }
 
-/// One column chunk of `R`.
-pub(crate) struct ColumnBytes<R> {
-    source: Arc<R>,
+/// A file that is read in ranges.
+pub(crate) trait Ranges: Send + Sync + 'static {
+    fn size(&self) -> u64;
+
+    fn read_range(&self, start: u64, length: usize) -> crate::Result<Bytes>;
+}
+
+impl Ranges for StoredFile {
+    fn size(&self) -> u64 {
+        self.size()
+    }
+
+    fn read_range(&self, start: u64, length: usize) -> crate::Result<Bytes> {
+        Self::read_range(self, start, length)
+    }
+}
+
+pub(super) fn get_bytes(source: &dyn Ranges, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+    source.read_range(start, length).map_err(|error| ParquetError::External(Box::new(error)))
+}
+
+/// One column chunk of a file.
+pub(crate) struct ColumnBytes {
+    source: Arc<dyn Ranges>,
     chunk: Range<u64>,
     window: Mutex<Window>,
     window_bytes: usize,
@@ -104,10 +126,10 @@ impl Window {
     }
 }
 
-impl<R: ChunkReader> ColumnBytes<R> {
+impl ColumnBytes {
     /// `chunk`: the byte range that the footer gives for the column chunk. `window_bytes`: the size of one read.
     pub(crate) fn new(
-        source: Arc<R>,
+        source: Arc<dyn Ranges>,
         first_error: FirstError,
         chunk: Range<u64>,
         codec: Compression,
@@ -115,7 +137,7 @@ impl<R: ChunkReader> ColumnBytes<R> {
         meter: ColumnMeter,
     ) -> Self {
         let window_bytes = window_bytes.clamp(*WINDOW_BYTES.start(), *WINDOW_BYTES.end());
-        let end = chunk.end.min(source.len());
+        let end = chunk.end.min(source.size());
         let chunk = chunk.start..end;
         let window = Mutex::default();
         let last_page = Arc::new(LastPage { meter, first_error, levels: AtomicUsize::default() });
@@ -137,20 +159,20 @@ impl<R: ChunkReader> ColumnBytes<R> {
         let tail = had.and_then(|had| window.find(start, had as usize)).unwrap_or_default();
         let from = start + tail.len() as u64;
         let length = (usual as u64).min(self.chunk.end - from).max((least - tail.len()) as u64) as usize;
-        let read = self.source.get_bytes(from, length);
+        let read = get_bytes(&*self.source, from, length);
         let bytes = read.inspect_err(|error| self.last_page.first_error.record_error(error))?;
         *window = Window { tail: Bytes::copy_from_slice(&tail), start: from, bytes };
         window.find(start, least).ok_or_else(|| ParquetError::EOF("the column chunk is cut off".to_owned()))
     }
 }
 
-impl<R: ChunkReader> Length for ColumnBytes<R> {
+impl Length for ColumnBytes {
     fn len(&self) -> u64 {
-        self.source.len()
+        self.source.size()
     }
 }
 
-impl<R: ChunkReader> ChunkReader for ColumnBytes<R> {
+impl ChunkReader for ColumnBytes {
     type T = HeaderRead;
 
     fn get_read(&self, start: u64) -> Result<HeaderRead, ParquetError> {
@@ -200,44 +222,47 @@ impl Read for HeaderRead {
 mod tests {
     use super::*;
 
+    impl Ranges for Bytes {
+        fn size(&self) -> u64 {
+            self.len() as u64
+        }
+
+        fn read_range(&self, start: u64, length: usize) -> crate::Result<Bytes> {
+            Ok(self.slice(start as usize..).slice(..length))
+        }
+    }
+
     struct Counting(Bytes, Mutex<Vec<(u64, usize)>>);
 
-    impl Length for Counting {
-        fn len(&self) -> u64 {
-            self.0.len() as u64
-        }
-    }
-
-    impl ChunkReader for Counting {
-        type T = bytes::buf::Reader<Bytes>;
-
-        fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-            self.0.get_read(start)
+    impl Ranges for Counting {
+        fn size(&self) -> u64 {
+            self.0.size()
         }
 
-        fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        fn read_range(&self, start: u64, length: usize) -> crate::Result<Bytes> {
             self.1.lock().unwrap().push((start, length));
-            self.0.get_bytes(start, length)
+            self.0.read_range(start, length)
         }
     }
 
-    fn counted(data: &Bytes, chunk: Range<u64>) -> ColumnBytes<Counting> {
+    fn counted(data: &Bytes, chunk: Range<u64>) -> (ColumnBytes, Arc<Counting>) {
         let source = Arc::new(Counting(data.clone(), Mutex::default()));
         let meter = ColumnMeter::new(Arc::default());
-        ColumnBytes::new(source, FirstError::default(), chunk, Compression::SNAPPY, 1 << 20, meter)
+        let (reads, codec) = (Arc::clone(&source), Compression::SNAPPY);
+        (ColumnBytes::new(source, FirstError::default(), chunk, codec, 1 << 20, meter), reads)
     }
 
     #[test]
     fn reads_inside_of_a_window_touch_the_source_once() {
         let data: Bytes = (0..3_000_000_u32).map(|byte| byte as u8).collect();
-        let column = counted(&data, 100..2_500_000);
+        let (column, source) = counted(&data, 100..2_500_000);
         assert_eq!(column.get_bytes(100, 10).unwrap(), data[100..110]);
         assert_eq!(column.get_bytes(500_000, 500_000).unwrap(), data[500_000..1_000_000]);
         assert_eq!(column.get_bytes(1_048_000, 2_000_000 - 1_048_000).unwrap(), data[1_048_000..2_000_000]);
         assert!(column.get_bytes(2_499_999, 2).is_err());
         assert!(column.get_bytes(99, 1).is_err());
         let with_next_header = 2_000_000 - 1_048_000 + MAX_HEADER_BYTES;
-        assert_eq!(*column.source.1.lock().unwrap(), [(100, 1 << 20), (1_048_000, with_next_header)]);
+        assert_eq!(*source.1.lock().unwrap(), [(100, 1 << 20), (1_048_000, with_next_header)]);
     }
 
     #[test]
@@ -245,7 +270,7 @@ mod tests {
         let (header, body, pages) = (40, 200_000, 40_u64);
         let size = pages * (header + body);
         let data: Bytes = (0..size as u32).map(|byte| (byte / 7) as u8).collect();
-        let column = counted(&data, 0..size);
+        let (column, source) = counted(&data, 0..size);
         for page in 0..pages {
             let start = page * (header + body);
             let least = MAX_HEADER_BYTES.min((size - start) as usize);
@@ -255,7 +280,7 @@ mod tests {
             let (from, to) = (start + header, start + header + body);
             assert_eq!(column.get_bytes(from, body as usize).unwrap(), data[from as usize..to as usize]);
         }
-        let read: usize = column.source.1.lock().unwrap().iter().map(|(_, length)| length).sum();
+        let read: usize = source.1.lock().unwrap().iter().map(|(_, length)| length).sum();
         assert_eq!(read, size as usize);
     }
 
@@ -264,13 +289,13 @@ mod tests {
         let (header, body, pages) = (40, 1_100_000, 5_u64);
         let size = pages * (header + body);
         let data = Bytes::from(vec![0; size as usize]);
-        let column = counted(&data, 0..size);
+        let (column, source) = counted(&data, 0..size);
         for page in 0..pages {
             let start = page * (header + body);
             column.get_read(start).unwrap();
             column.get_bytes(start + header, body as usize).unwrap();
         }
-        let read: usize = column.source.1.lock().unwrap().iter().map(|(_, length)| length).sum();
+        let read: usize = source.1.lock().unwrap().iter().map(|(_, length)| length).sum();
         let first_header = 1 << 20;
         assert!(read <= size as usize + first_header + pages as usize * MAX_HEADER_BYTES, "{read}");
     }

@@ -14,12 +14,11 @@ use parquet::basic::Type as PhysicalType;
 use parquet::column::page::{PageIterator, PageReader};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 
 use super::calendar::Calendar;
-use super::column_bytes::{ColumnBytes, FirstError, store_error};
+use super::column_bytes::{ColumnBytes, FirstError, Ranges, store_error};
 use super::footer;
 use super::page_meter::{BatchLimit, ColumnMeter, MeteredPages, PageMeter, StatsColumns};
 use super::page_places::{KnownPlaces, PagePlaces, PlacedPages};
@@ -29,9 +28,10 @@ use crate::log_memory::Admitted;
 use crate::{Error, Result};
 
 /// A Parquet file with its decoded footer.
-pub(crate) struct ParquetFile<R> {
+#[derive(Clone)]
+pub(crate) struct ParquetFile {
     name: Arc<str>,
-    source: Arc<R>,
+    source: Arc<dyn Ranges>,
     footer: Footer,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Footer {
 }
 
 impl Footer {
-    fn read<R: ChunkReader>(source: &R) -> Result<Self, ParquetError> {
+    fn read(source: &dyn Ranges) -> Result<Self, ParquetError> {
         let (metadata, mut memory) = footer::read(source)?;
         let schema = metadata.file_metadata().schema_descr();
         let inferred = parquet_to_arrow_schema(schema, None)?;
@@ -63,12 +63,6 @@ impl Footer {
     }
 }
 
-impl<R> Clone for ParquetFile<R> {
-    fn clone(&self) -> Self {
-        Self { name: Arc::clone(&self.name), source: Arc::clone(&self.source), footer: self.footer.clone() }
-    }
-}
-
 /// The leaf columns to read, by their index in the file's schema.
 pub(crate) struct Projection {
     levels: FieldLevels,
@@ -82,16 +76,16 @@ pub(crate) struct Projection {
 /// The size of the reads of all columns of a row group.
 const WINDOWS_BYTES: usize = 16 << 20;
 
-impl<R: ChunkReader + 'static> ParquetFile<R> {
+impl ParquetFile {
     /// `name`: the file's name for errors.
-    pub(crate) fn open(source: R, name: &str) -> Result<Self> {
+    pub(crate) fn open(source: impl Ranges, name: &str) -> Result<Self> {
         let footer = without_panic(|| Footer::read(&source)).map_err(|error| from_parquet(name, &error))?;
         check_rows(name, &footer.metadata)?;
         Ok(Self { name: name.into(), source: Arc::new(source), footer })
     }
 
     /// Opens a file whose footer is known. `source` must be the file of the footer.
-    pub(crate) fn open_again(source: R, name: &Arc<str>, footer: &Footer) -> Self {
+    pub(crate) fn open_again(source: impl Ranges, name: &Arc<str>, footer: &Footer) -> Self {
         Self { name: Arc::clone(name), source: Arc::new(source), footer: footer.clone() }
     }
 
@@ -199,7 +193,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         let stored = |leaves: &[usize]| {
             let bytes = leaves.iter().map(|leaf| columns[*leaf].compressed_size().max(0) as u64);
             // The footer may state any size.
-            bytes.fold(0, u64::saturating_add).min(self.source.len())
+            bytes.fold(0, u64::saturating_add).min(self.source.size())
         };
         PageMeter::of(StatsColumns {
             typed: projection.typed_stats.len(),
@@ -300,8 +294,8 @@ impl Iterator for RowGroupReader {
 }
 
 /// Gives the column chunks of one row group to the Arrow reader.
-struct RowGroupPages<R> {
-    source: Arc<R>,
+struct RowGroupPages {
+    source: Arc<dyn Ranges>,
     footer: Footer,
     /// Whether pages are found by the offset index.
     by_index: bool,
@@ -313,7 +307,7 @@ struct RowGroupPages<R> {
     window_bytes: usize,
 }
 
-impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<R> {
+impl RowGroups for RowGroupPages {
     fn num_rows(&self) -> usize {
         self.metadata().row_group(self.row_group).num_rows() as usize
     }
@@ -352,7 +346,7 @@ impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<R> {
     }
 }
 
-impl<R: ChunkReader + 'static> RowGroupPages<R> {
+impl RowGroupPages {
     fn open(
         &self,
         levels: &FieldLevels,

@@ -12,8 +12,8 @@
 
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
-use parquet::file::reader::ChunkReader;
 
+use super::column_bytes::{Ranges, get_bytes};
 use super::thrift::{Shape, Thrift};
 use crate::log_memory::{self, Admitted};
 
@@ -29,11 +29,11 @@ const ELEMENT_BYTES: u64 = 1024;
 const NAME_BYTES: u64 = 64;
 
 /// Reads and decodes the footer. The memory is more than it takes.
-pub(crate) fn read<R: ChunkReader>(source: &R) -> Result<(ParquetMetaData, Admitted), ParquetError> {
+pub(crate) fn read(source: &dyn Ranges) -> Result<(ParquetMetaData, Admitted), ParquetError> {
     let busy = |error| ParquetError::External(Box::new(error));
     let (start, length) = place(source)?;
     let mut memory = log_memory::admit_decoded(length as u64 * DECODED_FACTOR).map_err(busy)?;
-    let footer = source.get_bytes(start, length)?;
+    let footer = get_bytes(source, start, length)?;
     match Schema::of(&footer) {
         Some(schema) if schema.depth <= MAX_SCHEMA_DEPTH => {
             memory.grow(schema.decoded_bytes).map_err(busy)?;
@@ -45,11 +45,11 @@ pub(crate) fn read<R: ChunkReader>(source: &R) -> Result<(ParquetMetaData, Admit
 }
 
 /// Returns the start and the length of the footer. The length and a magic number follow it.
-fn place<R: ChunkReader>(source: &R) -> Result<(u64, usize), ParquetError> {
+fn place(source: &dyn Ranges) -> Result<(u64, usize), ParquetError> {
     const TAIL_BYTES: u64 = 8;
     let cut = || ParquetError::General("it does not end as a Parquet file does".to_owned());
-    let end = source.len().checked_sub(TAIL_BYTES).ok_or_else(cut)?;
-    let tail = source.get_bytes(end, TAIL_BYTES as usize)?;
+    let end = source.size().checked_sub(TAIL_BYTES).ok_or_else(cut)?;
+    let tail = get_bytes(source, end, TAIL_BYTES as usize)?;
     let (length, magic) = tail.split_first_chunk().ok_or_else(cut)?;
     let length = u32::from_le_bytes(*length);
     let start = end.checked_sub(u64::from(length)).filter(|_| magic == b"PAR1").ok_or_else(cut)?;

@@ -13,10 +13,9 @@ use parquet::basic::Encoding;
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
-use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use super::column_bytes::ColumnBytes;
+use super::column_bytes::{ColumnBytes, Ranges, get_bytes};
 use super::thrift::{Thrift, varint};
 use crate::lock::lock;
 
@@ -112,9 +111,9 @@ impl KnownPlaces {
     }
 
     /// Returns the places of the pages of a leaf in a row group, `None` if the file does not say them.
-    pub(super) fn get<R: ChunkReader>(
+    pub(super) fn get(
         &self,
-        source: &R,
+        source: &dyn Ranges,
         (row_group, leaf): (usize, usize),
         column: &ColumnChunkMetaData,
         rows: usize,
@@ -126,7 +125,7 @@ impl KnownPlaces {
         let (Ok(start), Ok(length)) = (u64::try_from(start), usize::try_from(length)) else {
             return Ok(None);
         };
-        let is_inside = start.checked_add(length as u64).is_some_and(|end| end <= source.len());
+        let is_inside = start.checked_add(length as u64).is_some_and(|end| end <= source.size());
         let is_wrong = self.is_wrong.load(Ordering::Relaxed);
         if is_wrong || !is_read || !is_inside || length > MAX_INDEX_BYTES {
             return Ok(None);
@@ -136,7 +135,7 @@ impl KnownPlaces {
         }
         let (first, bytes) = column.byte_range();
         let chunk = first..first.saturating_add(bytes);
-        let places = PagePlaces::parse(&source.get_bytes(start, length)?, &chunk, rows).map(Arc::new);
+        let places = PagePlaces::parse(&get_bytes(source, start, length)?, &chunk, rows).map(Arc::new);
         let mut known = lock(&self.known);
         let more = ENTRY_BYTES + places.as_ref().map_or(0, |places| size_of_val(&*places.pages));
         if known.bytes + more <= MAX_KEPT_BYTES {
@@ -155,12 +154,12 @@ impl KnownPlaces {
 }
 
 /// The pages of a column chunk, of which skipped ones are not read.
-pub(super) struct PlacedPages<R: ChunkReader> {
-    bytes: Arc<ColumnBytes<R>>,
+pub(super) struct PlacedPages {
+    bytes: Arc<ColumnBytes>,
     column: ColumnChunkMetaData,
     places: Arc<PagePlaces>,
     /// Reads the dictionary, then pages from any place on.
-    reader: SerializedPageReader<ColumnBytes<R>>,
+    reader: SerializedPageReader<ColumnBytes>,
     /// The page that `reader` reads next; `None` is the dictionary.
     position: Option<usize>,
     /// Whether the dictionary is the next page.
@@ -171,9 +170,9 @@ pub(super) struct PlacedPages<R: ChunkReader> {
     next: usize,
 }
 
-impl<R: ChunkReader> PlacedPages<R> {
+impl PlacedPages {
     pub(super) fn new(
-        bytes: Arc<ColumnBytes<R>>,
+        bytes: Arc<ColumnBytes>,
         column: &ColumnChunkMetaData,
         places: Arc<PagePlaces>,
     ) -> Result<Self> {
@@ -184,7 +183,7 @@ impl<R: ChunkReader> PlacedPages<R> {
         Ok(Self { bytes, column, places, reader, position, has_dictionary, is_deferred, next: 0 })
     }
 
-    fn dictionary(reader: &mut SerializedPageReader<ColumnBytes<R>>) -> Result<Page> {
+    fn dictionary(reader: &mut SerializedPageReader<ColumnBytes>) -> Result<Page> {
         let page = reader.get_next_page()?;
         page.filter(|page| matches!(page, Page::DictionaryPage { .. })).ok_or_else(wrong)
     }
@@ -201,7 +200,7 @@ impl<R: ChunkReader> PlacedPages<R> {
     }
 }
 
-impl<R: ChunkReader> PageReader for PlacedPages<R> {
+impl PageReader for PlacedPages {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
         if self.has_dictionary {
             self.has_dictionary = false;
@@ -257,7 +256,7 @@ impl<R: ChunkReader> PageReader for PlacedPages<R> {
     }
 }
 
-impl<R: ChunkReader> Iterator for PlacedPages<R> {
+impl Iterator for PlacedPages {
     type Item = Result<Page>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -8,7 +8,6 @@ use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, Field};
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::file::metadata::RowGroupMetaData;
-use parquet::file::reader::ChunkReader;
 
 use super::calendar::Calendar;
 use super::file::{ParquetFile, null_count, without_panic};
@@ -55,10 +54,7 @@ struct Leaf {
 }
 
 impl TypedLeaves {
-    pub(crate) fn of<R: ChunkReader + 'static>(
-        file: &ParquetFile<R>,
-        partition_columns: &[Box<str>],
-    ) -> Self {
+    pub(crate) fn of(file: &ParquetFile, partition_columns: &[Box<str>]) -> Self {
         let calendar = file.calendar();
         let leaf = |index: usize| {
             let field = file.struct_leaf(index)?.clone();
@@ -100,20 +96,12 @@ impl TypedLeaves {
     }
 
     /// Returns the bounds; `None` if the footer has none.
-    pub(crate) fn bounds<R: ChunkReader + 'static>(
-        &self,
-        file: &ParquetFile<R>,
-        row_group: usize,
-    ) -> Option<RowGroupBounds> {
+    pub(crate) fn bounds(&self, file: &ParquetFile, row_group: usize) -> Option<RowGroupBounds> {
         // The footer's bounds are unvalidated bytes.
         without_panic(|| Ok(self.unchecked_bounds(file, row_group))).ok()?
     }
 
-    fn unchecked_bounds<R: ChunkReader + 'static>(
-        &self,
-        file: &ParquetFile<R>,
-        row_group: usize,
-    ) -> Option<RowGroupBounds> {
+    fn unchecked_bounds(&self, file: &ParquetFile, row_group: usize) -> Option<RowGroupBounds> {
         let group = RowGroup { metadata: &file.row_groups()[row_group], path: self.path?, file };
         let partition_values: Vec<_> =
             self.partition_values.iter().map(|leaf| group.value_bounds(leaf.as_ref()?)).collect();
@@ -129,13 +117,13 @@ impl TypedLeaves {
     }
 }
 
-struct RowGroup<'a, R> {
+struct RowGroup<'a> {
     metadata: &'a RowGroupMetaData,
     path: usize,
-    file: &'a ParquetFile<R>,
+    file: &'a ParquetFile,
 }
 
-impl<R: ChunkReader + 'static> RowGroup<'_, R> {
+impl RowGroup<'_> {
     fn value_bounds(&self, leaf: &Leaf) -> Option<ValueBounds> {
         let (min, max) = self.min_max(leaf)?;
         let text = |value: &ArrayRef| {
