@@ -17,7 +17,7 @@ Name = tuple[str, ...]
 CORE_LAYERS = [
     ["error", "civil_time", "hashing::block", "known_tables", "lock"],
     ["stop", "poller", "pool", "simd", "deletion_vector", "variant", "wakeup"],
-    ["cpu", "escape", "hashing", "percent"],
+    ["cpu", "escape", "hashing", "json_scanner", "percent"],
     ["actions", "file_id", "log_faults", "log_memory", "log_path"],
     ["features", "schema", "sign"],
     ["partition", "storage"],

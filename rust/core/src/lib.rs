@@ -65,6 +65,7 @@ mod file_id;
 mod hashing;
 pub mod history;
 pub mod inventory;
+mod json_scanner;
 #[cfg(test)]
 #[path = "../tests/support/known_tables.rs"]
 mod known_tables;

@@ -7,7 +7,8 @@
 use std::borrow::Cow;
 
 use memchr::memmem;
-use memchr::{memchr2, memchr3};
+
+use crate::json_scanner::Scanner;
 
 const METADATA: &str = "metadata";
 
@@ -47,12 +48,13 @@ impl ColumnMetadata {
 
     /// Copies all but members of objects with the key `metadata`. A string before a colon is always a key.
     fn rewritten(self, text: &str) -> Option<String> {
-        let mut scanner = Scanner { text, position: 0 };
+        let mut scanner = Scanner { json: text, position: 0 };
         let mut out = String::with_capacity(text.len());
         let mut copied = 0;
-        while scanner.next_string() {
+        while scanner.skip_to(b'"') {
             let key = scanner.string()?;
-            if !scanner.take(b':') || !is_key(key, METADATA) || !scanner.take(b'{') {
+            let is_found = scanner.take(b':').is_some() && key.unescaped().is_some_and(|key| key == METADATA);
+            if !is_found || scanner.take(b'{').is_none() {
                 continue;
             }
             out.push_str(text.get(copied..scanner.position)?);
@@ -67,113 +69,22 @@ impl ColumnMetadata {
     fn copy_members(self, scanner: &mut Scanner<'_>, out: &mut String) -> Option<()> {
         let (mut is_first, mut is_first_kept) = (true, true);
         while scanner.peek()? != b'}' {
-            if !is_first && !scanner.take(b',') {
-                return None;
+            if !is_first {
+                scanner.take(b',')?;
             }
             is_first = false;
             scanner.peek()?;
             let start = scanner.position;
             let key = scanner.string()?;
-            if !scanner.take(b':') {
-                return None;
-            }
+            scanner.take(b':')?;
             scanner.skip_value()?;
-            if self.keeps(&unescaped(key)) {
+            if key.unescaped().is_some_and(|key| self.keeps(&key)) {
                 out.push_str(if is_first_kept { "" } else { "," });
                 is_first_kept = false;
-                out.push_str(scanner.text.get(start..scanner.position)?);
+                out.push_str(scanner.json.get(start..scanner.position)?);
             }
         }
         Some(())
-    }
-}
-
-fn is_key(raw: &str, name: &str) -> bool {
-    raw == name || (raw.contains('\\') && unescaped(raw) == name)
-}
-
-fn unescaped(raw: &str) -> Cow<'_, str> {
-    if !raw.contains('\\') {
-        return Cow::Borrowed(raw);
-    }
-    serde_json::from_str::<String>(&format!("\"{raw}\"")).map_or(Cow::Borrowed(raw), Cow::Owned)
-}
-
-/// Reads JSON without recursion.
-struct Scanner<'a> {
-    text: &'a str,
-    position: usize,
-}
-
-impl<'a> Scanner<'a> {
-    fn rest(&self) -> &'a [u8] {
-        self.text.as_bytes().get(self.position..).unwrap_or_default()
-    }
-
-    fn peek(&mut self) -> Option<u8> {
-        let blanks = self.rest().iter().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b'\t'));
-        self.position += blanks.count();
-        self.rest().first().copied()
-    }
-
-    fn take(&mut self, byte: u8) -> bool {
-        let is_next = self.peek() == Some(byte);
-        self.position += usize::from(is_next);
-        is_next
-    }
-
-    /// Goes to the next quotation mark, which begins a string.
-    fn next_string(&mut self) -> bool {
-        let next = memchr::memchr(b'"', self.rest());
-        self.position += next.unwrap_or_default();
-        next.is_some()
-    }
-
-    /// Returns the string at the position, with its escapes.
-    fn string(&mut self) -> Option<&'a str> {
-        if !self.take(b'"') {
-            return None;
-        }
-        let start = self.position;
-        loop {
-            self.position += memchr2(b'"', b'\\', self.rest())?;
-            if self.rest().first() == Some(&b'"') {
-                self.position += 1;
-                return self.text.get(start..self.position - 1);
-            }
-            self.position += 2;
-        }
-    }
-
-    fn skip_value(&mut self) -> Option<()> {
-        match self.peek()? {
-            b'"' => self.string().map(drop),
-            b'{' => self.skip_nested(b'{', b'}'),
-            b'[' => self.skip_nested(b'[', b']'),
-            _ => {
-                let end = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
-                self.position += self.rest().iter().position(end)?;
-                Some(())
-            }
-        }
-    }
-
-    /// Skips an object or an array. Brackets of the other kind are balanced in valid JSON.
-    fn skip_nested(&mut self, open: u8, close: u8) -> Option<()> {
-        let mut depth = 0_usize;
-        loop {
-            self.position += memchr3(b'"', open, close, self.rest())?;
-            let byte = *self.rest().first()?;
-            if byte == b'"' {
-                self.string()?;
-                continue;
-            }
-            self.position += 1;
-            depth = if byte == open { depth + 1 } else { depth - 1 };
-            if depth == 0 {
-                return Some(());
-            }
-        }
     }
 }
 

@@ -9,10 +9,9 @@
 
 mod shape;
 
-use memchr::{memchr2, memchr3};
-
 use self::shape::Shape;
 
+use crate::json_scanner::{JsonText, Scanner};
 use crate::predicate::values::keys::Scalar;
 
 /// Statistics of one column in one file.
@@ -105,7 +104,7 @@ impl<'a> Found<'_, 'a> {
     fn take(&mut self, target: Target, scanner: &mut Scanner<'a>) -> Option<()> {
         scanner.peek()?;
         self.places.push((scanner.position, target));
-        self.stats.set(target, scanner.scalar()?);
+        self.stats.set(target, scalar(scanner)?);
         Some(())
     }
 }
@@ -170,11 +169,11 @@ fn object<'a>(root: &[Branch], scanner: &mut Scanner<'a>, found: &mut Found<'_, 
     let mut first = true;
     scanner.take(b'{')?;
     while let Some(key) = scanner.next_key(&mut first)? {
-        match key {
-            Scalar::Text { json: "minValues", .. } => section_of(root, Section::Min, scanner, found)?,
-            Scalar::Text { json: "maxValues", .. } => section_of(root, Section::Max, scanner, found)?,
-            Scalar::Text { json: "nullCount", .. } => section_of(root, Section::NullCount, scanner, found)?,
-            Scalar::Text { json: "numRecords", .. } => found.take(Target::NumRecords, scanner)?,
+        match key.json {
+            "minValues" => section_of(root, Section::Min, scanner, found)?,
+            "maxValues" => section_of(root, Section::Max, scanner, found)?,
+            "nullCount" => section_of(root, Section::NullCount, scanner, found)?,
+            "numRecords" => found.take(Target::NumRecords, scanner)?,
             _ => scanner.skip_value()?,
         }
     }
@@ -212,10 +211,7 @@ fn section_of<'a>(
     Some(())
 }
 
-fn find<'b>(branches: &'b [Branch], key: Scalar<'_>) -> Option<&'b Branch> {
-    if let Scalar::Text { json, escaped: false } = key {
-        return branches.iter().find(|branch| *branch.name == *json);
-    }
+fn find<'b>(branches: &'b [Branch], key: JsonText<'_>) -> Option<&'b Branch> {
     let key = key.unescaped()?;
     branches.iter().find(|branch| *branch.name == *key)
 }
@@ -227,122 +223,18 @@ fn integer(scalar: Scalar<'_>) -> Option<i64> {
     }
 }
 
-struct Scanner<'a> {
-    json: &'a str,
-    position: usize,
-}
-
-impl<'a> Scanner<'a> {
-    fn rest(&self) -> &'a [u8] {
-        self.json.as_bytes().get(self.position..).unwrap_or_default()
-    }
-
-    /// The next byte that is not a blank.
-    fn peek(&mut self) -> Option<u8> {
-        loop {
-            let byte = *self.json.as_bytes().get(self.position)?;
-            if !matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
-                return Some(byte);
-            }
-            self.position += 1;
-        }
-    }
-
-    fn take(&mut self, byte: u8) -> Option<()> {
-        (self.peek()? == byte).then(|| self.position += 1)
-    }
-
-    /// The key of an object's next member and the colon after it; `Some(None)` at the object's end.
-    #[allow(clippy::option_option)]
-    fn next_key(&mut self, first: &mut bool) -> Option<Option<Scalar<'a>>> {
-        match self.peek()? {
-            b'}' => {
-                self.position += 1;
-                return Some(None);
-            }
-            b',' if !*first => self.position += 1,
-            _ if *first => {}
-            _ => return None,
-        }
-        *first = false;
-        if self.peek()? != b'"' {
-            return None;
-        }
-        let key = self.string()?;
-        self.take(b':')?;
-        Some(Some(key))
-    }
-
-    fn string(&mut self) -> Option<Scalar<'a>> {
-        self.take(b'"')?;
-        let start = self.position;
-        let mut escaped = false;
-        loop {
-            self.position += memchr2(b'"', b'\\', self.rest())?;
-            if self.rest().first() == Some(&b'"') {
-                let json = self.json.get(start..self.position)?;
-                self.position += 1;
-                return Some(Scalar::Text { json, escaped });
-            }
-            escaped = true;
-            self.position += 2;
-        }
-    }
-
-    /// A value that is not a container; `Some(None)` for null and for containers, which are skipped.
-    #[allow(clippy::option_option)]
-    fn scalar(&mut self) -> Option<Option<Scalar<'a>>> {
-        match self.peek()? {
-            b'"' => self.string().map(Some),
-            b'{' | b'[' => self.skip_value().map(|()| None),
-            _ => match self.word()? {
-                "null" => Some(None),
-                "true" => Some(Some(Scalar::Boolean(true))),
-                "false" => Some(Some(Scalar::Boolean(false))),
-                number => Some(Some(Scalar::Number(number))),
-            },
-        }
-    }
-
-    fn word(&mut self) -> Option<&'a str> {
-        let rest = self.rest();
-        let length = rest
-            .iter()
-            .position(|byte| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t'))
-            .unwrap_or(rest.len());
-        let word = self.json.get(self.position..self.position + length)?;
-        self.position += length;
-        (length > 0).then_some(word)
-    }
-
-    fn skip_value(&mut self) -> Option<()> {
-        match self.peek()? {
-            b'"' => self.string().map(drop),
-            open @ (b'{' | b'[') => {
-                self.position += 1;
-                self.skip_rest(open)
-            }
-            _ => self.word().map(drop),
-        }
-    }
-
-    /// Skips to the end of the current object or array, which `open` begins.
-    fn skip_rest(&mut self, open: u8) -> Option<()> {
-        let close = if open == b'{' { b'}' } else { b']' };
-        let mut depth = 1_u32;
-        while depth > 0 {
-            self.position += memchr3(b'"', open, close, self.rest())?;
-            match *self.rest().first()? {
-                b'"' => {
-                    self.string()?;
-                    continue;
-                }
-                byte if byte == open => depth += 1,
-                _ => depth -= 1,
-            }
-            self.position += 1;
-        }
-        Some(())
+/// A value that is not a container; `Some(None)` for null and for containers, which are skipped.
+#[allow(clippy::option_option)]
+fn scalar<'a>(scanner: &mut Scanner<'a>) -> Option<Option<Scalar<'a>>> {
+    match scanner.peek()? {
+        b'"' => scanner.string().map(|text| Some(Scalar::Text(text))),
+        b'{' | b'[' => scanner.skip_value().map(|()| None),
+        _ => match scanner.word()? {
+            "null" => Some(None),
+            "true" => Some(Some(Scalar::Boolean(true))),
+            "false" => Some(Some(Scalar::Boolean(false))),
+            number => Some(Some(Scalar::Number(number))),
+        },
     }
 }
 
@@ -387,7 +279,7 @@ mod tests {
         let (text, mut stats) = (usual(7), FileStats::default());
         learned.extract(&text, &mut stats);
         assert_eq!((stats.num_records, learned.places.as_slice()), (Some(7), [].as_slice()));
-        assert_eq!(stats.columns[1].min, Some(Scalar::Text { json: "nnnnnnn", escaped: false }));
+        assert_eq!(stats.columns[1].min, Some(Scalar::Text(JsonText { json: "nnnnnnn", escaped: false })));
         assert_eq!(learned.shapes.len(), 1);
     }
 

@@ -4,8 +4,11 @@
 //! of floats. An ambiguous text (without a time zone, or with truncated digits) becomes a [`Spread`] that covers every
 //! reading.
 
+use std::borrow::Cow;
+
 use super::number::{Number, Spread, float_key, parse_double, parse_single};
 use crate::civil_time::{self, CivilTime, DAY_MICROS, FARTHEST_ZONE_MICROS};
+use crate::json_scanner::JsonText;
 use crate::predicate::expression::{Literal, NumberKind};
 use crate::schema::{Column, DataType, PrimitiveType};
 
@@ -368,37 +371,27 @@ pub(crate) fn partition_spread(key_type: KeyType, text: &str) -> Option<Spread> 
 /// A bound in the JSON of statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scalar<'a> {
-    /// A string without its quotes, with its escapes if `escaped`.
-    Text {
-        json: &'a str,
-        escaped: bool,
-    },
+    Text(JsonText<'a>),
     Number(&'a str),
     Boolean(bool),
 }
 
 impl<'a> Scalar<'a> {
     pub(crate) fn is_text(self) -> bool {
-        matches!(self, Self::Text { .. })
+        matches!(self, Self::Text(_))
     }
 
     fn plain(self) -> Option<&'a str> {
         match self {
-            Self::Text { json, escaped: false } => Some(json),
+            Self::Text(JsonText { json, escaped: false }) => Some(json),
             Self::Number(text) => Some(text),
             _ => None,
         }
     }
 
     /// Returns the decoded string, `None` if the scalar is not a well-formed string.
-    pub(crate) fn unescaped(self) -> Option<std::borrow::Cow<'a, str>> {
-        match self {
-            Self::Text { json, escaped: false } => Some(json.into()),
-            Self::Text { json, escaped: true } => {
-                Some(serde_json::from_str::<String>(&format!("\"{json}\"")).ok()?.into())
-            }
-            _ => None,
-        }
+    pub(crate) fn unescaped(self) -> Option<Cow<'a, str>> {
+        if let Self::Text(text) = self { text.unescaped() } else { None }
     }
 }
 

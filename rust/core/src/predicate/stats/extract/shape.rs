@@ -6,8 +6,9 @@
 use memchr::memchr;
 use serde::de::IgnoredAny;
 
-use super::{FileStats, Place, Scanner, Target};
+use super::{FileStats, Place, Target, scalar};
 use crate::actions::form::{Form, Part, is_of_scalar, parts_of};
+use crate::json_scanner::Scanner;
 
 #[derive(Debug)]
 pub(super) struct Shape {
@@ -67,7 +68,7 @@ impl Shape {
             }
             let Some(target) = target else { return true };
             let position = kind.value_at(json.len() - rest.len());
-            let value = Scanner { json, position }.scalar();
+            let value = scalar(&mut Scanner { json, position });
             value.map(|value| stats.set(*target, value)).is_some()
         })
     }
