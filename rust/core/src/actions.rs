@@ -6,6 +6,7 @@
 //! and on [`RowIndices`] chosen from them.
 
 mod coded_stats;
+mod lenient;
 mod stats;
 
 use std::fmt;
@@ -16,6 +17,8 @@ use arrow_buffer::ScalarBuffer;
 
 pub use coded_stats::CodedStats;
 pub(crate) use coded_stats::form;
+use lenient::lenient_i32;
+pub(crate) use lenient::{lenient_i64, lenient_optional_i32, lenient_optional_i64};
 pub use stats::Stats;
 pub(crate) use stats::StatsText;
 
@@ -24,14 +27,14 @@ pub(crate) use stats::StatsText;
 #[serde(rename_all = "camelCase")]
 pub struct Protocol {
     /// The required reader version, 1 to 3.
+    #[serde(deserialize_with = "lenient_i32")]
     pub min_reader_version: i32,
     /// The required writer version, 1 to 7.
+    #[serde(deserialize_with = "lenient_i32")]
     pub min_writer_version: i32,
     /// Only at reader version 3.
-    #[serde(default)]
     pub reader_features: Option<Vec<String>>,
     /// Only at writer version 7.
-    #[serde(default)]
     pub writer_features: Option<Vec<String>>,
 }
 

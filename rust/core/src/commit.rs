@@ -20,7 +20,7 @@ use crate::storage::MAX_LINE_BYTES;
 pub(crate) use columns::FileFacts;
 pub use columns::{Columns, FileColumns};
 use json::Line;
-pub(crate) use json::{MetadataJson, lenient_i64, lenient_optional_i64};
+pub(crate) use json::MetadataJson;
 
 /// The actions of one file.
 #[derive(Debug, Default)]
@@ -99,7 +99,7 @@ impl CommitFile {
             self.cdc.push(bytes, row, *cdc);
         }
         if let Some(protocol) = line.protocol {
-            self.protocol = Some(protocol.into());
+            self.protocol = Some(protocol);
         }
         if let Some(metadata) = line.meta_data {
             self.metadata = Some((*metadata).into());

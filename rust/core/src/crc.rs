@@ -3,8 +3,8 @@
 //! It gives the protocol, the metadata and the totals of a version without reading the checkpoint. It is optional, so a
 //! malformed one counts as absent.
 
-use crate::actions::{Metadata, Protocol, Totals};
-use crate::commit::{MetadataJson, lenient_i64, lenient_optional_i64};
+use crate::actions::{Metadata, Protocol, Totals, lenient_i64, lenient_optional_i64};
+use crate::commit::MetadataJson;
 
 /// The content of a checksum file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn a_complete_checksum_file_gives_all_its_fields() {
         let checksum = Checksum::parse(
-            br#"{"txnId":"x","tableSizeBytes":12,"numFiles":3,"numMetadata":1,"numProtocol":1,"inCommitTimestampOpt":77,"protocol":{"minReaderVersion":1,"minWriterVersion":2},"metadata":{"id":"i","schemaString":"{}"},"allFiles":[]}"#,
+            br#"{"txnId":"x","tableSizeBytes":12,"numFiles":3,"numMetadata":1,"numProtocol":1,"inCommitTimestampOpt":77,"protocol":{"minReaderVersion":1.0,"minWriterVersion":"2"},"metadata":{"id":"i","schemaString":"{}"},"allFiles":[]}"#,
         )
         .unwrap();
         assert_eq!(checksum.totals, Totals { files: 3, size_bytes: 12 });

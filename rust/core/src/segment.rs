@@ -13,7 +13,7 @@ mod identity;
 mod listing;
 mod times;
 
-use crate::commit::{lenient_i64, lenient_optional_i64};
+use crate::actions::{lenient_i64, lenient_optional_i64};
 use crate::error::{Error, Result};
 use crate::log_faults::LogFault;
 use crate::log_path::{self, LAST_CHECKPOINT, LOG_DIRECTORY, SIDECARS};

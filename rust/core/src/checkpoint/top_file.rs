@@ -10,8 +10,7 @@ use super::parquet::decoded_bytes;
 use super::parquet::file::{ParquetFile, has_values, may_have_rows};
 use super::whole_numbers::{ints, longs};
 use super::{BATCH_BYTES, BATCH_ROWS};
-use crate::actions::{Metadata, Protocol};
-use crate::commit::lenient_i64;
+use crate::actions::{Metadata, Protocol, lenient_i64};
 use crate::{Error, Result};
 
 /// The actions of a top file that are not file actions.

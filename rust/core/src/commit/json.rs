@@ -7,7 +7,10 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::may_have_key;
-use crate::actions::{DeletionVectorDescriptor, IncompleteVector, Metadata, Protocol, VectorFields};
+use crate::actions::{
+    DeletionVectorDescriptor, IncompleteVector, Metadata, Protocol, VectorFields, lenient_i64,
+    lenient_optional_i32, lenient_optional_i64,
+};
 
 /// One line. By PROTOCOL it has one key; some writers write the others as null.
 #[derive(serde::Deserialize)]
@@ -18,7 +21,7 @@ pub(super) struct Line<'a> {
     pub(super) remove: Option<Box<FileJson<'a>>>,
     #[serde(borrow)]
     pub(super) cdc: Option<Box<FileJson<'a>>>,
-    pub(super) protocol: Option<ProtocolJson>,
+    pub(super) protocol: Option<Protocol>,
     #[serde(rename = "metaData")]
     pub(super) meta_data: Option<Box<MetadataJson>>,
     #[serde(rename = "commitInfo")]
@@ -98,29 +101,6 @@ pub(super) fn in_commit_timestamp_ms(commit_info: &RawValue) -> Option<i64> {
     serde_json::from_str::<CommitInfoJson>(info).ok().map(|info| info.in_commit_timestamp)
 }
 
-/// `protocol` of a commit.
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ProtocolJson {
-    #[serde(deserialize_with = "lenient_i32")]
-    min_reader_version: i32,
-    #[serde(deserialize_with = "lenient_i32")]
-    min_writer_version: i32,
-    reader_features: Option<Vec<String>>,
-    writer_features: Option<Vec<String>>,
-}
-
-impl From<ProtocolJson> for Protocol {
-    fn from(json: ProtocolJson) -> Self {
-        Self {
-            min_reader_version: json.min_reader_version,
-            min_writer_version: json.min_writer_version,
-            reader_features: json.reader_features,
-            writer_features: json.writer_features,
-        }
-    }
-}
-
 /// `metaData`, of a commit or of a checksum file.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -133,8 +113,8 @@ pub(crate) struct MetadataJson {
     format: FormatJson,
     schema_string: Option<String>,
     partition_columns: Option<Vec<String>>,
-    #[serde(default)]
-    configuration: Pairs,
+    #[serde(default, deserialize_with = "pairs")]
+    configuration: Vec<(String, String)>,
     #[serde(default, deserialize_with = "lenient_optional_i64")]
     created_time: Option<i64>,
 }
@@ -142,13 +122,9 @@ pub(crate) struct MetadataJson {
 #[derive(Default, serde::Deserialize)]
 struct FormatJson {
     provider: Option<String>,
-    #[serde(default)]
-    options: Pairs,
+    #[serde(default, deserialize_with = "pairs")]
+    options: Vec<(String, String)>,
 }
-
-/// A map of strings in the log's order. A null map is empty, and a null value is skipped.
-#[derive(Default)]
-struct Pairs(Vec<(String, String)>);
 
 impl From<MetadataJson> for Metadata {
     fn from(json: MetadataJson) -> Self {
@@ -157,94 +133,22 @@ impl From<MetadataJson> for Metadata {
             name: json.name,
             description: json.description,
             format_provider: json.format.provider.unwrap_or_else(|| "parquet".to_owned()),
-            format_options: json.format.options.0,
+            format_options: json.format.options,
             schema_string: json.schema_string.filter(|schema| !schema.is_empty()),
             partition_columns: json.partition_columns.unwrap_or_default(),
-            configuration: json.configuration.0,
+            configuration: json.configuration,
             created_time_ms: json.created_time,
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Pairs {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct PairsVisitor;
-        impl<'de> Visitor<'de> for PairsVisitor {
-            type Value = Pairs;
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a map of strings")
-            }
-            fn visit_unit<E: de::Error>(self) -> Result<Pairs, E> {
-                Ok(Pairs::default())
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
-                let mut pairs = Vec::new();
-                while let Some((key, value)) = map.next_entry::<String, Box<RawValue>>()? {
-                    let value = scalar_text(value.get()).map_err(de::Error::custom)?;
-                    pairs.extend(value.map(|value| (key, value.into_owned())));
-                }
-                Ok(Pairs(pairs))
-            }
-        }
-        deserializer.deserialize_any(PairsVisitor)
-    }
-}
-
-/// Parses an integer in any notation: `12`, `12.0`, `1.2E1`, `"12"`.
-pub(crate) fn lenient_i64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
-    deserializer.deserialize_any(WholeNumber)
-}
-
-/// Parses the same as [`lenient_i64`], and null as `None`.
-pub(crate) fn lenient_optional_i64<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<i64>, D::Error> {
-    #[derive(serde::Deserialize)]
-    #[serde(transparent)]
-    struct Whole(#[serde(deserialize_with = "lenient_i64")] i64);
-    Ok(Option::<Whole>::deserialize(deserializer)?.map(|Whole(number)| number))
-}
-
-/// Parses the same as [`lenient_i64`], if it fits.
-fn lenient_i32<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
-    narrow(lenient_i64(deserializer)?)
-}
-
-fn lenient_optional_i32<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Error> {
-    lenient_optional_i64(deserializer)?.map(narrow).transpose()
-}
-
-fn narrow<E: de::Error>(value: i64) -> Result<i32, E> {
-    let unexpected = de::Unexpected::Signed(value);
-    i32::try_from(value).map_err(|_| E::invalid_value(unexpected, &"a whole number of 32 bits"))
-}
-
-struct WholeNumber;
-
-impl Visitor<'_> for WholeNumber {
-    type Value = i64;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a whole number of 64 bits")
-    }
-
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<i64, E> {
-        Ok(value)
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<i64, E> {
-        i64::try_from(value).map_err(|_| E::invalid_value(de::Unexpected::Unsigned(value), &self))
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<i64, E> {
-        // Doubles represent every integer up to 2^53 only.
-        let is_exact = value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
-        if is_exact { Ok(value as i64) } else { Err(E::invalid_value(de::Unexpected::Float(value), &self)) }
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<i64, E> {
-        value.parse().map_err(|_| E::invalid_value(de::Unexpected::Str(value), &self))
-    }
+/// Reads a map of strings in the log's order. A null map is empty, and a null value is skipped.
+fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
+    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    let entries = string_entries(raw.get()).map_err(de::Error::custom)?.unwrap_or_default();
+    let present =
+        entries.into_iter().filter_map(|(key, value)| Some((key.into_owned(), value?.into_owned())));
+    Ok(present.collect())
 }
 
 /// A key and its value, `None` for null.
