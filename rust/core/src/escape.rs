@@ -60,6 +60,24 @@ pub(crate) fn push_string(text: &str, out: &mut String) {
     out.push('"');
 }
 
+/// Returns the text of a JSON object of strings and nulls.
+pub(crate) fn object_text<'t>(entries: impl Iterator<Item = (&'t str, Option<&'t str>)>) -> String {
+    let mut json = String::from("{");
+    for (position, (key, value)) in entries.enumerate() {
+        if position > 0 {
+            json.push(',');
+        }
+        push_string(key, &mut json);
+        json.push(':');
+        match value {
+            Some(value) => push_string(value, &mut json),
+            None => json.push_str("null"),
+        }
+    }
+    json.push('}');
+    json
+}
+
 /// Appends JSON of a log without line breaks. Between tokens they are dropped. Unicode line breaks can be in strings
 /// only and are escaped there.
 pub(crate) fn append_json(json: &str, out: &mut Vec<u8>) {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 use crate::actions::{PartitionColumn, PartitionTuple};
-use crate::escape::push_string;
+use crate::escape::{object_text, push_string};
 use inline_tuples::InlineTuples;
 
 pub(crate) use timestamps::PartitionTimestamps;
@@ -195,7 +195,7 @@ impl PartitionColumnBuilder<'_> {
     pub fn push_logged<'v>(&mut self, entries: impl Iterator<Item = (&'v str, Option<&'v str>)> + Clone) {
         let mut values = self.take_scratch();
         let has_all = place_entries(&self.interner.log_names, entries.clone(), &mut values);
-        let logged_json = (self.interner.keeps_logged && !has_all).then(|| json_of_entries(entries));
+        let logged_json = (self.interner.keeps_logged && !has_all).then(|| object_text(entries));
         let key = self.interner.intern(&values, logged_json.as_deref());
         self.finish_row(key, values);
     }
@@ -247,23 +247,6 @@ fn place_entries<'v>(
         }
     }
     known == names.len() && unknown == 0
-}
-
-fn json_of_entries<'v>(entries: impl Iterator<Item = (&'v str, Option<&'v str>)>) -> String {
-    let mut json = String::from("{");
-    for (position, (key, value)) in entries.enumerate() {
-        if position > 0 {
-            json.push(',');
-        }
-        push_string(key, &mut json);
-        json.push(':');
-        match value {
-            Some(value) => push_string(value, &mut json),
-            None => json.push_str("null"),
-        }
-    }
-    json.push('}');
-    json
 }
 
 fn is_same_tuple(tuple: &PartitionTuple, values: &[Option<&str>], logged_json: Option<&str>) -> bool {

@@ -18,7 +18,7 @@ use super::whole_numbers::{ints, longs};
 use crate::actions::{
     DeletionVectorDescriptor, FileBatch, IncompleteVector, PartitionColumn, SourceId, Stats, VectorFields,
 };
-use crate::escape::push_string;
+use crate::escape::object_text;
 use crate::partition::PartitionInterner;
 use crate::{Error, Result};
 
@@ -130,19 +130,9 @@ impl<'a> Adds<'a> {
         let maps = column.as_map_opt().ok_or_else(wrong)?;
         let (keys, values) = string_entries(maps).ok_or_else(wrong)?;
         let object = |entries: &[i32]| {
-            let mut text = String::new();
-            for entry in entries[0] as usize..entries[1] as usize {
-                text.push(if text.is_empty() { '{' } else { ',' });
-                push_string(keys.value(entry), &mut text);
-                text.push(':');
-                if values.is_valid(entry) {
-                    push_string(values.value(entry), &mut text);
-                } else {
-                    text.push_str("null");
-                }
-            }
-            text.push_str(if text.is_empty() { "{}" } else { "}" });
-            text
+            let entries = entries[0] as usize..entries[1] as usize;
+            let value = |entry| values.is_valid(entry).then(|| values.value(entry));
+            object_text(entries.map(|entry| (keys.value(entry), value(entry))))
         };
         let rows = maps.value_offsets().windows(2).enumerate();
         Ok(Some(rows.map(|(row, entries)| maps.is_valid(row).then(|| object(entries))).collect()))

@@ -6,10 +6,11 @@ use std::sync::LazyLock;
 use arrow_array::Int64Array;
 use bytes::Bytes;
 
-use super::json::{FileJson, string_entries};
+use super::json::{FileJson, StringEntry, string_entries};
 use super::text::{Span, Text};
 use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, RemoveFields, SourceId, Stats};
 use crate::error::{Error, Result};
+use crate::escape::object_text;
 use crate::partition::PartitionInterner;
 
 /// The file actions of one kind in one file. Without any it takes no memory: a log may have many commits of one line.
@@ -81,7 +82,8 @@ impl FileColumns {
         self.default_row_commit_version.push(file.default_row_commit_version);
         self.clustering_provider.push(file.clustering_provider.map(|name| self.text.span(&name)));
         let tags = file.tags.and_then(|raw| string_entries(raw.get()).ok().flatten());
-        self.tags.push(tags.map(|entries| self.text.map_span(&entries)));
+        let tags = tags.map(|entries| object_text(entries.iter().map(borrowed)));
+        self.tags.push(tags.map(|object| self.text.span(&object)));
         self.extended_file_metadata.push(file.extended_file_metadata);
     }
 
@@ -238,7 +240,7 @@ impl FileColumns {
             let entries = string_entries(raw)
                 .map_err(|_| Error::corrupt(name, "partitionValues is no map of strings"))?
                 .unwrap_or_default();
-            column.push_logged(entries.iter().map(|(key, value)| (key.as_ref(), value.as_deref())));
+            column.push_logged(entries.iter().map(borrowed));
         }
         Ok(column.finish())
     }
@@ -246,6 +248,10 @@ impl FileColumns {
     pub(super) fn has_sizes(&self) -> bool {
         self.size.iter().all(|size| size.is_some_and(|size| size >= 0))
     }
+}
+
+fn borrowed<'e>((key, value): &'e StringEntry<'_>) -> (&'e str, Option<&'e str>) {
+    (key.as_ref(), value.as_deref())
 }
 
 fn present<T>(column: &[Option<T>]) -> bool {

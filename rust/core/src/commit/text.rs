@@ -5,9 +5,8 @@ use arrow_array::builder::StringViewBuilder;
 use arrow_buffer::Buffer;
 use bytes::Bytes;
 
-use super::json::StringEntry;
 use crate::actions::Stats;
-use crate::escape::{append_string, is_simply_escaped, unescape};
+use crate::escape::{is_simply_escaped, unescape};
 
 /// The size of one block of texts. A longer text has its own.
 const MAX_BLOCK_BYTES: u32 = 1 << 20;
@@ -54,25 +53,6 @@ impl Text {
             Some(content) if is_simply_escaped(content) => self.span(content),
             Some(content) => self.keep(|buffer| unescape(content, buffer)),
             None => self.keep(|buffer| buffer.extend_from_slice(raw.as_bytes())),
-        })
-    }
-
-    /// Returns the span of a JSON object that is rewritten from its entries.
-    pub(super) fn map_span(&mut self, entries: &[StringEntry<'_>]) -> Span {
-        self.keep(|buffer| {
-            buffer.push(b'{');
-            for (index, (key, value)) in entries.iter().enumerate() {
-                if index > 0 {
-                    buffer.push(b',');
-                }
-                append_string(key, buffer);
-                buffer.push(b':');
-                match value {
-                    Some(value) => append_string(value, buffer),
-                    None => buffer.extend_from_slice(b"null"),
-                }
-            }
-            buffer.push(b'}');
         })
     }
 

@@ -5,7 +5,7 @@
 use super::line::ResponseFormat;
 use super::row::append_member;
 use crate::actions::{Metadata, Protocol, Totals};
-use crate::escape::append_string;
+use crate::escape::{append_string, object_text};
 use crate::features::is_column_mapping_on;
 use crate::log_path::LOG_DIRECTORY;
 use crate::schema::ColumnMetadata;
@@ -155,16 +155,8 @@ fn append_strings<'text>(values: impl Iterator<Item = &'text String>, out: &mut 
 }
 
 fn append_map(entries: &[(String, String)], out: &mut Vec<u8>) {
-    out.push(b'{');
-    for (index, (key, value)) in entries.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        append_string(key, out);
-        out.push(b':');
-        append_string(value, out);
-    }
-    out.push(b'}');
+    let entries = entries.iter().map(|(key, value)| (key.as_str(), Some(value.as_str())));
+    out.extend_from_slice(object_text(entries).as_bytes());
 }
 
 #[cfg(test)]
