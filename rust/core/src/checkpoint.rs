@@ -31,7 +31,7 @@ use std::sync::atomic::AtomicU64;
 pub use parquet::row_group_bounds::{RowGroupBounds, ValueBounds};
 pub use part_readers::{PartReader, PartReaders};
 pub use totals::{IsDead, Sums};
-pub(crate) use totals::{Sizes, sizes_overflow};
+pub(crate) use totals::{Sizes, sizes_overflow, sum_on_threads};
 
 use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, RowIndices, SourceId};
 use crate::log_path::{self, DataPath};

@@ -565,7 +565,7 @@ impl Snapshot {
     }
 }
 
-fn live_totals(batches: &[(Arc<FileBatch>, RowIndices)]) -> Totals {
+pub(crate) fn live_totals(batches: &[(Arc<FileBatch>, RowIndices)]) -> Totals {
     let mut totals = Totals::default();
     for (batch, rows) in batches {
         totals.add(batch, rows);

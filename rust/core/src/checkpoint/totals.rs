@@ -91,17 +91,7 @@ impl Checkpoint {
                 totals = totals.plus(sums).ok_or_else(|| sizes_overflow(&part.name))?;
             }
         };
-        let sums: Vec<Result<Totals>> = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            let panicked =
-                |_| Err(Error::Internal { detail: "a thread that sums up a checkpoint panicked".into() });
-            workers.into_iter().map(|worker| worker.join().unwrap_or_else(panicked)).collect()
-        });
-        let mut totals = Totals::default();
-        for sums in sums {
-            totals = totals.plus(sums?).ok_or_else(|| sizes_overflow("checkpoint"))?;
-        }
-        Ok(Sums { live: totals, adds: adds.into_inner() })
+        Ok(Sums { live: sum_on_threads(threads, work)?, adds: adds.into_inner() })
     }
 
     fn part_totals(
@@ -158,6 +148,17 @@ impl Checkpoint {
         }
         Ok(totals)
     }
+}
+
+/// Adds up what `work` returns on each of `threads` threads.
+pub(crate) fn sum_on_threads(threads: usize, work: impl Fn() -> Result<Totals> + Sync) -> Result<Totals> {
+    let sums: Vec<Result<Totals>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(&work)).collect();
+        let panicked = |_| Err(Error::Internal { detail: "a thread that sums up files panicked".into() });
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(panicked)).collect()
+    });
+    sums.into_iter()
+        .try_fold(Totals::default(), |all, sum| all.plus(sum?).ok_or_else(|| sizes_overflow("checkpoint")))
 }
 
 /// One of several pieces of equal length.

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex};
 
+use crate::Result;
 use crate::actions::Totals;
-use crate::checkpoint::sizes_overflow;
+use crate::checkpoint::{sizes_overflow, sum_on_threads};
 use crate::lock::lock;
 use crate::predicate::{RuleKey, RuleVerdicts};
-use crate::{Error, Result};
 
 /// The memory of the cache, which all snapshots of the process share.
 const MAX_BYTES: usize = 32 << 20;
@@ -116,21 +116,13 @@ pub(crate) fn sum<P: Send>(
         }
         Ok(totals)
     };
-    if threads <= 1 {
-        return work();
-    }
-    let sums: Vec<Result<Totals>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let panicked = |_| Err(Error::Internal { detail: "a thread that sums up a rule panicked".into() });
-        workers.into_iter().map(|worker| worker.join().unwrap_or_else(panicked)).collect()
-    });
-    sums.into_iter()
-        .try_fold(Totals::default(), |all, sum| all.plus(sum?).ok_or_else(|| sizes_overflow("checkpoint")))
+    if threads <= 1 { work() } else { sum_on_threads(threads, work) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
 
     fn totals(files: u64) -> Totals {
         Totals { files, size_bytes: 10 * files }

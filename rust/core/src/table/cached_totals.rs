@@ -7,7 +7,7 @@ use crate::actions::Totals;
 use crate::checkpoint::Sizes;
 use crate::column_cache::CachedColumns;
 use crate::predicate::{BoundRule, RuleVerdicts};
-use crate::snapshot::{Snapshot, sum_within};
+use crate::snapshot::{Snapshot, live_totals, sum_within};
 use crate::stop::Stop;
 
 /// Batches that a thread sums up at a time.
@@ -19,10 +19,7 @@ pub(super) fn cached_totals(
     columns: &CachedColumns,
     stop: &Stop,
 ) -> Result<Option<Totals>> {
-    let mut totals = Totals::default();
-    for (batch, live) in snapshot.commit_batches() {
-        totals.add(batch, live);
-    }
+    let mut totals = live_totals(snapshot.commit_batches());
     if let Some(all) = columns.known_totals() {
         if snapshot.seen().is_empty() {
             return Ok(totals.plus(all));
