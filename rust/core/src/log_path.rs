@@ -69,9 +69,7 @@ impl LogFileName {
         }
         parse_checkpoint(version, rest.strip_prefix("checkpoint.")?)
     }
-}
 
-impl LogFileName {
     /// Returns the version.
     #[must_use]
     pub fn version(&self) -> i64 {

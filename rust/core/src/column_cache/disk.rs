@@ -11,7 +11,7 @@ mod writer;
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -54,17 +54,6 @@ pub struct DiskCounts {
     pub evicted: u64,
 }
 
-#[derive(Debug, Default)]
-struct Counters {
-    hits: AtomicU64,
-    misses: AtomicU64,
-    invalid: AtomicU64,
-    written: AtomicU64,
-    failed: AtomicU64,
-    too_large: AtomicU64,
-    evicted: AtomicU64,
-}
-
 /// A directory of columns files and the thread that writes them.
 #[derive(Debug)]
 pub struct DiskCache {
@@ -76,7 +65,7 @@ pub struct DiskCache {
 struct Shared {
     directory: Arc<Directory>,
     most_bytes: u64,
-    counters: Counters,
+    counts: Mutex<DiskCounts>,
     queue: Mutex<Queue>,
     /// A job was added.
     added: Condvar,
@@ -147,13 +136,11 @@ impl DiskCache {
             Error::InvalidArgument(format!("the directory of the column cache cannot be used: {reason}"))
         };
         let directory = Arc::new(Directory::open(directory).map_err(|reason| unusable(&reason))?);
-        let counters = Counters::default();
         let evicted = directory.shrink(most_bytes).map_err(|reason| unusable(&reason))?;
-        counters.evicted.store(evicted, Ordering::Relaxed);
         let shared = Arc::new(Shared {
             directory,
             most_bytes,
-            counters,
+            counts: Mutex::new(DiskCounts { evicted, ..DiskCounts::default() }),
             queue: Mutex::default(),
             added: Condvar::new(),
             taken: Condvar::new(),
@@ -168,17 +155,7 @@ impl DiskCache {
     /// Returns the events so far.
     #[must_use]
     pub fn counts(&self) -> DiskCounts {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counters = &self.shared.counters;
-        DiskCounts {
-            hits: count(&counters.hits),
-            misses: count(&counters.misses),
-            invalid: count(&counters.invalid),
-            written: count(&counters.written),
-            failed: count(&counters.failed),
-            too_large: count(&counters.too_large),
-            evicted: count(&counters.evicted),
-        }
+        *lock(&self.shared.counts)
     }
 
     /// Returns the bytes of all files of the directory; zero if it cannot be listed. Blocks.
@@ -358,8 +335,10 @@ impl Shared {
                 let written = lock(&file.writer).take().map(FileWriter::finish);
                 let columns = match written {
                     Some(Ok(evicted)) => {
-                        self.counters.written.fetch_add(1, Ordering::Relaxed);
-                        self.counters.evicted.fetch_add(evicted, Ordering::Relaxed);
+                        let mut counts = lock(&self.counts);
+                        counts.written += 1;
+                        counts.evicted += evicted;
+                        drop(counts);
                         cache.as_ref().and_then(|cache| self.open(&key, cache.stats_budget()))
                     }
                     Some(Err(failure)) => {
@@ -386,7 +365,7 @@ impl Shared {
     fn find(&self, key: &ColumnsKey, stats: &Arc<StatsBudget>) -> Option<CachedColumns> {
         let columns = self.open(key, stats);
         if columns.is_some() {
-            self.counters.hits.fetch_add(1, Ordering::Relaxed);
+            lock(&self.counts).hits += 1;
             self.directory.touch(&key.file_name());
         }
         columns
@@ -406,25 +385,25 @@ impl Shared {
                 None
             }
             Err(OpenError::Unreadable) => {
-                self.counters.misses.fetch_add(1, Ordering::Relaxed);
+                lock(&self.counts).misses += 1;
                 None
             }
         }
     }
 
     fn discard(&self, key: &ColumnsKey) {
-        self.counters.invalid.fetch_add(1, Ordering::Relaxed);
+        lock(&self.counts).invalid += 1;
         self.directory.remove_finished(&key.file_name());
     }
 
     fn count_failure(&self, key: &[u8; 32], failure: &Failure) {
         match failure {
             Failure::Disk => {
-                self.counters.failed.fetch_add(1, Ordering::Relaxed);
+                lock(&self.counts).failed += 1;
                 *lock(&self.paused_until) = Some(Instant::now() + PAUSE);
             }
             Failure::TooLarge | Failure::Unsupported => {
-                self.counters.too_large.fetch_add(1, Ordering::Relaxed);
+                lock(&self.counts).too_large += 1;
                 let mut too_large = lock(&self.too_large);
                 if too_large.len() >= KNOWN_TOO_LARGE {
                     too_large.clear();

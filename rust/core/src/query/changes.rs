@@ -113,9 +113,7 @@ impl Files {
             timestamps: self.timestamps.clone(),
         }
     }
-}
 
-impl Files {
     fn changed(&self) -> &ChangedFiles {
         match self.action {
             FileAction::Cdc => &self.batch.cdc,

@@ -18,10 +18,6 @@ use crate::{Error, Result};
 /// Batches of a selective predicate are small: a row group of them is decoded ahead.
 const FEW_BYTES_AHEAD: usize = 512 << 10;
 
-fn in_memory() -> Error {
-    Error::Internal { detail: "a selection in memory is damaged".into() }
-}
-
 #[derive(Debug)]
 pub(super) enum Stage {
     Commits {
@@ -53,6 +49,10 @@ impl Scan {
     /// Returns the next batch with its live rows after the end of the previous page.
     pub(super) fn next_live(&mut self) -> Result<Option<(Arc<CachedBatch>, RowIndices)>> {
         loop {
+            let live = |batch: Arc<CachedBatch>| {
+                let live = batch.live_rows(self.snapshot.seen());
+                (batch, live)
+            };
             let found = match &mut self.stage {
                 Stage::End => return Ok(None),
                 Stage::Commits { next } => {
@@ -70,18 +70,13 @@ impl Scan {
                         self.leave_damaged(&damaged, index)?;
                         continue;
                     };
-                    found.map(|batch| {
-                        let live = batch.live_rows(self.snapshot.seen());
-                        (batch, live)
-                    })
+                    found.map(live)
                 }
                 Stage::Selected { columns, next, .. } => {
-                    let found = columns.batch(*next).map_err(|_| in_memory())?;
+                    let damaged = |_| Error::Internal { detail: "a selection in memory is damaged".into() };
+                    let found = columns.batch(*next).map_err(damaged)?;
                     *next += 1;
-                    found.map(|batch| {
-                        let live = batch.live_rows(self.snapshot.seen());
-                        (batch, live)
-                    })
+                    found.map(live)
                 }
                 Stage::Log { batches, builder, selection, adds, .. } => match batches.next().transpose()? {
                     Some(mut files) => {
@@ -165,15 +160,11 @@ impl Scan {
                     selection.finish();
                 }
             }
-            Stage::Selected { key, .. } => {
+            Stage::Selected { .. } => {
                 self.count_unseen();
-                self.count_built(&key);
+                self.count_built(&stage);
             }
-            Stage::Cached { .. } => {
-                if let Some((_, key)) = &self.cache {
-                    self.count_built(key);
-                }
-            }
+            Stage::Cached { .. } => self.count_built(&stage),
             Stage::Log { builder: None, .. } | Stage::End => {}
         }
         Ok(())
@@ -185,15 +176,8 @@ impl Scan {
             self.stage = Stage::End;
             return;
         }
-        match std::mem::replace(&mut self.stage, Stage::End) {
-            Stage::Selected { key, .. } => self.count_built(&key),
-            Stage::Cached { .. } => {
-                if let Some((_, key)) = &self.cache {
-                    self.count_built(key);
-                }
-            }
-            Stage::Commits { .. } | Stage::Log { .. } | Stage::End => {}
-        }
+        let stage = std::mem::replace(&mut self.stage, Stage::End);
+        self.count_built(&stage);
     }
 
     /// The bytes of all typed statistics in the cache.
@@ -201,10 +185,13 @@ impl Scan {
         self.cache.as_ref().map_or(0, |(cache, _)| cache.stats_budget().used())
     }
 
-    /// Counts what the scan has built of cached columns.
-    fn count_built(&self, key: &ColumnsKey) {
-        if let Some((cache, _)) = &self.cache {
-            cache.update_size(key);
+    /// Counts what the scan has built of the cached columns of a stage.
+    fn count_built(&self, stage: &Stage) {
+        let Some((cache, key)) = &self.cache else { return };
+        match stage {
+            Stage::Selected { key, .. } => cache.update_size(key),
+            Stage::Cached { .. } => cache.update_size(key),
+            Stage::Commits { .. } | Stage::Log { .. } | Stage::End => {}
         }
     }
 
