@@ -41,6 +41,7 @@ pub use pending::PendingReads;
 pub use properties::FileProperties;
 pub(crate) use ratified::DIFFER;
 pub use ratified::{Ratified, RatifiedCommit, TableCatalog};
+pub use remote::RequestTimes;
 pub use s3::S3Options;
 pub use stored_file::StoredFile;
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use deltalog::Error;
 use deltalog::snapshot::{Base, Snapshot, TimeTravel};
-use deltalog::storage::{LogFileEntry, S3Credentials, S3Options, Storage};
+use deltalog::storage::{LogFileEntry, RequestTimes, S3Credentials, S3Options, Storage};
 use object_store::ObjectStoreExt;
 use object_store::aws::AmazonS3Builder;
 
@@ -96,8 +96,11 @@ impl Server {
                 secret_access_key: secret.into(),
                 session_token: None,
             }),
-            timeout: Duration::from_secs(5),
-            retry_budget: Duration::from_secs(2),
+            times: RequestTimes {
+                request: Duration::from_secs(5),
+                retries: Duration::from_secs(2),
+                ..RequestTimes::default()
+            },
             ..S3Options::new(BUCKET, "us-east-1")
         }
     }

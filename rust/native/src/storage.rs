@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use deltalog::Error;
-use deltalog::storage::{AzureOptions, GcsOptions, S3Credentials, S3Options};
+use deltalog::storage::{AzureOptions, GcsOptions, RequestTimes, S3Credentials, S3Options};
 use pyo3::prelude::*;
 
 use crate::errors::run;
@@ -50,9 +50,7 @@ impl Storage {
                 path_style,
                 requester_pays,
                 credentials,
-                timeout: seconds(timeout_seconds)?,
-                retry_budget: seconds(retry_seconds)?,
-                listing_time: seconds(listing_seconds)?,
+                times: times(timeout_seconds, retry_seconds, listing_seconds)?,
             };
             deltalog::storage::Storage::s3(&options)
         })
@@ -76,9 +74,7 @@ impl Storage {
                 account,
                 container,
                 endpoint,
-                timeout: seconds(timeout_seconds)?,
-                retry_budget: seconds(retry_seconds)?,
-                listing_time: seconds(listing_seconds)?,
+                times: times(timeout_seconds, retry_seconds, listing_seconds)?,
             })
         })
         .map(Self)
@@ -101,9 +97,7 @@ impl Storage {
                 bucket,
                 endpoint,
                 user_project,
-                timeout: seconds(timeout_seconds)?,
-                retry_budget: seconds(retry_seconds)?,
-                listing_time: seconds(listing_seconds)?,
+                times: times(timeout_seconds, retry_seconds, listing_seconds)?,
             })
         })
         .map(Self)
@@ -139,7 +133,10 @@ impl Storage {
     }
 }
 
-fn seconds(seconds: f64) -> deltalog::Result<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| Error::InvalidArgument("a time limit must be a positive number of seconds".into()))
+fn times(request: f64, retries: f64, listing: f64) -> deltalog::Result<RequestTimes> {
+    let time = |seconds: f64| {
+        Duration::try_from_secs_f64(seconds)
+            .map_err(|_| Error::InvalidArgument("a time limit must be a positive number of seconds".into()))
+    };
+    Ok(RequestTimes { request: time(request)?, retries: time(retries)?, listing: time(listing)? })
 }

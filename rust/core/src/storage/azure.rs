@@ -1,20 +1,19 @@
 //! One container of Azure Blob Storage.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use object_store::azure::{AzureAccessKey, AzureCredential, MicrosoftAzureBuilder};
 
 use super::credentials::{Credentials, Replaceable, checked_token};
-use super::remote::{Access, Connection, LISTING_TIME, Remote, StoreParts, invalid_options};
+use super::remote::{Access, Connection, Remote, RequestTimes, StoreParts, invalid_options};
 use super::transport::Connector;
 use crate::error::{Error, Result};
 use crate::sign::{AzureAddress, decode_key};
 
 /// The address of a container.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct AzureOptions {
     /// The account's name.
     pub account: String,
@@ -22,26 +21,15 @@ pub struct AzureOptions {
     pub container: String,
     /// `http(s)://host[:port][/path]` of the account's blobs; `None` for `https://{account}.blob.core.windows.net`.
     pub endpoint: Option<String>,
-    /// Timeout of one request; connections time out after at most three seconds.
-    pub timeout: Duration,
-    /// Total time of retries of one request.
-    pub retry_budget: Duration,
-    /// Total time of a listing.
-    pub listing_time: Duration,
+    /// How long its requests may take.
+    pub times: RequestTimes,
 }
 
 impl AzureOptions {
-    /// Options for the public cloud, with a timeout of 30 seconds and 5 seconds of retries.
+    /// Options for the public cloud.
     #[must_use]
     pub fn new(account: impl Into<String>, container: impl Into<String>) -> Self {
-        Self {
-            account: account.into(),
-            container: container.into(),
-            endpoint: None,
-            timeout: Duration::from_secs(30),
-            retry_budget: Duration::from_secs(5),
-            listing_time: LISTING_TIME,
-        }
+        Self { account: account.into(), container: container.into(), ..Self::default() }
     }
 }
 
@@ -74,7 +62,7 @@ fn access_key(key: &str) -> Result<AzureAccessKey> {
 pub(super) fn open(options: &AzureOptions) -> Result<Remote> {
     let AzureOptions { account, container, endpoint, .. } = options;
     let address = AzureAddress::new(account, container, endpoint.as_deref())?;
-    let connection = Connection::new(&address.endpoint, options.timeout, options.retry_budget);
+    let connection = Connection::new(&address.endpoint, options.times);
     let credentials = Arc::new(Replaceable::new(None, None));
     let store = MicrosoftAzureBuilder::new()
         .with_account(account)
@@ -93,7 +81,7 @@ pub(super) fn open(options: &AzureOptions) -> Result<Remote> {
         // The endpoint of an emulator or a proxy may serve several accounts.
         endpoint: format!("{account}@{}", address.endpoint),
         ordered_listings: true,
-        listing_time: options.listing_time,
+        listing_time: options.times.listing,
     }))
 }
 

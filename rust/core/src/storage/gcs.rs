@@ -1,14 +1,13 @@
 //! One bucket of Google Cloud Storage.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use object_store::StaticCredentialProvider;
 use object_store::gcp::{GcpCredential, GcpSigningCredential, GoogleCloudStorageBuilder};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::credentials::{Credentials, Replaceable, checked_token};
-use super::remote::{Access, Connection, LISTING_TIME, Remote, StoreParts, invalid_options};
+use super::remote::{Access, Connection, Remote, RequestTimes, StoreParts, invalid_options};
 use super::transport::Connector;
 use crate::error::{Error, Result};
 use crate::sign::GCS_ENDPOINT;
@@ -17,7 +16,7 @@ use crate::sign::GCS_ENDPOINT;
 const USER_PROJECT: HeaderName = HeaderName::from_static("x-goog-user-project");
 
 /// The address of a bucket.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GcsOptions {
     /// The bucket's name.
     pub bucket: String,
@@ -25,26 +24,15 @@ pub struct GcsOptions {
     pub endpoint: Option<String>,
     /// The project that pays for requests, if the requester pays.
     pub user_project: Option<String>,
-    /// Timeout of one request; connections time out after at most three seconds.
-    pub timeout: Duration,
-    /// Total time of retries of one request.
-    pub retry_budget: Duration,
-    /// Total time of a listing.
-    pub listing_time: Duration,
+    /// How long its requests may take.
+    pub times: RequestTimes,
 }
 
 impl GcsOptions {
-    /// Options for Google itself, with a timeout of 30 seconds and 5 seconds of retries.
+    /// Options for Google itself.
     #[must_use]
     pub fn new(bucket: impl Into<String>) -> Self {
-        Self {
-            bucket: bucket.into(),
-            endpoint: None,
-            user_project: None,
-            timeout: Duration::from_secs(30),
-            retry_budget: Duration::from_secs(5),
-            listing_time: LISTING_TIME,
-        }
+        Self { bucket: bucket.into(), ..Self::default() }
     }
 }
 
@@ -76,7 +64,7 @@ pub(super) fn open(options: &GcsOptions) -> Result<Remote> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(invalid("endpoint must begin with http:// or https://"));
     }
-    let connection = Connection::new(endpoint, options.timeout, options.retry_budget);
+    let connection = Connection::new(endpoint, options.times);
     let mut headers = HeaderMap::new();
     if let Some(project) = &options.user_project {
         let project =
@@ -102,7 +90,7 @@ pub(super) fn open(options: &GcsOptions) -> Result<Remote> {
         bucket: options.bucket.clone(),
         endpoint: endpoint.to_owned(),
         ordered_listings: true,
-        listing_time: options.listing_time,
+        listing_time: options.times.listing,
     }))
 }
 

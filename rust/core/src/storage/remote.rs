@@ -40,11 +40,30 @@ const LAST: char = '\u{10FFFF}';
 /// Requests in flight for one batch of whole files: enough to hide a store's latency behind its throughput.
 const READS_IN_FLIGHT: usize = 48;
 
-/// The usual time limit of requests to this server, which a listing is part of.
-pub(super) const LISTING_TIME: Duration = Duration::from_secs(300);
-
 /// Connection timeout.
 const LONGEST_CONNECT: Duration = Duration::from_secs(3);
+
+/// How long requests of a store may take.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestTimes {
+    /// One request; connections time out after at most three seconds.
+    pub request: Duration,
+    /// The retries of one request.
+    pub retries: Duration,
+    /// A whole listing.
+    pub listing: Duration,
+}
+
+impl Default for RequestTimes {
+    fn default() -> Self {
+        Self {
+            request: Duration::from_secs(30),
+            retries: Duration::from_secs(5),
+            // The usual time limit of requests to this server, which a listing is part of.
+            listing: Duration::from_secs(300),
+        }
+    }
+}
 
 pub(super) struct Remote {
     store: Arc<dyn ObjectStore>,
@@ -440,17 +459,16 @@ pub(super) fn head_of_a_read(
 /// The limits of the requests to one endpoint.
 pub(super) struct Connection {
     is_plain_http: bool,
-    timeout: Duration,
-    retry_budget: Duration,
+    times: RequestTimes,
 }
 
 impl Connection {
-    pub(super) fn new(endpoint: &str, timeout: Duration, retry_budget: Duration) -> Self {
-        Self { is_plain_http: endpoint.starts_with("http://"), timeout, retry_budget }
+    pub(super) fn new(endpoint: &str, times: RequestTimes) -> Self {
+        Self { is_plain_http: endpoint.starts_with("http://"), times }
     }
 
     pub(super) fn connect_timeout(&self) -> Duration {
-        self.timeout.min(LONGEST_CONNECT)
+        self.times.request.min(LONGEST_CONNECT)
     }
 
     pub(super) fn client(&self) -> ClientOptions {
@@ -458,7 +476,7 @@ impl Connection {
         ClientOptions::new()
             .with_allow_http(self.is_plain_http)
             .with_connect_timeout(self.connect_timeout())
-            .with_timeout(self.timeout)
+            .with_timeout(self.times.request)
     }
 
     pub(super) fn retries(&self) -> RetryConfig {
@@ -469,7 +487,7 @@ impl Connection {
                 base: 2.0,
             },
             max_retries: 10,
-            retry_timeout: self.retry_budget,
+            retry_timeout: self.times.retries,
         }
     }
 }

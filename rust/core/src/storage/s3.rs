@@ -1,19 +1,18 @@
 //! One S3-compatible bucket.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use object_store::aws::{AmazonS3, AmazonS3Builder, AwsCredential};
 
 use super::credentials::{Credentials, Replaceable, S3Credentials};
 use super::direct::Direct;
-use super::remote::{Access, Connection, LISTING_TIME, Remote, StoreParts, invalid_options};
+use super::remote::{Access, Connection, Remote, RequestTimes, StoreParts, invalid_options};
 use super::transport::Connector;
 use crate::error::{Error, Result};
 use crate::sign;
 
 /// The address and the credentials of a bucket.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct S3Options {
     /// The bucket's name.
     pub bucket: String,
@@ -27,29 +26,15 @@ pub struct S3Options {
     pub requester_pays: bool,
     /// `None` uses the default chain of the environment (variables, web identity, instance role).
     pub credentials: Option<S3Credentials>,
-    /// Timeout of one request; connections time out after at most three seconds.
-    pub timeout: Duration,
-    /// Total time of retries of one request.
-    pub retry_budget: Duration,
-    /// Total time of a listing.
-    pub listing_time: Duration,
+    /// How long its requests may take.
+    pub times: RequestTimes,
 }
 
 impl S3Options {
-    /// Options for AWS with the default credential chain, a timeout of 30 seconds and 5 seconds of retries.
+    /// Options for AWS with the default credential chain.
     #[must_use]
     pub fn new(bucket: impl Into<String>, region: impl Into<String>) -> Self {
-        Self {
-            bucket: bucket.into(),
-            region: region.into(),
-            endpoint: None,
-            path_style: false,
-            requester_pays: false,
-            credentials: None,
-            timeout: Duration::from_secs(30),
-            retry_budget: Duration::from_secs(5),
-            listing_time: LISTING_TIME,
-        }
+        Self { bucket: bucket.into(), region: region.into(), ..Self::default() }
     }
 }
 
@@ -101,10 +86,10 @@ pub(super) fn open(options: &S3Options) -> Result<Remote> {
     }
     let options = &addressed(options);
     let endpoint = options.endpoint.clone().unwrap_or_default();
-    let connection = Connection::new(&endpoint, options.timeout, options.retry_budget);
+    let connection = Connection::new(&endpoint, options.times);
     let (store, keys) = build(options, &connection).map_err(|error| invalid_options(&error))?;
     let direct = is_plain(options)
-        .then(|| Direct::new(options.timeout, connection.connect_timeout(), options.retry_budget));
+        .then(|| Direct::new(options.times.request, connection.connect_timeout(), options.times.retries));
     let access = S3Access {
         keys,
         direct,
@@ -124,7 +109,7 @@ pub(super) fn open(options: &S3Options) -> Result<Remote> {
         endpoint,
         // Directory buckets (S3 Express) list in no order.
         ordered_listings: !options.bucket.ends_with("--x-s3"),
-        listing_time: options.listing_time,
+        listing_time: options.times.listing,
     }))
 }
 
@@ -240,10 +225,10 @@ mod tests {
                 path_style: false,
                 ..options("", false)
             });
-            let connection = Connection::new(endpoint.unwrap_or_default(), options.timeout, options.timeout);
+            let connection = Connection::new(endpoint.unwrap_or_default(), options.times);
             let (store, ..) = build(&options, &connection).unwrap();
             let key = "key".into();
-            let read = store.signed_url(Method::GET, &key, options.timeout);
+            let read = store.signed_url(Method::GET, &key, options.times.request);
             let mut read = runtime::block_on(read).unwrap().unwrap();
             read.set_query(None);
             assert_eq!(url.split('?').next(), Some(read.as_str()), "{bucket} at {endpoint:?}");

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::storage::{
-    AzureOptions, GcsOptions, LogFileEntry, MAX_UNLISTED_BYTES, S3Credentials, S3Options, Storage,
+    AzureOptions, GcsOptions, LogFileEntry, MAX_UNLISTED_BYTES, RequestTimes, S3Credentials, S3Options,
+    Storage,
 };
 
 /// A service whose answer is a status and a body for the head of a request. Ends with the test process.
@@ -57,15 +58,15 @@ fn s3_options(endpoint: &str) -> S3Options {
 /// A bucket of S3, a container of Azure and a bucket of Google at one endpoint.
 fn storages(endpoint: &str) -> [Storage; 3] {
     // A lie is repeated, so that retries only cost time.
-    let retry_budget = Duration::ZERO;
-    let s3 = Storage::s3(&S3Options { retry_budget, ..s3_options(endpoint) });
+    let times = RequestTimes { retries: Duration::ZERO, ..RequestTimes::default() };
+    let s3 = Storage::s3(&S3Options { times, ..s3_options(endpoint) });
     let endpoint = Some(endpoint.to_owned());
     let azure = Storage::azure(&AzureOptions {
         endpoint: endpoint.clone(),
-        retry_budget,
+        times,
         ..AzureOptions::new("account1", "bucket")
     });
-    let gcs = Storage::gcs(&GcsOptions { endpoint, retry_budget, ..GcsOptions::new("bucket") });
+    let gcs = Storage::gcs(&GcsOptions { endpoint, times, ..GcsOptions::new("bucket") });
     let storages = [s3.unwrap(), azure.unwrap(), gcs.unwrap()];
     storages[1].replace_account_key("aHVzaA==").unwrap();
     storages[2].replace_bearer_token("hush-token").unwrap();
@@ -563,8 +564,8 @@ fn a_listing_ends_with_the_time_of_its_request() {
         let page = Page { is_truncated: true, token: Some(&"x".repeat(token + 1)), ..Page::default() };
         ("200 OK".into(), page.of_store(0))
     });
-    let listing_time = Duration::from_millis(100);
-    let storage = Storage::s3(&S3Options { listing_time, ..s3_options(&endpoint) }).unwrap();
+    let times = RequestTimes { listing: Duration::from_millis(100), ..RequestTimes::default() };
+    let storage = Storage::s3(&S3Options { times, ..s3_options(&endpoint) }).unwrap();
     for error in unlisted(&storage) {
         assert!(error.detail().is_some_and(|detail| detail.contains("did not end within")), "{error:?}");
     }
@@ -774,8 +775,9 @@ fn the_detail_of_a_failed_connection_says_why() {
     for (endpoint, problem) in
         [(&*closed, "nothing listens at the endpoint"), (&*silent_url, "does not answer in time")]
     {
-        let (timeout, retry_budget) = (Duration::from_millis(100), Duration::ZERO);
-        let storage = Storage::s3(&S3Options { timeout, retry_budget, ..s3_options(endpoint) });
+        let (request, retries) = (Duration::from_millis(100), Duration::ZERO);
+        let times = RequestTimes { request, retries, ..RequestTimes::default() };
+        let storage = Storage::s3(&S3Options { times, ..s3_options(endpoint) });
         let error = storage.unwrap().read("t/a").unwrap_err();
         assert!(matches!(error, Error::StorageUnavailable { .. }), "{error:?}");
         assert!(error.detail().is_some_and(|detail| detail.contains(problem)), "{error:?}");
