@@ -9,28 +9,42 @@ use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
-create_exception!(gateway._native, LogError, PyException);
-create_exception!(gateway._native, TableNotFound, LogError);
-create_exception!(gateway._native, VersionNotFound, LogError);
-create_exception!(gateway._native, TimestampOutOfRange, LogError);
-create_exception!(gateway._native, CorruptLog, LogError);
-create_exception!(gateway._native, Contradiction, CorruptLog);
-create_exception!(gateway._native, UnsupportedFeature, LogError);
-create_exception!(gateway._native, ChangeDataFeedDisabled, LogError);
-create_exception!(gateway._native, IncompleteRemove, LogError);
-create_exception!(gateway._native, RuleRefused, LogError);
-create_exception!(gateway._native, ForbiddenPath, LogError);
-create_exception!(gateway._native, InvalidCursor, LogError);
-create_exception!(gateway._native, FileReplaced, LogError);
-create_exception!(gateway._native, StorageDenied, LogError);
-create_exception!(gateway._native, StorageRefused, StorageDenied);
-create_exception!(gateway._native, StorageUnavailable, LogError);
-create_exception!(gateway._native, Busy, LogError);
-create_exception!(gateway._native, TooManySignatures, LogError);
-create_exception!(gateway._native, Cancelled, LogError);
-create_exception!(gateway._native, DeadlineExceeded, LogError);
-create_exception!(gateway._native, InvalidArgument, LogError);
-create_exception!(gateway._native, NativePanic, LogError);
+/// Declares the exception classes, each with its base, and a function that puts all of them into a module.
+macro_rules! exceptions {
+    ($($name:ident($base:ident),)*) => {
+        $(create_exception!(gateway._native, $name, $base);)*
+
+        fn add_classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
+            $(module.add(stringify!($name), module.py().get_type::<$name>())?;)*
+            Ok(())
+        }
+    };
+}
+
+exceptions! {
+    LogError(PyException),
+    TableNotFound(LogError),
+    VersionNotFound(LogError),
+    TimestampOutOfRange(LogError),
+    CorruptLog(LogError),
+    Contradiction(CorruptLog),
+    UnsupportedFeature(LogError),
+    ChangeDataFeedDisabled(LogError),
+    IncompleteRemove(LogError),
+    RuleRefused(LogError),
+    ForbiddenPath(LogError),
+    InvalidCursor(LogError),
+    FileReplaced(LogError),
+    StorageDenied(LogError),
+    StorageRefused(StorageDenied),
+    StorageUnavailable(LogError),
+    Busy(LogError),
+    TooManySignatures(LogError),
+    Cancelled(LogError),
+    DeadlineExceeded(LogError),
+    InvalidArgument(LogError),
+    NativePanic(LogError),
+}
 
 thread_local! {
     /// The file and line of this thread's last panic.
@@ -39,38 +53,10 @@ thread_local! {
 
 /// Puts the exception classes into the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let py = module.py();
     hide_payloads();
-    let base = py.get_type::<LogError>();
     // Instances set it only if there are details.
-    base.setattr("detail", py.None())?;
-    for class in [
-        base,
-        py.get_type::<TableNotFound>(),
-        py.get_type::<VersionNotFound>(),
-        py.get_type::<TimestampOutOfRange>(),
-        py.get_type::<CorruptLog>(),
-        py.get_type::<Contradiction>(),
-        py.get_type::<UnsupportedFeature>(),
-        py.get_type::<ChangeDataFeedDisabled>(),
-        py.get_type::<IncompleteRemove>(),
-        py.get_type::<RuleRefused>(),
-        py.get_type::<ForbiddenPath>(),
-        py.get_type::<InvalidCursor>(),
-        py.get_type::<FileReplaced>(),
-        py.get_type::<StorageDenied>(),
-        py.get_type::<StorageRefused>(),
-        py.get_type::<StorageUnavailable>(),
-        py.get_type::<Busy>(),
-        py.get_type::<TooManySignatures>(),
-        py.get_type::<Cancelled>(),
-        py.get_type::<DeadlineExceeded>(),
-        py.get_type::<InvalidArgument>(),
-        py.get_type::<NativePanic>(),
-    ] {
-        module.add(class.name()?.to_str()?, class)?;
-    }
-    Ok(())
+    module.py().get_type::<LogError>().setattr("detail", module.py().None())?;
+    add_classes(module)
 }
 
 /// Converts an error to its Python exception.
