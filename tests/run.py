@@ -44,6 +44,7 @@ NIGHT_NEEDS = ("minio", "engines", "kernel", "browser", "azurite", "openid_provi
 PIPELINE = "tests/integration/spark"
 OF_JOBS = (f"{PIPELINE}/commands", f"{PIPELINE}/projections")
 WORDS_OF_MARKS = {"alone": ("mark.alone",), "spark": ("spark: ", "few_rows", "oauth_server")}
+WORDS_OF_MARKS |= {"stores": ("azurite", "s3_with_sts", "openid_provider")}
 # The core under test, in profile.release: its dependencies are those of the wheel, compiled once.
 # The core itself is compiled without optimisation, which takes a fifth of the time, more than its tests lose.
 TESTED_CORE = ("opt-level=0", "debug-assertions=true", "overflow-checks=true", 'debug="line-tables-only"')
@@ -142,7 +143,8 @@ def unit(arguments: list[str]) -> None:
 def python(arguments: list[str]) -> None:
     """All of pytest but for Spark; with pytest's arguments also `alone`, each then beside no other one."""
     install("gateway", "versitygw", "client", "tables", "browser")
-    pytest(PLAIN if arguments else f"{PLAIN} and not alone", arguments or ["-n", "3", "--dist", "worksteal"])
+    chosen = ["-n", "3", "--dist", "worksteal", f"--ignore={PIPELINE}", "--ignore=tests/deploy"]
+    pytest(PLAIN if arguments else f"{PLAIN} and not alone", arguments or chosen)
 
 
 def alone(arguments: list[str]) -> None:
@@ -155,15 +157,14 @@ def stores(arguments: list[str]) -> None:
     """The tests on Azurite, on a store that verifies session tokens, and with an OpenID provider."""
     install("azurite", "openid_provider", "browser", "versitygw", "client", "engines")
     # The tests of one file share its tables.
-    pytest("stores and not nightly", arguments or ["-n", "2", "--dist", "loadfile", "tests/integration"])
+    pytest("stores and not nightly", arguments or ["-n", "2", "--dist", "loadfile", *files_of("stores")])
 
 
 def spark(arguments: list[str]) -> None:
     """The tests of Spark but for those of `jobs`; with pytest's arguments all that need a session."""
     install(*SPARK_NEEDS, *(["s3a_jars"] if "DELTA_GATEWAY_LONG_" in " ".join(os.environ) else []))
     files = [path for path in files_of("spark") if not path.startswith(PIPELINE)]
-    others = [f"--ignore={path}" for path in OF_JOBS]
-    pytest("spark and not nightly", arguments or [*files, PIPELINE, *others])
+    pytest("spark and not nightly", arguments or [*files, PIPELINE, *(f"--ignore={one}" for one in OF_JOBS)])
 
 
 def jobs(arguments: list[str]) -> None:
@@ -248,9 +249,8 @@ def fresh_clone() -> Path:
 
 def with_tools(directory: Path) -> Path:
     """The interpreter of an environment, with the tools of the tests after its own packages."""
-    places = (CACHE / "project", directory)
-    ours, theirs = (next((place / "lib").glob("python*/site-packages")) for place in places)
-    (theirs / "tools-of-the-tests.pth").write_text(f"{ours}\n")
+    packages = f"lib/python3.{sys.version_info.minor}/site-packages"
+    (directory / packages / "tools-of-the-tests.pth").write_text(f"{CACHE / 'project' / packages}\n")
     return directory / "bin/python"
 
 
