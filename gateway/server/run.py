@@ -23,7 +23,7 @@ from dataclasses import replace
 from ssl import SSLContext
 from typing import Any, ParamSpec, TypeVar
 
-from gateway.admin.administration import ReloadResult
+from gateway.admin.administration import ReloadResult, WorkerReload
 from gateway.config import Config, Ssl
 from gateway.config.file_stamps import Stamp, stamp
 from gateway.console.site import Ask
@@ -144,7 +144,8 @@ async def _serve_alone(start: Start) -> None:
     process.reloader.noticed = _recording(process.audit)
 
     async def reload() -> ReloadResult:
-        return ReloadResult(await process.reloader.reload())
+        refused = await process.reloader.reload()
+        return ReloadResult(refused, [] if refused else [WorkerReload(0, os.getpid(), None)])
 
     async def ask(question: Any, *, one: bool = False, seconds: float) -> list[Any]:  # noqa: ARG001 - there is one process
         return [await process.inspector.answer(question)]
