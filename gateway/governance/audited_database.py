@@ -23,6 +23,10 @@ log = logging.getLogger("gateway.serving")
 
 AUDIT_SECONDS = 2.0
 """Maximum time that a change waits for its audit record."""
+EMPTY = (
+    "%s has no recipient and no share yet. If it should have some, it is not the database that had them: "
+    "look at gateway.database and gateway.recipientsDatabase"
+)
 
 
 class Opening(TypedDict, total=False):
@@ -108,8 +112,11 @@ def create_database(config: Config, now_ms: Callable[[], int]) -> None:
     Call it once for a server, before its workers start: a worker that restarts while the file is missing
     would create an empty one and reject every recipient. Raises as `open_database`.
     """
-    if config.has_database:
-        open_database(config, "server", now_ms=now_ms).close()
+    if not config.has_database:
+        return
+    with open_database(config, "server", now_ms=now_ms) as database:
+        if database.is_empty():
+            log.warning(EMPTY, config.database_place.path or "the database of gateway.database")
 
 
 def database_problem(config: Config) -> str | None:

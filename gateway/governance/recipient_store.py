@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar, Unpack, overload
 
-from sqlalchemy import Column, Connection, Table, delete
+from sqlalchemy import Column, Connection, Table, delete, select
 
 from gateway.authentication.policies import TokenPolicy
 from gateway.catalog.stored_shares import StoredShares
@@ -27,6 +27,7 @@ from gateway.database.schema import (
     NETWORKS,
     POLICIES,
     RECIPIENTS,
+    SHARES,
     TOKENS,
     recipient_key,
 )
@@ -105,6 +106,12 @@ class RecipientDatabase(RecipientChanges):
         """Return a recipient. Raises RecipientNotFound."""
         with self.database.reading() as connection:
             return rows.read_one(connection, name)
+
+    def is_empty(self) -> bool:
+        """Return whether there are no recipients and no shares."""
+        with self.database.reading() as connection:
+            queries = (select(table.c.created_ms).limit(1) for table in (RECIPIENTS, SHARES))
+            return all(connection.execute(query).first() is None for query in queries)
 
     def stored_shares(self) -> StoredShares:
         """Return the shares of the database."""
