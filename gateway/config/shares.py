@@ -21,6 +21,7 @@ from gateway.config.errors import Invalid
 from gateway.config.locations import Location
 from gateway.config.operation import setting
 from gateway.config.projections import Projection
+from gateway.config.recipients import EVERY_SHARE
 from gateway.config.table_catalog import TableCatalog
 
 ID_NAMESPACE = uuid.UUID("6d3f2f5e-0c2b-5a5b-9a53-0f6f1d1f7c11")
@@ -166,6 +167,8 @@ class ShareEntry:
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        if self.name == EVERY_SHARE:
+            raise Invalid("name", "may not be '*', by which a grant names every share")
         check_template(self.tables, names_schemas=True)
         check_length("display_name", self.display_name, MAX_NAME_LENGTH)
         check_length("comment", self.comment, MAX_COMMENT_LENGTH)

@@ -253,6 +253,15 @@ async def test_permissions_are_grants_of_the_whole_share(client: TestClient[Any,
     await call(client, "GET", "/shares/x/permissions", status=404)
 
 
+async def test_permissions_of_one_share_are_never_those_of_every_share(client: TestClient[Any, Any]) -> None:
+    await call(client, "POST", "/recipients", {"name": "a"}, 201)
+    refused = await call(client, "POST", "/shares", {"name": "*"}, 400)
+    assert "may not be '*'" in refused["message"]
+    body = {"changes": [{"principal": "a", "add": ["SELECT"]}]}
+    await call(client, "PATCH", "/shares/*/permissions", body, 404)
+    assert (await call(client, "GET", "/recipients/a"))["shares"] == []
+
+
 async def test_permissions_of_a_request_are_changed_together_or_not_at_all(
     client: TestClient[Any, Any],
 ) -> None:

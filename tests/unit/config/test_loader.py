@@ -336,6 +336,11 @@ def test_names_that_clients_remove_from_paths_are_refused(name: str, text: str) 
         loads(MINIMAL + text.replace("{}", name))
 
 
+def test_no_share_has_the_name_by_which_grants_name_every_share() -> None:
+    with pytest.raises(ConfigError, match=r"shares\[0\].*may not be '[*]'"):
+        loads(MINIMAL + "shares: [{name: '*'}]")
+
+
 @pytest.mark.parametrize("key", ["networks", "limits"])
 def test_a_key_that_protects_has_a_value_unless_it_is_a_section(key: str) -> None:
     text = MINIMAL + f"gateway:\n  recipients:\n  - name: a\n    {key}:\n"
