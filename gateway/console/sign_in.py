@@ -121,8 +121,10 @@ def begin(
         path=PREFIX,
         httponly=True,
         samesite="Strict",
-        # A proxy that ends TLS before the listener takes the cookie from plain HTTP.
-        secure=request.secure or (user is not None and user.settings.uses_https),
+        # TLS may end at a proxy before the listener: browsers name the origin of a form.
+        secure=request.secure
+        or request.headers.get("Origin", "").startswith("https://")
+        or (user is not None and user.settings.uses_https),
     )
 
 

@@ -178,6 +178,26 @@ async def test_with_tls_no_other_host_can_set_the_cookie(setting: Setting, conso
     assert "Max-Age=0" in cookies[f"__Host-{NAME}"]
 
 
+@pytest.mark.parametrize(
+    ("headers", "is_secure"),
+    [
+        ({"Origin": "https://console.example.com", "Sec-Fetch-Site": "same-origin"}, True),
+        # Without TLS a browser would not keep such a cookie.
+        ({"Origin": "http://localhost:8083", "Sec-Fetch-Site": "same-origin"}, False),
+        ({"Sec-Fetch-Site": "same-origin"}, False),
+    ],
+)
+async def test_a_sign_in_by_a_token_at_a_proxy_with_tls_has_a_cookie_for_tls_alone(
+    console: ConsoleClient, headers: Mapping[str, str], is_secure: bool
+) -> None:
+    form = {"secret": OPERATOR_TOKEN}
+    answer = await console.client.post("/console/sign-in", data=form, headers=headers, allow_redirects=False)
+    assert answer.status == 303
+    parts = {part.strip() for part in answer.headers["Set-Cookie"].split(";")}
+    assert ("Secure" in parts) == is_secure
+    assert {"HttpOnly", "SameSite=Strict"} <= parts
+
+
 CHANGED_CLAIMS: Mapping[str, Mapping[str, Any]] = {
     "another issuer": {"iss": "https://idp.example.com"},
     "another client": {"aud": "another"},
