@@ -8,21 +8,18 @@ that names a property that is removed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 
 from gateway.catalog.grants import MAX_CONDITION_BYTES, Grant, Rule, grant_text, place_text
 from gateway.config.checks import MAX_NAME_LENGTH, MAX_PROPERTIES, MAX_PROPERTY_LENGTH
 from gateway.config.recipients import EVERY_SHARE
-from gateway.database.schema import SHARES, name_key, recipient_key
+from gateway.database.schema import SHARES, name_key
 from gateway.governance import rows
+from gateway.governance.recipient_changes import RecipientChanges
 from gateway.governance.recipient_names import check_comment, check_name, check_share
 from gateway.governance.recipient_records import RecipientError, RecipientRecord
-from gateway.governance.recorded_database import RecordedDatabase, Subject
-
-KIND = "recipient"
 
 Parse = Callable[[Rule], object]
 """Parses a rule. Raises ValueError with the reason."""
@@ -85,7 +82,7 @@ def check_condition(condition: str) -> None:
 
 
 def grant_parts(
-    database: RecordedDatabase,
+    database: RecipientChanges,
     name: str,
     grants: Iterable[Grant],
     parse: Parse,
@@ -98,7 +95,7 @@ def grant_parts(
     """
     given = [checked(grant) for grant in grants]
     known = None if known_shares is None else {EVERY_SHARE, *map(name_key, known_shares)}
-    with _changing(database, "updateSharePermissions", name) as (connection, detail, record):
+    with database.changing("updateSharePermissions", name) as (connection, detail, record):
         if known is not None:
             _check_shares(given, known | {*connection.scalars(select(SHARES.c.key))})
         for grant in given:
@@ -109,7 +106,7 @@ def grant_parts(
 
 
 def apply_grants(
-    database: RecordedDatabase,
+    database: RecipientChanges,
     name: str,
     *,
     given: Iterable[Grant],
@@ -126,7 +123,7 @@ def apply_grants(
     added, removed = [checked(grant) for grant in given], [*taken]
     for key, text in properties.items():
         _check_property(key, text)
-    with _changing(database, "updateSharePermissions", name) as (connection, detail, record):
+    with database.changing("updateSharePermissions", name) as (connection, detail, record):
         for grant in removed:
             rows.delete_grant(connection, record, grant)
         for grant in added:
@@ -157,10 +154,10 @@ def _check_shares(grants: Iterable[Grant], known: Collection[str]) -> None:
             )
 
 
-def revoke_parts(database: RecordedDatabase, name: str, grants: Iterable[Grant]) -> RecipientRecord:
+def revoke_parts(database: RecipientChanges, name: str, grants: Iterable[Grant]) -> RecipientRecord:
     """Take the grants for these places back, with any condition. Raises RecipientError for other places."""
     taken = [checked(grant) for grant in grants]
-    with _changing(database, "updateSharePermissions", name) as (connection, detail, record):
+    with database.changing("updateSharePermissions", name) as (connection, detail, record):
         for grant in taken:
             if not rows.delete_grant(connection, record, grant):
                 raise RecipientError(f"{place_text(grant)} is not granted to {record.name!r}")
@@ -169,7 +166,7 @@ def revoke_parts(database: RecordedDatabase, name: str, grants: Iterable[Grant])
 
 
 def set_properties(
-    database: RecordedDatabase, name: str, changes: Mapping[str, str | None], parse: Parse
+    database: RecipientChanges, name: str, changes: Mapping[str, str | None], parse: Parse
 ) -> RecipientRecord:
     """Set properties of a recipient, or remove those whose text is None; the others stay.
 
@@ -177,7 +174,7 @@ def set_properties(
     """
     for key, text in changes.items():
         _check_property(key, text)
-    with _changing(database, "updateRecipient", name) as (connection, detail, record):
+    with database.changing("updateRecipient", name) as (connection, detail, record):
         properties = _changed_properties(record, changes)
         absent = [key for key, text in changes.items() if text is None and key not in dict(record.properties)]
         if absent:
@@ -219,12 +216,3 @@ def _check_rule(grant: Grant, properties: Iterable[tuple[str, str]], parse: Pars
         parse(Rule((grant.condition,), tuple(sorted(properties))))
     except ValueError as reason:
         raise RecipientError(f"the condition for {place_text(grant)}: {reason}") from None
-
-
-@contextmanager
-def _changing(
-    database: RecordedDatabase, action: str, name: str
-) -> Iterator[tuple[Connection, dict[str, str], RecipientRecord]]:
-    check_name(name)
-    with database.change(action, Subject(KIND, name, recipient_key(name))) as (connection, detail):
-        yield connection, detail, rows.read_one(connection, name)

@@ -64,6 +64,14 @@ class RecipientChanges(RecordedDatabase):
         with self.change(action, Subject(KIND, name, recipient_key(name))) as changed:
             yield changed
 
+    @contextmanager
+    def changing(
+        self, action: str, name: str
+    ) -> Iterator[tuple[Connection, dict[str, str], RecipientRecord]]:
+        """Change a known recipient, whose record is that of the beginning. Raises RecipientNotFound."""
+        with self._change(action, name) as (connection, detail):
+            yield connection, detail, rows.read_one(connection, name)
+
     def _check_new(self, name: str, described: NewRecipient) -> None:
         check_name(name)
         problem = new_name_problem(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, func, select, true, union_all
+from sqlalchemy import ColumnElement, Connection, false, func, select, true, union_all
 
 from gateway.database.rows import all_rows, is_text
 from gateway.database.schema import CLIENT_SECRETS, RECIPIENTS, TOKENS, recipient_key
@@ -37,7 +37,6 @@ class RecipientPage:
     number: int
 
 
-NO_RECIPIENTS = RecipientPage((), {}, {}, 0, 1)
 Rank = Callable[[str, bool], float | None]
 
 
@@ -130,4 +129,7 @@ def ending(connection: Connection, before_ms: int, most: int | None = None) -> E
 def _has(text: str) -> ColumnElement[bool]:
     if not text:
         return true()
+    if rows.NOT_STORABLE.search(text):
+        # No recipient has it in its name, and PostgreSQL takes no such text.
+        return false()
     return RECIPIENTS.c.key.contains(recipient_key(text), autoescape=True)

@@ -41,7 +41,7 @@ from gateway.governance.credentials import (
     forbid_bearer_tokens,
 )
 from gateway.governance.recipient_changes import KIND, RecipientChanges, listed
-from gateway.governance.recipient_listing import NO_RECIPIENTS, EndingRecipients, Rank, RecipientPage
+from gateway.governance.recipient_listing import EndingRecipients, Rank, RecipientPage
 from gateway.governance.recipient_names import check_policy
 from gateway.governance.recipient_records import (
     MAX_LIFE_SECONDS,
@@ -120,9 +120,6 @@ class RecipientDatabase(RecipientChanges):
 
     def page(self, text: str, elsewhere: Sequence[str], *, number: int, length: int) -> RecipientPage:
         """Return a page of the list of recipients, as `recipient_listing.page`."""
-        if rows.NOT_STORABLE.search(text):
-            # No recipient has it in its name, and PostgreSQL takes no such text.
-            return NO_RECIPIENTS
         with self.database.reading() as connection:
             return recipient_listing.page(connection, text, elsewhere, number=number, length=length)
 
@@ -130,8 +127,6 @@ class RecipientDatabase(RecipientChanges):
         self, text: str, elsewhere: Sequence[str], rank: Rank, *, number: int, length: int
     ) -> RecipientPage:
         """Return a page of some recipients in another order, as `recipient_listing.ranked_page`."""
-        if rows.NOT_STORABLE.search(text):
-            return NO_RECIPIENTS
         with self.database.reading() as connection:
             return recipient_listing.ranked_page(
                 connection, text, elsewhere, rank, number=number, length=length
@@ -147,8 +142,6 @@ class RecipientDatabase(RecipientChanges):
 
         `most`: the number of the last changes to return.
         """
-        if name is not None and rows.NOT_STORABLE.search(name):
-            return ()
         return self.changes(KIND, None if name is None else recipient_key(name), most=most)
 
     @overload
@@ -181,8 +174,7 @@ class RecipientDatabase(RecipientChanges):
 
     def issue(self, name: str, credential: FurtherCredential[T]) -> T:
         """Give a credential to a known recipient, and return it. Raises RecipientNotFound."""
-        with self._change(credential.action, name) as (connection, detail):
-            record = rows.read_one(connection, name)
+        with self.changing(credential.action, name) as (connection, detail, record):
             return credential.further(self._issuing(connection, record, detail, []))
 
     def activate(self, code: str, secret: str | None = None) -> IssuedToken | IssuedSecret:
@@ -219,8 +211,8 @@ class RecipientDatabase(RecipientChanges):
 
     def remove_client(self, name: str, client_id: str | None = None) -> RecipientRecord:
         """Remove an OAuth client, whose access tokens end with it. Raises RecipientNotFound."""
-        with self._change("deleteClient", name) as (connection, detail):
-            client = find_client(rows.read_one(connection, name), client_id)
+        with self.changing("deleteClient", name) as (connection, detail, record):
+            client = find_client(record, client_id)
             # Its secrets are deleted with it.
             connection.execute(delete(CLIENTS).where(CLIENTS.c.id == client.id))
             detail["client"] = client.id
@@ -228,8 +220,7 @@ class RecipientDatabase(RecipientChanges):
 
     def forbid_bearer_tokens(self, name: str, *, forbidden: bool) -> RecipientRecord:
         """Refuse the bearer tokens of a recipient, or accept those that have not ended again."""
-        with self._change("updateRecipient", name) as (connection, detail):
-            record = rows.read_one(connection, name)
+        with self.changing("updateRecipient", name) as (connection, detail, record):
             forbid_bearer_tokens(connection, record.name, detail, forbidden=forbidden)
             return rows.read_one(connection, name)
 
@@ -237,8 +228,7 @@ class RecipientDatabase(RecipientChanges):
         self, name: str, policy_name: str, policy: TokenPolicy, *, allow_absent: bool = False
     ) -> RecipientRecord:
         """Add a federation policy to a recipient. Raises RecipientNotFound, RecipientExists."""
-        with self._change("createFederationPolicy", name) as (connection, detail):
-            record = rows.read_one(connection, name)
+        with self.changing("createFederationPolicy", name) as (connection, detail, record):
             self._check_policy(policy_name, policy, allow_absent=allow_absent)
             if any(known_policy.name == policy_name for known_policy in record.policies):
                 raise RecipientExists(f"recipient {name!r} has a policy {policy_name!r} already")
@@ -249,8 +239,7 @@ class RecipientDatabase(RecipientChanges):
 
     def remove_policy(self, name: str, policy_name: str) -> RecipientRecord:
         """Remove a federation policy of a recipient. Raises RecipientNotFound."""
-        with self._change("deleteFederationPolicy", name) as (connection, detail):
-            record = rows.read_one(connection, name)
+        with self.changing("deleteFederationPolicy", name) as (connection, detail, record):
             if all(policy.name != policy_name for policy in record.policies):
                 raise RecipientNotFound(f"recipient {record.name!r} has no policy {policy_name!r}")
             rows.delete(connection, POLICIES, name, POLICIES.c.name == policy_name)
@@ -273,8 +262,7 @@ class RecipientDatabase(RecipientChanges):
         `all_parts`: those for parts of the shares and with conditions, too.
         """
         action = "updateSharePermissions" if shares else "revokeRecipientTokens"
-        with self._change(action, name) as (connection, detail):
-            record = rows.read_one(connection, name)
+        with self.changing(action, name) as (connection, detail, record):
             if shares:
                 rows.revoke_shares(connection, record, shares, all_parts=all_parts)
                 detail["revoked"] = listed(shares)
@@ -298,8 +286,7 @@ class RecipientDatabase(RecipientChanges):
 
         `networks` replace those of the recipient in the same change, as by `allow`; None: they stay.
         """
-        with self._change("updateSharePermissions", name) as (connection, detail):
-            record = rows.read_one(connection, name)
+        with self.changing("updateSharePermissions", name) as (connection, detail, record):
             self._check_shares(shares, allow_absent=allow_absent)
             rows.grant_shares(connection, record, shares)
             detail["granted"] = listed(shares)
@@ -383,8 +370,7 @@ class RecipientDatabase(RecipientChanges):
 
     def allow(self, name: str, networks: Sequence[str]) -> RecipientRecord:
         """Replace the networks that a recipient may connect from; without networks any address is allowed."""
-        with self._change("updateRecipient", name) as (connection, detail):
-            record = rows.read_one(connection, name)
+        with self.changing("updateRecipient", name) as (connection, detail, record):
             _replace_networks(connection, record.name, networks, detail)
             return rows.read_one(connection, name)
 

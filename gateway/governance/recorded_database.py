@@ -203,6 +203,8 @@ class RecordedDatabase:
 
         `most`: the number of the last changes to return.
         """
+        if key is not None and NOT_STORABLE.search(key):
+            return ()
         query = select(HISTORY).where(HISTORY.c.kind == kind).order_by(HISTORY.c.id.desc()).limit(most)
         if key is not None:
             query = query.where(HISTORY.c.subject == key)

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from gateway.catalog.stored_shares import EXCLUDING_OPTIONS, StoredSchema, StoredShare, StoredTable
-from gateway.database.rows import BATCH, all_rows, batches, delete_orphans, insert_rows, is_text
+from gateway.database.rows import all_rows, batches, delete_orphans, insert_rows, is_text
 from gateway.database.schema import SCHEMAS, SHARES, TABLES
 
 _NO_OPTIONS = "{}"
@@ -39,10 +39,9 @@ def read(connection: Connection, keys: Collection[str] | None) -> dict[str, Stor
     """Return the shares with these keys that exist, by their keys; None: all."""
     if keys is None:
         return _read(connection, None)
-    ordered = sorted(keys)
     shares: dict[str, StoredShare] = {}
-    for start in range(0, len(ordered), BATCH):
-        shares |= _read(connection, ordered[start : start + BATCH])
+    for batch in batches(sorted(keys)):
+        shares |= _read(connection, batch)
     return shares
 
 
@@ -66,6 +65,10 @@ def exclude_others(connection: Connection, key: str) -> bool:
     return any(connection.execute(query.limit(1)).first() is not None for query in queries)
 
 
+def _by_table() -> dict[Table, list[Any]]:
+    return {table: [] for table in _PLACES}
+
+
 @dataclass(frozen=True, slots=True)
 class Differences:
     """The rows that differ between two states of shares.
@@ -80,13 +83,9 @@ class Differences:
 
     new_shares: list[str] = field(default_factory=list)
     new_schemas: list[tuple[str, ...]] = field(default_factory=list)
-    gone: dict[Table, list[tuple[str, ...]]] = field(
-        default_factory=lambda: _by_table(SHARES, SCHEMAS, TABLES)
-    )
-    changed: dict[Table, list[dict[str, Any]]] = field(
-        default_factory=lambda: _by_table(SHARES, SCHEMAS, TABLES)
-    )
-    new: dict[Table, list[dict[str, Any]]] = field(default_factory=lambda: _by_table(SHARES, SCHEMAS, TABLES))
+    gone: dict[Table, list[tuple[str, ...]]] = field(default_factory=_by_table)
+    changed: dict[Table, list[dict[str, Any]]] = field(default_factory=_by_table)
+    new: dict[Table, list[dict[str, Any]]] = field(default_factory=_by_table)
 
     def write(self, connection: Connection, now_ms: int) -> None:
         """Write them. The number of statements does not depend on what is stored beside them."""
@@ -147,10 +146,6 @@ def differences(before: StoredShare | None, after: StoredShare) -> Differences:
     whole = Differences()
     whole.add(before, after)
     return whole
-
-
-def _by_table(*tables: Table) -> dict[Table, list[Any]]:
-    return {table: [] for table in tables}
 
 
 def _at(table: Table) -> list[ColumnElement[bool]]:

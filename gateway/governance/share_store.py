@@ -75,8 +75,6 @@ class ShareDatabase(RecordedDatabase):
 
     def history(self, name: str | None) -> tuple[ChangeRecord, ...]:
         """Return the changes of a share, also of a deleted one, oldest first; None: of all shares."""
-        if name is not None and _NOT_STORABLE.search(name):
-            return ()
         return self.changes(KIND, None if name is None else name_key(name))
 
     def add(self, share: StoredShare, detail: Mapping[str, str] | None = None) -> StoredShare:
@@ -235,9 +233,8 @@ class ShareDatabase(RecordedDatabase):
         if new:
             raise ShareError(f"{new[0].name}: {new[0].reason}")
 
-    def _missing(self, name: str) -> ShareError:
-        if any(share.name.casefold() == name.casefold() for share in self._config.shares):
-            return ShareExists(f"share {name!r} is in the configuration file, where it is changed")
+    def _missing(self, name: str) -> ShareNotFound:
+        self._check_name(name)
         return ShareNotFound(f"the database has no share {name!r}")
 
 
