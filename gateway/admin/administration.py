@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aiohttp import web
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gateway.governance.share_store import ShareDatabase
 
     GrantWarnings = Callable[[StoredShares, Sequence[Grant], tuple[tuple[str, str], ...]], Sequence[str]]
+
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,32 +47,14 @@ class ReloadResult:
         return self.refused is None and all(worker.refused is None for worker in self.workers)
 
 
-class OpenDatabase(Protocol):
-    """Opens the database."""
+class Opens(Protocol[T_co]):
+    """Opens the database for operations on recipients, or on shares."""
 
-    def __call__(self, actor: str, *, create: bool = False, read_only: bool = False) -> RecipientDatabase:
+    def __call__(self, actor: str, *, create: bool = False, read_only: bool = False) -> T_co:
         """Return a new connection for the calling thread, whose changes are recorded with `actor`.
 
         `create`: create the database where there is none. `read_only`: do not change it.
         """
-
-
-class OpenShareDatabase(Protocol):
-    """Opens the database for operations on shares, as `OpenDatabase` does for recipients."""
-
-    def __call__(self, actor: str, *, create: bool = False, read_only: bool = False) -> ShareDatabase:
-        """Return a new connection for the calling thread."""
-
-
-class Audited(Protocol):
-    """Records an operation without a change of the database in the audit log, if there is one."""
-
-    def __call__(self, action: str, actor: str, address: Address | None, status: int, /) -> None:
-        """Record an action with the status of its answer. `actor`: who takes it; `address`: from where."""
-
-
-def _not_audited(_action: str, _actor: str, _address: Address | None, _status: int, /) -> None:
-    """Record nothing: there is no audit log."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +65,8 @@ class Administration:
         """Return the address of the client that sent a request, as far as proxies are trusted."""
         return address_of(request, parse_networks(self.config().gateway.trusted_proxies))
 
-    open_database: OpenDatabase
-    open_shares: OpenShareDatabase
+    open_database: Opens[RecipientDatabase]
+    open_shares: Opens[ShareDatabase]
     config: Callable[[], Config]
     """Returns the configuration in force."""
     endpoint: Callable[[], str]
@@ -92,10 +76,9 @@ class Administration:
     token_sha256: str = field(repr=False)
     count_refused: Callable[[], None] = lambda: None
     """Called for each request without a valid token."""
-    audited: Audited = _not_audited
+    audited: Callable[[str, str, Address | None, int], None] = lambda *_: None
+    """Records an action in the audit log, if there is one: who takes it, from where, and the status."""
     metrics_token_sha256: str | None = field(default=None, repr=False)
-    known_shares: Callable[[], Iterable[str] | None] = lambda: None
-    """Returns the shares that can be granted; None: any."""
     grant_warnings: GrantWarnings = lambda *_: ()
     """Returns what is wrong with grants to a recipient with these properties. Blocks.
 

@@ -260,7 +260,6 @@ async def grant_part(
 ) -> messages.GrantedRecipient:
     """Grant a part of a share, with or without a condition. It replaces the grant for the same place."""
     grant = Grant.of(body.share, body.schema, body.table, body.condition)
-    known = None if query.allow_absent else call.administration.known_shares()
     before, stored = await call.with_database(
         lambda database: (database.show(call.name), database.stored_shares()), read_only=True
     )
@@ -269,7 +268,7 @@ async def grant_part(
     warnings = await asyncio.to_thread(check, stored, [grant], before.properties)
     record = await call.with_database(
         lambda database: grant_operations.grant_parts(
-            database, call.name, [grant], native_rule, known_shares=known
+            database, call.name, [grant], native_rule, **asdict(query)
         )
     )
     return messages.GrantedRecipient(**asdict(_recipient(record)), warnings=tuple(warnings))

@@ -64,7 +64,6 @@ def administer(
         metrics_token_sha256=settings.metrics_token_sha256,
         count_refused=metrics.auth_failures.inc,
         audited=audited,
-        known_shares=lambda: [share.name for share in config().shares],
         grant_warnings=lambda stored, grants, properties: grant_warnings(
             with_stored(config(), stored).config, grants, properties
         ),

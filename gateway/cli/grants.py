@@ -65,9 +65,7 @@ def grant_of_parts(
         raise RecipientError("grant: parts of shares and networks are two commands")
     before = database.show(arguments.name)
     warnings = grant_warnings(whole, grants, before.properties)
-    record = grant_parts(
-        database, before.name, grants, native_rule, known_shares=None if arguments.allow_absent else known
-    )
+    record = grant_parts(database, before.name, grants, native_rule, allow_absent=arguments.allow_absent)
     if arguments.condition is not None and {EVERY_SHARE, *(grant.share for grant in grants)} & {
         *record.shares
     }:

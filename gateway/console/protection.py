@@ -165,7 +165,4 @@ async def _page(request: web.Request, status: int, message: str) -> web.Response
     if request.method not in SAFE_METHODS and request.path.startswith(f"{PREFIX}/recipients"):
         # The page of the form, without the action.
         back = "/".join(request.rel_url.raw_path.split("/")[:4])
-    response = await respond(request, "message.html", title=title, message=message, back=back, status=status)
-    if status == 429:  # noqa: PLR2004 - Too Many Requests
-        response.headers["Retry-After"] = "6"
-    return response
+    return await respond(request, "message.html", title=title, message=message, back=back, status=status)

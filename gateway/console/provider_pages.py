@@ -159,9 +159,6 @@ async def _failed(
         "a sign-in to the console by %s failed: %s: from %s",
         settings.issuer,
         failed.reason,
-        request.app[SITE].administration.client_address(request),
+        administration.client_address(request),
     )
-    response = await sign_in_page(request, target, status=failed.status, problem=str(failed))
-    if failed.status == 429:  # noqa: PLR2004 - Too Many Requests
-        response.headers["Retry-After"] = "6"
-    return response
+    return await sign_in_page(request, target, status=failed.status, problem=str(failed))

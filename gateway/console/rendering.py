@@ -43,7 +43,9 @@ async def respond(request: web.Request, template: str, *, status: int = 200, **v
     now_ms = site.now_ms()
     values["audited"] = site.config().gateway.audit is not None
     text = await asyncio.to_thread(_render, template, session, request.path, now_ms, values)
-    return web.Response(text=text, status=status, content_type="text/html")
+    # One attempt to sign in is forgiven in this time.
+    headers = {"Retry-After": "6"} if status == 429 else None  # noqa: PLR2004 - Too Many Requests
+    return web.Response(text=text, status=status, content_type="text/html", headers=headers)
 
 
 def redirect(target: str) -> web.Response:

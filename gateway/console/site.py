@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import os
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
 
 from gateway.admin.administration import Administration
-from gateway.authentication.sealed_tokens import Sealer
+from gateway.authentication.sealed_tokens import SECRET_BYTES, Sealer
 from gateway.config import Config, ConsoleOidc
 from gateway.console import questions
 from gateway.console.sessions import Session, Sessions
@@ -49,13 +52,17 @@ class Site:
     ask: Ask
     workers: int
     viewer_token_sha256: str | None
-    sessions: Sessions
-    attempts: FailedAttempts
     now_ms: Callable[[], int]
-    provider: ProviderHolder
-    sealing_secret: bytes = field(repr=False)
+    sessions: Sessions = field(default_factory=lambda: Sessions(time.monotonic))
+    attempts: FailedAttempts = field(default_factory=lambda: FailedAttempts(time.monotonic))
+    sealing_secret: bytes = field(default_factory=lambda: os.urandom(SECRET_BYTES), repr=False)
     """Seals begun sign-ins where the configuration has no keys for tokens."""
     _tables: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4), repr=False)
+
+    @cached_property
+    def provider(self) -> ProviderHolder:
+        """Return what holds the identity provider."""
+        return ProviderHolder(self.now_ms)
 
     @property
     def oidc(self) -> ConsoleOidc | None:

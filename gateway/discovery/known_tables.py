@@ -125,8 +125,33 @@ class KnownTables:
         return SearchResult(unknown_tables=frozenset(self.seen), problem=problem)
 
     def distinct(self) -> tuple[tuple[FoundTable, ...], tuple[LeftOut, ...]]:
-        """Return the tables whose names are theirs alone, by name, and those that are refused."""
-        return _distinct(self.seen)
+        """Return the tables whose names and locations are theirs alone, by name, and those that are refused.
+
+        None of two tables gets a common name: another one could take its place by a new directory or entry.
+        """
+        names = Counter(map(_folded, self.seen))
+        locations = Counter(table.location for table in self.seen)
+        spellings: dict[str, set[str]] = {}
+        for table in self.seen:
+            spellings.setdefault(table.schema.casefold(), set()).add(table.schema)
+        distinct, refused = [], []
+        for table in self.seen:
+            schema = table.schema.casefold()
+            reason = ""
+            if names[_folded(table)] > 1:
+                reason = "another table has its name without case"
+            elif len(spellings[schema]) > 1:
+                reason = "another schema has its name without case"
+            elif locations[table.location] > 1:
+                reason = "another table has its location"
+            if reason:
+                refused.append(LeftOut(table.location.url, reason))
+            else:
+                distinct.append(table)
+        return (
+            tuple(sorted(distinct, key=lambda table: (table.schema, table.name))),
+            tuple(sorted(refused, key=lambda entry: entry.name)),
+        )
 
 
 def discovered(known: Iterable[tuple[Source, KnownTables]]) -> Discovered:
@@ -140,36 +165,6 @@ def within_limit(
     """Return at most `limit` tables. Of too many, those at known locations stay."""
     ordered = sorted(tables, key=lambda table: (table.location not in known, table.schema, table.name))
     return tuple(ordered[:limit])
-
-
-def _distinct(tables: Collection[FoundTable]) -> tuple[tuple[FoundTable, ...], tuple[LeftOut, ...]]:
-    """Return the tables whose names and locations are theirs alone, and those that are refused.
-
-    None of two tables gets a common name: another one could take its place by a new directory or entry.
-    """
-    names = Counter(map(_folded, tables))
-    locations = Counter(table.location for table in tables)
-    spellings: dict[str, set[str]] = {}
-    for table in tables:
-        spellings.setdefault(table.schema.casefold(), set()).add(table.schema)
-    distinct, refused = [], []
-    for table in tables:
-        schema = table.schema.casefold()
-        reason = ""
-        if names[_folded(table)] > 1:
-            reason = "another table has its name without case"
-        elif len(spellings[schema]) > 1:
-            reason = "another schema has its name without case"
-        elif locations[table.location] > 1:
-            reason = "another table has its location"
-        if reason:
-            refused.append(LeftOut(table.location.url, reason))
-        else:
-            distinct.append(table)
-    return (
-        tuple(sorted(distinct, key=lambda table: (table.schema, table.name))),
-        tuple(sorted(refused, key=lambda entry: entry.name)),
-    )
 
 
 def _replaced(known: Iterable[FoundTable], newer: Collection[FoundTable]) -> set[FoundTable]:

@@ -8,14 +8,11 @@ that names a property that is removed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-
-from sqlalchemy import select
+from collections.abc import Callable, Iterable, Mapping
 
 from gateway.catalog.grants import MAX_CONDITION_BYTES, Grant, Rule, grant_text, place_text
 from gateway.config.checks import MAX_NAME_LENGTH, MAX_PROPERTIES, MAX_PROPERTY_LENGTH
 from gateway.config.recipients import EVERY_SHARE
-from gateway.database.schema import SHARES, name_key
 from gateway.governance import rows
 from gateway.governance.recipient_changes import RecipientChanges
 from gateway.governance.recipient_names import check_comment, check_name, check_share
@@ -56,19 +53,12 @@ def checked(grant: Grant) -> Grant:
     """Return a grant of valid names and texts. Raises RecipientError."""
     for what, name in (("share", grant.share), ("schema", grant.schema), ("table", grant.table)):
         if name is not None:
-            check_share(name) if what == "share" else _check_inner_name(what, name)
+            check_share(name, f"{what} name")
     if grant.table is not None and grant.schema is None:
         raise RecipientError("a grant for a table names its schema")
     if grant.condition is not None:
         check_condition(grant.condition)
     return grant
-
-
-def _check_inner_name(what: str, name: str) -> None:
-    try:
-        check_share(name)
-    except RecipientError as error:
-        raise RecipientError(str(error).replace("share name", f"{what} name")) from None
 
 
 def check_condition(condition: str) -> None:
@@ -87,17 +77,15 @@ def grant_parts(
     grants: Iterable[Grant],
     parse: Parse,
     *,
-    known_shares: Iterable[str] | None = None,
+    allow_absent: bool = False,
 ) -> RecipientRecord:
     """Give grants to a recipient; each replaces the one for the same place. Raises RecipientNotFound.
 
-    `known_shares`: those that can be granted beside the shares of the database; None: any.
+    `allow_absent`: of shares that are configured later, too.
     """
     given = [checked(grant) for grant in grants]
-    known = None if known_shares is None else {EVERY_SHARE, *map(name_key, known_shares)}
     with database.changing("updateSharePermissions", name) as (connection, detail, record):
-        if known is not None:
-            _check_shares(given, known | {*connection.scalars(select(SHARES.c.key))})
+        database.check_shares([grant.share for grant in given], allow_absent=allow_absent)
         for grant in given:
             _check_rule(grant, record.properties, parse)
             rows.put_grant(connection, record, grant)
@@ -143,15 +131,6 @@ def apply_grants(
             if text := "; ".join(texts):
                 detail[what] = text
         return result
-
-
-def _check_shares(grants: Iterable[Grant], known: Collection[str]) -> None:
-    for grant in grants:
-        if grant.share not in known:
-            raise RecipientError(
-                f"share {grant.share!r} is not in the configuration; for a share that is configured later: "
-                "--allow-absent (API: allowAbsent). A name with a dot stands in backticks"
-            )
 
 
 def revoke_parts(database: RecipientChanges, name: str, grants: Iterable[Grant]) -> RecipientRecord:

@@ -114,7 +114,7 @@ class RecipientChanges(RecordedDatabase):
         for (name, described), detail in zip(new.items(), details, strict=True):
             self._check_distinct(connection, name)
             shares, networks = described.get("shares", ()), described.get("networks", ())
-            self._check_shares(shares, allow_absent=described.get("allow_absent", False))
+            self.check_shares(shares, allow_absent=described.get("allow_absent", False))
             added[RECIPIENTS].append(
                 {
                     "key": recipient_key(name),
@@ -131,7 +131,7 @@ class RecipientChanges(RecordedDatabase):
             detail |= {"shares": listed(shares), "networks": " ".join(networks)}
         rows.insert(connection, added)
 
-    def _check_shares(self, shares: Sequence[str], *, allow_absent: bool) -> None:
+    def check_shares(self, shares: Sequence[str], *, allow_absent: bool) -> None:
         """Check the names of shares to grant. Raises RecipientError."""
         known = None
         if self._known_shares is not None and not allow_absent:

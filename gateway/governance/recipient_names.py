@@ -21,12 +21,11 @@ _POLICY = re.compile(r"[a-z0-9-]{1,255}")
 _COMMENT = re.compile(rf"[^{_NO_TEXT}]*")
 
 
-def check_name(name: str, what: str = "recipient name") -> str:
-    """Return a valid name. Raises RecipientError for blanks, `/`, control characters or a wrong length."""
+def check_name(name: str, what: str = "recipient name") -> None:
+    """Check a name. Raises RecipientError for blanks, `/`, control characters or a wrong length."""
     if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name) or name in DOTS:
         expected = f"1 to {MAX_NAME_LENGTH} characters without blanks, '/' and control characters"
         raise RecipientError(f"{what}: expected {expected}, not . and ..")
-    return name
 
 
 def check_policy(name: str, policy: TokenPolicy) -> None:
@@ -48,19 +47,17 @@ def check_policy(name: str, policy: TokenPolicy) -> None:
         raise RecipientError("a policy needs an audience: a token for another service must not be accepted")
 
 
-def check_share(share: str) -> str:
-    """Return a valid share name. Raises RecipientError for `/`, control characters or a wrong length."""
+def check_share(share: str, what: str = "share name") -> None:
+    """Check the name of a share, or of a part of one. Raises RecipientError."""
     if len(share) > MAX_NAME_LENGTH or not _SHARE.fullmatch(share) or share in DOTS:
-        message = f"share name: expected 1 to {MAX_NAME_LENGTH} characters without '/' and control characters"
-        raise RecipientError(message)
-    return share
+        expected = f"1 to {MAX_NAME_LENGTH} characters without '/' and control characters"
+        raise RecipientError(f"{what}: expected {expected}")
 
 
-def check_comment(comment: str, what: str = "comment") -> str:
-    """Return a valid text. Raises RecipientError for control characters and text that is not UTF-8."""
+def check_comment(comment: str, what: str = "comment") -> None:
+    """Check a text. Raises RecipientError for control characters and text that is not UTF-8."""
     if not _COMMENT.fullmatch(comment):
         raise RecipientError(f"{what}: expected UTF-8 text without control characters")
-    return comment
 
 
 def check_network(text: str) -> Network:

@@ -287,7 +287,7 @@ class RecipientDatabase(RecipientChanges):
         `networks` replace those of the recipient in the same change, as by `allow`; None: they stay.
         """
         with self.changing("updateSharePermissions", name) as (connection, detail, record):
-            self._check_shares(shares, allow_absent=allow_absent)
+            self.check_shares(shares, allow_absent=allow_absent)
             rows.grant_shares(connection, record, shares)
             detail["granted"] = listed(shares)
             if networks is not None:
@@ -306,7 +306,7 @@ class RecipientDatabase(RecipientChanges):
             of_one.setdefault(recipient_key(change.recipient), []).append(change)
         subjects = [Subject(KIND, some[0].recipient, key) for key, some in of_one.items()]
         with self.change_several("updateSharePermissions", subjects) as (connection, details):
-            self._check_shares([share], allow_absent=False)
+            self.check_shares([share], allow_absent=False)
             for detail, some in zip(details, of_one.values(), strict=True):
                 for change in some:
                     record = rows.read_one(connection, change.recipient)

@@ -239,26 +239,10 @@ class ShareDatabase(RecordedDatabase):
 
 
 def _check_texts(share: StoredShare) -> None:
-    for text in _texts(share):
-        if _NOT_STORABLE.search(text):
-            raise ShareError("a name or location has a control character or half of a surrogate pair")
-    _check_unique("schema", [schema.name for schema in share.schemas])
-    for schema in share.schemas:
-        _check_unique("table", [table.name for table in schema.tables])
-
-
-def _texts(share: StoredShare) -> list[str]:
     texts = [share.name]
     for schema in share.schemas:
         texts.append(schema.name)
         for table in schema.tables:
             texts += (table.name, table.location)
-    return texts
-
-
-def _check_unique(what: str, names: list[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name.casefold() in seen:
-            raise ShareError(f"{what} {name!r} is listed twice (names are case-insensitive)")
-        seen.add(name.casefold())
+    if any(map(_NOT_STORABLE.search, texts)):
+        raise ShareError("a name or location has a control character or half of a surrogate pair")

@@ -26,7 +26,7 @@ from typing import Any, ParamSpec, TypeVar
 from gateway.admin.administration import ReloadResult, WorkerReload
 from gateway.config import Config, Ssl
 from gateway.config.file_stamps import Stamp, stamp
-from gateway.console.site import Ask
+from gateway.console import site
 from gateway.discovery.directories import THREAD as DISCOVERY
 from gateway.encoding import json_line
 from gateway.governance.audited_database import database_problem
@@ -412,7 +412,7 @@ async def _administration(
     reload: Callable[[], Awaitable[ReloadResult]],
     had_database: Callable[[], bool],
     metrics: AdminMetrics,
-    ask: Ask,
+    ask: site.Ask,
     workers: int,
 ) -> AsyncIterator[None]:
     """Serve the admin listener, if one is configured, within the context."""
@@ -424,7 +424,6 @@ async def _administration(
     from gateway.admin.app import create_admin_app  # noqa: PLC0415
     from gateway.admin.setup import administer  # noqa: PLC0415
     from gateway.console.app import add_console  # noqa: PLC0415
-    from gateway.console.setup import site_of  # noqa: PLC0415
 
     administration = administer(
         admin,
@@ -439,7 +438,8 @@ async def _administration(
     read = stamp(files_of(admin.ssl))
     tls = listener_context(admin.ssl, admin.host)
     app = create_admin_app(administration)
-    add_console(app, site_of(admin, config, administration, ask=ask, workers=workers, now_ms=epoch_ms))
+    viewer = admin.viewer_token_sha256
+    add_console(app, site.Site(administration, config, ask, workers, viewer, epoch_ms))
     runner = AppRunner(app, access_log=None, shutdown_timeout=ADMIN_DRAIN_SECONDS)
     await runner.setup()
     try:

@@ -25,7 +25,7 @@ from gateway.authentication.credential_table import token_hash
 from gateway.config import Config
 from gateway.console.app import add_console
 from gateway.console.questions import ActivityAnswer
-from gateway.console.setup import site_of
+from gateway.console.site import Site
 from gateway.telemetry.activity import Activity
 from gateway.telemetry.metrics import AdminMetrics
 from support.identity_provider import IdentityProvider, signed
@@ -187,7 +187,7 @@ async def console_client(
         now_ms=now_ms,
     )
     app = create_admin_app(administration)
-    add_console(app, site_of(settings, config, administration, ask=ask, workers=1, now_ms=now_ms))
+    add_console(app, Site(administration, config, ask, 1, settings.viewer_token_sha256, now_ms))
     async with TestClient(TestServer(app)) as client:
         yield ConsoleClient(client)
 

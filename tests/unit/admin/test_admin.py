@@ -430,7 +430,7 @@ async def test_a_share_of_a_part_is_known_and_what_is_wrong_with_a_grant_is_told
         checked.append((grants, properties))
         return ["s.d.t is not checked"]
 
-    known = replace(administration(open_database), known_shares=lambda: ["sales"], grant_warnings=warnings)
+    known = replace(administration(open_database), grant_warnings=warnings)
     client = await aiohttp_client(create_admin_app(known), headers={"Authorization": f"Bearer {TOKEN}"})
     await answer(await client.post("/recipients", json={"name": "alice"}), 201)
     grant = {"share": "news", "schema": "d", "condition": "p = 1"}
