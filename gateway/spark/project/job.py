@@ -156,9 +156,14 @@ class Job:
 
     def _is_time_to_maintain(self, record: Record) -> bool:
         now = self.now_ms()
-        return self._is_due(record.optimized_ms, self.options.optimize_hours, now) or self._is_due(
+        return self._may_compact(record, now) or self._is_due(
             record.vacuumed_ms, self.options.vacuum_hours, now
         )
+
+    def _may_compact(self, record: Record, now: int) -> bool:
+        # Rows that have not changed since are in the files that the last compaction has left.
+        is_done = 0 < record.changed_ms <= record.optimized_ms <= now
+        return not is_done and self._is_due(record.optimized_ms, self.options.optimize_hours, now)
 
     def _step(self, name: str) -> None:
         """Check the lock before the next write. Raises Locked if another job may have it."""
@@ -464,7 +469,7 @@ class Job:
         if max(record.optimized_ms, record.vacuumed_ms) > now:
             ahead = "the time of its last compaction or cleaning is in the future, and is ignored"
             outcome.remark = f"{outcome.remark}; {ahead}" if outcome.remark else ahead
-        if self._is_due(record.optimized_ms, self.options.optimize_hours, now):
+        if self._may_compact(record, now):
             record = self._optimize(outcome, record, now)
         if self._is_due(record.vacuumed_ms, self.options.vacuum_hours, now):
             self._vacuum(now)
@@ -482,14 +487,12 @@ class Job:
     def _optimize(self, outcome: Outcome, record: Record, now: int) -> Record:
         """Compact small files and files with removed rows, and publish the result if no row changed.
 
-        Without such files there is no new version.
+        Without such files the published commit only says when this was looked at.
         """
         base = record.work_version
         compact(self._work)
         self._step("optimized")
         commits = self._commits(base).read_to(self._work.latest().number)
-        if commits.keeps_files:
-            return record
         changes = commits.changes()
         before = digest(self._work.rows(base, changes.removed.values()))
         after = digest(self._work.rows(commits.last, changes.added.values()))

@@ -12,7 +12,7 @@ from gateway.spark.project import job as writing
 from gateway.spark.project.changes import Written
 from gateway.spark.project.errors import NotKept, NotProved
 from gateway.spark.project.job import Job
-from gateway.spark.project.results import Outcome
+from gateway.spark.project.results import Options, Outcome
 from gateway.spark.project.table_log import CHANGE_TYPE
 from gateway.spark.verify.digest import EMPTY, Digest
 
@@ -37,6 +37,26 @@ def test_work_is_due_after_its_hours_and_after_a_date_ahead_of_now(
     last_ms: int, hours: int, *, due: bool
 ) -> None:
     assert Job._is_due(last_ms, hours, NOW_MS) is due
+
+
+@pytest.mark.parametrize(
+    ("changed_ms", "optimized_ms", "due"),
+    [
+        (NOW_MS - 30 * HOUR_MS, NOW_MS - 30 * HOUR_MS, False),
+        (NOW_MS - 40 * HOUR_MS, NOW_MS - 30 * HOUR_MS, False),
+        (NOW_MS - 29 * HOUR_MS, NOW_MS - 30 * HOUR_MS, True),
+        (NOW_MS - HOUR_MS, NOW_MS - 23 * HOUR_MS, False),
+        (NOW_MS - HOUR_MS, NOW_MS + HOUR_MS, True),
+        (0, NOW_MS - 30 * HOUR_MS, True),
+    ],
+)
+def test_rows_that_have_not_changed_since_are_not_compacted_again(
+    changed_ms: int, optimized_ms: int, *, due: bool
+) -> None:
+    job = Job.__new__(Job)
+    job.options = Options(optimize_hours=24)
+    record: Any = SimpleNamespace(changed_ms=changed_ms, optimized_ms=optimized_ms)
+    assert job._may_compact(record, NOW_MS) is due
 
 
 def column(name: str, kind: str = "long", **metadata: Any) -> dict[str, Any]:

@@ -701,6 +701,19 @@ def test_maintenance_drops_removed_rows_and_keeps_the_shared_history(first: Kept
     assert "vacuumed" not in first.steps
 
 
+def test_a_compaction_without_files_to_combine_is_noted_once(
+    first: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "compact", lambda _work: None)
+    compacted = replace(NO_MAINTENANCE, optimize_hours=1)
+    first.sql("DELETE FROM {t} WHERE id = 1")
+    assert first.run().version == 1
+    assert first.run(compacted, later_hours=2).version == 2
+    assert first.run(compacted, later_hours=4).version == 2
+    assert not first.steps, "a run without changes takes no lock"
+    first.assert_equal()
+
+
 @NIGHTLY
 @pytest.mark.parametrize(("most", "places"), [(1000, 5), (10, 1000)])
 def test_of_many_equal_rows_those_that_change_are_published(
