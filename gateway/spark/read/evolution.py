@@ -35,8 +35,10 @@ def check_change_data(loaded: TableHead, other: TableHead, *, is_end: bool = Fal
     `is_end`: both are of one version, and so of one table. Before it a log may have other ids: deltalake
     before 0.25.3 wrote a new one with each new schema.
     """
-    reason = (_another_table(loaded, other) if is_end else None) or lost_column(
-        delta_schema(other), delta_schema(loaded)
+    reason = (
+        (_another_table(loaded, other) if is_end else None)
+        or lost_column(delta_schema(other), delta_schema(loaded))
+        or _other_partitions(loaded, other)
     )
     if reason is not None:
         raise SchemaChanged(
@@ -71,16 +73,18 @@ def check_stream(loaded: TableHead, other: TableHead) -> None:
 
 
 def check_stream_partitions(loaded: TableHead, other: TableHead) -> None:
-    """Raise SchemaChanged if rows of `other` are in files with other partition columns than a stream expects.
-
-    The values of a partition column are in the listing, and those of others in the files.
-    """
-    mine, theirs = ({name.lower() for name in head.partition_columns} for head in (loaded, other))
-    if mine != theirs:
+    """Raise SchemaChanged if files of `other` have other partition columns than a stream expects."""
+    if _other_partitions(loaded, other):
         raise SchemaChanged(
             f"[{_incompatible(loaded, other)}] Version {_said(other)} is partitioned by other columns than "
             f"version {_said(loaded)}. Start a new stream after the change, with a new checkpoint."
         )
+
+
+def _other_partitions(head: TableHead, other: TableHead) -> str | None:
+    """The values of a partition column are in the listing, and those of others in the files."""
+    mine, theirs = ({name.lower() for name in each.partition_columns} for each in (head, other))
+    return None if mine == theirs else "the partition columns are others"
 
 
 def _incompatible(loaded: TableHead, other: TableHead) -> str:

@@ -155,10 +155,11 @@ def test_a_stream_ends_at_a_new_column_and_continues_after_a_restart(
     assert sorted(map(str, rows(found))) == ["(1, 'a', None)", "(2, 'b', 3)"]
 
 
-def test_a_stream_over_a_change_of_the_partition_columns_fails_as_in_delta(
-    spark: Any, server: PlainServer, table: Path, tmp_path: Path
+def test_rows_over_a_change_of_the_partition_columns_are_refused_as_in_delta(
+    spark: Any, server: PlainServer, table: Path, tmp_path: Path, alter: Alter
 ) -> None:
     """Values that files have would be null, and those of paths would be missing."""
+    alter("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     rewritten = spark.read.format("delta").load(str(table)).write.format("delta").mode("overwrite")
     rewritten.option("overwriteSchema", "true").partitionBy("name").save(str(table))
     options = {"startingVersion": 1, "skipChangeCommits": "true"}
@@ -169,7 +170,11 @@ def test_a_stream_over_a_change_of_the_partition_columns_fails_as_in_delta(
         assert "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE" in said
     assert "partitioned by other columns" in shared
     # A stream of the versions after it reads none of before.
-    stream(spark, server, tmp_path / "later", **{**options, "startingVersion": 2})
+    stream(spark, server, tmp_path / "later", **{**options, "startingVersion": 3})
+    feed = {"readChangeFeed": "true", "startingVersion": 2}
+    changes = spark.read.format("delta").options(**feed).load(str(table)), load(spark, server, **feed)
+    for said in (message(partial(rows, frame)) for frame in changes):
+        assert "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA" in said
 
 
 def head(*columns: tuple[str, str], version: int = 1, table_id: str = "t", **places: str) -> TableHead:
@@ -194,6 +199,7 @@ RETYPED = head(("id", "string"), ("name", "string"), version=6)
 RENAMED = head(("id", "long"), ("label", "string"), version=6)
 REPLACED = head(("id", "long"), ("name", "string"), version=6, name="another")
 UNMAPPED = replace(RETYPED, configuration={})
+PARTITIONED = replace(LOADED, partition_columns=("name",))
 ANOTHER = head(("id", "long"), ("name", "string"), version=6, table_id="u")
 
 
@@ -211,6 +217,7 @@ ANOTHER = head(("id", "long"), ("name", "string"), version=6, table_id="u")
         (partial(check_change_data, is_end=True), ANOTHER, "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA"),
         (check_change_data, RENAMED, "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA"),
         (check_change_data, RETYPED, "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA"),
+        (check_change_data, PARTITIONED, "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA"),
         (check_stream, NARROW, None),
         (check_stream, WIDER, "DELTA_SCHEMA_CHANGED_WITH_VERSION"),
         (check_stream, RENAMED, "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG"),
