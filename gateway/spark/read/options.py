@@ -66,7 +66,7 @@ class ReadOptions:
     predicateHints        a condition, in SQL or as the protocol's JSON: files and row groups without matching
                           rows are left out. Rows are not filtered: `where` with the same condition does that
     limitHint             how many rows are wanted: the server may leave out the files of the others. Rows are
-                          not cut: `limit` with the same number does that
+                          not cut: `limit` with the same number does that. Not with predicateHints
     readChangeFeed        true: rows with _change_type, _commit_version, _commit_timestamp, from
                           startingVersion or startingTimestamp to endingVersion or endingTimestamp
     allowNoVersions       true: change data from a version on that is not there yet has no rows
@@ -149,6 +149,8 @@ class ReadOptions:
             ("versionAsOf", "timestampAsOf"),
             ("startingVersion", "startingTimestamp"),
             ("endingVersion", "endingTimestamp"),
+            # The server counts the rows of files, and not those for which the condition is true.
+            ("predicateHints", "limitHint"),
         ):
             if {name, other} <= self.given:
                 raise ValueError(f"{name} and {other} exclude each other")
@@ -254,9 +256,9 @@ def _utc_time(name: str, text: str, zone: str | None) -> str:
         local = dt.datetime(
             year or 0, month or 1, day or 1, hour or 0, minute or 0, second or 0, micros, zone_of(named)
         )
-    except ValueError as error:
+        return local.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError) as error:
         raise ValueError(f"{name} is no time: {error}") from None
-    return local.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
 
 
 def _whole(given: Mapping[str, str], name: str) -> int | None:

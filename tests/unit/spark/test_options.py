@@ -59,6 +59,7 @@ class TestOptions:
             {"profile": PROFILE, "path": "a.b.c", "readChangeFeed": "true", "versionAsOf": "2"},
             {"profile": PROFILE, "path": "a.b.c", "readChangeFeed": "true", "predicateHints": "a = 1"},
             {"profile": PROFILE, "path": "other#a.b.c"},
+            {"profile": PROFILE, "path": "a.b.c", "predicateHints": "a = 1", "limitHint": "1"},
         ],
     )
     def test_wrong_options_say_so(self, wrong: dict[str, str]) -> None:
@@ -126,6 +127,7 @@ class TestOptions:
             ("yesterday", "UTC", "is no time"),
             ("12:30", "UTC", "is no time"),
             ("2024-02-30", "UTC", "is no time"),
+            ("0001-01-01", "Europe/Rome", "is no time"),
             ("2024-01-31", "Atlantis/City", "Atlantis/City is unknown"),
         ],
     )
