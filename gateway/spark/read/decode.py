@@ -338,7 +338,8 @@ def _file_batches(
     `is_read` selects row groups by their first row and metadata. Memory never holds more than one.
     """
     if not names:
-        yield 0, file.metadata.num_rows, None
+        rows = file.metadata.num_rows
+        yield from ((first, min(BATCH_ROWS, rows - first), None) for first in range(0, rows, BATCH_ROWS))
         return
     wanted = set(names)
     by_pieces: pq.ParquetFile | None = None

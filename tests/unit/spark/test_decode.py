@@ -16,7 +16,7 @@ from gateway.client.actions import (
     UnsupportedTable,
     parse_head,
 )
-from gateway.spark.read.decode import FileDecoder, TableShape
+from gateway.spark.read.decode import BATCH_ROWS, FileDecoder, TableShape
 from gateway.spark.read.schema import CHANGE_FIELDS, shared_schema
 
 
@@ -51,6 +51,15 @@ class TestDecoding:
     def test_columns_a_file_does_not_know_are_null(self) -> None:
         answer = decode(head(field("a", "long"), field("b", "string")), pa.table({"a": [1, 2]}))
         assert answer.to_pylist() == [{"a": 1, "b": None}, {"a": 2, "b": None}]
+
+    def test_rows_without_a_column_of_the_file_come_in_batches(self) -> None:
+        table = head(field("p", "string"), field("b", "long"), partition_columns=["p"])
+        sink = io.BytesIO()
+        pq.write_table(pa.table({"a": range(2 * BATCH_ROWS + 1)}), sink)
+        decoder = FileDecoder(TableShape.of(table), shared_schema(table))
+        deleted = [0, BATCH_ROWS, 2 * BATCH_ROWS]
+        batches = decoder.batches(pa.BufferReader(sink.getvalue()), {"p": "x"}, rows_deleted=deleted)
+        assert [batch.num_rows for batch in batches] == [BATCH_ROWS - 1, BATCH_ROWS - 1]
 
     def test_texts_that_are_no_utf8_are_read_as_they_are(self) -> None:
         (chunk,) = decode(head(field("a", "string")), pa.table({"a": [b"\xffa"]})).column("a").chunks
