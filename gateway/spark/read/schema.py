@@ -243,8 +243,11 @@ def _local_parts(text: str) -> _LocalTime:
     if match is None:
         raise ValueError("not a date or time")
     year, month, day = int(match[1]), int(match[2]), int(match[3])
-    # The calendar repeats every 400 years, with its days of the week, which summer time goes by.
-    known_year = year if 1 <= year <= dt.MAXYEAR else 2000 + year % _CYCLE_YEARS
+    # The calendar repeats every 400 years, with its days of the week, which summer time goes by. Before the
+    # year 1 zones have their local mean time.
+    known_year = (
+        year if 1 <= year <= dt.MAXYEAR else (2000 if year > 0 else _CYCLE_YEARS) + year % _CYCLE_YEARS
+    )
     alike = dt.datetime(  # noqa: DTZ001 - the zone is kept beside it
         known_year, month, day, int(match[4] or 0), int(match[5] or 0), int(match[6] or 0),
         int((match[7] or "").ljust(6, "0")[:6]),

@@ -66,12 +66,14 @@ def test_a_partition_time_without_a_zone_is_of_the_sessions(text: str, zone: str
         ("-0001-12-31", t.DateType(), -719529),
         ("+10000-01-01 00:00:00", t.TimestampType(), 2932897 * 86_400_000_000),
         ("+294247-01-10 04:00:54.775807", t.TimestampNTZType(), 2**63 - 1),
+        # The first day of the year 1 in UTC, by the local mean time of the zone.
+        ("0000-12-31 16:07:02", t.TimestampType(), -719162 * 86_400_000_000),
     ],
 )
 def test_partition_values_of_years_that_python_does_not_know(
     text: str, kind: t.DataType, number: int
 ) -> None:
-    scalar = partition_scalar(text, kind)
+    scalar = partition_scalar(text, kind, "UTC" if text[0] in "+-1" else "America/Los_Angeles")
     assert pa.array([scalar]).view(
         pa.int32() if isinstance(kind, t.DateType) else pa.int64()
     ).to_pylist() == [number]
