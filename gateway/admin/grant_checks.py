@@ -14,8 +14,8 @@ from gateway.catalog.grants import Grant, place_text
 from gateway.config import Config
 from gateway.errors import GatewayError
 from gateway.governance.recipient_records import RecipientError
-from gateway.state import GatewayState
 from gateway.tables.native import LogError, RuleRefused
+from gateway.tables.registry import Tables
 from gateway.tables.rules import InvalidRule
 
 MAX_TABLES = 50
@@ -29,20 +29,22 @@ def grant_warnings(
 
     Raises RecipientError for a condition that each of its tables was read for and none decides.
     """
-    state = GatewayState.of(config)
+    catalog = Catalog.of(config.shares)
+    # No URL is signed.
+    tables = Tables(config, catalog, url_keys=[b""])
     searched = {source.share.casefold() for source in config.sources}
     try:
         return [
             warning
             for grant in grants
             for warning in (
-                _warnings(state, grant, properties)
+                _warnings(catalog, tables, grant, properties)
                 if grant.condition is not None
-                else _place_warnings(state.catalog, grant, searched)
+                else _place_warnings(catalog, grant, searched)
             )
         ]
     finally:
-        state.tables.close()
+        tables.close()
 
 
 def _place_warnings(catalog: Catalog, grant: Grant, searched: Collection[str]) -> Iterator[str]:
@@ -54,12 +56,14 @@ def _place_warnings(catalog: Catalog, grant: Grant, searched: Collection[str]) -
         yield f"no share lists {place_text(grant)}: look at its spelling, or add it to the share"
 
 
-def _warnings(state: GatewayState, grant: Grant, properties: tuple[tuple[str, str], ...]) -> Iterator[str]:
+def _warnings(
+    catalog: Catalog, tables: Tables, grant: Grant, properties: tuple[tuple[str, str], ...]
+) -> Iterator[str]:
     recipient = Recipient("", frozenset(), (), (grant,), properties)
     refused, decided, unread = [], 0, []
-    for table in islice(state.catalog.tables_of(recipient), MAX_TABLES):
+    for table in islice(catalog.tables_of(recipient), MAX_TABLES):
         try:
-            opened = state.tables.open(table)
+            opened = tables.open(table)
             rule = opened.rule
             if rule is not None:
                 opened.snapshot().check_rule(rule)

@@ -34,9 +34,7 @@ Age = Annotated[int, Meta(ge=0, le=MAX_LIFE_SECONDS)]
 PolicyText = Annotated[str, Meta(min_length=1, max_length=MAX_POLICY_TEXT_LENGTH)]
 PolicyName = Annotated[str, Meta(pattern="^[a-z0-9-]{1,255}$")]
 TimeMs = Annotated[int, Meta(description="milliseconds since the epoch")]
-ShareName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 Condition = Annotated[str, Meta(min_length=1, max_length=MAX_CONDITION_BYTES)]
-PropertyName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 PropertyText = Annotated[str, Meta(min_length=1, max_length=MAX_PROPERTY_LENGTH)]
 Refusal = Annotated[str | None, Meta(description="reason why the configuration was refused")]
 AllowAbsent = Annotated[bool, Meta(description="accept shares that are not in the configuration yet")]
@@ -161,9 +159,9 @@ class RevocationOptions(Struct, frozen=True, rename="camel"):
 class GrantPlace(Struct, frozen=True, forbid_unknown_fields=True):
     """A share, a schema of it, or a table of that. `*` is every share."""
 
-    share: ShareName
-    schema: ShareName | None = None
-    table: ShareName | None = None
+    share: Name
+    schema: Name | None = None
+    table: Name | None = None
 
 
 class GrantedPart(GrantPlace, frozen=True):
@@ -175,7 +173,7 @@ class GrantedPart(GrantPlace, frozen=True):
 class PropertyChanges(Request, frozen=True):
     """Texts by name that are set; null removes a property. The others stay."""
 
-    properties: dict[PropertyName, PropertyText | None]
+    properties: dict[Name, PropertyText | None]
 
 
 class Token(Answer, frozen=True):

@@ -106,7 +106,8 @@ class Inspector:
             return questions.TableAnswer(row, None, str(error))
 
     def _status(self, _question: questions.AskStatus) -> questions.StatusAnswer:
-        catalog, storages, now_ms = self._state().catalog, self._state().tables.storages, self._now_ms()
+        shares, now_ms = self._state().catalog.shares_of(PROVIDER), self._now_ms()
+        storages = self._state().tables.storages
         expiries = [(name, round(expires.timestamp() * 1000)) for name, expires in storages.expiries()]
         statuses = []
         for calls in storages.used():
@@ -125,8 +126,8 @@ class Inspector:
         return questions.StatusAnswer(
             os.getpid(),
             self._start_ms,
-            len(catalog.shares_of(PROVIDER)),
-            sum(1 for _ in catalog.tables()),
+            len(shares),
+            sum(len(schema.tables) for share in shares for schema in share.schemas),
             tuple(statuses),
             tuple(self._reloads),
         )

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.admin import handlers
 from gateway.admin.call import Call
+from gateway.admin.messages import Reloaded
 from gateway.console.charts import plots_of
 from gateway.console.listing import Wanted, listing, stream_listing
 from gateway.console.questions import ReloadRecord, StatusAnswer, StorageStatus
@@ -144,21 +145,15 @@ async def storages(request: web.Request) -> web.Response:
     return await respond(request, "storages.html", found=listed, shown=shown, plots=plots)
 
 
-async def configuration(request: web.Request) -> web.Response:
-    """Show the reloads of the configuration."""
-    site = request.app[SITE]
-    return await respond(
-        request, "configuration.html", processes=await site.statuses(), result=None, config=site.config()
-    )
+async def configuration(request: web.Request, result: Reloaded | None = None) -> web.Response:
+    """Show the reloads of the configuration, and the result of one."""
+    processes = await request.app[SITE].statuses()
+    return await respond(request, "configuration.html", processes=processes, result=result)
 
 
 async def reload(request: web.Request) -> web.Response:
     """Read the configuration again, and show the result."""
-    site = request.app[SITE]
-    result = await handlers.reload(Call(request, session_of(request).actor))
-    return await respond(
-        request, "configuration.html", processes=await site.statuses(), result=result, config=site.config()
-    )
+    return await configuration(request, await handlers.reload(Call(request, session_of(request).actor)))
 
 
 async def style(_request: web.Request) -> web.Response:

@@ -34,6 +34,8 @@ from gateway.governance.recorded_database import RecordedDatabase, Subject
 
 KIND = "recipient"
 """Of subjects in the history."""
+NAMED_SHARES = 20
+"""Of those in the message about an absent one."""
 
 
 class RecipientChanges(RecordedDatabase):
@@ -140,7 +142,8 @@ class RecipientChanges(RecordedDatabase):
         for share in shares:
             check_share(share)
             if known is not None and share != EVERY_SHARE and name_key(share) not in folded:
-                there = ", ".join(sorted(known)) or "none"
+                there = ", ".join(sorted(known)[:NAMED_SHARES]) or "none"
+                there += f" and {len(known) - NAMED_SHARES} more" if len(known) > NAMED_SHARES else ""
                 raise RecipientError(
                     f"share {share!r} is not in the configuration, whose shares are: {there}; to "
                     "grant a share before it is configured: --allow-absent (API: allowAbsent)"

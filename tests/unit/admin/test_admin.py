@@ -364,6 +364,12 @@ async def test_two_admins_at_once_lose_no_change(client, open_database):
     assert open_database("t").show("alice").shares == tuple(sorted(shares))
 
 
+async def test_a_message_about_an_absent_share_names_few_of_many(client):
+    refused = await answer(await client.post("/recipients", json={"name": "alice", "shares": ["b"]}), 400)
+    assert "whose shares are: a share, logs, sales, share0," in refused["message"]
+    assert "share23 and 13 more; to grant" in refused["message"]
+
+
 async def test_a_change_waits_a_bounded_time_for_earlier_ones_and_a_read_not_at_all(client, monkeypatch):
     monkeypatch.setattr("gateway.admin.call.WAIT_SECONDS", 0.05)
     await answer(await client.post("/recipients", json={"name": "alice"}), 201)
