@@ -78,22 +78,23 @@ class Reloader(Generic[T]):
         async with following(self._look, self._take, self._report, retry_seconds=self._poll_seconds):
             yield
 
-    async def _look(self) -> tuple[bool, Stamp]:
-        """Return whether a reload is requested, and the state of the files, after a request or a time."""
+    async def _look(self) -> tuple[bool, bool]:
+        """Return whether a reload is requested and whether files have changed, after a request or a time."""
         requested = await self._requested_within(self._poll_seconds)
+        seen = self._seen
         try:
             # On a thread: the files may be on a mount that hangs.
-            return requested, await asyncio.to_thread(stamp, self._paths())
+            current = await asyncio.to_thread(stamp, self._paths())
         except Exception:
             if requested:
                 self._requested.set()
             raise
+        # They may have been read meanwhile, by a request of the admin API.
+        return requested, current not in (seen, self._seen)
 
-    async def _take(self, look: tuple[bool, Stamp]) -> None:
-        requested, current = look
-        if requested or current != self._seen:
-            # The stamp is older than the reading, so a change during the reading is read again.
-            self._seen = current
+    async def _take(self, look: tuple[bool, bool]) -> None:
+        requested, has_changed = look
+        if requested or has_changed:
             self.noticed("signal" if requested else "file", await self.reload())
 
     async def _report(self, error: Exception | None) -> None:
@@ -116,8 +117,7 @@ class Reloader(Generic[T]):
 
     async def _reload(self) -> str | None:
         try:
-            loaded = await asyncio.to_thread(self._load)
-            await self._apply(loaded)
+            await self._apply(await asyncio.to_thread(self._read))
         except Exception as error:  # noqa: BLE001 - any error keeps the current configuration
             log.error("the changed %s is refused, the current one stays in force: %s", self._what, error)  # noqa: TRY400
             refused = str(error) or type(error).__name__
@@ -126,3 +126,8 @@ class Reloader(Generic[T]):
         log.info("the %s was reloaded", self._what)
         self._outcome(None)
         return None
+
+    def _read(self) -> T:
+        # The stamp is older than the reading, so a change during the reading is read again.
+        self._seen = stamp(self._paths())
+        return self._load()

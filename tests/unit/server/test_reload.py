@@ -52,6 +52,21 @@ async def test_a_changed_file_is_taken_once(watched):
     assert (taken, outcomes) == ([{"n": 22}], [True])
 
 
+@pytest.mark.parametrize("text", ['{"n": 22}', '{"n": '])
+async def test_a_change_that_is_read_by_request_is_not_read_again_by_itself(watched, text):
+    file, _, outcomes, reloader = watched
+    noticed = []
+    reloader.noticed = lambda cause, _refused: noticed.append(cause)
+    async with reloader.watching():
+        put(file, text)
+        refused = await reloader.reload()
+        await asyncio.sleep(0.1)
+        assert (outcomes, noticed) == ([refused is None], [])
+        put(file, '{"n": 333}')
+        await until(lambda: noticed)
+    assert (outcomes, noticed) == ([refused is None, True], ["file"])
+
+
 async def test_a_look_that_fails_ends_no_watch_and_loses_no_request(watched, monkeypatch, caplog):
     file, taken, _, reloader = watched
     failures = 2
