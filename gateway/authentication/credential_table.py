@@ -9,11 +9,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Protocol
 
 from gateway.authentication.oauth_clients import ClientSecret, ClientTable, OAuthClient
 from gateway.authentication.policies import PolicyTable, TokenPolicy
@@ -21,7 +19,7 @@ from gateway.catalog.catalog import Recipient
 from gateway.catalog.grants import Grant
 from gateway.config import Config, RecipientEntry
 from gateway.config.networks import parse_networks
-from gateway.config.recipients import EVERY_SHARE
+from gateway.config.recipients import EVERY_SHARE, TokenEntry
 
 ANONYMOUS = Recipient("anonymous", frozenset({EVERY_SHARE}))
 UNIVERSAL = Recipient("authorization.bearerToken", frozenset({EVERY_SHARE}))
@@ -59,47 +57,40 @@ class Credential:
         return self.expires_ms is not None and now_ms >= self.expires_ms
 
 
-class Held(Protocol):
-    """A recipient with all that it is identified by."""
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A recipient with all that it is identified by.
+
+    It has expired tokens and secrets, too: each request compares the time.
+    """
+
+    recipient: Recipient
+    credentials: tuple[Credential, ...] = ()
+    policies: tuple[TokenPolicy, ...] = ()
+    clients: tuple[OAuthClient, ...] = ()
 
     @property
-    def recipient(self) -> Recipient:
-        """The recipient."""
-
-    @property
-    def credentials(self) -> Sequence[Credential]:
-        """The hashes of its tokens."""
-
-    @property
-    def policies(self) -> Sequence[TokenPolicy]:
-        """Its policies for tokens of identity providers."""
-
-    @property
-    def clients(self) -> Sequence[OAuthClient]:
-        """Its OAuth clients."""
+    def can_have_token(self) -> bool:
+        """Return whether a token of some kind may be accepted."""
+        return bool(self.policies or self.clients) or not all(
+            credential.is_forbidden for credential in self.credentials
+        )
 
 
 class CredentialTable:
     """Credentials in memory, by hash."""
 
     def __init__(
-        self,
-        credentials: Iterable[Credential],
-        *,
-        anonymous: Recipient | None = None,
-        policies: Iterable[tuple[TokenPolicy, Recipient]] = (),
-        clients: Iterable[OAuthClient] = (),
-        is_incomplete: bool = False,
+        self, holders: Iterable[Holder], *, anonymous: Recipient | None = None, is_incomplete: bool = False
     ) -> None:
         self.anonymous = anonymous
         """The recipient of requests without a token; None when a token is required."""
         self.is_incomplete = is_incomplete
         """Recipients are missing, because the database cannot be read."""
-        policies, clients = tuple(policies), tuple(clients)
-        self.policies = PolicyTable(policies)
-        self.clients = ClientTable(clients)
-        self.recipients: dict[str, Recipient] = {recipient.name: recipient for _, recipient in policies}
-        self.recipients |= {client.recipient.name: client.recipient for client in clients}
+        holders = tuple(holders)
+        self.policies = PolicyTable(_policies(holders))
+        self.clients = ClientTable(client for holder in holders for client in holder.clients)
+        self.recipients: dict[str, Recipient] = {}
         """The recipients that can have a token, by name."""
         if anonymous is not None:
             self.recipients[anonymous.name] = anonymous
@@ -107,25 +98,22 @@ class CredentialTable:
         self._forbidden: dict[bytes, Recipient] = {}
         self._revoked: dict[bytes, Recipient] = {}
         """For the reasons of refusals alone: a table that is made again has none."""
-        for credential in credentials:
-            if credential.is_forbidden:
-                self._forbidden[credential.sha256] = credential.recipient
-            else:
-                self._by_prefix.setdefault(credential.sha256[:4], []).append(credential)
-                self.recipients[credential.recipient.name] = credential.recipient
+        for holder in holders:
+            for credential in holder.credentials:
+                if credential.is_forbidden:
+                    self._forbidden[credential.sha256] = credential.recipient
+                else:
+                    self._by_prefix.setdefault(credential.sha256[:4], []).append(credential)
+            if holder.can_have_token:
+                self.recipients[holder.recipient.name] = holder.recipient
 
     @staticmethod
     def of(config: Config) -> CredentialTable:
         """Build the table of a configuration."""
         anonymous = ANONYMOUS if config.gateway.anonymous else None
-        return CredentialTable(
-            configured_credentials(config),
-            anonymous=anonymous,
-            policies=configured_policies(config),
-            clients=configured_clients(config),
-        )
+        return CredentialTable(configured_holders(config), anonymous=anonymous)
 
-    def replaced(self, gone: Sequence[Held], new: Sequence[Held]) -> CredentialTable | None:
+    def replaced(self, gone: Sequence[Holder], new: Sequence[Holder]) -> CredentialTable | None:
         """Return a table with some recipients in place of others; this one stays as it is.
 
         It equals the table that is made of all of them, and costs less: four maps are copied, and the entries
@@ -150,7 +138,7 @@ class CredentialTable:
         is_exact = all(map(table._remove, gone)) and all(map(table._insert, new))
         return table if is_exact else None
 
-    def _remove(self, held: Held) -> bool:
+    def _remove(self, held: Holder) -> bool:
         """Remove a recipient. Returns False where an entry is not its own."""
         for credential in held.credentials:
             if credential.is_forbidden:
@@ -164,9 +152,9 @@ class CredentialTable:
                 return False
             if left:
                 self._by_prefix[prefix] = left
-        return not _can_have_token(held) or (self.recipients.pop(held.recipient.name, None) is held.recipient)
+        return not held.can_have_token or (self.recipients.pop(held.recipient.name, None) is held.recipient)
 
-    def _insert(self, held: Held) -> bool:
+    def _insert(self, held: Holder) -> bool:
         """Add a recipient. Returns False where an entry is another one's."""
         for credential in held.credentials:
             if credential.is_forbidden:
@@ -175,7 +163,7 @@ class CredentialTable:
                 continue
             prefix = credential.sha256[:4]
             self._by_prefix[prefix] = [*self._by_prefix.get(prefix, ()), credential]
-        return not _can_have_token(held) or (
+        return not held.can_have_token or (
             self.recipients.setdefault(held.recipient.name, held.recipient) is held.recipient
         )
 
@@ -211,48 +199,30 @@ def changed_recipients(before: CredentialTable, after: CredentialTable) -> set[s
     }
 
 
-def _policies(held: Iterable[Held]) -> Iterable[tuple[TokenPolicy, Recipient]]:
+def _policies(held: Iterable[Holder]) -> Iterable[tuple[TokenPolicy, Recipient]]:
     return ((policy, entry.recipient) for entry in held for policy in entry.policies)
 
 
-def _can_have_token(held: Held) -> bool:
-    return bool(held.policies or held.clients) or any(
-        not credential.is_forbidden for credential in held.credentials
-    )
-
-
-def configured_credentials(config: Config) -> Iterable[Credential]:
-    """Iterate over all tokens of the configuration."""
+def configured_holders(config: Config) -> Iterator[Holder]:
+    """Iterate over the recipients of the configuration with what they are identified by."""
     if config.authorization is not None:
-        for token in _spellings(config.authorization.bearer_token.reveal()):
-            yield Credential(hashlib.sha256(token).digest(), UNIVERSAL)
+        spellings = _spellings(config.authorization.bearer_token.reveal())
+        yield Holder(
+            UNIVERSAL, tuple(Credential(hashlib.sha256(text).digest(), UNIVERSAL) for text in spellings)
+        )
     for entry in config.gateway.recipients:
-        recipient = _recipient(entry)
-        for known in entry.tokens:
-            expires_ms = _milliseconds(known.expires)
-            yield Credential(
-                bytes.fromhex(known.sha256), recipient, expires_ms, is_forbidden=entry.forbid_bearer_tokens
+        recipient, is_forbidden = _recipient(entry), entry.forbid_bearer_tokens
+        credentials = (
+            Credential(sha256, recipient, end_ms, is_forbidden=is_forbidden)
+            for sha256, end_ms in map(_hash_and_end, entry.tokens)
+        )
+        clients = (
+            OAuthClient(
+                client.id, recipient, tuple(ClientSecret(*_hash_and_end(known)) for known in client.secrets)
             )
-
-
-def configured_clients(config: Config) -> Iterable[OAuthClient]:
-    """Iterate over all OAuth clients of the configuration."""
-    for entry in config.gateway.recipients:
-        recipient = _recipient(entry)
-        for client in entry.clients:
-            secrets = tuple(
-                ClientSecret(bytes.fromhex(known.sha256), _milliseconds(known.expires))
-                for known in client.secrets
-            )
-            yield OAuthClient(client.id, recipient, secrets)
-
-
-def configured_policies(config: Config) -> Iterable[tuple[TokenPolicy, Recipient]]:
-    """Iterate over all policies of the configuration."""
-    for entry in config.gateway.recipients:
-        recipient = _recipient(entry)
-        for policy in entry.oidc:
-            yield TokenPolicy.of(policy), recipient
+            for client in entry.clients
+        )
+        yield Holder(recipient, tuple(credentials), tuple(map(TokenPolicy.of, entry.oidc)), tuple(clients))
 
 
 def built_in_recipients(config: Config) -> Iterable[Recipient]:
@@ -268,8 +238,8 @@ def configured_recipients(config: Config) -> Iterable[Recipient]:
     return (_recipient(entry) for entry in config.gateway.recipients)
 
 
-def _milliseconds(time: datetime | None) -> int | None:
-    return int(time.timestamp() * 1000) if time else None
+def _hash_and_end(known: TokenEntry) -> tuple[bytes, int | None]:
+    return bytes.fromhex(known.sha256), int(known.expires.timestamp() * 1000) if known.expires else None
 
 
 def _recipient(entry: RecipientEntry) -> Recipient:

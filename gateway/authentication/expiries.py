@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain
 
-from gateway.authentication.credential_table import Credential
-from gateway.authentication.oauth_clients import OAuthClient
+from gateway.authentication.credential_table import Holder
 
 SOON_SECONDS = 30 * 86_400
 MOST_REPORTED = 1000
@@ -25,17 +23,15 @@ class Expiries:
         self._now_ms = now_ms
         self._ends_seconds: Mapping[str, float] = {}
 
-    def report_all(self, credentials: Iterable[Credential], clients: Iterable[OAuthClient]) -> None:
+    def report_all(self, holders: Iterable[Holder]) -> None:
         """Take the ends of all recipients."""
-        self._ends_seconds = self._ends(credentials, clients)
+        self._ends_seconds = self._ends(holders)
 
-    def report_some(
-        self, names: Iterable[str], credentials: Iterable[Credential], clients: Iterable[OAuthClient]
-    ) -> None:
-        """Take the ends of the recipients with these names, which have these credentials and clients."""
-        gone = {*names}
-        ends = {name: end for name, end in self._ends_seconds.items() if name not in gone}
-        self._ends_seconds = ends | self._ends(credentials, clients)
+    def report_some(self, gone: Iterable[Holder], new: Iterable[Holder]) -> None:
+        """Take the ends of some recipients in place of others."""
+        names = {holder.recipient.name for holder in gone}
+        ends = {name: end for name, end in self._ends_seconds.items() if name not in names}
+        self._ends_seconds = ends | self._ends(new)
 
     def soonest(self) -> dict[str, float]:
         """Return the ends within 30 days from now, in seconds since the epoch, by recipient."""
@@ -47,21 +43,13 @@ class Expiries:
         )
         return {name: end for end, name in heapq.nsmallest(MOST_REPORTED, soon)}
 
-    def _ends(self, credentials: Iterable[Credential], clients: Iterable[OAuthClient]) -> dict[str, float]:
+    def _ends(self, holders: Iterable[Holder]) -> dict[str, float]:
         """Return the ends of recipients whose credentials all end, and have not ended."""
-        ends_ms = chain(
-            (
-                (credential.recipient.name, credential.expires_ms)
-                for credential in credentials
-                if not credential.is_forbidden
-            ),
-            ((client.recipient.name, secret.expires_ms) for client in clients for secret in client.secrets),
-        )
-        now_ms, ends = self._now_ms(), dict[str, float]()
-        endless = set[str]()
-        for name, expires_ms in ends_ms:
-            if expires_ms is None:
-                endless.add(name)
-            elif expires_ms > now_ms:
-                ends[name] = max(expires_ms / 1000, ends.get(name, 0.0))
-        return {name: end for name, end in ends.items() if name not in endless}
+        now_ms, last = self._now_ms(), dict[str, float]()
+        for holder in holders:
+            ends_ms = [token.expires_ms for token in holder.credentials if not token.is_forbidden]
+            ends_ms += (secret.expires_ms for client in holder.clients for secret in client.secrets)
+            live_ms = [end_ms for end_ms in ends_ms if end_ms is not None and end_ms > now_ms]
+            if live_ms and None not in ends_ms:
+                last[holder.recipient.name] = max(live_ms) / 1000
+        return last

@@ -15,13 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.authentication.credential_table import (
-    ANONYMOUS,
-    CredentialTable,
-    configured_clients,
-    configured_credentials,
-    configured_policies,
-)
+from gateway.authentication.credential_table import ANONYMOUS, CredentialTable, configured_holders
 from gateway.authentication.expiries import Expiries
 from gateway.catalog.stored_shares import StoredShares
 from gateway.config import Config
@@ -261,31 +255,17 @@ class CredentialStore:
         new = [entry for entry in new if entry.recipient.name.lower() not in taken]
         table = made.table.replaced(gone, new)
         if table is not None:
-            names = [entry.recipient.name for entry in (*gone, *new)]
-            credentials = [credential for entry in new for credential in entry.credentials]
-            clients = [client for entry in new for client in entry.clients]
-            self._thread.work.append(lambda: self.expiries.report_some(names, credentials, clients))
+            self._thread.work.append(lambda: self.expiries.report_some(gone, new))
         return table
 
     def _whole_table(
         self, config: Config, stored: StoredRecipients | None, *, is_incomplete: bool
     ) -> CredentialTable:
         taken = configured_names(config)
-        credentials = [*configured_credentials(config)]
-        policies = [*configured_policies(config)]
-        clients = [*configured_clients(config)]
-        for entry in stored or ():
-            if entry.recipient.name.lower() not in taken:
-                credentials += entry.credentials
-                policies += ((policy, entry.recipient) for policy in entry.policies)
-                clients += entry.clients
+        others = (entry for entry in stored or () if entry.recipient.name.lower() not in taken)
+        holders = [*configured_holders(config), *others]
         # A full report replaces queued partial reports, which could otherwise wait behind a hung read.
         self._thread.work.clear()
-        self._thread.work.append(lambda: self.expiries.report_all(credentials, clients))
-        return CredentialTable(
-            credentials,
-            anonymous=ANONYMOUS if config.gateway.anonymous else None,
-            policies=policies,
-            clients=clients,
-            is_incomplete=is_incomplete,
-        )
+        self._thread.work.append(lambda: self.expiries.report_all(holders))
+        anonymous = ANONYMOUS if config.gateway.anonymous else None
+        return CredentialTable(holders, anonymous=anonymous, is_incomplete=is_incomplete)

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection
 
-from gateway.authentication.credential_table import Credential
+from gateway.authentication.credential_table import Credential, Holder
 from gateway.authentication.oauth_clients import ClientSecret, OAuthClient
-from gateway.authentication.policies import TokenPolicy
 from gateway.catalog.catalog import Recipient
 from gateway.catalog.stored_shares import StoredShares
 from gateway.config.database import DatabasePlace
@@ -40,19 +39,6 @@ LOGGED_RECIPIENTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRecipient:
-    """A recipient with its policies, tokens and clients.
-
-    It has expired tokens and secrets, too: each request compares the time.
-    """
-
-    recipient: Recipient
-    credentials: tuple[Credential, ...]
-    policies: tuple[TokenPolicy, ...]
-    clients: tuple[OAuthClient, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class StoredRecipients:
     """All recipients of a database at one moment.
 
@@ -62,13 +48,13 @@ class StoredRecipients:
 
     """
 
-    by_key: Mapping[str, StoredRecipient] = field(default_factory=dict)
+    by_key: Mapping[str, Holder] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.by_key)
 
-    def __iter__(self) -> Iterator[StoredRecipient]:
+    def __iter__(self) -> Iterator[Holder]:
         return iter(self.by_key.values())
 
 
@@ -300,7 +286,7 @@ def recipient_of(record: RecipientRecord, revision: int = 0) -> Recipient:
     )
 
 
-def _stored(record: RecipientRecord, revision: int = 0) -> StoredRecipient:
+def _stored(record: RecipientRecord, revision: int = 0) -> Holder:
     recipient = recipient_of(record, revision)
     credentials = tuple(
         Credential(
@@ -312,7 +298,7 @@ def _stored(record: RecipientRecord, revision: int = 0) -> StoredRecipient:
         for token in record.tokens
     )
     if not record.clients and not record.policies:
-        return StoredRecipient(recipient, credentials, ())
+        return Holder(recipient, credentials, ())
     clients = tuple(
         OAuthClient(
             client.id,
@@ -322,4 +308,4 @@ def _stored(record: RecipientRecord, revision: int = 0) -> StoredRecipient:
         for client in record.clients
     )
     policies = tuple(stored.policy for stored in record.policies)
-    return StoredRecipient(recipient, credentials, policies, clients)
+    return Holder(recipient, credentials, policies, clients)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.authentication.credential_table import configured_credentials
+from gateway.authentication.credential_table import configured_recipients
 from gateway.authentication.sealed_tokens import InvalidToken, Refresh, Sealer, token_owner
 from gateway.catalog.catalog import Catalog, Names, Recipient, Schema, Share, SharedTable
 from gateway.catalog.grants import Grant, Rule
@@ -31,8 +31,8 @@ def granted(grants: str, properties: str = "{}") -> Recipient:
     digest = "0" * 64
     entry = f"{{name: a, tokens: [{{sha256: '{digest}'}}], shares: {grants}, properties: {properties}}}"
     config = loads(f"version: 1\ngateway: {{recipients: [{entry}]}}\n{SHARES}")
-    (credential,) = configured_credentials(config)
-    return credential.recipient
+    (recipient,) = configured_recipients(config)
+    return recipient
 
 
 def visible(recipient: Recipient) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from aiohttp.test_utils import make_mocked_request
 
-from gateway.authentication.credential_table import Credential, CredentialTable
+from gateway.authentication.credential_table import Credential, CredentialTable, Holder
 from gateway.catalog.catalog import Catalog, Recipient
 from gateway.catalog.grants import Grant
 from gateway.config import loads
@@ -379,7 +379,7 @@ def test_the_recipients_of_a_share_and_a_table_are_those_whose_requests_are_answ
         )
         for name, given in grants.items()
     ]
-    credentials = CredentialTable([Credential(one.name.encode(), one) for one in recipients])
+    credentials = CredentialTable([Holder(one, (Credential(one.name.encode(), one),)) for one in recipients])
 
     def readers(*names, text="", only="", sort=""):
         answer = readers_of(catalog, credentials, AskReaders(*names, Selection(text, 1, only, sort)))
