@@ -111,22 +111,17 @@ class Slot:
         """Reload and answer whenever the supervisor requests it; return when the supervisor has ended.
 
         `reload` returns None when the configuration was accepted, else the reason. `answer` returns the
-        answer to a question of the console, while further messages are read.
+        answer to a question of the console. Further messages are read meanwhile.
         """
         self.control_socket.setblocking(False)
-        reloading, answering = asyncio.Lock(), set[asyncio.Task[None]]()
+        answering = set[asyncio.Task[None]]()
         try:
             with suppress(OSError):
                 async for message in messages(self.control_socket):
                     if "ping" in message:
                         self.lines.put(message_line(pong=True))
                         continue
-                    work = (
-                        self._answer(message, answer)
-                        if "ask" in message
-                        else self._reload(message, reload, reloading)
-                    )
-                    task = asyncio.create_task(work)
+                    task = asyncio.create_task(self._respond(message, reload, answer))
                     answering.add(task)
                     task.add_done_callback(answering.discard)
         finally:
@@ -134,24 +129,22 @@ class Slot:
             for task in tuple(answering):
                 task.cancel()
 
-    async def _reload(
+    async def _respond(
         self,
         message: Mapping[str, Any],
         reload: Callable[[], Awaitable[str | None]],
-        reloading: asyncio.Lock,
+        answer: Callable[[Any], Awaitable[Any]],
     ) -> None:
-        async with reloading:
-            refused = await reload()
-        self.lines.put(message_line(reload=message["reload"], refused=refused))
-
-    async def _answer(self, message: Mapping[str, Any], answer: Callable[[Any], Awaitable[Any]]) -> None:
+        value: Any = None
         try:
-            value = await answer(message["question"])
+            if "question" in message:
+                value = await answer(message["question"])
+            else:
+                value = {"refused": await reload()}
         except Exception:
-            # A question of the console never ends a worker.
-            log.exception("a request of the console failed in this worker")
-            value = None
-        self.lines.put(message_line(ask=message["ask"], answer=value))
+            # No request ends a worker.
+            log.exception("a request of the supervisor failed in this worker")
+        self.lines.put(message_line(number=message["number"], answer=value))
 
 
 def _received(control_socket: socket.socket, length: int) -> bytes:

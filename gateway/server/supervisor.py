@@ -25,6 +25,7 @@ from itertools import count
 from typing import Any
 
 from gateway.admin.administration import WorkerReload
+from gateway.background import forget_error
 from gateway.errors import StartFailed
 from gateway.limits.shared_memory import LimitsFile
 from gateway.server.slot import LENGTH_BYTES, SLOT_VARIABLE, STACKS_SIGNAL, message_line, messages
@@ -142,10 +143,8 @@ class _Worker:
     process: asyncio.subprocess.Process | None = None
     control_socket: socket.socket | None = None
     """None until the worker serves."""
-    reloads: dict[int, asyncio.Future[str | None]] = field(default_factory=dict)
-    """Reloads without an answer yet."""
-    questions: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
-    """Questions without an answer yet."""
+    requests: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
+    """Reloads and questions without an answer yet."""
     sending: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a line is sent to the worker."""
     line: asyncio.Future[None] | None = None
@@ -219,7 +218,7 @@ class Supervisor:
         """
         self._command = tuple(command)
         self._secrets = secrets
-        self._reload_ids = count()
+        self._request_ids = count()
         self._environment = environment
         self._obstacle = obstacle
         self._look: asyncio.Future[str | None] | None = None
@@ -276,18 +275,13 @@ class Supervisor:
         process_id = worker.process.pid if worker.process else None
         if worker.control_socket is None:
             return WorkerReload(worker.index, process_id, "the worker is starting")
-        loop, number = asyncio.get_running_loop(), next(self._reload_ids)
-        answer = worker.reloads[number] = loop.create_future()
         try:
-            async with asyncio.timeout(seconds):
-                await self._send(worker, message_line(reload=number))
-                refused = await answer
+            result = await self._requested(worker, seconds)
+            refused = "the reload failed, see the log" if result is None else result["refused"]
         except TimeoutError:
             refused = f"no answer within {seconds:g} s"
         except OSError:
             refused = "the worker ended"
-        finally:
-            del worker.reloads[number]
         return WorkerReload(worker.index, process_id, refused)
 
     async def ask(self, question: Any, *, one: bool = False, seconds: float = ASK_SECONDS) -> list[Any]:
@@ -306,19 +300,26 @@ class Supervisor:
         return []
 
     async def _ask(self, worker: _Worker, question: Any, seconds: float) -> Any:
-        number = next(self._reload_ids)
-        answer = worker.questions[number] = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(seconds):
-                await self._send(worker, message_line(ask=number, question=question))
-                return await answer
+            return await self._requested(worker, seconds, question=question)
         except TimeoutError:
             worker.is_silent = True
-            return None
         except OSError:
-            return None
+            pass
+        return None
+
+    async def _requested(self, worker: _Worker, seconds: float, **request: Any) -> Any:
+        """Return the answer of a worker to a request; None: it fails. Raises TimeoutError, OSError."""
+        number = next(self._request_ids)
+        answer = worker.requests[number] = asyncio.get_running_loop().create_future()
+        # Where the request cannot be sent, nothing waits for its answer.
+        answer.add_done_callback(forget_error)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._send(worker, message_line(number=number, **request))
+                return await answer
         finally:
-            del worker.questions[number]
+            del worker.requests[number]
 
     async def _send(self, worker: _Worker, text: bytes) -> None:
         """Send a line whole: the socket takes long lines in several parts. Raises OSError.
@@ -443,19 +444,16 @@ class Supervisor:
             own_end.close()
 
     async def _forget_process(self, worker: _Worker) -> None:
-        """Answer the open questions of a worker that has ended, and record its streams."""
+        """End the open requests of a worker that has ended, and record its streams."""
         worker.control_socket = None
         os.close(worker.stacks)
         worker.values.end()
         if worker.streams:
             self._events.cut([*worker.streams.values()])
             worker.streams.clear()
-        for answer in worker.reloads.values():
+        for answer in worker.requests.values():
             if not answer.done():
-                answer.set_result("the worker ended")
-        for question in worker.questions.values():
-            if not question.done():
-                question.set_result(None)
+                answer.set_exception(ConnectionResetError("the worker ended"))
         if worker.line is not None:
             worker.line.cancel()
             with suppress(asyncio.CancelledError, OSError):
@@ -501,12 +499,9 @@ class Supervisor:
         if "begun" in message:
             worker.streams[message["begun"]] = message["record"]
         worker.streams.pop(message.get("ended", ""), None)
-        answer = worker.reloads.get(message.get("reload", -1))
+        answer = worker.requests.get(message.get("number", -1))
         if answer is not None and not answer.done():
-            answer.set_result(message["refused"])
-        question = worker.questions.get(message.get("ask", -1))
-        if question is not None and not question.done():
-            question.set_result(message["answer"])
+            answer.set_result(message["answer"])
 
     async def _watch(self, worker: _Worker) -> None:
         """End a process of a worker that is not ready in time, or answers nothing for too long."""
