@@ -69,8 +69,6 @@ class Administration:
     open_shares: Opens[ShareDatabase]
     config: Callable[[], Config]
     """Returns the configuration in force."""
-    endpoint: Callable[[], str]
-    """Returns the URL for profiles."""
     metrics_page: Callable[[], bytes]
     reload: Callable[[], Awaitable[ReloadResult]]
     token_sha256: str = field(repr=False)

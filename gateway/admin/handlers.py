@@ -112,7 +112,7 @@ async def add_recipient(call: Call, body: messages.Addition) -> messages.Issued:
     given = await call.with_database(
         lambda database: database.add(body.name, credential, **described), create=True
     )
-    endpoint = call.administration.endpoint()
+    endpoint = call.administration.config().endpoint_url
     if isinstance(given, IssuedLink):
         return messages.Issued(given.recipient, activation_url=activation_url(endpoint, given.code))
     if isinstance(given, str):
@@ -147,7 +147,7 @@ async def add_activation_link(call: Call, body: messages.ActivationLinkLife) -> 
     """Return a link that gives another profile once; unused links of the recipient end."""
     credential = NewLink(**asdict(body))
     link = await call.with_database(lambda database: database.issue(call.name, credential))
-    url = activation_url(call.administration.endpoint(), link.code)
+    url = activation_url(call.administration.config().endpoint_url, link.code)
     return messages.ActivationLink(link.recipient, url, link.expires_ms)
 
 
@@ -310,7 +310,7 @@ def _options(body: Struct) -> dict[str, Any]:
 
 
 def _issued(call: Call, issued: IssuedToken | recipient_records.IssuedSecret) -> messages.Issued:
-    return messages.Issued(issued.recipient, profile_of(call.administration.endpoint(), issued))
+    return messages.Issued(issued.recipient, profile_of(call.administration.config().endpoint_url, issued))
 
 
 def _recipient(record: recipient_records.RecipientRecord) -> messages.Recipient:
@@ -349,7 +349,7 @@ def _client(record: ClientRecord) -> messages.OAuthClient:
 
 
 def _issued_secret(call: Call, issued: recipient_records.IssuedSecret) -> messages.IssuedSecret:
-    endpoint = call.administration.endpoint()
+    endpoint = call.administration.config().endpoint_url
     return messages.IssuedSecret(
         issued.recipient,
         issued.client_id,

@@ -38,12 +38,7 @@ Condition = Annotated[str, Meta(min_length=1, max_length=MAX_CONDITION_BYTES)]
 PropertyText = Annotated[str, Meta(min_length=1, max_length=MAX_PROPERTY_LENGTH)]
 Refusal = Annotated[str | None, Meta(description="reason why the configuration was refused")]
 AllowAbsent = Annotated[bool, Meta(description="accept shares that are not in the configuration yet")]
-
-
-LinkLife = Annotated[
-    int,
-    Meta(ge=1, le=MAX_LINK_SECONDS, description="life of the activation link"),
-]
+LinkLife = Annotated[int, Meta(ge=1, le=MAX_LINK_SECONDS, description="life of the activation link")]
 
 
 class Request(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

@@ -57,7 +57,6 @@ def administer(
         open_database=partial(opened, open_database),
         open_shares=partial(opened, open_share_database),
         config=config,
-        endpoint=lambda: config().endpoint_url,
         metrics_page=metrics_page,
         reload=reload,
         token_sha256=settings.token_sha256,

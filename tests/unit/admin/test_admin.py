@@ -65,8 +65,7 @@ def administration(open_database):
     return Administration(
         open_database=open_database,
         open_shares=no_shares,
-        config=lambda: loads("version: 1\ngateway: {anonymous: true}\n"),
-        endpoint=lambda: "https://share.example/delta-sharing",
+        config=lambda: loads("version: 1\ngateway: {anonymous: true, publicUrl: https://share.example}\n"),
         metrics_page=lambda: b"# metrics\n",
         reload=reloaded,
         token_sha256=sha256(TOKEN),
