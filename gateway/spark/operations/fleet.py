@@ -8,9 +8,8 @@ import json
 import math
 import os
 import re
-import select
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from gateway.spark.native_logs import answered_files, s3_settings
 from gateway.spark.targets import Target
 from gateway.times import epoch_ms
 
@@ -147,7 +147,8 @@ def _advice(table: TableHealth) -> Iterator[Advice]:
 
 def _from_listing(target: Target) -> dict[str, Any]:
     """List all files as for a recipient's query, and count them while they are streamed."""
-    native = _native()
+    from gateway import _native as native  # noqa: PLC0415 - the driver may do without it
+
     storage, root = _storage(native, target.location)
     snapshot = native.Table(storage, root).snapshot()
     # The URLs are not used, so their base URL does not exist.
@@ -157,8 +158,8 @@ def _from_listing(target: Target) -> dict[str, Any]:
     counts = _Counts()
     options = native.AnswerOptions(signers, response_format="delta", now_ms=now_ms, lifetime_seconds=3600)
     committed_ms = snapshot.timestamp_ms
-    for line in _lines(snapshot.files(options)):
-        counts.add(line)
+    for file in answered_files(snapshot.files(options)):
+        counts.add(file["deltaSingleAction"]["add"])
     return {
         "version": snapshot.version,
         "days_since_commit": None if committed_ms is None else (now_ms - committed_ms) / _DAY_MS,
@@ -174,33 +175,17 @@ def _from_listing(target: Target) -> dict[str, Any]:
 
 
 class _Counts:
-    """The sums over the lines of an answer."""
+    """The sums over the files of an answer."""
 
     def __init__(self) -> None:
         self.files = self.bytes = self.small = self.without_stats = self.with_vectors = 0
 
-    def add(self, line: bytes) -> None:
-        wrapped = json.loads(line).get("file")
-        if wrapped is None:
-            return
-        add = wrapped["deltaSingleAction"]["add"]
+    def add(self, add: Mapping[str, Any]) -> None:
         self.files += 1
         self.bytes += add["size"]
         self.small += add["size"] < SMALL_FILE_BYTES
         self.without_stats += '"numRecords"' not in (add.get("stats") or "")
         self.with_vectors += bool(add.get("deletionVector"))
-
-
-def _lines(chunks: Any) -> Iterator[bytes]:
-    """Yield the lines of a native stream, without an event loop."""
-    while True:
-        chunk = chunks.next_chunk()
-        if chunk is not None:
-            yield from bytes(chunk).splitlines()
-        elif chunks.done:
-            return
-        else:
-            select.select([chunks.fileno()], [], [], 1.0)
 
 
 def _from_log(target: Target) -> TableHealth:
@@ -265,24 +250,13 @@ def _removed_in_parquet(source: Any) -> tuple[int, list[str]]:
     return removed, [action["path"] for action in rows.get("sidecar", []) if action is not None]
 
 
-def _native() -> Any:
-    from gateway import _native  # noqa: PLC0415 - the driver may do without it
-
-    return _native
-
-
 def _storage(native: Any, location: str) -> tuple[Any, str]:
     if "://" not in location:
         return native.Storage.local(), location
     parts = urlsplit(location)
     if parts.scheme not in ("s3", "s3a"):
         raise ValueError(f"logs of {parts.scheme}:// are not listed by this command, only those of s3://")
-    region = os.environ.get("AWS_REGION", os.environ.get("AWS_DEFAULT_REGION", "us-east-1"))
-    endpoint = os.environ.get("AWS_ENDPOINT_URL")
-    storage = native.Storage.s3(
-        parts.netloc, region=region, endpoint=endpoint, path_style=endpoint is not None
-    )
-    return storage, parts.path.strip("/")
+    return native.Storage.s3(parts.netloc, **s3_settings(os.environ)), parts.path.strip("/")
 
 
 def _root_url(location: str) -> str:

@@ -5,7 +5,6 @@ engines this takes the region and the address of a store with the API of S3 from
 `AWS_ENDPOINT_URL`.
 """
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -14,6 +13,7 @@ from typing import Any
 from gateway.client.pages import Query, ShareClient
 from gateway.client.transport import HttpError, Transport
 from gateway.config.locations import Location
+from gateway.spark.native_logs import answered_files, s3_settings
 from gateway.spark.verify.errors import NotCompared
 from gateway.times import epoch_ms
 
@@ -74,11 +74,7 @@ class _Directory:
         keys: Any = next((credentials[form] for form in _S3_FORMS if form in credentials), None)
         if keys is not None:
             options = {
-                "region": environment.get("AWS_REGION")
-                or environment.get("AWS_DEFAULT_REGION")
-                or "us-east-1",
-                "endpoint": environment.get("AWS_ENDPOINT_URL"),
-                "path_style": "AWS_ENDPOINT_URL" in environment,
+                **s3_settings(environment),
                 "access_key_id": keys["accessKeyId"],
                 "secret_access_key": keys["secretAccessKey"],
                 "session_token": keys["sessionToken"],
@@ -93,7 +89,7 @@ class _Directory:
             raise NotCompared("this program reads no store by a shared access signature")
 
     def files(self, version: int | None, scheme: str) -> Iterator[dict[str, Any]]:
-        """Yield the files of a version."""
+        """Iterate over the files of a version."""
         native = self._native
         snapshot = native.Table(self._storage, self._location.key).snapshot(version=version)
         # Without a key that signs, the base URL of the files does not exist.
@@ -105,12 +101,7 @@ class _Directory:
             now_ms=epoch_ms(),
             lifetime_seconds=900,
         )
-        chunks = snapshot.files(options)
-        while (chunk := chunks.next_chunk()) is not None or not chunks.done:
-            for line in bytes(chunk or b"").splitlines():
-                file = json.loads(line).get("file")
-                if file is not None:
-                    yield file
+        return answered_files(snapshot.files(options))
 
     def unreadable(self, files: list[dict[str, Any]]) -> list[str]:
         """Read the first byte of some files by the credentials, and describe those that cannot be read."""
