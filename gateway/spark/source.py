@@ -28,6 +28,13 @@ from gateway.spark.read.worker_process import prepare_next_task
 
 FORMAT = "delta-sharing"
 
+_OWN_READINGS = {
+    "${": "spark.sql.variable.substitute",
+    "\\": "spark.sql.parser.escapedStringLiterals",
+    '"': "spark.sql.ansi.doubleQuotedIdentifiers",
+}
+"""Parts of a condition, and the settings with which Spark reads them as no server does."""
+
 
 class DeltaSharingSource(DataSource):
     """Reads shared tables: `spark.dataSource.register(DeltaSharingSource)`.
@@ -104,8 +111,9 @@ def read_where(spark: SparkSession, table: str, condition: str, **options: Any) 
     `options` are those of the format, `profile` among them.
     """
     # A DataFrameReader keeps its options, so the caller's reader would send the hint with later loads.
-    zoned = _with_zone(spark, options)
-    reading = spark.read.format(FORMAT).options(**zoned).option("predicateHints", condition)
+    reading = spark.read.format(FORMAT).options(**_with_zone(spark, options))
+    if not any(part in condition and spark.conf.get(name) == "true" for part, name in _OWN_READINGS.items()):
+        reading = reading.option("predicateHints", condition)
     return reading.load(table).where(condition)
 
 
