@@ -104,7 +104,8 @@ def _hint(field: t.StructField, operator: str, values: Sequence[str]) -> str | N
 def _literal(data_type: t.DataType, value: str) -> str:
     if isinstance(data_type, t.IntegralType):
         return value
-    text = "'" + value.replace("'", "''") + ("Z'" if isinstance(data_type, t.TimestampType) else "'")
+    escaped = value.replace("\\", r"\\").replace("'", r"\'")
+    text = f"'{escaped}Z'" if isinstance(data_type, t.TimestampType) else f"'{escaped}'"
     if isinstance(data_type, t.StringType):
         return text
     return f"CAST({text} AS {data_type.simpleString()})"
