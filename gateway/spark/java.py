@@ -24,11 +24,6 @@ def classes(spark: SparkSession) -> Any:
     return spark._jvm
 
 
-def gateway(spark: SparkSession) -> Any:
-    """Return the connection to Java."""
-    return spark.sparkContext._gateway
-
-
 def session(spark: SparkSession) -> Any:
     """Return a session as Java sees it."""
     return spark._jsparkSession
@@ -116,8 +111,9 @@ def sequence(spark: SparkSession, items: Iterable[Any]) -> Any:
 def longs(spark: SparkSession, numbers: Collection[int]) -> Any:
     """Return numbers of 64 bits as a sequence of Scala, by one call for all of them."""
     java = classes(spark)
+    gateway: Any = spark.sparkContext._gateway
     words = java.java.nio.ByteBuffer.wrap(bytearray(struct.pack(f">{len(numbers)}q", *numbers)))
-    array = gateway(spark).new_array(java.long, len(numbers))
+    array = gateway.new_array(java.long, len(numbers))
     words.asLongBuffer().get(array)
     return java.scala.Predef.wrapLongArray(array).toSeq()
 

@@ -53,23 +53,25 @@ class DeltaSharingSource(DataSource):
     def schema(self) -> t.StructType:
         """Return the table's schema, with the columns of the change feed if it is read."""
         options = ReadOptions.parse(self.options)
-        schema = t.StructType(_pruned(self._fields(options), options.columns))
+        schema = t.StructType(self._fields(options))
         prepare_next_task()
         return schema
 
     def reader(self, schema: t.StructType) -> DataSourceReader:
         """Return a batch reader. Raises ValueError for invalid options and unknown columns."""
-        options = ReadOptions.parse(self.options)
-        options.check_batch()
-        _check_columns(schema, _pruned(self._fields(options), options.columns))
+        options = self._checked(schema, ReadOptions.check_batch)
         return ShareReader(options, schema, self._loaded(options))
 
     def streamReader(self, schema: t.StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a streaming reader. Raises ValueError for invalid options and unknown columns."""
-        options = ReadOptions.parse(self.options)
-        options.check_stream()
-        _check_columns(schema, _pruned(self._fields(options), options.columns))
+        options = self._checked(schema, ReadOptions.check_stream)
         return ShareStreamReader(options, schema, self._loaded(options))
+
+    def _checked(self, schema: t.StructType, check: Callable[[ReadOptions], None]) -> ReadOptions:
+        options = ReadOptions.parse(self.options)
+        check(options)
+        _check_columns(schema, self._fields(options))
+        return options
 
     def _loaded(self, options: ReadOptions) -> TableHead:
         if self._head is None:
@@ -84,7 +86,8 @@ class DeltaSharingSource(DataSource):
         taken = [field.name for field in added if field.name.lower() in names]
         if taken:
             raise ValueError(f"the table has a column {taken[0]} of its own")
-        return [*fields, *added]
+        fields += added
+        return fields if options.columns is None else named_fields(fields, options.columns)
 
 
 def register(spark: SparkSession) -> None:
@@ -145,9 +148,9 @@ def read_directory(spark: SparkSession, table: str, **options: Any) -> DataFrame
     parsed = _parsed(table, _with_zone(spark, options))
     directory = table_directory(parsed)
     frame = spark.read.format("delta").options(**directory.options).load(directory.location)
-    chosen = _pruned(frame.schema.fields, parsed.columns)
     if parsed.columns is None:
         return frame
+    chosen = named_fields(frame.schema.fields, parsed.columns)
     return frame.select(*(f"`{field.name.replace('`', '``')}`" for field in chosen))
 
 
@@ -226,12 +229,6 @@ def _load(options: ReadOptions) -> TableHead:
         return head
     # Delta reads the change data of mapped tables in the columns of the range's end, which may not be there.
     return head if head.version is not None and head.version <= end else client.head({"version": end})
-
-
-def _pruned(fields: list[t.StructField], columns: tuple[str, ...] | None) -> list[t.StructField]:
-    if columns is None:
-        return fields
-    return named_fields(fields, columns)
 
 
 def _check_columns(schema: t.StructType, fields: list[t.StructField]) -> None:

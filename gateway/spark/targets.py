@@ -40,20 +40,18 @@ def load_targets(path: Path, patterns: Sequence[str] = (), recipient: str | None
     listed = document.get("tables") if isinstance(document, dict) else None
     if listed is not None and not isinstance(listed, list):
         raise ValueError(f"{path}: `tables` is not a list")
-    if listed is None:
-        targets = _configured(path) if recipient is None else _granted(path, recipient)
-    else:
+    if listed is not None:
         targets = [_listed(entry) for entry in listed]
+    elif recipient is None:
+        targets = [target for _, target in _named(config.load(path))]
+    else:
+        targets = _granted(path, recipient)
     chosen = [
         target for target in targets if not patterns or any(fnmatchcase(target.table, p) for p in patterns)
     ]
     if not chosen:
         raise ValueError("there is no such shared table" if patterns else "the file shares no tables")
     return chosen
-
-
-def _configured(path: Path) -> list[Target]:
-    return [target for _, target in _named(config.load(path))]
 
 
 def _named(loaded: config.Config) -> Iterator[tuple[tuple[str, str, str], Target]]:

@@ -20,12 +20,20 @@ from gateway.spark.project.commit_range import CommitRange
 from gateway.spark.project.order import in_own_order
 from gateway.spark.project.search import all_of, conditions
 from gateway.spark.project.table_log import CHANGE_TYPE, DELETE, INSERT, TableLog
-from gateway.spark.verify.digest import EMPTY, SEEDS, Digest, digest_columns, quoted, row_hash
+from gateway.spark.verify.digest import (
+    EMPTY,
+    HASHES,
+    SEEDS,
+    Digest,
+    digest_columns,
+    quoted,
+    row_hash,
+    row_hashes,
+)
 
 MAX_LISTED_HASHES = 5000
 """More rows to remove are joined with the table instead of listed in the condition."""
 
-HASHES = ("_hash_0", "_hash_1")
 Hashes = tuple[int, int]
 ROW = "row"
 _WANTED = "wanted hash"
@@ -56,14 +64,12 @@ def net_changes(changed: DataFrame) -> DataFrame:
     return _counted(changed, sign()).where(f.col("n") != 0)
 
 
-def apply_changes(
-    spark: SparkSession, work: TableLog, base: int, net: DataFrame, step: Callable[[str], None]
-) -> Written:
+def apply_changes(work: TableLog, base: int, net: DataFrame, step: Callable[[str], None]) -> Written:
     """Change the rows of the work table's version `base` by `net_changes`. Raises Disagreement.
 
     The digests are of rows as they are read from the files and deletion vectors of the versions after `base`.
     """
-    _remove(spark, work, net.where(f.col("n") < 0))
+    _remove(work, net.where(f.col("n") < 0))
     step("removed")
     removal = work.latest().number
     commits = CommitRange(work.actions, base).read_to(removal)
@@ -84,9 +90,8 @@ def apply_changes(
 
 def signed_digest(changed: DataFrame) -> tuple[Digest, Digest]:
     """Return the digests of the inserted and of the deleted rows. One job."""
-    rows = changed.drop(CHANGE_TYPE)
-    hashes = [row_hash(rows.schema, seed).alias(f"_hash_{i}") for i, seed in enumerate(SEEDS)]
-    sums = changed.select(f.col(CHANGE_TYPE), *hashes).groupBy(CHANGE_TYPE).agg(*digest_columns()).collect()
+    hashed = changed.select(CHANGE_TYPE, *row_hashes(changed.drop(CHANGE_TYPE).schema))
+    sums = hashed.groupBy(CHANGE_TYPE).agg(*digest_columns()).collect()
     by_type = {row[CHANGE_TYPE]: Digest.of(row) for row in sums}
     return by_type.get(INSERT, EMPTY), by_type.get(DELETE, EMPTY)
 
@@ -95,9 +100,8 @@ def with_hashes(rows: DataFrame, *beside: Column) -> DataFrame:
     """Return columns `beside` rows, their hashes and the `row`, after `CHANGE_TYPE` if they have one."""
     schema = rows.drop(CHANGE_TYPE).schema
     row = f.struct(*(f.col(quoted(name)) for name in schema.names)).alias(ROW)
-    hashes = [row_hash(schema, seed).alias(name) for name, seed in zip(HASHES, SEEDS, strict=True)]
     kind = [f.col(CHANGE_TYPE)] if CHANGE_TYPE in rows.columns else []
-    return rows.select(*kind, *beside, *hashes, row)
+    return rows.select(*kind, *beside, *row_hashes(schema), row)
 
 
 def copies(counted: DataFrame) -> DataFrame:
@@ -126,9 +130,9 @@ def _counted(rows: DataFrame, number: Column) -> DataFrame:
     return counted.agg(f.sum("_number").alias("n"), f.first(ROW).alias(ROW))
 
 
-def _remove(spark: SparkSession, work: TableLog, rows: DataFrame) -> None:
+def _remove(work: TableLog, rows: DataFrame) -> None:
     """Remove all rows with the first hash of one of `rows`. Another row of that hash is added again later."""
-    table = DeltaTable.forPath(spark, work.root)
+    table = DeltaTable.forPath(work.spark, work.root)
     hashes = rows.select(f.col(HASHES[0]).alias(_WANTED)).distinct()
     listed = [row[0] for row in hashes.limit(MAX_LISTED_HASHES + 1).collect()]
     if not listed:

@@ -28,7 +28,7 @@ def compact(work: TableLog) -> None:
         return
     number = sum(file["rows"] for file in files)
     rows = in_own_order(work.rows(version.number, files), number, version.partitions)
-    transaction = Transaction(work.spark, work)
+    transaction = Transaction(work)
     transaction.replace(files, rows)
     transaction.commit()
 

@@ -20,7 +20,6 @@ from pyspark.sql import functions as f
 from gateway.config.projections import Projection
 from gateway.spark.project.actions import Action
 from gateway.spark.project.changes import (
-    HASHES,
     ROW,
     Disagreement,
     Hashes,
@@ -38,7 +37,7 @@ from gateway.spark.project.rule import chosen, plain_columns, projected
 from gateway.spark.project.search import Search, all_of, conditions, search, searched
 from gateway.spark.project.table_log import CHANGE_TYPE, INSERT, TableLog
 from gateway.spark.project.transaction import Places, Transaction, files_added
-from gateway.spark.verify.digest import EMPTY, Digest, digest
+from gateway.spark.verify.digest import EMPTY, HASHES, Digest, digest
 
 MAX_ROWS = 5000
 """More changed rows are counted and joined with the table by Spark."""
@@ -69,9 +68,9 @@ class Changed:
         """Return what `rows` are made of: rows of the source with `CHANGE_TYPE`. Lazy."""
         return chosen(self.source, self.projection, beside=(CHANGE_TYPE,))
 
-    def of_kind(self, kind: str) -> DataFrame:
-        """Return the inserted or the deleted ones: other files are not read. Lazy."""
-        return projected(self.source.where(f.col(CHANGE_TYPE) == kind), self.projection)
+    def inserted(self) -> DataFrame:
+        """Return the inserted ones: other files are not read. Lazy."""
+        return projected(self.source.where(f.col(CHANGE_TYPE) == INSERT), self.projection)
 
 
 @dataclass(frozen=True)
@@ -114,9 +113,9 @@ class FewChanges:
         """Return the rows to add. Lazy."""
         spark = self.changed.source.sparkSession
         if self.are_plain:
-            return self.changed.of_kind(INSERT)
+            return self.changed.inserted()
         if max(self.added.values()) == 1:
-            inserted = with_hashes(self.changed.of_kind(INSERT)).where(is_among(spark, self.added))
+            inserted = with_hashes(self.changed.inserted()).where(is_among(spark, self.added))
             return inserted.groupBy(*HASHES).agg(f.first(ROW).alias(ROW)).select(f"{ROW}.*")
         rows = with_hashes(self.changed.rows()).where(is_among(spark, self.added))
         return copies(net_changes(rows.select(CHANGE_TYPE, f"{ROW}.*")).where("n > 0"))
@@ -176,8 +175,7 @@ def apply_few(
     rows to remove. The digests are of the rows that were read at the places which the commit removes, and of
     those that are read from the files that it adds.
     """
-    spark = work.spark
-    transaction = Transaction(spark, work)
+    transaction = Transaction(work)
     if transaction.version != base:
         raise Disagreement
     removed = few.removed
@@ -197,7 +195,7 @@ def apply_net(work: TableLog, base: int, net: DataFrame, step: Callable[[str], N
     different, number = lost.agg(f.count("n"), f.coalesce(f.sum("n"), f.lit(0))).collect()[0]
     if number > MAX_REMOVED:
         return None
-    transaction, partitions = Transaction(work.spark, work), work.latest().partitions
+    transaction, partitions = Transaction(work), work.latest().partitions
     if transaction.version != base:
         raise Disagreement
     places: dict[str, list[int]] = {}
@@ -237,7 +235,7 @@ def _committed(
     transaction.commit()
     step("added")
     commits = CommitRange(work.actions, base).read_to(work.latest().number)
-    added = files_added(work.spark, work, commits.changes(), places)
+    added = files_added(work, commits.changes(), places)
     return Written(commits, digest(work.rows(commits.last, added)) if added else EMPTY, EMPTY)
 
 

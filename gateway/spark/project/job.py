@@ -34,7 +34,7 @@ from gateway.spark.project.errors import NotKept, NotProved, kind_of
 from gateway.spark.project.few import Changed, apply_few, apply_net, few_changes
 from gateway.spark.project.lock import locked
 from gateway.spark.project.order import in_own_order
-from gateway.spark.project.record import RECORD_FIELD, Record, difference
+from gateway.spark.project.record import RECORD_FIELD, Record
 from gateway.spark.project.results import Options, Outcome, Target
 from gateway.spark.project.rule import check_rule, clean_schema, projected
 from gateway.spark.project.table_log import CHANGE_TYPE, TableLog, Version
@@ -304,7 +304,7 @@ class Job:
                 few.release()
         else:
             expected, written = self._by_many(base, changed.rows())
-        change = difference(written.inserted, written.deleted)
+        change = written.inserted - written.deleted
         if change != expected:
             raise NotProved("the changed rows differ from those of the source")
         outcome.how, outcome.changed_rows = "changes", written.inserted.rows + written.deleted.rows
@@ -330,15 +330,15 @@ class Job:
             inserted, deleted = signed_digest(rows)
             written = apply_net(self._work, base, net, self._step)
             if written is None:
-                written = apply_changes(self.spark, self._work, base, net, self._step)
-            return difference(inserted, deleted), written
+                written = apply_changes(self._work, base, net, self._step)
+            return inserted - deleted, written
         finally:
             net.unpersist()
             rows.unpersist()
 
     def _whole(self, outcome: Outcome, base: int, source: Version) -> _Proved:
         """Write and prove all rows."""
-        rows = projected(self._rows_of_source(source), self.target.projection)
+        rows = projected(self._source.table(source.number), self.target.projection)
         schema, work = clean_schema(rows.schema), self._work.latest()
         partitions = self.target.projection.partition_by
         if not work.exists:
@@ -428,7 +428,7 @@ class Job:
         least = self.target.projection.minimum_group
         if least is None:
             return
-        groups = self._rows_of_work(version).groupBy(*map(quoted, least.columns))
+        groups = self._work.table(version).groupBy(*map(quoted, least.columns))
         small = (
             groups.agg(f.count(f.lit(1)).alias(_GROUP_ROWS)).where(f.col(_GROUP_ROWS) < least.rows).count()
         )
@@ -518,16 +518,8 @@ class Job:
         DeltaTable.forPath(self.spark, self._work.root).vacuum(hours)
         self._step("vacuumed")
 
-    def _rows_of_source(self, source: Version) -> DataFrame:
-        reading = self.spark.read.format("delta").option("versionAsOf", str(source.number))
-        return reading.load(self.target.source)
-
     def _digest_of_source(self, source: Version) -> Digest:
-        return digest(projected(self._rows_of_source(source), self.target.projection))
+        return digest(projected(self._source.table(source.number), self.target.projection))
 
     def _digest_of_work(self, version: int) -> Digest:
-        return digest(self._rows_of_work(version))
-
-    def _rows_of_work(self, version: int) -> DataFrame:
-        reading = self.spark.read.format("delta").option("versionAsOf", str(version))
-        return reading.load(self._work.root)
+        return digest(self._work.table(version))

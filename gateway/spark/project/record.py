@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from gateway.spark.project.actions import Action
 
 RECORD_FIELD = "projection"
-_WORD = 1 << 64
 
 
 @dataclass(frozen=True)
@@ -96,12 +95,3 @@ class Stamp:
             self._hash.update((", " * bool(place) + json.dumps(action, sort_keys=True)).encode())
             yield action
         self._hash.update(b"]")
-
-
-def difference(plus: Digest, minus: Digest) -> Digest:
-    """Return the digest that `minus` has to be put together with for `plus`."""
-    return Digest(
-        plus.rows - minus.rows,
-        tuple(a ^ b for a, b in zip(plus.xors, minus.xors, strict=True)),
-        tuple((a - b) % _WORD for a, b in zip(plus.sums, minus.sums, strict=True)),
-    )

@@ -20,10 +20,9 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 
 from gateway.spark import java
-from gateway.spark.project.changes import HASHES, ROW, Hashes, digest_of, sign, signed_digest
-from gateway.spark.project.record import difference
+from gateway.spark.project.changes import ROW, Hashes, digest_of, sign, signed_digest
 from gateway.spark.project.table_log import CHANGE_TYPE, DELETE, INSERT
-from gateway.spark.verify.digest import SEEDS, Digest, halves, quoted, row_hash
+from gateway.spark.verify.digest import HASHES, SEEDS, Digest, halves, quoted, row_hash, row_hashes
 
 _SUMS = 1 << 16
 """Of so many sums each row of both sides is part of one."""
@@ -99,7 +98,8 @@ def _is_kept(rows: DataFrame, is_right: Callable[[], bool]) -> bool:
 
 
 def _digest(rows: DataFrame, names: Sequence[str]) -> Digest:
-    return difference(*signed_digest(_compared(rows, names)))
+    inserted, deleted = signed_digest(_compared(rows, names))
+    return inserted - deleted
 
 
 def _compared(rows: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -139,7 +139,7 @@ def _sums(rows: DataFrame) -> DataFrame:
 
     Beside them is the exclusive or of the hash, in which equal rows of both sides cancel out, too.
     """
-    signed = rows.select(sign().alias("sign"), _hash(rows, 0).alias(_WORD))
+    signed = rows.select(sign().alias("sign"), _hash(rows).alias(_WORD))
     n, word = f.col("sign"), f.col(_WORD)
     halved = [(n * half).alias(name) for name, half in zip(_PARTS, halves(word), strict=True)]
     columns = [_place(word).alias("place"), n.alias("n"), word.alias(_XOR), *halved]
@@ -155,12 +155,11 @@ def _sums(rows: DataFrame) -> DataFrame:
 
 
 def _hashes(rows: DataFrame, names: Sequence[str]) -> list[Column]:
-    compared = _compared(rows, names)
-    return [_hash(compared, number).alias(name) for number, name in enumerate(HASHES)]
+    return row_hashes(_compared(rows, names).drop(CHANGE_TYPE).schema)
 
 
-def _hash(rows: DataFrame, number: int) -> Column:
-    return row_hash(rows.drop(CHANGE_TYPE).schema, SEEDS[number])
+def _hash(rows: DataFrame) -> Column:
+    return row_hash(rows.drop(CHANGE_TYPE).schema, SEEDS[0])
 
 
 def _place(word: Column) -> Column:
@@ -188,7 +187,7 @@ def _is_in(sides: DataFrame, sums: Iterable[Row]) -> Column:
     def is_among(column: Column, numbers: set[int]) -> Column:
         return java.is_among(sides.sparkSession, column, numbers)
 
-    hashed = _hash(sides, 0)
+    hashed = _hash(sides)
     # Most rows are left out by the first part, and hashed once.
     return is_among(_place(hashed), places) & (is_among(hashed, single) | is_among(_place(hashed), shared))
 

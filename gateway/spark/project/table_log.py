@@ -165,6 +165,10 @@ class TableLog:
         stated = feed_rows.withColumn(CHANGE_TYPE, f.when(is_insert, INSERT).otherwise(DELETE))
         return stated.drop(_KIND, *_COMMIT)
 
+    def table(self, number: int) -> DataFrame:
+        """Return all rows of a version. Lazy."""
+        return self.spark.read.format("delta").option("versionAsOf", str(number)).load(self.root)
+
     def rows(self, number: int, files: Iterable[Action]) -> DataFrame:
         """Return the rows of some files of a version, without those of their deletion vectors. Lazy."""
         actions = java.sequence(

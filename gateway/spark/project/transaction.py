@@ -30,8 +30,8 @@ class NotMarked(Exception):
 class Transaction:
     """A commit in the making: nothing of it is in the table before `commit`."""
 
-    def __init__(self, spark: SparkSession, work: TableLog) -> None:
-        self._spark = spark
+    def __init__(self, work: TableLog) -> None:
+        self._spark = spark = work.spark
         self._delta = java.classes(spark).org.apache.spark.sql.delta
         self._log = work.log
         self._transaction = self._log.startTransaction()
@@ -123,12 +123,12 @@ class Transaction:
         return java.frame(frame, self._spark)
 
 
-def files_added(spark: SparkSession, work: TableLog, committed: Changes, places: Places) -> list[Action]:
+def files_added(work: TableLog, committed: Changes, places: Places) -> list[Action]:
     """Return the files that a commit adds, once it has removed the rows of `places` and no others.
 
     The deletion vectors are read as the commit has them. Raises NotMarked.
     """
-    vectors = _Vectors(spark, work.log)
+    vectors = _Vectors(work.spark, work.log)
     added = {path: action for (path, _), action in committed.added.items()}
     removed = {path: action for (path, _), action in committed.removed.items()}
     if removed.keys() != places.keys() or not removed.keys() <= added.keys():

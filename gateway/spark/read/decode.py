@@ -21,7 +21,7 @@ from gateway.client.actions import TableHead, UnsupportedTable
 from gateway.spark.read.calendars import FileCalendar
 from gateway.spark.read.column_chunks import ColumnChunkFile, chunk_ranges
 from gateway.spark.read.plain_arrays import plain_array, with_children, with_entries
-from gateway.spark.read.row_groups import CheckedColumn, Conditions, statistics_json
+from gateway.spark.read.row_groups import CheckedColumn, statistics_json
 from gateway.spark.read.schema import (
     CHANGE_TYPE,
     arrow_field,
@@ -78,8 +78,8 @@ class FileDecoder:
     """Reads the `columns` of files of one table.
 
     `constants` are columns of the answer that no file holds, such as `_commit_version`: name to Arrow scalar.
-    `zone`: the session's time zone, for values without a zone. `conditions` leave out row groups in which no
-    row can fulfil them.
+    `zone`: the session's time zone, for values without a zone. `row_filter` leaves out row groups in which no
+    row can fulfil the conditions of a read.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class FileDecoder:
         columns: t.StructType,
         *,
         zone: str = "UTC",
-        conditions: Conditions | None = None,
+        row_filter: Any = None,
     ) -> None:
         self._shape = shape
         self._columns = columns
         self._zone = zone
-        self._filter = None if conditions is None else conditions.filter()
+        self._filter = row_filter
         self.arrow_schema = pa.schema([arrow_field(field) for field in columns.fields])
 
     def data_columns(self) -> int:

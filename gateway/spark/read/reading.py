@@ -22,7 +22,7 @@ from gateway.client.files import FileFetcher, Origin, page_again
 from gateway.spark.read.column_chunks import CONNECTIONS, ColumnChunkFile, connections
 from gateway.spark.read.decode import FileDecoder, TableShape
 from gateway.spark.read.ranges import range_again
-from gateway.spark.read.row_groups import Conditions
+from gateway.spark.read.row_groups import row_group_filter
 from gateway.spark.read.tasks import ReadTask, appended_tasks, change_tasks, snapshot_tasks, with_version
 from gateway.spark.read.worker_process import prepare_next_task
 from gateway.spark.read.zones import session_zone
@@ -107,8 +107,8 @@ def read_partition(
         if isinstance(partition, (PagePartition, RangePartition)):
             partition = partition.listed()
         if isinstance(partition, SharePartition):
-            shape, conditions = TableShape.of(loaded), Conditions.of(loaded, hints)
-            decoder = FileDecoder(shape, schema, zone=session_zone(), conditions=conditions)
+            row_filter = row_group_filter(loaded, hints)
+            decoder = FileDecoder(TableShape.of(loaded), schema, zone=session_zone(), row_filter=row_filter)
             yield from _read(partition, decoder)
     finally:
         prepare_next_task()

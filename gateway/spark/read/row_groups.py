@@ -24,39 +24,26 @@ _MICROS = {"us": 1, "ms": 1000}
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 
 
-@dataclass(frozen=True)
-class Conditions:
-    """The hints of a read, and what binds their names to columns: picklable."""
+def row_group_filter(head: TableHead, hints: Mapping[str, Any]) -> Any:
+    """Return the native filter by the conditions in the parameters of a query.
 
-    schema_json: str
-    partition_columns: tuple[str, ...]
-    column_mapping_mode: str
-    sql: tuple[str, ...]
-    json_hint: str | None
-
-    @classmethod
-    def of(cls, head: TableHead, hints: Mapping[str, Any]) -> "Conditions | None":
-        """Return the conditions in the parameters of a query; None if there are none."""
-        sql, json_hint = tuple(hints.get("predicateHints") or ()), hints.get("jsonPredicateHints")
-        if not sql and json_hint is None:
-            return None
-        columns = head.partition_columns
-        return cls(head.schema_json, columns, head.column_mapping_mode, sql, json_hint)
-
-    def filter(self) -> Any:
-        """Return the native filter; None where it leaves nothing out, or where there is no native module."""
-        try:
-            from gateway import _native  # noqa: PLC0415 - executors without it read all row groups
-        except ImportError:
-            return None
-        made = _native.RowGroupFilter(
-            self.schema_json,
-            partition_columns=self.partition_columns,
-            column_mapping_mode=self.column_mapping_mode,
-            predicate_hints=self.sql,
-            json_predicate_hint=self.json_hint,
-        )
-        return made if made.columns else None
+    None where it leaves nothing out, or where there is no native module.
+    """
+    sql, json_hint = tuple(hints.get("predicateHints") or ()), hints.get("jsonPredicateHints")
+    if not sql and json_hint is None:
+        return None
+    try:
+        from gateway import _native  # noqa: PLC0415 - executors without it read all row groups
+    except ImportError:
+        return None
+    made = _native.RowGroupFilter(
+        head.schema_json,
+        partition_columns=head.partition_columns,
+        column_mapping_mode=head.column_mapping_mode,
+        predicate_hints=sql,
+        json_predicate_hint=json_hint,
+    )
+    return made if made.columns else None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from pyspark.sql import types as t
 
 # Any two different numbers work; a change of them changes all stored digests.
 SEEDS = (0x5EED0001, 0x5EED0002)
+HASHES = tuple(f"_hash_{i}" for i in range(len(SEEDS)))
 _BITMAP_BITS = 62
 # Arrays that mix types of one text, such as a date and its text, differ down to this depth.
 _VARIANT_LEVELS = 5
@@ -51,6 +52,14 @@ class Digest:
             tuple((a + b) % _WORD for a, b in zip(self.sums, other.sums, strict=True)),
         )
 
+    def __sub__(self, other: "Digest") -> "Digest":
+        """Return the digest that gives this one with the other. Its number of rows may be negative."""
+        return Digest(
+            self.rows - other.rows,
+            tuple(a ^ b for a, b in zip(self.xors, other.xors, strict=True)),
+            tuple((a - b) % _WORD for a, b in zip(self.sums, other.sums, strict=True)),
+        )
+
     def __str__(self) -> str:
         """Return a short text for reports."""
         return f"{self.rows}:{self.xors[0] ^ self.sums[1]:016x}"
@@ -81,8 +90,8 @@ def digests(
     numbered = [whole.withColumn(number, first)]
     numbered += [frame.withColumn(number, f.lit(index)) for index, frame in enumerate(rest, 1)]
     rows = reduce(DataFrame.unionByName, numbered)
-    hashed = [row_hash(whole.schema, seed).alias(f"_hash_{i}") for i, seed in enumerate(SEEDS)]
-    united = (rows.coalesce(1) if in_one_task else rows).select(f.col(number).alias("_number"), *hashed)
+    rows = rows.coalesce(1) if in_one_task else rows
+    united = rows.select(f.col(number).alias("_number"), *row_hashes(whole.schema))
     digests = united.groupBy("_number").agg(*digest_columns()).collect()
     by_number = {row["_number"]: Digest.of(row) for row in digests}
     return [by_number.get(index, EMPTY) for index in range(len(frames) + len(parts))]
@@ -108,8 +117,7 @@ def digest_by(df: DataFrame, keys: Sequence[Column]) -> DataFrame:
 
 def with_row_hashes(df: DataFrame, keys: Sequence[Column]) -> DataFrame:
     """Return the keys and, per seed, the hash of each row."""
-    hashes = [row_hash(df.schema, seed).alias(f"_hash_{i}") for i, seed in enumerate(SEEDS)]
-    return df.select(*keys, *hashes)
+    return df.select(*keys, *row_hashes(df.schema))
 
 
 def halves(word: Column) -> tuple[Column, Column]:
@@ -123,8 +131,7 @@ def halves(word: Column) -> tuple[Column, Column]:
 def digest_columns() -> list[Column]:
     """Return the aggregates over row hashes."""
     columns = [f.count(f.lit(1)).alias("rows")]
-    for i in range(len(SEEDS)):
-        word = f.col(f"_hash_{i}")
+    for i, word in enumerate(map(f.col, HASHES)):
         high, low = halves(word)
         columns += [
             f.bit_xor(word).alias(f"xor_{i}"),
@@ -132,6 +139,11 @@ def digest_columns() -> list[Column]:
             f.sum(low).alias(f"low_{i}"),
         ]
     return columns
+
+
+def row_hashes(schema: t.StructType) -> list[Column]:
+    """Return a row's hash per seed, with the names `HASHES`."""
+    return [row_hash(schema, seed).alias(name) for name, seed in zip(HASHES, SEEDS, strict=True)]
 
 
 def row_hash(schema: t.StructType, seed: int) -> Column:

@@ -41,7 +41,7 @@ from gateway.spark.verify.directory import DIRECTORY, compare_directory
 from gateway.spark.verify.errors import NotCompared, described
 from gateway.spark.verify.history import Proof
 from gateway.spark.verify.predicates import Predicate, draw_predicates
-from gateway.spark.verify.readings import Filtered, Found, Readings, remark_on, use_differences
+from gateway.spark.verify.readings import Filtered, Found, read_all, remark_on, use_differences
 from gateway.spark.verify.results import Check, TableResult, VerifyOptions
 from gateway.spark.verify.rules import filtered_without_skipping, within_rule
 from gateway.spark.verify.sessions import Sessions
@@ -224,10 +224,8 @@ class Verification:
             self._options.seed,
             first_on=self._head.partition_columns,
         )
-        readings = Readings(
-            shared, direct, drawn, [self._hinted(drawn_predicate) for drawn_predicate in drawn]
-        )
-        results = readings.digests(in_one_task=self._has_few_rows)
+        hinted = list(map(self._hinted, drawn))
+        results = read_all(shared, direct, drawn, hinted, in_one_task=self._has_few_rows)
         # One job has made them all.
         seconds = (time.monotonic() - started) / (len(drawn) + 2 if drawn else 1)
         self._result.rows = results.shared.rows

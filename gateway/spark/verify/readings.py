@@ -34,49 +34,46 @@ class Found:
     uses: Mapping[str, tuple[Digest, Digest]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Readings:
-    """All readings of one table that are compared: one plan, in which the table itself is read once.
+def read_all(
+    shared: DataFrame,
+    direct: DataFrame,
+    drawn: Sequence[Predicate],
+    hinted: Sequence[DataFrame],
+    *,
+    in_one_task: bool,
+) -> Found:
+    """Digest all readings of one table by one job, in which the table itself is read once.
 
     The rows of a filter in the table are those for which Spark finds it true among all rows.
     """
-
-    shared: DataFrame
-    direct: DataFrame
-    drawn: Sequence[Predicate]
-    hinted: Sequence[DataFrame]
-
-    def digests(self, *, in_one_task: bool) -> Found:
-        """Digest all of them. One job."""
-        if not self.drawn:
-            direct, shared = digests([self.direct, self.shared], in_one_task=in_one_task)
-            return Found(shared, direct)
-        conditions = [predicate.column for predicate in self.drawn]
-        first, last = conditions[0], conditions[-1]
-        either = first | last
-        uses = [
-            reduce(DataFrame.unionByName, map(self.shared.where, (first, ~first, first.isNull()))),
-            self.shared.where(first).unionByName(self.shared.where(last)),
-            self.shared.where(either),
-        ]
-        skipped = [self.direct.where(condition) for condition in conditions]
-        frames = [self.direct, self.shared, *self.hinted, *skipped, *uses]
-        results = iter(digests(frames, [*conditions, either], in_one_task=in_one_task))
-        of_direct, of_shared = next(results), next(results)
-        count = len(conditions)
-        of_hinted, of_skipped = list(islice(results, count)), list(islice(results, count))
-        of_united, of_both, of_either = islice(results, len(uses))
-        *of_filters, either_direct = results
-        return Found(
-            of_shared,
-            of_direct,
-            [Filtered(*each) for each in zip(of_hinted, of_filters, of_skipped, strict=True)],
-            {
-                "three filters that make up the whole, united": (of_united, of_direct),
-                "two filters, united": (of_both, of_filters[0] + of_filters[-1]),
-                "one filter or another": (of_either, either_direct),
-            },
-        )
+    conditions = [predicate.column for predicate in drawn]
+    if not conditions:
+        of_direct, of_shared = digests([direct, shared], in_one_task=in_one_task)
+        return Found(of_shared, of_direct)
+    first, last = conditions[0], conditions[-1]
+    either = first | last
+    uses = [
+        reduce(DataFrame.unionByName, map(shared.where, (first, ~first, first.isNull()))),
+        shared.where(first).unionByName(shared.where(last)),
+        shared.where(either),
+    ]
+    frames = [direct, shared, *hinted, *map(direct.where, conditions), *uses]
+    results = iter(digests(frames, [*conditions, either], in_one_task=in_one_task))
+    of_direct, of_shared = next(results), next(results)
+    count = len(conditions)
+    of_hinted, of_skipped = list(islice(results, count)), list(islice(results, count))
+    of_united, of_both, of_either = islice(results, len(uses))
+    *of_filters, either_direct = results
+    return Found(
+        of_shared,
+        of_direct,
+        [Filtered(*each) for each in zip(of_hinted, of_filters, of_skipped, strict=True)],
+        {
+            "three filters that make up the whole, united": (of_united, of_direct),
+            "two filters, united": (of_both, of_filters[0] + of_filters[-1]),
+            "one filter or another": (of_either, either_direct),
+        },
+    )
 
 
 def remark_on(result: Filtered) -> str | None:

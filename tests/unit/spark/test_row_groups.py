@@ -13,7 +13,7 @@ from unit.spark.test_decode import field, head, mapped
 
 from gateway.spark.read.column_chunks import ColumnChunkFile, connections
 from gateway.spark.read.decode import FileDecoder, TableShape
-from gateway.spark.read.row_groups import Conditions
+from gateway.spark.read.row_groups import row_group_filter
 from gateway.spark.read.schema import shared_schema
 
 GROUP_ROWS = 4
@@ -27,8 +27,8 @@ def parquet(data: pa.Table, **chosen: Any) -> bytes:
 
 
 def read(table_head: Any, file: Any, hints: dict[str, Any], values: Any = None, **chosen: Any) -> pa.Table:
-    conditions = Conditions.of(table_head, hints)
-    decoder = FileDecoder(TableShape.of(table_head), shared_schema(table_head), conditions=conditions)
+    row_filter = row_group_filter(table_head, hints)
+    decoder = FileDecoder(TableShape.of(table_head), shared_schema(table_head), row_filter=row_filter)
     source = pa.BufferReader(file) if isinstance(file, bytes) else file
     return pa.Table.from_batches(list(decoder.batches(source, values or {}, **chosen)), decoder.arrow_schema)
 
@@ -203,7 +203,8 @@ def test_a_column_that_is_not_read_decides_too_and_all_hints_hold() -> None:
         ({"predicateHints": ["no condition"]}, MANY),
         ({"limitHint": 1}, MANY),
     ):
-        decoder = FileDecoder(TableShape.of(table_head), columns, conditions=Conditions.of(table_head, hints))
+        row_filter = row_group_filter(table_head, hints)
+        decoder = FileDecoder(TableShape.of(table_head), columns, row_filter=row_filter)
         batches = decoder.batches(pa.BufferReader(file), {})
         assert [row["x"] for batch in batches for row in batch.to_pylist()] == found, hints
 
