@@ -28,14 +28,18 @@ def connections() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(CONNECTIONS, "share-fetch")
 
 
-class RangedFile(io.RawIOBase):
-    """A read-only, seekable file over ranged GETs, for Parquet readers of large remote files."""
+class ColumnChunkFile(io.RawIOBase):
+    """A read-only, seekable file that holds the ranges of the last call of `fetch` in memory."""
 
-    def __init__(self, read_range: Callable[[int, int], bytes], size_bytes: int) -> None:
+    def __init__(
+        self, read_range: Callable[[int, int], bytes], size_bytes: int, connections: Executor
+    ) -> None:
         super().__init__()
         self._read_range = read_range
         self._size_bytes = size_bytes
+        self._connections = connections
         self._position = 0
+        self._fetched: list[tuple[int, bytes]] = []
 
     def readable(self) -> bool:
         """Return True."""
@@ -44,10 +48,6 @@ class RangedFile(io.RawIOBase):
     def seekable(self) -> bool:
         """Return True."""
         return True
-
-    def size(self) -> int:
-        """Return the size of the whole file in bytes."""
-        return self._size_bytes
 
     def tell(self) -> int:
         """Return the position of the next read."""
@@ -65,21 +65,9 @@ class RangedFile(io.RawIOBase):
         length = left if size < 0 else min(size, left)
         if length == 0:
             return b""
-        data = self._read_range(self._position, length)
+        data = self._read(self._position, length)
         self._position += length
         return data
-
-
-class ColumnChunkFile(RangedFile):
-    """A file that holds the ranges of the last call of `fetch` in memory."""
-
-    def __init__(
-        self, read_range: Callable[[int, int], bytes], size_bytes: int, connections: Executor
-    ) -> None:
-        self._connections = connections
-        self._fetched: list[tuple[int, bytes]] = []
-        self._fetch_range = read_range
-        super().__init__(self._read, size_bytes)
 
     def fetch(self, ranges: Iterable[Range]) -> None:
         """Fetch ranges in parallel, instead of those that are held."""
@@ -92,7 +80,7 @@ class ColumnChunkFile(RangedFile):
 
     def _fetch(self, wanted: Range) -> tuple[int, bytes]:
         start, end = wanted
-        return start, self._fetch_range(start, end - start)
+        return start, self._read_range(start, end - start)
 
     def _read(self, start: int, length: int) -> bytes:
         parts = []
@@ -105,7 +93,7 @@ class ColumnChunkFile(RangedFile):
             position += len(parts[-1])
             if position == start + length:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
-        return self._fetch_range(start, length)
+        return self._read_range(start, length)
 
 
 def chunk_ranges(group: pq.RowGroupMetaData, is_wanted: Callable[[str], bool]) -> list[Range]:

@@ -5,7 +5,7 @@ import io
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gateway.spark.read.column_chunks import RangedFile
+from gateway.spark.read.column_chunks import ColumnChunkFile, connections
 
 
 def test_a_ranged_file_reads_parquet_piece_by_piece() -> None:
@@ -19,6 +19,7 @@ def test_a_ranged_file_reads_parquet_piece_by_piece() -> None:
         requested += length
         return data[start : start + length]
 
-    file = pq.ParquetFile(pa.PythonFile(RangedFile(read_range, len(data)), mode="r"), pre_buffer=True)
+    source = ColumnChunkFile(read_range, len(data), connections())
+    file = pq.ParquetFile(pa.PythonFile(source, mode="r"), pre_buffer=True)
     assert file.read(columns=["a"]).column("a").to_pylist() == list(range(1000))
     assert requested < 2 * len(data)
