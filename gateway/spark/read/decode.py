@@ -8,8 +8,9 @@ comes from.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -63,7 +64,11 @@ class TableShape:
 
     def field(self, name: str) -> t.StructField | None:
         """Return the log's field of a logical column."""
-        return next((field for field in self.schema.fields if field.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, t.StructField]:
+        return {field.name: field for field in reversed(self.schema.fields)}
 
     def partition_text(self, field: t.StructField, values: Mapping[str, str | None]) -> str | None:
         """Return the value of a partition column in `values`, which are by the names of the log."""
@@ -147,15 +152,17 @@ class FileDecoder:
 
     def _checked_columns(self, file: pa.Schema) -> dict[str, CheckedColumn]:
         """Return the columns of the conditions that have statistics in a file, by their paths in it."""
-        columns = {}
-        for path in [] if self._filter is None else self._filter.columns:
+        if self._filter is None:
+            return {}
+        columns, names = {}, FieldIndex(file)
+        for path in self._filter.columns:
             field = next(
                 (candidate for candidate in self._shape.schema.fields if [physical_name(candidate)] == path),
                 None,
             )
             if field is None or field.name in self._shape.partition_columns:
                 continue
-            index = find_field(list(file), field, by_field_id=self._shape.by_field_id)
+            index = names.find(field, by_field_id=self._shape.by_field_id)
             # The path of a name with dots may be that of a nested field as well.
             if index is not None and "." not in file.field(index).name:
                 in_file = file.field(index)
@@ -178,11 +185,12 @@ class FileDecoder:
         partition_values: Mapping[str, str | None] | None,
         constants: Mapping[str, pa.Scalar],
     ) -> "list[_FromFile | _Constant]":
-        return [self._column(file, field, partition_values, constants) for field in self._columns.fields]
+        names = FieldIndex(file)
+        return [self._column(names, field, partition_values, constants) for field in self._columns.fields]
 
     def _column(
         self,
-        file: pa.Schema,
+        file: "FieldIndex",
         wanted: t.StructField,
         partition_values: Mapping[str, str | None] | None,
         constants: Mapping[str, pa.Scalar],
@@ -195,22 +203,22 @@ class FileDecoder:
                 raise UnsupportedTable("the table's log does not say the partition values of a removed file")
             text = self._shape.partition_text(field, partition_values)
             return _Constant(partition_scalar(text, wanted.dataType, self._zone))
-        source = find_field(list(file), field, by_field_id=self._shape.by_field_id)
+        source = file.find(field, by_field_id=self._shape.by_field_id)
         if source is None:
             return _Constant(pa.scalar(None, arrow_type(wanted.dataType)))
-        return _FromFile(file.field(source).name, field, wanted.dataType)
+        return _FromFile(file.names[source], field, wanted.dataType)
 
     def _change_column(
-        self, file: pa.Schema, wanted: t.StructField, constants: Mapping[str, pa.Scalar]
+        self, file: "FieldIndex", wanted: t.StructField, constants: Mapping[str, pa.Scalar]
     ) -> "_FromFile | _Constant":
         """Return a column that the table does not have: from the answer, or `_change_type` of a cdc file."""
         if wanted.name in constants:
             return _Constant(constants[wanted.name])
         # It has no field id, even if the table's columns are mapped by id.
-        source = find_field(list(file), wanted, by_field_id=False)
+        source = file.find(wanted, by_field_id=False)
         if wanted.name != CHANGE_TYPE or source is None:
             raise UnsupportedTable(f"neither the table nor its files have a column {wanted.name}")
-        return _FromFile(file.field(source).name, wanted, wanted.dataType)
+        return _FromFile(file.names[source], wanted, wanted.dataType)
 
     def _assemble(
         self, plan: "list[_FromFile | _Constant]", batch: Any, rows: int, chosen: Any, reading: "_Conform"
@@ -245,17 +253,25 @@ class _Constant:
     value: pa.Scalar
 
 
-def find_field(fields: Sequence[pa.Field], wanted: t.StructField, *, by_field_id: bool) -> int | None:
-    """Return the index of a logical field in a file: by field id, by name, by name in any case."""
-    if by_field_id and any(_FILE_FIELD_ID in (field.metadata or {}) for field in fields):
-        text = str(field_id(wanted)).encode()
-        return next((i for i, f in enumerate(fields) if (f.metadata or {}).get(_FILE_FIELD_ID) == text), None)
-    name = physical_name(wanted)
-    names = [field.name for field in fields]
-    if name in names:
-        return names.index(name)
-    folded = [other.lower() for other in names]
-    return folded.index(name.lower()) if name.lower() in folded else None
+class FieldIndex:
+    """The fields of a file, or of a struct in it, by field ids, names, and names in any case."""
+
+    def __init__(self, fields: Iterable[pa.Field]) -> None:
+        # The first one of a name is the last one that a dictionary gets.
+        numbered = [*enumerate(fields)][::-1]
+        ids = ((index, (field.metadata or {}).get(_FILE_FIELD_ID)) for index, field in numbered)
+        self.names = {index: field.name for index, field in numbered}
+        self._by_id = {text: index for index, text in ids if text is not None}
+        self._by_name = {name: index for index, name in self.names.items()}
+        self._by_folded = {name.lower(): index for index, name in self.names.items()}
+
+    def find(self, wanted: t.StructField, *, by_field_id: bool) -> int | None:
+        """Return the index of a logical field."""
+        if by_field_id and self._by_id:
+            return self._by_id.get(str(field_id(wanted)).encode())
+        name = physical_name(wanted)
+        index = self._by_name.get(name)
+        return self._by_folded.get(name.lower()) if index is None else index
 
 
 @dataclass(frozen=True)
@@ -297,11 +313,11 @@ class _Conform:
         return array if array.type == target else array.cast(target, safe=not pa.types.is_binary(array.type))
 
     def _struct(self, array: pa.Array, logged: t.StructType, wanted: t.StructType) -> pa.Array:
-        fields = [array.type.field(index) for index in range(array.type.num_fields)]
+        fields = FieldIndex(array.type)
         children = []
         for field in wanted.fields:
             source = next((candidate for candidate in logged.fields if candidate.name == field.name), field)
-            index = find_field(fields, source, by_field_id=self.by_field_id)
+            index = fields.find(source, by_field_id=self.by_field_id)
             if index is None:
                 children.append(pa.nulls(len(array), arrow_type(field.dataType)))
                 continue
@@ -390,7 +406,7 @@ class _RowGroupSize:
 
 def _top(path: str, names: set[str]) -> bool:
     """Return whether a leaf's path starts with one of the names, which may contain dots."""
-    return path in names or any(path.startswith(f"{name}.") for name in names)
+    return path in names or any(path[:at] in names for at, char in enumerate(path) if char == ".")
 
 
 def _choose(first_row: int, rows: int, deleted: Sequence[int], kept: Sequence[int] | None) -> Any:

@@ -16,7 +16,8 @@ from gateway.client.actions import (
     UnsupportedTable,
     parse_head,
 )
-from gateway.spark.read.decode import BATCH_ROWS, FileDecoder, TableShape
+from gateway.spark.read import decode as decoding
+from gateway.spark.read.decode import BATCH_ROWS, FieldIndex, FileDecoder, TableShape
 from gateway.spark.read.schema import CHANGE_FIELDS, shared_schema
 
 
@@ -51,6 +52,22 @@ class TestDecoding:
     def test_columns_a_file_does_not_know_are_null(self) -> None:
         answer = decode(head(field("a", "long"), field("b", "string")), pa.table({"a": [1, 2]}))
         assert answer.to_pylist() == [{"a": 1, "b": None}, {"a": 2, "b": None}]
+
+    @pytest.mark.parametrize("mode", ["none", "name", "id"])
+    def test_the_columns_of_a_wide_file_are_looked_at_once(
+        self, monkeypatch: pytest.MonkeyPatch, mode: str
+    ) -> None:
+        made = []
+        monkeypatch.setattr(decoding, "FieldIndex", lambda fields: made.append(1) or FieldIndex(fields))
+        fields = [mapped(f"c{number}", "long", number) for number in range(50)]
+        table = head(*fields, **{"delta.columnMapping.mode": mode})
+        name = "c" if mode == "none" else "col-"
+        numbers = [
+            pa.field(f"{name}{n}", pa.int64(), metadata={"PARQUET:field_id": str(n)}) for n in range(50)
+        ]
+        data = pa.table([[n] for n in range(50)], schema=pa.schema(numbers))
+        assert list(decode(table, data).to_pylist()[0].values()) == list(range(50))
+        assert len(made) == 1
 
     def test_rows_without_a_column_of_the_file_come_in_batches(self) -> None:
         table = head(field("p", "string"), field("b", "long"), partition_columns=["p"])
