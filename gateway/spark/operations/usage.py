@@ -185,14 +185,17 @@ def _condition(found: Sequence[tuple[str, str]]) -> str | None:
 
 def _daily(answered: DataFrame, *keys: str) -> DataFrame:
     is_query = f.col("action").isin(*_QUERIES)
-    failed = (f.col("status") >= f.lit(400)) | (f.col("complete") == f.lit(False))
+    is_cut = f.coalesce(f.col("complete") == f.lit(False), f.lit(False))
+    failed = (f.col("status") >= f.lit(400)) | is_cut
+    # An answer that was cut off leaves out files that were not pruned.
+    pruned = f.when(~is_cut, f.col("considered") - f.col("returned"))
     return answered.groupBy("day", *keys, "recipient", "table").agg(
         f.count(f.lit(1)).alias("requests"),
         f.count_if(is_query).alias("queries"),
         f.count_if(failed).alias("errors"),
         f.coalesce(f.sum("returned"), f.lit(0)).alias("files"),
         f.coalesce(f.sum("fileBytes"), f.lit(0)).alias("addressed_bytes"),
-        f.coalesce(f.sum(f.col("considered") - f.col("returned")), f.lit(0)).alias("pruned_files"),
+        f.coalesce(f.sum(pruned), f.lit(0)).alias("pruned_files"),
         f.max("durationMs").alias("longest_ms"),
     )
 

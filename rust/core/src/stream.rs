@@ -50,7 +50,7 @@ pub trait LineSource: Send {
         None
     }
 
-    /// Returns the final counts at the end.
+    /// Returns the counts so far; the final ones at the end.
     fn outcome(&self) -> Outcome;
 }
 

@@ -49,7 +49,7 @@ def log(tmp_path: Path) -> str:
     lines = [
         record(returned=10, fileBytes=1000, considered=100, complete=True, durationMs=20, version=3),
         record(returned=5, fileBytes=200, considered=5, complete=True, durationMs=9000),
-        record(returned=2, complete=False),
+        record(returned=2, complete=False, considered=9),
         record(day=1, action="deltaSharingGetTableVersion"),
         record(recipient="bob", table="parts", status=404, error="RESOURCE_DOES_NOT_EXIST"),
         record(recipient=None, status=401, error="UNAUTHENTICATED"),

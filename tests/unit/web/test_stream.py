@@ -159,6 +159,7 @@ async def test_a_client_that_leaves_stops_its_stream(
     lines = [line for record in caplog.records for line in record.message.splitlines()]
     line = orjson.loads(next(line for line in lines if "/query" in line))
     assert line.get("returned", 0) < ADDS
+    assert line.get("returned", 0) <= line["considered"] <= ADDS
     assert line["bytes"] > 0
     assert (await client.get("/healthz")).status == 200
 
@@ -183,6 +184,7 @@ async def test_urls_that_were_sent_before_a_client_left_are_in_the_audit_log(
     result = record["response"]["result"]
     assert not result["complete"]
     assert 0 < result["returned"] < ADDS
+    assert result["returned"] <= result["considered"] <= ADDS
 
 
 async def test_others_are_answered_while_long_answers_run(client: Client) -> None:

@@ -20,6 +20,7 @@ use crate::lock::lock;
 use crate::log_faults::LogFault;
 use crate::ndjson::LineCounts;
 use crate::pool::{Pool, Task};
+use crate::scan::Outcome;
 use crate::stop::Stop;
 use crate::wakeup::{self, Signal, Wakeups};
 use crate::{Error, Result};
@@ -309,6 +310,14 @@ impl State {
         self.check_totals();
     }
 
+    /// Counts the files that were evaluated for an item: the stream may be cut off before its end.
+    fn evaluated(&mut self, outcome: Outcome) {
+        // Threads come here in another order than they request items.
+        if self.end.is_none() && outcome.considered >= self.summary.outcome.considered {
+            self.summary.outcome = outcome;
+        }
+    }
+
     /// Fails a stream at its end if its lines are not those that its head counts.
     fn check_totals(&mut self) {
         let Some(stated) = self.totals.filter(|_| self.end == Some(self.emitted)) else { return };
@@ -380,7 +389,7 @@ impl Inner {
         self.stopped()?;
         let mut source = lock(&self.source);
         let turn = catch(|| source.next_turn())?;
-        let outcome = matches!(turn, Turn::End).then(|| source.outcome());
+        let outcome = source.outcome();
         let precount = source.precount();
         drop(source);
         let mut state = lock(&self.state);
@@ -389,12 +398,13 @@ impl Inner {
         Ok(match turn {
             Turn::Lines(work) => {
                 state.started += 1;
+                state.evaluated(outcome);
                 Started::Lines(number, work)
             }
             Turn::Pending => Started::Pending,
             Turn::End => {
                 state.end = Some(number);
-                state.summary.outcome = outcome.unwrap_or_default();
+                state.summary.outcome = outcome;
                 state.check_totals();
                 self.release(state);
                 Started::End

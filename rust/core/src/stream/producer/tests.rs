@@ -54,12 +54,12 @@ impl LineSource for Numbers {
     }
 
     fn precount(&mut self) -> Option<Precount> {
-        let outcome = self.outcome();
+        let outcome = Outcome { considered: self.count, ..Outcome::default() };
         (self.next == 1).then_some(Precount { files: self.count, outcome })
     }
 
     fn outcome(&self) -> Outcome {
-        Outcome { considered: self.count, ..Outcome::default() }
+        Outcome { considered: self.count.min(self.next), ..Outcome::default() }
     }
 }
 
@@ -191,6 +191,21 @@ fn a_failure_follows_the_complete_chunks_before_it() {
     assert!(matches!(end, Err(Error::CorruptLog { .. })));
     assert_eq!(body, lines(7));
     assert!(!stream.is_done());
+}
+
+#[test]
+fn a_stream_that_is_cut_off_counts_the_files_that_were_evaluated() {
+    let pool = Pool::new(2).unwrap();
+    let mut stream = start(&pool, Numbers { fails_at: Some(7), ..Numbers::to(20) }, ContentCoding::Identity);
+    drain(&mut stream).1.unwrap_err();
+    let counts = stream.summary();
+    assert_eq!((counts.written.files, counts.outcome.considered), (7, 7));
+    let options = StreamOptions { inline: true, ..StreamOptions::default() };
+    let mut stream = start_with(&pool, Numbers { padding_bytes: 900_000, ..Numbers::to(20) }, options);
+    stream.take().unwrap();
+    stream.cancel();
+    let counts = stream.summary();
+    assert!(counts.outcome.considered >= counts.written.files && counts.written.files > 0, "{counts:?}");
 }
 
 #[test]
