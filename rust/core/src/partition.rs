@@ -14,6 +14,7 @@ use foldhash::fast::RandomState;
 
 use crate::actions::{PartitionColumn, PartitionTuple};
 use crate::escape::{object_text, push_string};
+use crate::schema::PartitionNames;
 use inline_tuples::InlineTuples;
 
 pub(crate) use timestamps::PartitionTimestamps;
@@ -26,7 +27,7 @@ const MAX_TUPLE_BYTES: usize = 16 << 20;
 /// Encodes the partition values of a stream of files.
 #[derive(Debug)]
 pub struct PartitionInterner {
-    log_names: Arc<[Box<str>]>,
+    names: PartitionNames,
     /// `"name":` of each column, escaped once; the first begins with `{`, the others with `,`.
     json_prefixes: Box<[Box<str>]>,
     keeps_logged: bool,
@@ -42,8 +43,15 @@ impl PartitionInterner {
     /// log's `partitionValues` are keyed by (physical names where column mapping is on).
     #[must_use]
     pub fn new<S: AsRef<str>>(log_names: &[S]) -> Self {
-        let log_names: Arc<[Box<str>]> = log_names.iter().map(|name| Box::from(name.as_ref())).collect();
-        let json_prefixes = log_names
+        let columns = log_names.iter().map(|name| Box::from(name.as_ref())).collect();
+        Self::of(PartitionNames { columns, left_behind: Arc::default() })
+    }
+
+    /// Where the schema has names left behind, a value is found by this name, as Spark finds it, or else by the column's
+    /// own. Answers have the column's own name alone, as their schema has no other.
+    pub(crate) fn of(names: PartitionNames) -> Self {
+        let json_prefixes = names
+            .columns
             .iter()
             .enumerate()
             .map(|(column, name)| {
@@ -53,9 +61,10 @@ impl PartitionInterner {
                 prefix.into_boxed_str()
             })
             .collect();
-        let inline = InlineTuples::new(&log_names);
+        // Its keys are the columns' names in their order.
+        let inline = if names.left_behind.is_empty() { InlineTuples::new(&names.columns) } else { None };
         Self {
-            log_names,
+            names,
             json_prefixes,
             keeps_logged: false,
             dictionary: Arc::default(),
@@ -75,7 +84,11 @@ impl PartitionInterner {
     /// The names given to [`Self::new`].
     #[must_use]
     pub fn log_names(&self) -> &Arc<[Box<str>]> {
-        &self.log_names
+        &self.names.columns
+    }
+
+    pub(crate) fn names(&self) -> &PartitionNames {
+        &self.names
     }
 
     /// Starts the column of one batch. A dictionary that is too large is replaced.
@@ -88,7 +101,7 @@ impl PartitionInterner {
             }
             self.bytes = 0;
         }
-        let scratch = vec![None; self.log_names.len()];
+        let scratch = vec![None; self.names.columns.len()];
         PartitionColumnBuilder { interner: self, keys: Vec::with_capacity(capacity), scratch }
     }
 
@@ -160,8 +173,12 @@ impl PartitionColumnBuilder<'_> {
     /// Adds a file by its `partitionValues` map: absent keys are null, unknown keys are ignored, the last of
     /// duplicate keys wins.
     pub fn push_entries<'v>(&mut self, entries: impl IntoIterator<Item = (&'v str, Option<&'v str>)>) {
+        if !self.interner.names.left_behind.is_empty() {
+            let entries: Vec<_> = entries.into_iter().collect();
+            return self.push_logged(entries.into_iter());
+        }
         let mut values = self.take_scratch();
-        place_entries(&self.interner.log_names, entries, &mut values);
+        place_entries(&self.interner.names.columns, entries, &mut values);
         let key = self.interner.intern(&values, None);
         self.finish_row(key, values);
     }
@@ -194,7 +211,12 @@ impl PartitionColumnBuilder<'_> {
     /// ([`PartitionInterner::keeping_logged`]) and the keys are not the partition columns.
     pub fn push_logged<'v>(&mut self, entries: impl Iterator<Item = (&'v str, Option<&'v str>)> + Clone) {
         let mut values = self.take_scratch();
-        let has_all = place_entries(&self.interner.log_names, entries.clone(), &mut values);
+        let PartitionNames { columns, left_behind } = &self.interner.names;
+        let mut has_all = place_entries(columns, entries.clone(), &mut values);
+        if !left_behind.is_empty() {
+            place_entries(left_behind, entries.clone(), &mut values);
+            has_all = has_all_by_either(columns, left_behind, entries.clone());
+        }
         let logged_json = (self.interner.keeps_logged && !has_all).then(|| object_text(entries));
         let key = self.interner.intern(&values, logged_json.as_deref());
         self.finish_row(key, values);
@@ -247,6 +269,18 @@ fn place_entries<'v>(
         }
     }
     known == names.len() && unknown == 0
+}
+
+/// Returns whether the entries are for each column, by one name or the other, and for nothing else.
+fn has_all_by_either<'v>(
+    names: &[Box<str>],
+    others: &[Box<str>],
+    entries: impl Iterator<Item = (&'v str, Option<&'v str>)> + Clone,
+) -> bool {
+    let mut keys = entries.map(|(key, _)| key);
+    let mut pairs = names.iter().zip(others);
+    pairs.all(|(name, other)| keys.clone().any(|key| key == &**name || key == &**other))
+        && keys.all(|key| names.iter().chain(others).any(|name| **name == *key))
 }
 
 fn is_same_tuple(tuple: &PartitionTuple, values: &[Option<&str>], logged_json: Option<&str>) -> bool {
@@ -337,6 +371,30 @@ mod tests {
         assert_eq!(column.keys, [0, 0, 0, 1]);
         assert_eq!(json_of(&column, 0), r#"{"day":null,"city":"Oslo"}"#);
         assert_eq!(json_of(&column, 3), r#"{"day":"2024-01-01","city":null}"#);
+    }
+
+    #[test]
+    fn values_are_also_found_by_names_that_a_mapping_left_behind() {
+        let shared = |names: [&str; 2]| Arc::from(names.map(Box::from));
+        let names = PartitionNames { columns: shared(["p", "q"]), left_behind: shared(["col-1", "q"]) };
+        for (entries, expected, is_logged) in [
+            (vec![("p", Some("u")), ("q", Some("x"))], r#"{"p":"u","q":"x"}"#, false),
+            (vec![("col-1", Some("u")), ("q", Some("x"))], r#"{"p":"u","q":"x"}"#, false),
+            (vec![("q", Some("x")), ("col-1", Some("u")), ("p", Some("a"))], r#"{"p":"u","q":"x"}"#, false),
+            (vec![("p", Some("a")), ("col-1", None), ("q", None)], r#"{"p":null,"q":null}"#, false),
+            (vec![("q", Some("x"))], r#"{"p":null,"q":"x"}"#, true),
+            (vec![("col-1", Some("u")), ("q", None), ("r", Some("x"))], r#"{"p":"u","q":null}"#, true),
+        ] {
+            let mut interner = PartitionInterner::of(names.clone()).keeping_logged();
+            let mut column = interner.column(3);
+            column.push_logged(entries.iter().copied());
+            column.push_entries(entries.clone());
+            column.push_views(&[], &[], entries.clone());
+            let column = column.finish();
+            assert_eq!(column.keys, [0, 0, 0]);
+            assert_eq!(json_of(&column, 0), expected, "{entries:?}");
+            assert_eq!(column.dictionary[0].logged_json.is_some(), is_logged, "{entries:?}");
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ const MAX_DEPTH: usize = 64;
 
 /// The table property of the [`ColumnMapping`].
 pub(crate) const COLUMN_MAPPING_MODE: &str = "delta.columnMapping.mode";
+const PHYSICAL_NAME: &str = "delta.columnMapping.physicalName";
 
 /// How logical column names map to those in the data files (PROTOCOL, section Column Mapping).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -296,17 +297,58 @@ pub(crate) fn check_partition_columns(metadata: &Metadata) -> Result<()> {
     }
 }
 
-/// Returns the keys of `partitionValues`, in the order of `partitionColumns`: the columns' physical names. If the schema
-/// cannot be parsed, returns the logical names, so that files can still be listed.
-pub(crate) fn partition_names(metadata: &Metadata) -> Box<[Box<str>]> {
-    let is_mapped =
-        ColumnMapping::of(metadata) != ColumnMapping::None && !metadata.partition_columns.is_empty();
-    let fields = if is_mapped { StructType::of(metadata).unwrap_or_default().fields } else { Vec::new() };
+/// The keys of `partitionValues`, in the order of `partitionColumns`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PartitionNames {
+    /// The columns' physical names.
+    pub(crate) columns: Arc<[Box<str>]>,
+    /// The physical names that are in the schema although column mapping is off; empty if there are none.
+    pub(crate) left_behind: Arc<[Box<str>]>,
+}
+
+impl PartitionNames {
+    /// Returns all names by which a value may be found.
+    pub(crate) fn all(&self) -> Arc<[Box<str>]> {
+        if self.left_behind.is_empty() {
+            return Arc::clone(&self.columns);
+        }
+        self.columns.iter().chain(self.left_behind.iter()).cloned().collect()
+    }
+
+    /// Returns the names of a version. If the schema cannot be parsed, these are the logical names, so that files can
+    /// still be listed.
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        let is_mapped = ColumnMapping::of(metadata) != ColumnMapping::None;
+        let columns = if is_mapped { physical_partition_names(metadata) } else { None };
+        let logical = || metadata.partition_columns.iter().map(|column| Box::from(column.as_str())).collect();
+        Self {
+            columns: columns.unwrap_or_else(logical).into(),
+            left_behind: names_left_behind(metadata).into(),
+        }
+    }
+}
+
+/// Returns the physical names of the partition columns if column mapping is off and one of them has another name.
+pub(crate) fn names_left_behind(metadata: &Metadata) -> Box<[Box<str>]> {
+    // The text is searched first: few schemas have these names, and parsing takes its time.
+    let may_have_names = ColumnMapping::of(metadata) == ColumnMapping::None
+        && metadata.schema_string.as_deref().is_some_and(|schema| schema.contains(PHYSICAL_NAME));
+    let names = if may_have_names { physical_partition_names(metadata) } else { None };
+    let is_other = |names: &[Box<str>]| {
+        names.iter().zip(&metadata.partition_columns).any(|(name, column)| **name != **column)
+    };
+    names.filter(|names| is_other(names)).unwrap_or_default()
+}
+
+/// Returns the physical names in the schema, whatever the mode of column mapping is.
+fn physical_partition_names(metadata: &Metadata) -> Option<Box<[Box<str>]>> {
+    let schema = metadata.schema_string.as_deref().filter(|_| !metadata.partition_columns.is_empty())?;
+    let fields = StructType::parse(schema, ColumnMapping::Name).ok()?.fields;
     let physical = |column: &String| {
         let field = fields.iter().find(|field| field.name == *column);
         Box::from(field.map_or(column.as_str(), |field| &field.physical_name))
     };
-    metadata.partition_columns.iter().map(physical).collect()
+    Some(metadata.partition_columns.iter().map(physical).collect())
 }
 
 fn find<'a>(fields: &'a [StructField], name: &str) -> Result<&'a StructField, Unresolved> {
@@ -551,7 +593,8 @@ mod tests {
             configuration: vec![("delta.columnMapping.mode".into(), mode.into())],
             ..Metadata::default()
         };
-        partition_names(&metadata).iter().map(ToString::to_string).collect()
+        let PartitionNames { columns, left_behind } = PartitionNames::of(&metadata);
+        columns.iter().chain(left_behind.iter()).map(ToString::to_string).collect()
     }
 
     #[test]
@@ -561,7 +604,8 @@ mod tests {
             {"name":"b","type":"string","nullable":true,"metadata":{}}]}"#;
         assert_eq!(names("name", Some(schema)), ["b", "col-1"]);
         assert_eq!(names("id", Some(schema)), ["b", "col-1"]);
-        assert_eq!(names("none", Some(schema)), ["b", "a"]);
+        assert_eq!(names("none", Some(schema)), ["b", "a", "b", "col-1"]);
+        assert_eq!(names("none", Some(&schema.replace("col-1", "a"))), ["b", "a"]);
         assert_eq!(names("name", Some("nonsense")), ["b", "a"]);
         assert_eq!(names("name", None), ["b", "a"]);
     }

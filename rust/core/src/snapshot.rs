@@ -24,6 +24,7 @@ use crate::log_faults::LogFault;
 use crate::partition::{PartitionInterner, PartitionTimestamps};
 use crate::predicate::{BoundRule, RuleVerdicts};
 use crate::replay::ReplaySet;
+use crate::schema::PartitionNames;
 use crate::segment::{CommitEntry, LogIdentity, LogSegment, commit_mark, read_timestamps_ms};
 use crate::stop::Stop;
 use crate::storage::Storage;
@@ -64,8 +65,7 @@ pub struct Snapshot {
     timestamp: OnceLock<Option<i64>>,
     protocol: Arc<Protocol>,
     metadata: Arc<Metadata>,
-    /// The keys of `partitionValues`, in the order of `metadata.partition_columns`.
-    partition_names: Arc<[Box<str>]>,
+    partition_names: PartitionNames,
     decoding: Decoding,
     identity: OnceLock<LogIdentity>,
     columns_digest: OnceLock<[u8; 32]>,
@@ -395,7 +395,7 @@ impl Snapshot {
     /// Returns a dictionary for partition values by this version's column names.
     #[must_use]
     pub fn interner(&self) -> PartitionInterner {
-        PartitionInterner::new(&self.partition_names)
+        PartitionInterner::of(self.partition_names.clone())
     }
 
     /// The partition columns of timestamp types; `None` if there are none.

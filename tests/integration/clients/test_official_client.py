@@ -140,6 +140,37 @@ def test_it_reads_a_table_whose_mapping_is_off_and_has_left_names_behind(
             assert found == [(1, "a"), (2, "a"), (3, "b")]
 
 
+@pytest.mark.parametrize("in_a_checkpoint", [False, True])
+def test_partition_values_are_found_by_names_that_a_mapping_left_behind(
+    official_client: OfficialClient, tmp_path: Path, in_a_checkpoint: bool
+) -> None:
+    left = {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "col-2"}
+    columns = [Column("id", "integer"), Column("part", "string", metadata=left)]
+    table = Table(tmp_path / "left", columns, ["part"])
+    for number, values in enumerate(
+        [{"part": "a"}, {"col-2": "a"}, {"part": "b", "col-2": "a"}, {"part": "a", "col-2": "b"}]
+    ):
+        add = table.add([{"id": number}], partition={"part": None})
+        add["add"]["partitionValues"] = values
+        table.commit(add)
+    if in_a_checkpoint:
+        table.checkpoint("single")
+    with running_gateway(tmp_path, [share("made", {"left": str(table.root)})]) as gateway:
+        for options in ({}, {"use_delta_format": True}):
+            found = official_client.rows(gateway.profile, "made.default.left", ["id", "part"], **options)
+            assert found == [(0, "a"), (1, "a"), (2, "a"), (3, "b")]
+        for capabilities in ("responseformat=parquet", "responseformat=delta;readerfeatures=deletionvectors"):
+            answer = gateway.query("made.default.left", {"predicateHints": ["part = 'a'"]}, capabilities)
+            assert sum("file" in line for line in answer.lines) == 3
+        changes = gateway.query(
+            "made.default.left",
+            {"startingVersion": 0},
+            "responseformat=delta;readerfeatures=deletionvectors",
+        )
+        adds = [line["file"]["deltaSingleAction"]["add"] for line in changes.lines if "file" in line]
+        assert [add["partitionValues"] for add in adds] == [{"part": value} for value in "aaab"]
+
+
 def test_lines_with_unicode_line_ends_are_one_line(
     official_client: OfficialClient, tmp_path: Path, demo_tables: Path
 ) -> None:

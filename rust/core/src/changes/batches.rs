@@ -13,7 +13,7 @@ use crate::commit::{Columns, CommitFile};
 use crate::error::{Error, Result};
 use crate::history::{InCommitTimestamps, no_in_commit_timestamp};
 use crate::partition::PartitionInterner;
-use crate::schema::{check_partition_columns, partition_names};
+use crate::schema::{PartitionNames, check_partition_columns};
 use crate::segment::read_timestamps_ms;
 use crate::stop::Stop;
 
@@ -117,7 +117,7 @@ struct Effective {
 impl Effective {
     fn new(InForce { protocol, metadata }: InForce) -> Result<Self> {
         check_partition_columns(&metadata)?;
-        let interner = PartitionInterner::new(&partition_names(&metadata)).keeping_logged();
+        let interner = PartitionInterner::of(PartitionNames::of(&metadata)).keeping_logged();
         Ok(Self { in_commit: InCommitTimestamps::of(&protocol, &metadata), interner, protocol, metadata })
     }
 }

@@ -209,31 +209,26 @@ impl<'a> Adds<'a> {
         typed: &StructArray,
         interner: &mut PartitionInterner,
     ) -> Result<PartitionColumn> {
-        let names = Arc::clone(interner.log_names());
+        let names = interner.names().all();
         let mut columns = Vec::with_capacity(names.len());
         for name in names.iter() {
-            columns.push(match typed.column_by_name(name) {
-                Some(column) => {
-                    let values = TypedColumn::of(column, self.calendar);
-                    Some((column, values.ok_or_else(|| self.mistyped("partitionValues_parsed"))?))
-                }
-                None => None,
-            });
+            if let Some(column) = typed.column_by_name(name) {
+                let values = TypedColumn::of(column, self.calendar);
+                columns.push((name, column, values.ok_or_else(|| self.mistyped("partitionValues_parsed"))?));
+            }
         }
         let mut partitions = interner.column(typed.len());
         let mut texts = vec![String::new(); columns.len()];
         for row in 0..typed.len() {
-            for (column, text) in columns.iter().zip(&mut texts) {
+            for ((_, column, values), text) in columns.iter().zip(&mut texts) {
                 text.clear();
-                if let Some((column, values)) = column
-                    && column.is_valid(row)
-                    && !values.push_partition_value(text, row)
-                {
+                if column.is_valid(row) && !values.push_partition_value(text, row) {
                     return Err(self.uncertain());
                 }
             }
             // The text of a null value is empty, and an empty partition value is null.
-            partitions.push_entries(names.iter().zip(&texts).map(|(name, text)| (&**name, Some(&**text))));
+            let found = columns.iter().zip(&texts);
+            partitions.push_entries(found.map(|((name, ..), text)| (&***name, Some(&**text))));
         }
         Ok(partitions.finish())
     }

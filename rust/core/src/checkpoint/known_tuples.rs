@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use super::kept_rows::Verdicts;
 use crate::lock::lock;
 use crate::partition::PartitionInterner;
+use crate::schema::PartitionNames;
 
 /// Dictionaries that no reader uses. A reader takes one for a row group, so there are as many as readers that run at
 /// once.
 #[derive(Clone)]
 pub(super) struct KnownTuples {
-    log_names: Arc<[Box<str>]>,
+    names: PartitionNames,
     idle: Arc<Mutex<Vec<Tuples>>>,
 }
 
@@ -22,14 +23,14 @@ pub(super) struct Tuples {
 }
 
 impl KnownTuples {
-    pub(super) fn new(log_names: &Arc<[Box<str>]>) -> Self {
-        Self { log_names: Arc::clone(log_names), idle: Arc::default() }
+    pub(super) fn new(names: &PartitionNames) -> Self {
+        Self { names: names.clone(), idle: Arc::default() }
     }
 
     pub(super) fn take(&self) -> Tuples {
         let known = lock(&self.idle).pop();
         known.unwrap_or_else(|| Tuples {
-            interner: PartitionInterner::new(&self.log_names),
+            interner: PartitionInterner::of(self.names.clone()),
             verdicts: Verdicts::default(),
         })
     }

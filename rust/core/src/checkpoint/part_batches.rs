@@ -131,10 +131,12 @@ impl PartBatches {
         interner: &SharedInterner,
         tuples: &KnownTuples,
     ) -> Self {
-        let log_names = Arc::clone(interner.lock().log_names());
+        let names = interner.lock().names().clone();
         let columns = Columns::new(&file);
         let calendar = file.calendar();
-        let filter = options.may_match.clone().map(|filter| (filter, TypedLeaves::of(&file, &log_names)));
+        // The bounds of typed columns say nothing of values by other names.
+        let may_match = options.may_match.clone().filter(|_| names.left_behind.is_empty());
+        let filter = may_match.map(|filter| (filter, TypedLeaves::of(&file, &names.columns)));
         Self {
             file,
             source,
@@ -146,7 +148,7 @@ impl PartBatches {
             projection: None,
             current: None,
             interner: interner.clone(),
-            log_names,
+            log_names: names.all(),
             tuples: tuples.clone(),
             filter,
             calendar,

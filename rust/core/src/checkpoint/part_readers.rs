@@ -38,7 +38,7 @@ impl PartReaders {
         interner: PartitionInterner,
         options: ReadOptions,
     ) -> Self {
-        let tuples = KnownTuples::new(interner.log_names());
+        let tuples = KnownTuples::new(interner.names());
         let (interner, slices) = (SharedInterner::new(interner), VecDeque::new());
         Self { storage, parts, interner, options, tuples, next_part: 0, slices }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::actions::{Metadata, PartitionTuple};
 use crate::civil_time;
 use crate::escape::append_string;
-use crate::schema::{DataType, PrimitiveType, StructType, partition_names};
+use crate::schema::{DataType, PartitionNames, PrimitiveType, StructType};
 
 /// Which partition columns of a table are timestamps.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl PartitionTimestamps {
             })
         };
         let is_timestamp: Box<[bool]> = columns.iter().map(is_timestamp).collect();
-        let names = partition_names(metadata).into();
+        let names = PartitionNames::of(metadata).columns;
         is_timestamp.contains(&true).then(|| Arc::new(Self { names, is_timestamp }))
     }
 

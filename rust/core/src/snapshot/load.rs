@@ -18,7 +18,7 @@ use crate::log_faults::LogFault;
 use crate::log_path::commit_name;
 use crate::partition::PartitionInterner;
 use crate::replay::ReplaySet;
-use crate::schema::{check_partition_columns, partition_names};
+use crate::schema::{PartitionNames, check_partition_columns};
 use crate::segment::{CommitEntry, LogIdentity, LogSegment};
 use crate::storage::Storage;
 
@@ -208,7 +208,7 @@ impl Loader<'_> {
         if !previous.is_some_and(|previous| Arc::ptr_eq(&previous.metadata, &metadata)) {
             check_partition_columns(&metadata)?;
         }
-        let partition_names: Arc<[_]> = partition_names(&metadata).into();
+        let partition_names = PartitionNames::of(&metadata);
         if previous.is_some_and(|previous| previous.partition_names != partition_names) {
             return Ok(None);
         }
@@ -376,16 +376,16 @@ impl Loader<'_> {
         &self,
         commits: &[Commit<'_>],
         live: Vec<RowIndices>,
-        partition_names: &[Box<str>],
+        partition_names: &PartitionNames,
     ) -> Result<Vec<(Arc<FileBatch>, RowIndices)>> {
         let base_version = self.segment.base_version();
-        let mut interner = PartitionInterner::new(partition_names);
+        let mut interner = PartitionInterner::of(partition_names.clone());
         // Their batches equal those of this snapshot.
         let known: Vec<_> = self
             .known
             .iter()
             .filter(|known| {
-                known.segment.base_version() == base_version && *known.partition_names == *partition_names
+                known.segment.base_version() == base_version && known.partition_names == *partition_names
             })
             .collect();
         let with_files = commits.iter().zip(live).filter(|(_, rows)| !rows.is_empty());
@@ -394,7 +394,7 @@ impl Loader<'_> {
                 if let Some(known) = known.iter().find_map(|known| known.batch_of(entry)) {
                     return Ok((Arc::clone(known), rows));
                 }
-                if !partition_names.is_empty() {
+                if !partition_names.columns.is_empty() {
                     // Not of dead files, which may be older than the partitions.
                     commit.adds.check_partition_values(&commit.name, rows.iter().map(|row| *row as usize))?;
                 }
