@@ -27,7 +27,12 @@ from support.versitygw import S3Server, VersityGw
 CLIENT = "127.0.0.1"
 FORWARDED = ("range", "content-type", "if-match", "if-none-match")
 OF_ONE_HOP = {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"}
-STATUS = {"ExpiredToken": 400, "InvalidTokenId": 403, "MalformedPolicyDocument": 400}
+STATUS = {
+    "ExpiredToken": 400,
+    "InvalidTokenId": 403,
+    "MalformedPolicyDocument": 400,
+    "XMinioInvalidResourceName": 400,
+}
 
 
 @dataclass
@@ -57,6 +62,9 @@ class SessionStore:
         return self._forward(request)
 
     def _check(self, request: Request) -> None:
+        # versitygw resolves dots after the policy has been asked, MinIO refuses them.
+        if {".", ".."} & {*unquote(request.path).split("/")}:
+            raise SignatureRefused("XMinioInvalidResourceName")
         sessions = {session.access_key_id: session for session in self.sts.sessions}
         secrets = {key: session.secret_access_key for key, session in sessions.items()}
         secrets[self.behind.access_key_id] = self.behind.secret_access_key

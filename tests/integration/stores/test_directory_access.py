@@ -57,6 +57,7 @@ TABLES = {
     "quoted": f"{LAKE}/{QUOTED}/orders",
 }
 BOB = "the-token-of-bob"
+LOG = "_delta_log/00000000000000000000.json"
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +225,7 @@ def test_everything_outside_of_the_directory_and_every_change_is_denied(
     root = TABLES[table]
     others = [*(f"{LAKE}/{name}" for name in NEIGHBOURS), "orders", *({*TABLES.values()} - {root})]
     with closing(client_of(store, vended(gateway, table))) as client:
-        log = f"{root}/_delta_log/00000000000000000000.json"
+        log = f"{root}/{LOG}"
         assert status_of(client.get_object, Key=log) == 200
         assert status_of(client.list_objects_v2, Prefix=f"{root}/_delta_log/") == 200
         for other in others:
@@ -232,6 +233,14 @@ def test_everything_outside_of_the_directory_and_every_change_is_denied(
                 assert status_of(client.get_object, Key=key) == 403, key
             for prefix in (f"{other}/", f"{other}/_delta_log/"):
                 assert status_of(client.list_objects_v2, Prefix=prefix) == 403, prefix
+        up = "../" * root.count("/")
+        for key in (
+            f"{root}/{up}cities/{LOG}",
+            f"{root}/_delta_log/../{up}cities/{LOG}",
+            f"{root}/{up}../orders/x",
+        ):
+            # The key of an object that is there, once its dots are resolved.
+            assert status_of(client.get_object, Key=key) in {400, 403}, key
         for prefix in ("", LAKE, f"{LAKE}/", root):
             assert status_of(client.list_objects_v2, Prefix=prefix) == 403, prefix
         assert status_of(client.list_objects_v2) == 403
