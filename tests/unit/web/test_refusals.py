@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 from support.gateway_app import PREFIX, TOKENS, Clock, PipelineServer, bearer, serve
 
-from gateway.authentication.credential_table import MAX_REVOKED, Credential, CredentialTable, token_hash
+from gateway.authentication.credential_table import (
+    MAX_REVOKED,
+    Credential,
+    CredentialTable,
+    Holder,
+    token_hash,
+)
 from gateway.catalog.catalog import Recipient
 from gateway.telemetry.activity import Activity
 from gateway.telemetry.metrics import Metrics
@@ -94,13 +100,10 @@ async def test_every_refusal_has_its_reason_everywhere(  # noqa: PLR0917 - the c
     assert (query.status, query.failure) == (status, reason)
 
 
-class OneRecipient:
-    """A recipient of the database with its tokens."""
-
-    policies, clients = (), ()
-
-    def __init__(self, credentials: list[Credential]) -> None:
-        self.recipient, self.credentials = credentials[0].recipient, credentials
+def holder(name: str, sha256: bytes) -> Holder:
+    """A recipient of the database with its token."""
+    held = Recipient(name, frozenset())
+    return Holder(held, (Credential(sha256, held),))
 
 
 async def test_a_token_that_was_revoked_counts_for_its_recipient() -> None:
@@ -112,8 +115,7 @@ async def test_a_token_that_was_revoked_counts_for_its_recipient() -> None:
     )
     assert isinstance(client.server, PipelineServer)
     pipeline = client.server.pipeline
-    sha256 = token_hash(TOKENS["alice"])
-    alice = OneRecipient([Credential(sha256, Recipient("alice", frozenset()))])
+    alice = holder("alice", token_hash(TOKENS["alice"]))
     table = pipeline.state.credentials
     assert isinstance(table, CredentialTable)
     for gone, new, status in (([], [alice], 200), ([alice], [], 401), ([], [alice], 200)):
@@ -127,9 +129,8 @@ async def test_a_token_that_was_revoked_counts_for_its_recipient() -> None:
     use = activity.use("alice")
     assert use is not None
     assert {name: one.requests for name, one in use.refused.items()} == {"revoked": 1}
-    other = OneRecipient([Credential(b"", Recipient("other", frozenset()))])
     for number in range(MAX_REVOKED + 5):
-        other.credentials = [Credential(number.to_bytes(32), other.recipient)]
+        other = holder("other", number.to_bytes(32))
         table = table.replaced([], [other]) or table
         table = table.replaced([other], []) or table
     assert table.revoked((4).to_bytes(32)) is None
