@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from functools import cache
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ from aiohttp import web
 from gateway.catalog.grants import place_text
 from gateway.console.sessions import Session
 from gateway.console.site import SESSION, SITE
+from gateway.limits.attempts import PAIR_SECONDS
 from gateway.pages.times import ago, is_soon, left, moment
 from gateway.report.templating import html_environment
 from gateway.report.text import shortened
@@ -44,7 +46,7 @@ async def respond(request: web.Request, template: str, *, status: int = 200, **v
     values["audited"] = site.config().gateway.audit is not None
     text = await asyncio.to_thread(_render, template, session, request.path, now_ms, values)
     # One attempt to sign in is forgiven in this time.
-    headers = {"Retry-After": "6"} if status == 429 else None  # noqa: PLR2004 - Too Many Requests
+    headers = {"Retry-After": f"{PAIR_SECONDS:.0f}"} if status == HTTPStatus.TOO_MANY_REQUESTS else None
     return web.Response(text=text, status=status, content_type="text/html", headers=headers)
 
 
