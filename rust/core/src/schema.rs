@@ -329,7 +329,7 @@ impl PartitionNames {
 }
 
 /// Returns the physical names of the partition columns if column mapping is off and one of them has another name.
-pub(crate) fn names_left_behind(metadata: &Metadata) -> Box<[Box<str>]> {
+fn names_left_behind(metadata: &Metadata) -> Box<[Box<str>]> {
     // The text is searched first: few schemas have these names, and parsing takes its time.
     let may_have_names = ColumnMapping::of(metadata) == ColumnMapping::None
         && metadata.schema_string.as_deref().is_some_and(|schema| schema.contains(PHYSICAL_NAME));

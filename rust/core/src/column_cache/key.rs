@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 use crate::actions::Metadata;
 use crate::hashing::{SequenceDigest, hex_text};
 use crate::predicate::{PredicateKey, RuleKey};
-use crate::schema::{COLUMN_MAPPING_MODE, names_left_behind};
+use crate::schema::COLUMN_MAPPING_MODE;
 use crate::segment::CheckpointFiles;
 
 /// The key of the columns of one checkpoint of one table, decoded by one metadata.
@@ -83,7 +83,6 @@ impl Decoding {
         add(metadata.schema_string.as_deref());
         add(metadata.property(COLUMN_MAPPING_MODE));
         metadata.partition_columns.iter().for_each(|column| add(Some(column)));
-        names_left_behind(metadata).iter().for_each(|name| add(Some(name)));
         Self(digest.finalize().into())
     }
 }
