@@ -11,6 +11,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import select
 import stat
 import threading
 import time
@@ -18,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import accumulate, islice
 from pathlib import Path
 
 from gateway.config import Config
@@ -202,7 +204,12 @@ class AuditLog:
         with self._wake:
             while not self._queue and not self._closing:
                 self._wake.wait()
-            return [self._queue[index] for index in range(min(len(self._queue), BATCH_RECORDS))]
+            batch = list(islice(self._queue, BATCH_RECORDS))
+        if self._is_regular:
+            return batch
+        # More would come in parts, between those of other processes.
+        ends = accumulate(len(line) for line, _ in batch)
+        return batch[: max(1, sum(end <= select.PIPE_BUF for end in ends))]
 
     def _finish(self, batch: list[tuple[bytes, Tell | None]]) -> None:
         with self._wake:
@@ -293,7 +300,10 @@ class AuditLog:
                 self._is_readable = True
                 return descriptor
         self._is_readable = False
-        return os.open(self._path, os.O_WRONLY | flags, 0o640)
+        # For a pipe without a reader this is an error. Otherwise the start would wait for one.
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK | flags, 0o640)
+        os.set_blocking(descriptor, True)
+        return descriptor
 
     @staticmethod
     def trouble(path: Path) -> str | None:

@@ -283,6 +283,39 @@ def test_several_writers_share_a_file_without_tearing_lines(tmp_path):
     assert all(json.loads(line)["version"] == "1.0" for line in lines)
 
 
+def test_several_writers_share_a_pipe_without_tearing_lines(tmp_path):
+    """A pipe takes a longer write in parts, between those of others."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    logs = [AuditLog(pipe) for _ in range(4)]
+    for log in logs:
+        log.put_all([record(user_agent="x" * 300).line()] * 500, timeout_seconds=0)
+    received = b""
+    while received.count(b"\n") < 2000:
+        with suppress(BlockingIOError):
+            received += os.read(reader, 2**20)
+    for log in logs:
+        log.close()
+    os.close(reader)
+    assert all(json.loads(line)["version"] == "1.0" for line in received.splitlines())
+
+
+def test_a_pipe_that_nobody_reads_is_no_log_until_somebody_does(tmp_path):
+    pipe, said, recovered = tmp_path / "pipe", [], []
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="cannot be opened: No such device or address"):
+        AuditLog(pipe)
+    log = AuditLog(pipe, must_open=False, on_trouble=said.append, on_recovery=recovered.append)
+    log.put(record().line())
+    wait_until(lambda: said == ["the audit log cannot be written: No such device or address"])
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    wait_until(lambda: recovered == ["the audit log is written again"])
+    assert json.loads(os.read(reader, 4096))["version"] == "1.0"
+    log.close()
+    os.close(reader)
+
+
 def test_no_descriptor_is_left_open(tmp_path):
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(5):
