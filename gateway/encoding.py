@@ -1,10 +1,12 @@
 """Encodes JSON for bodies, logs and files."""
 
+import re
 from typing import Any
 
 import orjson
 
-_LINE_BREAKS = ((b"\xc2\x85", rb"\u0085"), (b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"))
+_CONTROLS = re.compile(rb"\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
+"""The UTF-8 of U+0080 to U+009F, of U+2028 to U+202E, and of U+2066 to U+2069."""
 
 
 def json_bytes(value: Any) -> bytes:
@@ -23,11 +25,13 @@ def json_line(value: Any) -> bytes:
 
 
 def one_line(json: bytes) -> bytes:
-    """Return JSON without raw U+0085, U+2028 and U+2029.
+    """Return JSON without raw control characters. JSON itself requires escapes only for those of ASCII.
 
-    Python's `splitlines`, by which clients read answers, breaks lines at them.
+    Python's `splitlines`, by which clients read answers, breaks lines at some of them. Terminals, which show
+    logs, take others as commands, or show the text behind them in another order.
     """
-    if not json.isascii():
-        for raw, escaped in _LINE_BREAKS:
-            json = json.replace(raw, escaped)
-    return json
+    return json if json.isascii() else _CONTROLS.sub(_escaped, json)
+
+
+def _escaped(control: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % ord(control[0].decode())

@@ -13,7 +13,11 @@ from gateway.telemetry.audit_record import AuditRecord
 from gateway.web.error_response import ErrorAnswer
 
 BREAKS = "\x85\u2028\u2029"
-TEXTS = st.text(st.one_of(st.sampled_from(f'{BREAKS}"\\\r\n\x0b\x0c\x1c'), st.characters(codec="utf-8")))
+COMMANDS = "\x1b\x80\x9b\x9f\u202a\u202e\u2066\u2069"
+"""Of terminals, and what shows text in another order."""
+TEXTS = st.text(
+    st.one_of(st.sampled_from(f'{BREAKS}{COMMANDS}"\\\r\n\x0b\x0c\x1c'), st.characters(codec="utf-8"))
+)
 VALUES = st.recursive(
     TEXTS | st.integers(-(2**63), 2**63) | st.none(),
     lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner),
@@ -25,6 +29,7 @@ def test_a_value_is_one_line_for_python_and_the_same_when_it_is_read(value: Any)
     text = json_bytes(value)
     assert json.loads(text) == value
     assert len(text.decode().splitlines()) <= 1
+    assert not set(text.decode()) & set(COMMANDS)
     assert json_line(value) == text + b"\n"
 
 
