@@ -17,7 +17,15 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from gateway.background import alongside
 from gateway.telemetry.request_record import REFUSALS
@@ -129,6 +137,8 @@ class _Registered:
     """Metrics on one registry, with the prefix of all names."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        # With one process the library would add a gauge for each series, the time of its first value.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry
 
     def _counter(self, name: str, description: str, *labels: str, shown: Iterable[str] = ()) -> Counter:
