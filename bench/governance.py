@@ -203,7 +203,7 @@ def databases(kind: str, directory: Path) -> Iterator[Callable[[], str]]:
 
 def start(kind: str, figures: Figures, size: Size, full: Governed) -> None:
     """Time and CPU from the command to the line that the server serves; each worker is ready then."""
-    for workers in sorted({1, 2, size.workers} if size.rounds > 1 else {size.workers}):
+    for workers in sorted({1, 2, size.workers}):
         found = [started(full, workers) for _ in range(size.rounds)]
         seconds, cpu = (statistics.median(values) for values in zip(*found, strict=True))
         figures.add(
@@ -221,7 +221,7 @@ def started(full: Governed, workers: int) -> tuple[float, float]:
     try:
         assert process.stderr is not None
         for line in process.stderr:
-            if "serving by" in line or "serving on" in line:
+            if "listening on" in line:
                 return time.monotonic() - begin, cpu_of_group(process.pid)
         raise RuntimeError("the server ended while it started")
     finally:
