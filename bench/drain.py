@@ -26,7 +26,8 @@ ID = 32
 LEAST_LINE = 200
 """The bytes between two ids at least, which the search skips. A shorter line would change the digest."""
 RECEIVE_BYTES = 1 << 20
-FEW = 100
+FEW = 10_000
+"""A page of files, whose ids are compared one by one."""
 TOKEN_VARIABLE = "BENCH_TOKEN"
 
 

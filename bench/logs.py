@@ -71,8 +71,10 @@ class Table:
         return self.options.adds // 2, self.options.adds // 1000
 
     def holds(self, ids: list[str]) -> bool:
-        """Return whether all ids are those of live files."""
+        """Return whether all ids are those of different live files."""
         wanted = {int(text, 16) for text in ids}
+        if len(wanted) < len(ids):
+            return False
         for path in self.live_paths():
             wanted.discard(file_id(path))
             if not wanted:
