@@ -42,7 +42,7 @@ PLAIN = "not spark and not stores and not clone and not deploy and not nightly"
 SPARK_NEEDS = ("java", "jars", "oauth2_server", "versitygw", "client", "connect", "tables")
 NIGHT_NEEDS = ("minio", "engines", "kernel", "browser", "azurite", "openid_provider", "lintian", "release")
 PIPELINE = "tests/integration/spark"
-OF_JOBS = (f"{PIPELINE}/commands", f"{PIPELINE}/projections")
+OF_JOBS = tuple(f"{PIPELINE}/{name}" for name in ("commands", "projections", "verify"))
 WORDS_OF_MARKS = {"alone": ("mark.alone",), "spark": ("spark: ", "few_rows", "oauth_server")}
 WORDS_OF_MARKS |= {"stores": ("azurite", "s3_with_sts", "openid_provider")}
 # The core under test, in profile.release: its dependencies are those of the wheel, compiled once.
@@ -168,7 +168,7 @@ def spark(arguments: list[str]) -> None:
 
 
 def jobs(arguments: list[str]) -> None:
-    """The tests of projections and commands, in a Spark session of their own."""
+    """The tests of projections, commands and `verify`, in a Spark session of their own."""
     install(*SPARK_NEEDS)
     pytest("spark and not nightly", [*OF_JOBS, *arguments])
 
