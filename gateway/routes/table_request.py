@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.authentication.sealed_tokens import InvalidToken, Page, Refresh, token_owner
 from gateway.catalog.catalog import SharedTable
@@ -150,11 +151,13 @@ class TableRequest(Struct, frozen=True):
             return NO_HINTS
         config, hints = self.state.config, query.hints
         json_is_enabled = config.evaluate_json_predicate_hints or config.evaluate_json_predicate_hints_v2
-        return Hints(
+        enabled = replace(
+            hints,
             predicates=hints.predicates if config.evaluate_predicate_hints else (),
             json_predicate=hints.json_predicate if json_is_enabled else None,
-            limit=hints.limit,
         )
+        # The client needs that many rows of its predicates.
+        return enabled if enabled == hints else replace(enabled, limit=None)
 
     def _page_size(self, paging: Paging) -> int | None:
         if not paging:
