@@ -29,6 +29,11 @@ def check_header(text: str, name: str) -> str:
     return text
 
 
+def without_credentials(error: Exception) -> CredentialsUnavailable:
+    """Describe an error that no identity is known to raise: a service may answer anything."""
+    return CredentialsUnavailable(f"no credentials in the answer ({type(error).__name__})")
+
+
 class CredentialsFailed(_native.StorageUnavailable):
     """Raised where credentials cannot be renewed. The store itself was not called."""
 

@@ -10,7 +10,12 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from gateway import _native
-from gateway.storage.credentials import Credentials, CredentialsFailed, CredentialsUnavailable
+from gateway.storage.credentials import (
+    Credentials,
+    CredentialsFailed,
+    CredentialsUnavailable,
+    without_credentials,
+)
 
 C_co = TypeVar("C_co", bound=Credentials, covariant=True)
 
@@ -126,8 +131,6 @@ class RefreshingCredentials(Generic[C_co]):
             # Logged where it is raised, and raised again by the requests that need the credentials.
             with suppress(_native.LogError):
                 renew()
-        except Exception:
-            log.exception("%s's credentials were not renewed", self._place)
         finally:
             self._requested.set()
 
@@ -157,7 +160,8 @@ class RefreshingCredentials(Generic[C_co]):
         requested_at = self._now_seconds()
         try:
             received = self._request()
-        except CredentialsUnavailable as reason:
+        except Exception as error:  # noqa: BLE001 - a service may answer anything
+            reason = error if isinstance(error, CredentialsUnavailable) else without_credentials(error)
             # A service that hangs has taken its time: the pause begins now.
             refused_at = self._now_seconds()
             self._refused = (refused_at, reason)
@@ -189,7 +193,8 @@ class RefreshingCredentials(Generic[C_co]):
 
     def _fail_without_keys(self, reason: CredentialsUnavailable) -> None:
         if self.unexpired() is None:
-            raise self._failure(reason)
+            # What it comes from may have the text of an answer.
+            raise self._failure(reason) from None
 
     def _failure(self, reason: CredentialsUnavailable) -> _native.LogError:
         # A storage that had credentials is expected to have them again.

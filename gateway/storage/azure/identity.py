@@ -17,7 +17,7 @@ from gateway.config import Location
 from gateway.config.secret import Secret
 from gateway.config.storages.azure import AzureEntry
 from gateway.storage.azure.credentials import AzureCredentials, UserDelegationKey
-from gateway.storage.credentials import CredentialsUnavailable
+from gateway.storage.credentials import CredentialsUnavailable, check_header
 
 log = logging.getLogger("gateway.storages")
 NEEDS_EXTRA = "identities of Azure need the extra `azure`: pip install 'delta-sharing-gateway[azure]'"
@@ -85,6 +85,7 @@ class AzureIdentity:
             raise CredentialsUnavailable(NEEDS_EXTRA, lasting=True) from None
         try:
             token = requested(self._source, lambda: self._credential.get_token(SCOPE))
+            check_header(token.token, f"the token of {self._source}")
         except CredentialsUnavailable:
             # The machine may have another identity by the next request, such as one that was starting.
             self._credential = None

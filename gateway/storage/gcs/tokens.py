@@ -25,7 +25,7 @@ from google.auth.transport.requests import Request
 from google.oauth2 import credentials as user_credentials
 from google.oauth2 import service_account, sts
 
-from gateway.storage.credentials import CredentialsUnavailable
+from gateway.storage.credentials import CredentialsUnavailable, check_header
 
 T = TypeVar("T")
 TIMEOUT_SECONDS = 10.0
@@ -155,7 +155,7 @@ class Tokens:
             self._periods[id(credentials)] = now, now + max(0.0, _end(credentials) - now) / 2
         if not credentials.token:
             raise CredentialsUnavailable(f"{self.source} gives no token")
-        return str(credentials.token), _end(credentials)
+        return check_header(str(credentials.token), f"the token of {self.source}"), _end(credentials)
 
 
 def _end(credentials: Any) -> float:

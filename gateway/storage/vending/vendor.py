@@ -23,7 +23,7 @@ from gateway.errors import PermissionDenied, Unavailable
 from gateway.limits.admission import Admission, whole_pause
 from gateway.storage.breaker import StorageDown
 from gateway.storage.calls import StorageCalls
-from gateway.storage.credentials import CredentialsFailed, CredentialsUnavailable
+from gateway.storage.credentials import CredentialsFailed, CredentialsUnavailable, without_credentials
 from gateway.storage.vending.cache import CredentialCache
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
 from gateway.storage.vending.threads import DaemonThreads
@@ -159,8 +159,7 @@ class CredentialVendor:
             except _native.LogError:
                 raise
             except Exception as error:  # noqa: BLE001 - a provider may answer anything
-                name = type(error).__name__
-                raise _failure(CredentialsUnavailable(f"no credential in the answer ({name})")) from None
+                raise _failure(without_credentials(error)) from None
 
         return issued
 

@@ -128,6 +128,12 @@ def test_a_client_secret_gives_a_token_and_a_delegation_key(azure: Azure) -> Non
     assert found.delegation_key.expiry == expiry.strftime(FORM)
 
 
+def test_a_token_that_no_header_can_have_is_refused(azure: Azure) -> None:
+    azure.identities.failures.append(json_response({"access_token": "two words", "expires_in": 3600}))
+    with pytest.raises(CredentialsUnavailable, match=f"the token of the client {CLIENT} has a line break"):
+        identity(azure, **client(azure)).request()
+
+
 def test_the_delegation_key_is_requested_again_at_half_of_its_life(
     azure: Azure, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,12 @@ def test_a_service_account_reads_by_tokens_and_signs_by_its_key(
     assert reader.request() == found, "the token is used until half of its life is over"
 
 
+def test_a_token_that_no_header_can_have_is_refused(google: GoogleIdentity, tmp_path: Path) -> None:
+    google.failures.append(json_response({"access_token": "two words", "expires_in": 3600}))
+    with pytest.raises(CredentialsUnavailable, match=r"the token of the service account .* has a line break"):
+        identity(credentialsFile=google.service_account_file(tmp_path)).request()
+
+
 def test_a_token_of_a_clock_that_was_ahead_is_requested_again(
     google: GoogleIdentity, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

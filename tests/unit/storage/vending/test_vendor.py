@@ -303,4 +303,4 @@ async def test_an_unexpected_error_of_a_provider_is_no_internal_error(
     issuer.error = KeyError("the text of an answer")
     with pytest.raises(_native.StorageUnavailable) as failed:
         await key_id(vendor)
-    assert str(failed.value.detail) == "no credential in the answer (KeyError)"
+    assert str(failed.value.detail) == "no credentials in the answer (KeyError)"
