@@ -21,9 +21,9 @@ from gateway import _native
 from gateway.config.locations import Location
 from gateway.config.secret import Secret
 from gateway.config.table_catalog import CatalogClient, TableCatalog
-from gateway.storage.catalog_requests import NoAnswer, send
 from gateway.storage.credentials import CredentialsUnavailable, check_header
 from gateway.storage.refreshing_credentials import RefreshingCredentials
+from gateway.storage.service_requests import NoAnswer, send
 
 CATALOG_MANAGED = frozenset({"delta.feature.catalogManaged", "delta.feature.catalogOwned-preview"})
 """Properties of tables whose commits the catalog ratifies."""
@@ -111,7 +111,7 @@ class UnityCatalogTable:
         token = settings.token if settings.oauth is None else access_token(settings.oauth, private=private)
         headers = {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
         try:
-            status, body = send("GET", self._url, headers, private=private)
+            status, body, _ = send("GET", self._url, headers, private=private)
         except NoAnswer as error:
             _fail(_native.StorageUnavailable, f"it {error}")
         if status == _UNAUTHORIZED and settings.oauth is not None:
@@ -209,7 +209,7 @@ def _tokens_of(client: CatalogClient, private: bool) -> RefreshingCredentials[_T
         requested = time.time()
         try:
             content = urlencode(form).encode()
-            status, body = send("POST", client.token_endpoint, headers, content, private=private)
+            status, body, _ = send("POST", client.token_endpoint, headers, content, private=private)
             if status != _OK:
                 raise CredentialsUnavailable(
                     f"the token endpoint of the catalog answers {status}",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
+from http import HTTPStatus
 from urllib.parse import quote, urlencode
 
 from gateway import _native
@@ -15,11 +14,10 @@ from gateway.storage.azure.credentials import AzureCredentials
 from gateway.storage.azure.identity import API_VERSION, AzureIdentity
 from gateway.storage.azure.vendor import issued_signature
 from gateway.storage.refusals import refusal, seconds_ahead
+from gateway.storage.service_requests import NoAnswer, send
 from gateway.storage.stores import Connections, Issue, ListingDenied, NotListed, RemoteStore, text_of
 from gateway.storage.vending.credential import TemporaryCredential
 
-TIMEOUT_SECONDS = 30
-MAX_ERROR_BYTES = 64 * 1024
 _DENIED = (401, 403)
 
 
@@ -82,19 +80,19 @@ class AzureStore(RemoteStore[AzureEntry, AzureCredentials]):
             query["directory"] = key
         url = f"{endpoint.replace('.blob.', '.dfs.', 1)}/{quote(location.bucket, safe='')}"
         signature = credential.fields["sasToken"].reveal()
-        request = urllib.request.Request(  # noqa: S310 - the endpoint is of the configuration
-            f"{url}?{urlencode(query, quote_via=quote)}&{signature}", headers={"x-ms-version": API_VERSION}
-        )
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
-                response.read(1)
-        except urllib.error.HTTPError as error:
-            with error:
-                body, headers = error.read(MAX_ERROR_BYTES).decode("utf-8", "replace"), error.headers
-                ahead_seconds = seconds_ahead(headers.get("Date") or "", time.time())
-                code = headers.get("x-ms-error-code")
-                text = refusal("azure", error.code, body, code=code, ahead_seconds=ahead_seconds)
-                kind = ListingDenied if error.code in _DENIED else NotListed
-                raise kind(f"the store answers {text}") from None
-        except OSError as error:
-            raise NotListed(f"the store cannot be reached ({type(error).__name__})") from None
+            answer = send(
+                "GET",
+                f"{url}?{urlencode(query, quote_via=quote)}&{signature}",
+                {"x-ms-version": API_VERSION},
+                private=True,
+            )
+        except NoAnswer as error:
+            raise NotListed(f"the store {error}") from None
+        if answer.status != HTTPStatus.OK:
+            ahead_seconds = seconds_ahead(answer.headers.get("Date") or "", time.time())
+            code = answer.headers.get("x-ms-error-code")
+            body = answer.body.decode("utf-8", "replace")
+            text = refusal("azure", answer.status, body, code=code, ahead_seconds=ahead_seconds)
+            kind = ListingDenied if answer.status in _DENIED else NotListed
+            raise kind(f"the store answers {text}")

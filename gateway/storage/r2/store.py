@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from gateway.config.secret import Secret
@@ -15,12 +13,11 @@ from gateway.config.storages.r2 import R2Entry
 from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.aws.store import S3Store
 from gateway.storage.credentials import CredentialsUnavailable
+from gateway.storage.service_requests import NoAnswer, send
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
 
 API = "https://api.cloudflare.com/client/v4"
 SERVICE = "Cloudflare's API"
-TIMEOUT_SECONDS = 10.0
-MAX_ANSWER_BYTES = 64 * 1024
 _DENIED = frozenset(range(400, 500)) - {408, 425, 429}
 _FIELDS = ("accessKeyId", "secretAccessKey", "sessionToken")
 
@@ -66,31 +63,15 @@ class R2Store(S3Store):
         )
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Makes a redirect an error: the request to another host would have the API token."""
-
-    def redirect_request(self, *_arguments: object, **_options: object) -> None:
-        """Return no request."""
-
-
-_OPENER = urllib.request.build_opener(_NoRedirect)
-
-
 def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
-    request = urllib.request.Request(  # noqa: S310 - the URL is of the configuration
-        url,
-        data=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json", "User-Agent": "delta-sharing-gateway", **headers},
-        method="POST",
-    )
+    sent = {"Content-Type": "application/json", "User-Agent": "delta-sharing-gateway", **headers}
     try:
-        with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as response:
-            return json.loads(response.read(MAX_ANSWER_BYTES))
-    except urllib.error.HTTPError as error:
-        with error:
-            denied = error.code in _DENIED
-            raise CredentialsUnavailable(f"{SERVICE} answers {error.code}", lasting=denied) from None
+        answer = send("POST", url, sent, json.dumps(body).encode(), private=True)
+    except NoAnswer as error:
+        raise CredentialsUnavailable(f"{SERVICE} {error}") from None
+    if answer.status != HTTPStatus.OK:
+        raise CredentialsUnavailable(f"{SERVICE} answers {answer.status}", lasting=answer.status in _DENIED)
+    try:
+        return json.loads(answer.body)
     except ValueError:
         raise CredentialsUnavailable(f"{SERVICE} does not answer in JSON") from None
-    except (OSError, http.client.HTTPException) as error:
-        raise CredentialsUnavailable(f"{SERVICE} cannot be reached ({type(error).__name__})") from None

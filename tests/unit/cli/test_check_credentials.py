@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.aws_identity import ROLE, Sts, running_sts
-from support.http_service import Request, Response, serving
+from support.http_service import Answer, Request, Response, serving
 
 from gateway.__main__ import main
 from gateway.cli.check_credentials import CredentialFinding, check_credentials, notes
@@ -38,6 +38,18 @@ def checked(text: str) -> list[CredentialFinding]:
         return list(check_credentials(state))
     finally:
         state.tables.close()
+
+
+def checked_on_azure(answer: Answer) -> CredentialFinding:
+    with serving(answer) as service:
+        entry = {
+            "prefix": "abfss://data@acct.dfs.core.windows.net/",
+            "endpoint": service.url,
+            "accountKey": "a2V5",
+            "hierarchicalNamespace": True,
+        }
+        (found,) = checked(settings("abfss://data@acct.dfs.core.windows.net/a b", entry))
+    return found
 
 
 class Bucket:
@@ -149,18 +161,22 @@ def test_a_signature_of_azure_lists_by_the_interface_of_directories(
         asked.append(request)
         return Response(statuses["directory" not in request.query], b"{}")
 
-    with serving(answer) as service:
-        entry = {
-            "prefix": "abfss://data@acct.dfs.core.windows.net/",
-            "endpoint": service.url,
-            "accountKey": "a2V5",
-            "hierarchicalNamespace": True,
-        }
-        (found,) = checked(settings("abfss://data@acct.dfs.core.windows.net/a b", entry))
+    found = checked_on_azure(answer)
     assert found.problem.startswith(problem)
     assert bool(found.problem) == bool(problem)
     assert asked[0].query["directory"] == "a b"
     assert (asked[0].path, asked[0].query["sr"]) == ("/data", "d")
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (Response(403, b"no chunk", {"Transfer-Encoding": "chunked"}), "the store cannot be reached"),
+        (Response(307, b"", {"Location": "http://127.0.0.1:1/"}), "the store answers 307"),
+    ],
+)
+def test_an_odd_answer_to_a_signature_of_azure_is_a_finding(answer: Response, problem: str) -> None:
+    assert problem in checked_on_azure(lambda _: answer).problem
 
 
 def test_without_directories_nothing_is_issued() -> None:

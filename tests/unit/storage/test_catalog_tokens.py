@@ -19,8 +19,8 @@ from gateway.config.locations import Location
 from gateway.config.secret import Secret
 from gateway.config.table_catalog import CatalogClient, TableCatalog
 from gateway.server.self_signed import self_signed_pair
-from gateway.storage.catalog_requests import MAX_ANSWER_BYTES
 from gateway.storage.refreshing_credentials import RefreshingCredentials
+from gateway.storage.service_requests import MAX_ANSWER_BYTES
 from gateway.storage.unity_catalog import UnityCatalogTable, access_token
 
 SECRET, TOKEN = "secret-of-the-client", "token-of-the-catalog"
@@ -177,7 +177,7 @@ def test_an_answer_beyond_a_bound_is_named_by_the_bound(
     else:
         seconds = itertools.count(0, 20)
         hurried = SimpleNamespace(time=time.time, monotonic=lambda: next(seconds))
-        monkeypatch.setattr("gateway.storage.catalog_requests.time", hurried)
+        monkeypatch.setattr("gateway.storage.service_requests.time", hurried)
     issuer.issued = 1
     secret: dict[str, Any] = {"oauth": issuer.client} if of_token else {"token": Secret(f"{TOKEN}-1")}
     settings = TableCatalog(issuer.service.url, "a.b.t", allow_private_addresses=True, **secret)
@@ -252,7 +252,7 @@ def test_a_public_address_is_called_if_its_certificate_is_trusted(
         checked.append(address)
         return True
 
-    monkeypatch.setattr("gateway.storage.catalog_requests.is_public_text", is_public)
+    monkeypatch.setattr("gateway.storage.service_requests.is_public_text", is_public)
     if not is_trusted:
         monkeypatch.delenv("SSL_CERT_FILE")
     issuer.issued = 1

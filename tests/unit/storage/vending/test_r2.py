@@ -153,6 +153,6 @@ def test_an_answer_that_is_no_http_is_an_error(api: Cloudflare, monkeypatch: pyt
         thread.start()
         assert api.service is not None
         monkeypatch.setattr(api.service, "url", f"http://127.0.0.1:{server.getsockname()[1]}")
-        with pytest.raises(CredentialsUnavailable, match="BadStatusLine"):
+        with pytest.raises(CredentialsUnavailable, match="cannot be reached"):
             issue(api)
         thread.join()

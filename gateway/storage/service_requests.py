@@ -1,4 +1,4 @@
-"""Requests to the catalog of a table and to its token endpoint.
+"""Requests to services beside the stores: the catalog of a table, its token endpoint, issuers of credentials.
 
 A request is bounded in time and bytes, follows no redirect, and goes to public addresses unless others are
 allowed. urllib3 is imported by the first one: it takes 6% of the CPU of a server's start.
@@ -7,8 +7,9 @@ allowed. urllib3 is imported by the first one: it takes 6% of the CPU of a serve
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from gateway.config.fetched_urls import is_public_text
@@ -24,14 +25,22 @@ class NoAnswer(Exception):
     """Raised where a service did not answer; the text says what it did instead, without its address."""
 
 
+class Answer(NamedTuple):
+    """A whole answer. The names of its headers may have any case."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
 class _Unbounded(OSError):
     """Raised for an answer beyond the bounds of a request. The text has nothing of the answer."""
 
 
 def send(
     method: str, url: str, headers: dict[str, str], body: bytes | None = None, *, private: bool
-) -> tuple[int, bytes]:
-    """Return the status and the body of an answer. Raises NoAnswer."""
+) -> Answer:
+    """Return an answer, of any status. Raises NoAnswer."""
     from urllib3.exceptions import HTTPError  # noqa: PLC0415 - as above
 
     try:
@@ -43,9 +52,7 @@ def send(
         raise NoAnswer(f"cannot be reached ({type(error).__name__})") from None
 
 
-def _answer(
-    method: str, url: str, headers: dict[str, str], body: bytes | None, *, private: bool
-) -> tuple[int, bytes]:
+def _answer(method: str, url: str, headers: dict[str, str], body: bytes | None, *, private: bool) -> Answer:
     import urllib3  # noqa: PLC0415 - as above
 
     from gateway.client.transport import proxy_of_environment  # noqa: PLC0415 - imports urllib3
@@ -74,7 +81,7 @@ def _answer(
             if time.monotonic() > ends:
                 raise _Unbounded(f"does not end its answer in {REQUEST_SECONDS:.0f} seconds")
         response.release_conn()
-        return response.status, bytes(body_read)
+        return Answer(response.status, bytes(body_read), response.headers)
     finally:
         # Only a connection whose answer was read to its end is kept.
         response.close()
