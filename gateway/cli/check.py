@@ -8,6 +8,7 @@ looked up as by the files route, because no server runs yet.
 from __future__ import annotations
 
 import argparse
+import http.client
 import re
 import socket
 import sys
@@ -446,16 +447,18 @@ def fetch_oddly_named(state: GatewayState, table: SharedTable, adds: Sequence[Ma
 def _fetch(url: str, kind: str) -> None:
     request = urllib.request.Request(url, headers={"Range": "bytes=0-0"})  # noqa: S310 - signed here
     try:
-        with urllib.request.urlopen(request, timeout=FETCH_TIMEOUT_SECONDS) as response:  # noqa: S310
-            response.read(1)
-    except urllib.error.HTTPError as error:
-        with error:
-            body = error.read(MAX_ERROR_BYTES).decode("utf-8", "replace")
-            headers = error.headers
-            reason = explain(kind, error.code, body, headers.get("Date"), headers.get("x-ms-error-code"))
-            raise NotReadable(f"a signed URL answers {reason}") from None
-    except OSError as error:
+        try:
+            answer: Any = urllib.request.urlopen(request, timeout=FETCH_TIMEOUT_SECONDS)  # noqa: S310
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
+            body = answer.read(MAX_ERROR_BYTES).decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException) as error:
         raise NotReadable(f"a signed URL cannot be reached ({type(error).__name__})") from None
+    if isinstance(answer, urllib.error.HTTPError):
+        headers = answer.headers
+        reason = explain(kind, answer.code, body, headers.get("Date"), headers.get("x-ms-error-code"))
+        raise NotReadable(f"a signed URL answers {reason}")
 
 
 def _fetch_local(tables: Tables, config: Config, url: str) -> None:

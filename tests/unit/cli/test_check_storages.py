@@ -11,6 +11,7 @@ import pytest
 from support.aws_identity import ROLE, Sts, running_sts
 from support.google_identity import EMAIL, UNUSABLE, GoogleIdentity, iam_error, running
 from support.google_storage import running as running_storage
+from support.http_service import Response
 from support.versitygw import VersityGw
 
 from gateway.__main__ import main
@@ -132,6 +133,11 @@ def test_check_opens_a_url_of_each_key_of_google(  # noqa: PLR0917 - fixtures
         assert [cell.strip() for cell in row.split("\t")][3:] == ["yes", "yes", "no", "no"]
         assert "the IAM service answers 403: the project's owner enables the API" in printed
         assert "hidden" not in printed
+    if identity == "hmac":
+        broken = Response(403, b"no chunk", {"Transfer-Encoding": "chunked"})
+        google.storage.lie = lambda request, answer: broken if ".parquet" in request.path else answer
+        assert main(["check", "-c", str(file)]) == 1
+        assert "a signed URL cannot be reached (IncompleteRead)" in capsys.readouterr().out
 
 
 def test_an_identity_without_credentials_says_which_are_supported(tmp_path: Path) -> None:
