@@ -8,6 +8,7 @@ left.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Final
 
 from gateway.errors import Unavailable
@@ -37,8 +38,10 @@ class RunningRequests:
 
     async def none(self, seconds: float) -> bool:
         """Wait at most that long until there are none. False: not in time."""
-        if self._tasks:
-            await asyncio.wait(tuple(self._tasks), timeout=max(0.0, seconds))
+        end_seconds = time.monotonic() + seconds
+        # Connections that were accepted before the listener closed may begin others meanwhile.
+        while self._tasks and (left_seconds := end_seconds - time.monotonic()) > 0:
+            await asyncio.wait(tuple(self._tasks), timeout=left_seconds)
         return not self._tasks
 
     async def end(self, seconds: float) -> int:
@@ -46,7 +49,8 @@ class RunningRequests:
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel(_SERVER_ENDS)
-        await self.none(seconds)
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
         return len(tasks)
 
 
