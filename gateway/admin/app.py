@@ -11,7 +11,7 @@ from aiohttp import web
 from gateway.admin import handlers, share_handlers
 from gateway.admin.administration import ADMINISTRATION, Administration
 from gateway.admin.codec import encode
-from gateway.admin.middlewares import answer_database_errors, answer_errors, authenticate
+from gateway.admin.middlewares import answer_database_errors, answer_errors, authenticate, name_server
 from gateway.admin.openapi import DOCUMENT, document
 from gateway.admin.operation import MAX_BODY_BYTES, Operation, any_name
 
@@ -65,6 +65,7 @@ def create_admin_app(administration: Administration) -> web.Application:
     middlewares = [answer_errors, answer_database_errors, authenticate]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
     app[ADMINISTRATION] = administration
+    app.on_response_prepare.append(name_server)
     app[DOCUMENT] = encode(document(OPERATIONS))
     app.add_routes([route(operation) for operation in OPERATIONS])
     return app

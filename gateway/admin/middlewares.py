@@ -22,8 +22,14 @@ from gateway.governance.share_records import ShareError, ShareExists, ShareNotFo
 from gateway.web.connections import authenticated
 from gateway.web.context import next_id
 from gateway.web.error_response import ErrorAnswer, error_answer
+from gateway.web.response import SERVER
 
 log = logging.getLogger("gateway.admin")
+
+
+async def name_server(_request: web.Request, response: web.StreamResponse) -> None:
+    """Name the server without a version. aiohttp would name itself and Python with theirs."""
+    response.headers["Server"] = SERVER
 
 
 @web.middleware

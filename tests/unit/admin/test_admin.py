@@ -340,6 +340,13 @@ async def test_the_metrics_token_opens_metrics_alone(aiohttp_client, open_databa
     assert (response.status, await response.read()) == (200, b"# metrics\n")
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/metrics", "/recipients", "/absent"])
+async def test_no_answer_has_a_version_of_the_server(client, path):
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        response = await client.get(path, headers=headers)
+        assert response.headers["Server"] == "delta-sharing-gateway"
+
+
 async def test_reading_opens_the_database_read_only(aiohttp_client, open_database):
     opened = []
 
