@@ -62,6 +62,12 @@ class Listing:
         """Return all heads of the answer."""
         return (self.head, *self.later_heads)
 
+    @property
+    def last_version(self) -> int:
+        """Return the last version that the answer to a range has something of."""
+        listed = [file.version for file in self.files] + [head.version for head in self.later_heads]
+        return max((*filter(None, listed), *self.versions), default=0)
+
 
 Found = TypeVar("Found", Listing, "_Counted")
 Gather = Callable[[ShareClient, Query, Iterator[Page]], Found]
@@ -111,18 +117,21 @@ def plan_changes(options: ReadOptions, loaded: TableHead) -> list[InputPartition
 
     Raises NothingNew for one that would begin after it, unless `allowNoVersions` is given.
     """
-    versions, start = options.changes(), options.starting_version
-    if not {"endingVersion", "endingTimestamp"} & versions.keys() and loaded.version is not None:
-        if start is not None and start > loaded.version:
-            if options.allow_no_versions:
-                return []
-            raise NothingNew(
-                f"startingVersion {start} is after version {loaded.version}, the latest one: nothing is new. "
-                "With allowNoVersions there are no rows then"
-            )
-        versions["endingVersion"] = loaded.version
+    versions, start, latest = options.changes(), options.starting_version, loaded.version
+    if start is not None and latest is not None and start > latest:
+        if options.allow_no_versions:
+            return []
+        raise NothingNew(
+            f"startingVersion {start} is after version {latest}, the latest one: nothing is new. "
+            "With allowNoVersions there are no rows then"
+        )
+    if latest is not None and "endingTimestamp" not in versions:
+        versions["endingVersion"] = min(versions.get("endingVersion", latest), latest)
     listing = list_range(options, versions, changes=True)
-    is_loaded = versions.get("endingVersion") == loaded.version
+    if latest is not None and versions.pop("endingTimestamp", None) and listing.last_version > latest:
+        # The time is after the load, and another use of the DataFrame may have read fewer versions.
+        listing = list_range(options, {**versions, "endingVersion": latest}, changes=True)
+    is_loaded = listing.query.parameters.get("endingVersion") == latest
     for head in listing.heads:
         check_change_data(loaded, head, is_end=is_loaded and head is listing.heads[-1])
     return partitions_of(options, listing, list(change_tasks(listing.files)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pytest
 from pyspark.sql.types import StructType
@@ -36,6 +37,35 @@ def test_change_data_after_the_latest_version_are_nothing_new() -> None:
     with pytest.raises(NothingNew, match="startingVersion 8 is after version 7"):
         plan_changes(ReadOptions.parse(GIVEN), LOADED)
     assert plan_changes(ReadOptions.parse(GIVEN | {"allowNoVersions": "true"}), LOADED) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "answered", "asked"),
+    [
+        ({}, [2], ["endingVersion=4"]),
+        ({"endingVersion": "3"}, [1], ["endingVersion=3"]),
+        ({"endingVersion": "9"}, [2], ["endingVersion=4"]),
+        ({"endingTimestamp": "2100"}, [3, 2], ["endingTimestamp=2100-01-01T00:00:00Z", "endingVersion=4"]),
+        ({"endingTimestamp": "2020"}, [1], ["endingTimestamp=2020-01-01T00:00:00Z"]),
+    ],
+)
+def test_change_data_end_at_the_version_of_the_load(
+    end: dict[str, str], answered: list[int], asked: list[str]
+) -> None:
+    """The table has moved on to version 5. Another use of the DataFrame may have read it before."""
+    with listening() as server:
+        profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
+        given = {"readChangeFeed": "true", "startingVersion": "3", "timeZone": "UTC", **end}
+        options = parsed(json.dumps(profile), "s.d.t", **given)
+        loaded = TableHead(METADATA["metaData"]["schemaString"], (), {}, version=4)
+        lines = [file_line("add", f"a{version}", version) for version in (3, 4, 5)]
+        for count in answered:
+            server.say(*DELTA_HEAD, *lines[:count], END, **{"Delta-Table-Version": "5"})
+        partitions: Any = plan_changes(options, loaded)
+    found = [task.file.id for one in partitions for task in one.tasks]
+    assert found == ["a3", "a4", "a5"][: answered[-1]]
+    requested = [unquote(path).partition("?")[2].split("&") for path, _ in server.requests]
+    assert [next(part for part in parts if part.startswith("ending")) for parts in requested] == asked
 
 
 def parsed(profile: Any, table: str, **more: str) -> ReadOptions:
