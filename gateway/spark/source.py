@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import to_str
 
 from gateway.client.actions import TableHead
+from gateway.client.transport import HttpError
 from gateway.spark.read.directory import table_directory
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.planning import count_snapshot, plan_changes, plan_snapshot
@@ -221,14 +222,24 @@ class ShareReader(DataSourceReader):
 
 
 def _load(options: ReadOptions) -> TableHead:
-    """Return the table's head at the requested version, or at the latest."""
+    """Return the table's head at the requested version, or at the latest.
+
+    Of change data of mapped tables, Delta reads the columns at the end of the range.
+    """
     client = options.client()
     head = client.head(options.at())
-    end = options.ending_version
-    if not options.read_change_feed or end is None or head.column_mapping_mode == "none":
+    end, time = options.ending_version, options.ending_timestamp
+    if not options.read_change_feed or head.column_mapping_mode == "none":
         return head
-    # Delta reads the change data of mapped tables in the columns of the range's end, which may not be there.
-    return head if head.version is not None and head.version <= end else client.head({"version": end})
+    if end is not None and (head.version is None or end < head.version):
+        return client.head({"version": end})
+    try:
+        return head if time is None else client.head({"timestamp": time})
+    except HttpError as error:
+        # The range ends at the latest version: the time is after it.
+        if not error.is_refusal:
+            raise
+        return head
 
 
 def _check_columns(schema: t.StructType, fields: list[t.StructField]) -> None:

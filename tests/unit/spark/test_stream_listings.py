@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from support.scripted_server import listening
@@ -134,15 +135,31 @@ def test_a_restarted_stream_lists_the_batch_that_it_repeats(listed: list[Any], c
     assert listed == [(4, 6)]
 
 
-@pytest.mark.parametrize(("end", "requested"), [(2, ["", "?version=2"]), (3, [""]), (9, [""])])
-def test_changes_of_mapped_columns_may_end_after_the_latest_version(end: int, requested: list[str]) -> None:
+TIME = "2024-01-31T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("end", "refused", "requested", "version"),
+    [
+        ({"endingVersion": "2"}, False, ["", "?version=2"], 2),
+        ({"endingVersion": "3"}, False, [""], 3),
+        ({"endingVersion": "9"}, False, [""], 3),
+        ({"endingTimestamp": TIME}, False, ["", f"?timestamp={quote(TIME)}"], 2),
+        ({"endingTimestamp": TIME}, True, ["", f"?timestamp={quote(TIME)}"], 3),
+    ],
+)
+def test_changes_of_mapped_columns_are_read_in_those_of_their_end(
+    end: dict[str, str], refused: bool, requested: list[str], version: int
+) -> None:
     mapped = {"schemaString": "{}", "configuration": {"delta.columnMapping.mode": "name"}}
     with listening() as server:
-        for version in (3, 2):
+        for number in (3, 2):
             head = ({"protocol": {"minReaderVersion": 1}}, {"metaData": mapped})
-            server.say(*head, **{"Delta-Table-Version": str(version)})
-        given = {"path": "s.d.t", "readChangeFeed": "true", "endingVersion": str(end)}
+            server.say(*head, **{"Delta-Table-Version": str(number)})
+        if refused:
+            server.answers[-1] = (400, {}, b"{}")
+        given = {"path": "s.d.t", "readChangeFeed": "true", **end}
         profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
         head_read = source._load(ReadOptions.parse({"profile": json.dumps(profile), **given}))
-    assert head_read.version == min(end, 3)
+    assert head_read.version == version
     assert [path.partition("/metadata")[2] for path, _ in server.requests] == requested
