@@ -6,7 +6,7 @@ option. An option without effect is an error, too.
 
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -16,31 +16,6 @@ from gateway.client.profile import Profile
 from gateway.client.table_name import TableName
 from gateway.spark.read.zones import zone_of
 
-_NAMES = (
-    "profile",
-    "path",
-    "versionAsOf",
-    "timestampAsOf",
-    "columns",
-    "predicateHints",
-    "limitHint",
-    "readChangeFeed",
-    "startingVersion",
-    "startingTimestamp",
-    "endingVersion",
-    "endingTimestamp",
-    "allowNoVersions",
-    "skipChangeCommits",
-    "ignoreDeletes",
-    "maxFilesPerTrigger",
-    "maxVersionsPerTrigger",
-    "maxFilesPerPage",
-    "partitionBytes",
-    "expectedVersion",
-    "withFileName",
-    "timeZone",
-)
-_BY_LOWER_NAME = {name.lower(): name for name in _NAMES}
 _ONE_NAME = r"\s*(?:`(?:[^`]|``)+`|[^`,\s](?:[^`,]*[^`,\s])?)\s*"
 _NAME = re.compile(_ONE_NAME)
 _LISTED = re.compile(f"{_ONE_NAME}(?:,{_ONE_NAME})*")
@@ -50,35 +25,13 @@ _STREAM_ONLY = ("skipChangeCommits", "ignoreDeletes", "maxFilesPerTrigger", "max
 _SNAPSHOT_ONLY = ("versionAsOf", "timestampAsOf", "expectedVersion", "predicateHints", "limitHint")
 _OF_OTHERS = {"ignorechanges": "skipChangeCommits", "ignorefilechanges": "skipChangeCommits"}
 """Options of Delta in lower case that are no option here, and what is meant."""
-_RANGE = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp", "allowNoVersions")
+_ENDS = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
+_TIMES = ("timestampAsOf", "startingTimestamp", "endingTimestamp")
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options of a read, by the names they have in Spark.
-
-    profile               path of the profile file, or its JSON text
-    path                  `share.schema.table` (what `load` takes), or `profile#share.schema.table`
-    versionAsOf           a version            timestampAsOf    as Delta takes it
-    timeZone              the zone of times without one, such as the session's
-    columns               comma-separated; the rest is neither fetched nor decoded. A name with a comma is in
-                          backticks
-    predicateHints        a condition, in SQL or as the protocol's JSON: files and row groups without matching
-                          rows are left out. Rows are not filtered: `where` with the same condition does that
-    limitHint             how many rows are wanted: the server may leave out the files of the others. Rows are
-                          not cut: `limit` with the same number does that. Not with predicateHints
-    readChangeFeed        true: rows with _change_type, _commit_version, _commit_timestamp, from
-                          startingVersion or startingTimestamp to endingVersion or endingTimestamp
-    allowNoVersions       true: change data from a version on that is not there yet has no rows
-    skipChangeCommits     streaming: leave out versions that remove or rewrite rows
-    ignoreDeletes         streaming: leave out versions that only remove rows
-    maxFilesPerTrigger    streaming: at most so many files in a batch (a version's change data stay together)
-    maxVersionsPerTrigger  streaming: at most so many versions in a batch; the snapshot of a start is one
-    maxFilesPerPage       how many files to ask for at once
-    partitionBytes        about how many bytes of files make a Spark partition
-    expectedVersion       fail when the server answers another version (for tables without history)
-    withFileName          true: a column `_file_name`, the name of the data file a row is in
-    """
+    """The options of a read, which the page `spark` of the documentation describes. Times are in UTC."""
 
     profile: Profile
     table: TableName
@@ -106,40 +59,25 @@ class ReadOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "ReadOptions":
         """Check the options of Spark (names in any case). Raises ValueError that names the option."""
-        given = {name.lower(): value for name, value in options.items()}
-        for name in given:
-            if name not in _BY_LOWER_NAME:
-                raise ValueError(_unknown(name))
+        given: dict[str, str] = {}
+        for name, text in options.items():
+            if name.lower() not in _BY_LOWER_NAME:
+                raise ValueError(_unknown(name.lower()))
+            given[_BY_LOWER_NAME[name.lower()]] = text
         before, _, table = given.get("path", "").rpartition("#")
         if before and given.get("profile", before) != before:
             raise ValueError("profile is given twice: as an option and before the # of the path")
         profile = before or given.get("profile", "")
-        zone = _text(given, "timeZone")
         if not profile or not table:
             raise ValueError('say .option("profile", path) and .load("share.schema.table")')
+        zone = _text("timeZone", given["timeZone"]) if "timeZone" in given else None
+        values = {name: parse(name, given[name]) for name, parse in _PARSERS.items() if name in given}
+        values |= {name: _utc_time(name, _text(name, given[name]), zone) for name in _TIMES if name in given}
         parsed = cls(
-            profile=Profile.load(profile),
-            table=TableName.parse(table),
-            version_as_of=_whole(given, "versionAsOf"),
-            timestamp_as_of=_time(given, "timestampAsOf", zone),
-            columns=_columns(given.get("columns")),
-            predicate_hints=_text(given, "predicateHints"),
-            limit_hint=_positive(given, "limitHint"),
-            read_change_feed=_flag(given, "readChangeFeed"),
-            starting_version=_whole(given, "startingVersion"),
-            starting_timestamp=_time(given, "startingTimestamp", zone),
-            ending_version=_whole(given, "endingVersion"),
-            ending_timestamp=_time(given, "endingTimestamp", zone),
-            allow_no_versions=_flag(given, "allowNoVersions"),
-            skip_change_commits=_flag(given, "skipChangeCommits"),
-            ignore_deletes=_flag(given, "ignoreDeletes"),
-            max_files_per_trigger=_positive(given, "maxFilesPerTrigger"),
-            max_versions_per_trigger=_positive(given, "maxVersionsPerTrigger"),
-            max_files_per_page=_positive(given, "maxFilesPerPage") or cls.max_files_per_page,
-            partition_bytes=_positive(given, "partitionBytes"),
-            expected_version=_whole(given, "expectedVersion"),
-            with_file_name=_flag(given, "withFileName"),
-            given=frozenset(_BY_LOWER_NAME[name] for name in given),
+            Profile.load(profile),
+            TableName.parse(table),
+            given=frozenset(given),
+            **{_field(name): value for name, value in values.items()},
         )
         parsed._check()
         return parsed
@@ -166,7 +104,7 @@ class ReadOptions:
         """Raise ValueError for options that have no effect on a batch read."""
         self._refuse(_STREAM_ONLY, "is of streams only")
         if not self.read_change_feed:
-            self._refuse(_RANGE, "needs readChangeFeed")
+            self._refuse((*_ENDS, "allowNoVersions"), "needs readChangeFeed")
         elif not {"startingVersion", "startingTimestamp"} & self.given:
             raise ValueError("readChangeFeed needs startingVersion or startingTimestamp")
 
@@ -192,13 +130,7 @@ class ReadOptions:
 
     def changes(self) -> dict[str, Any]:
         """Return the protocol's parameters for the range of change data."""
-        words = {
-            "startingVersion": self.starting_version,
-            "startingTimestamp": self.starting_timestamp,
-            "endingVersion": self.ending_version,
-            "endingTimestamp": self.ending_timestamp,
-        }
-        return {name: value for name, value in words.items() if value is not None}
+        return {name: getattr(self, _field(name)) for name in _ENDS if name in self.given}
 
     def hints(self) -> dict[str, Any]:
         """Return the protocol's parameters for the condition and the limit."""
@@ -215,28 +147,21 @@ def _unknown(name: str) -> str:
     return f"there is no option {name}" + (f": is {meant} meant?" if meant else "")
 
 
-def _columns(text: str | None) -> tuple[str, ...] | None:
-    if text is None:
-        return None
-    listed = _LISTED.fullmatch(text)
-    if listed is None:
+def _field(name: str) -> str:
+    return re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
+
+
+def _columns(_name: str, text: str) -> tuple[str, ...]:
+    if _LISTED.fullmatch(text) is None:
         raise ValueError("columns is a list of names with commas between them, such as a, `b,c`")
     parts = (part.strip() for part in _NAME.findall(text))
     return tuple(part[1:-1].replace("``", "`") if part.startswith("`") else part for part in parts)
 
 
-def _text(given: Mapping[str, str], name: str) -> str | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
+def _text(name: str, text: str) -> str:
     if not text.strip():
         raise ValueError(f"{name} is empty")
     return text.strip()
-
-
-def _time(given: Mapping[str, str], name: str, zone: str | None) -> str | None:
-    text = _text(given, name)
-    return None if text is None else _utc_time(name, text, zone)
 
 
 def _utc_time(name: str, text: str, zone: str | None) -> str:
@@ -261,24 +186,42 @@ def _utc_time(name: str, text: str, zone: str | None) -> str:
         raise ValueError(f"{name} is no time: {error}") from None
 
 
-def _whole(given: Mapping[str, str], name: str) -> int | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
+def _whole(name: str, text: str) -> int:
     if not (text.strip().isascii() and text.strip().isdecimal()):
         raise ValueError(f"{name} is a whole number, not {text!r}")
     return int(text)
 
 
-def _positive(given: Mapping[str, str], name: str) -> int | None:
-    number = _whole(given, name)
+def _positive(name: str, text: str) -> int:
+    number = _whole(name, text)
     if number == 0:
         raise ValueError(f"{name} is at least 1")
     return number
 
 
-def _flag(given: Mapping[str, str], name: str) -> bool:
-    text = given.get(name.lower(), "false").strip().lower()
-    if text not in {"true", "false"}:
+def _flag(name: str, text: str) -> bool:
+    if text.strip().lower() not in {"true", "false"}:
         raise ValueError(f"{name} is true or false, not {text!r}")
-    return text == "true"
+    return text.strip().lower() == "true"
+
+
+_PARSERS: dict[str, Callable[[str, str], Any]] = {
+    "versionAsOf": _whole,
+    "columns": _columns,
+    "predicateHints": _text,
+    "limitHint": _positive,
+    "readChangeFeed": _flag,
+    "startingVersion": _whole,
+    "endingVersion": _whole,
+    "allowNoVersions": _flag,
+    "skipChangeCommits": _flag,
+    "ignoreDeletes": _flag,
+    "maxFilesPerTrigger": _positive,
+    "maxVersionsPerTrigger": _positive,
+    "maxFilesPerPage": _positive,
+    "partitionBytes": _positive,
+    "expectedVersion": _whole,
+    "withFileName": _flag,
+}
+NAMES = ("profile", "path", "timeZone", *_TIMES, *_PARSERS)
+_BY_LOWER_NAME = {name.lower(): name for name in NAMES}
