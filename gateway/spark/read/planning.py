@@ -5,10 +5,10 @@ hold everything a task needs. The driver lists; tasks read (`reading`). The list
 and the columns that were loaded, or the read fails.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
@@ -69,10 +69,6 @@ class Listing:
         return max((*filter(None, listed), *self.versions), default=0)
 
 
-Found = TypeVar("Found", Listing, "_Counted")
-Gather = Callable[[ShareClient, Query, Iterator[Page]], Found]
-
-
 def list_version(options: ReadOptions, version: int, *, whole: bool) -> Listing:
     """List the files of a version (history sharing), or outlines of many ones if all are read at once."""
     client, query = options.client(), Query({"version": version}, max_files=options.max_files_per_page)
@@ -85,31 +81,22 @@ def plan_snapshot(options: ReadOptions, loaded: TableHead) -> list[InputPartitio
 
     Raises UnsupportedTable when only a later version can be had.
     """
-    listing = _checked_snapshot(options, loaded, _listing_of_many)
+    client = options.client()
+    listing = _listing_of_many(client, *_loaded_pages(client, options, loaded))
     if TableShape.of(listing.head) != TableShape.of(loaded):
         raise UnsupportedTable("the table changed since this DataFrame was made: make it again")
     return partitions_of(options, listing, list(snapshot_tasks(listing.files)))
 
 
-def _checked_snapshot(options: ReadOptions, loaded: TableHead, gather: Gather[Found]) -> Found:
-    listing = _list_loaded(options, loaded, gather)
-    if options.expected_version is not None and listing.head.version != options.expected_version:
-        raise UnsupportedTable(
-            f"the server answered version {listing.head.version}, not {options.expected_version}"
-        )
-    check_dataframe(loaded, listing.head)
-    if loaded.version is not None and listing.head.version != loaded.version:
-        # Another use of the DataFrame, perhaps in the same query, has read the loaded one.
-        raise UnsupportedTable(
-            f"version {loaded.version} was loaded, and the server gives version {listing.head.version} of "
-            "this table, which is shared without history: make the DataFrame again"
-        )
-    return listing
-
-
 def count_snapshot(options: ReadOptions, loaded: TableHead) -> int | None:
     """Return the number of rows of the loaded version; None if the server does not send it for each file."""
-    return _checked_snapshot(options, loaded, _counted).rows
+    _, pages = _loaded_pages(options.client(), options, loaded)
+    rows = 0
+    for file in chain.from_iterable(page.files for page in pages):
+        if file.live_rows is None:
+            return None
+        rows += file.live_rows
+    return rows
 
 
 def plan_changes(options: ReadOptions, loaded: TableHead) -> list[InputPartition]:
@@ -224,26 +211,41 @@ def _pieces(origin: Origin, group: list[tuple[int, VersionOutline]], target: int
     return (RangePartition(mine, mark, bucket, buckets) for bucket in range(buckets))
 
 
-def _list_loaded(options: ReadOptions, loaded: TableHead, gather: Gather[Found]) -> Found:
-    """List the loaded version: the latest one by the server's refresh token, an older one by its number."""
-    client = options.client()
-    hints = options.hints()
+def _loaded_pages(
+    client: ShareClient, options: ReadOptions, loaded: TableHead
+) -> tuple[Query, Iterator[Page]]:
+    """List the loaded version: the latest one by the server's refresh token, an older one by its number.
+
+    Raises UnsupportedTable when only a later version can be had.
+    """
+
+    def opened(parameters: Mapping[str, Any]) -> tuple[Query, Page, Iterator[Page]]:
+        query = Query({**options.hints(), **parameters}, max_files=options.max_files_per_page)
+        pages = client.pages(query)
+        return query, next(pages), pages
+
+    number = {} if loaded.version is None else {"version": loaded.version}
     if options.at():
-        at = options.at() if loaded.version is None else {"version": loaded.version}
-        query = Query({**at, **hints}, max_files=options.max_files_per_page)
-        return gather(client, query, client.pages(query))
-    latest = Query({**hints, "includeRefreshToken": True}, max_files=options.max_files_per_page)
-    pages = client.pages(latest)
-    first = next(pages)
-    if first.version != loaded.version and loaded.version is not None:
-        pinned = Query({**hints, "version": loaded.version}, max_files=options.max_files_per_page)
-        try:
-            return gather(client, pinned, client.pages(pinned))
-        except HttpError as error:
-            # The answer of servers to a version of a table that is shared without history.
-            if not error.is_refusal:
-                raise
-    return gather(client, latest, chain([first], pages))
+        query, first, pages = opened(number or options.at())
+    else:
+        query, first, pages = opened({"includeRefreshToken": True})
+        if number and first.version != loaded.version:
+            try:
+                query, first, pages = opened(number)
+            except HttpError as error:
+                # The answer of servers to a version of a table that is shared without history.
+                if not error.is_refusal:
+                    raise
+    if options.expected_version not in {None, first.version}:
+        raise UnsupportedTable(f"the server answered version {first.version}, not {options.expected_version}")
+    check_dataframe(loaded, first.head)
+    if number and first.version != loaded.version:
+        # Another use of the DataFrame, perhaps in the same query, has read the loaded one.
+        raise UnsupportedTable(
+            f"version {loaded.version} was loaded, and the server gives version {first.version} of "
+            "this table, which is shared without history: make the DataFrame again"
+        )
+    return query, chain([first], pages)
 
 
 def _listing_of_many(client: ShareClient, query: Query, pages: Iterator[Page]) -> Listing:
@@ -262,23 +264,6 @@ def _listing_of_many(client: ShareClient, query: Query, pages: Iterator[Page]) -
         first_page=len(listed),
         refresh_token=listing.refresh_token or next(tokens, None),
     )
-
-
-@dataclass(frozen=True)
-class _Counted:
-    """A listing of which the number of rows is kept alone; None if the server does not send it."""
-
-    head: TableHead
-    rows: int | None
-
-
-def _counted(_client: ShareClient, _query: Query, pages: Iterator[Page]) -> _Counted:
-    first = next(pages)
-    rows: int | None = 0
-    for page in chain([first], pages):
-        for file in page.files:
-            rows = None if rows is None or file.live_rows is None else rows + file.live_rows
-    return _Counted(first.head, rows)
 
 
 def _listing(query: Query, pages: Sequence[Page]) -> Listing:
