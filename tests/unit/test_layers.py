@@ -49,7 +49,7 @@ LAYERS = (
     Layer("database", 1_300),
     Layer("telemetry", 1_900),
     Layer("protocol", 1_600),
-    Layer("spark", 12_200, native=True),
+    Layer("spark", 12_000, native=True),
     Layer("config", 5_000),
     Layer("errors", 200),
     Layer("pages", 200),

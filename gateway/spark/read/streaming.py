@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 import pyarrow as pa
@@ -79,42 +79,38 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Piece:
-    """The tasks of one listing, in the order of reading."""
+    """The tasks of one listing, of a snapshot or of a range of versions, in the order of reading."""
 
+    versions: tuple[int, int] | int
+    listed_ms: int
     listing: Listing
     tasks: tuple[_Task, ...]
     inserted: tuple[int, int | None] | None = None
     """The version and the time of the inserts that a snapshot's files are in change data."""
-
-    def between(self, first: Offset, last: Offset) -> Sequence[_Task]:
-        """Return the tasks after `first` and not after `last`, without a look at each of a long backlog."""
-        start, end = (bisect_right(self.tasks, _order(mark), key=_order_after) for mark in (first, last))
-        return self.tasks[start:end]
-
-    @cached_property
-    def _ends_ms(self) -> int | None:
-        ends = (entry.task.file.expires_ms for entry in self.tasks)
-        return min((end for end in ends if end is not None), default=None)
-
-    def is_fresh(self, listed_ms: int, now_ms: int) -> bool:
-        """Return whether a batch may begin with these URLs."""
-        end = listed_ms + _UNKNOWN_LIFETIME_MS if self._ends_ms is None else self._ends_ms
-        return now_ms - listed_ms < end - now_ms
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """The last listing: of a snapshot, or of a range of versions."""
-
-    versions: tuple[int, int] | int
-    piece: _Piece
-    listed_ms: int
 
     def holds(self, versions: tuple[int, int] | int) -> bool:
         """Return whether it is of this snapshot, or contains this range."""
         if not isinstance(self.versions, tuple) or not isinstance(versions, tuple):
             return self.versions == versions
         return self.versions[0] <= versions[0] and versions[1] <= self.versions[1]
+
+    def between(self, first: Offset, last: Offset) -> Sequence[_Task]:
+        """Return the tasks after `first` and not after `last`, without a look at each of a long backlog."""
+        start, end = (
+            bisect_right(self.tasks, _order(mark), key=lambda task: _order(task.after))
+            for mark in (first, last)
+        )
+        return self.tasks[start:end]
+
+    @cached_property
+    def _ends_ms(self) -> int:
+        ends = (entry.task.file.expires_ms for entry in self.tasks)
+        known = (end for end in ends if end is not None)
+        return min(known, default=self.listed_ms + _UNKNOWN_LIFETIME_MS)
+
+    def is_fresh(self, now_ms: int) -> bool:
+        """Return whether a batch may begin with these URLs."""
+        return now_ms - self.listed_ms < self._ends_ms - now_ms
 
 
 class ShareStreamReader(DataSourceStreamReader):
@@ -134,7 +130,7 @@ class ShareStreamReader(DataSourceStreamReader):
         self._now_ms = now_ms
         self._reached: Offset | None = None
         self._is_start_checked = False
-        self._kept: _Kept | None = None
+        self._kept: _Piece | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the offset before the first version to read."""
@@ -211,7 +207,7 @@ class ShareStreamReader(DataSourceStreamReader):
             return latest
         first, last = listing.versions
         start = reached.version + (1 if reached.is_whole else 0)
-        if first <= start <= last and listing.piece.is_fresh(listing.listed_ms, self._now_ms()):
+        if first <= start <= last and listing.is_fresh(self._now_ms()):
             return last
         return latest
 
@@ -236,16 +232,15 @@ class ShareStreamReader(DataSourceStreamReader):
         """List a snapshot or a range. The listing that found a batch's end is kept to plan the batch."""
         now_ms = self._now_ms()
         last = self._kept
-        has_versions = last is not None and last.holds(versions)
-        if last is None or not has_versions or not (as_listed or last.piece.is_fresh(last.listed_ms, now_ms)):
+        if last is None or not last.holds(versions) or not (as_listed or last.is_fresh(now_ms)):
             # Never two listings in memory.
             self._kept = last = None
-            self._kept = last = _Kept(versions, self._list(versions, whole=whole), now_ms)
-        return last.piece
+            self._kept = last = self._list(versions, now_ms, whole=whole)
+        return last
 
-    def _list(self, versions: tuple[int, int] | int, *, whole: bool) -> _Piece:
+    def _list(self, versions: tuple[int, int] | int, now_ms: int, *, whole: bool) -> _Piece:
         if isinstance(versions, int):
-            return self._list_snapshot(versions, whole=whole)
+            return self._list_snapshot(versions, now_ms, whole=whole)
         words = {"startingVersion": versions[0], "endingVersion": versions[1]}
         is_feed = self._options.read_change_feed
         listing = list_range(self._options, words, changes=is_feed, whole=whole)
@@ -262,9 +257,9 @@ class ShareStreamReader(DataSourceStreamReader):
             }
             listing = replace(listing, versions=read)
         self._check(listing, versions[1])
-        return _Piece(listing, tuple(_in_versions(tasks, whole=is_feed)))
+        return _Piece(versions, now_ms, listing, tuple(_in_versions(tasks, whole=is_feed)))
 
-    def _list_snapshot(self, version: int, *, whole: bool) -> _Piece:
+    def _list_snapshot(self, version: int, now_ms: int, *, whole: bool) -> _Piece:
         listing = list_version(self._options, version, whole=whole)
         self._check(listing, version)
         files, inserted = listing.files, None
@@ -275,7 +270,7 @@ class ShareStreamReader(DataSourceStreamReader):
         placed = [_Task(task, Offset(version, index, snapshot=True)) for index, task in enumerate(tasks)]
         if placed:
             placed[-1] = _Task(placed[-1].task, Offset(version))
-        return _Piece(listing, tuple(placed), inserted)
+        return _Piece(version, now_ms, listing, tuple(placed), inserted)
 
     def _timestamp_ms(self, listing: Listing, version: int) -> int | None:
         """Return the time of a version; None if the server does not send it."""
@@ -315,12 +310,11 @@ class ShareStreamReader(DataSourceStreamReader):
 def _in_versions(tasks: Sequence[ReadTask], *, whole: bool) -> Iterator[_Task]:
     """Yield the tasks of a range by version and file. With `whole`, only whole versions are offsets."""
     ordered = sorted(tasks, key=lambda task: (task.file.version or 0, task.file.id, task.change_type or ""))
-    place = 0
-    for number, task in enumerate(ordered):
-        version = task.file.version or 0
-        place = place + 1 if number and (ordered[number - 1].file.version or 0) == version else 0
-        is_last = number + 1 == len(ordered) or (ordered[number + 1].file.version or 0) != version
-        yield _Task(task, Offset(version) if whole or is_last else Offset(version, place))
+    for version, group in groupby(ordered, lambda task: task.file.version or 0):
+        tasks = list(group)
+        for place, task in enumerate(tasks, 1):
+            is_end = whole or place == len(tasks)
+            yield _Task(task, Offset(version) if is_end else Offset(version, place - 1))
 
 
 def _boundary(left: Sequence[_Task], most: int) -> Offset:
@@ -330,10 +324,6 @@ def _boundary(left: Sequence[_Task], most: int) -> Offset:
     if left[most].after != end:
         return end
     return before[-1] if before else end
-
-
-def _order_after(task: _Task) -> tuple[int, int, float]:
-    return _order(task.after)
 
 
 def _order(offset: Offset) -> tuple[int, int, float]:

@@ -50,11 +50,12 @@ def listed(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> list[Any]:
     """The ranges that were listed."""
     ranges: list[Any] = []
 
-    def list_range(_reader: ShareStreamReader, versions: tuple[int, int], **_words: Any) -> Any:
+    def list_range(_reader: ShareStreamReader, versions: tuple[int, int], now_ms: int, **_words: Any) -> Any:
         ranges.append(versions)
         expires_ms = None if clock.lifetime_ms is None else clock.now_ms + clock.lifetime_ms
         tasks = [task(version, expires_ms) for version in range(versions[0], versions[1] + 1)]
-        return streaming._Piece(None, tuple(streaming._in_versions(tasks, whole=False)))  # type: ignore[arg-type]
+        placed = tuple(streaming._in_versions(tasks, whole=False))
+        return streaming._Piece(versions, now_ms, None, placed)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ShareStreamReader, "_list", list_range)
     monkeypatch.setattr(ShareStreamReader, "_check_start", lambda _reader, _start: None)
