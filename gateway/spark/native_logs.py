@@ -9,17 +9,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 
-def answered_files(chunks: Any) -> Iterator[dict[str, Any]]:
-    """Yield the files of an answer of the native module, without an event loop."""
+def answered_chunks(answer: Any) -> Iterator[bytes]:
+    """Yield the chunks of an answer of the native module, without an event loop."""
     while True:
-        chunk = chunks.next_chunk()
+        chunk = answer.next_chunk()
         if chunk is not None:
-            files = (json.loads(line).get("file") for line in bytes(chunk).splitlines())
-            yield from (file for file in files if file is not None)
-        elif chunks.done:
+            yield bytes(chunk)
+        elif answer.done:
             return
         else:
-            select.select([chunks.fileno()], [], [], 1.0)
+            select.select([answer.fileno()], [], [], 1.0)
+
+
+def answered_files(answer: Any) -> Iterator[dict[str, Any]]:
+    """Yield the files of an answer of the native module."""
+    lines = (json.loads(line) for chunk in answered_chunks(answer) for line in chunk.splitlines())
+    return (line["file"] for line in lines if "file" in line)
 
 
 def s3_settings(environment: Mapping[str, str]) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +19,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from gateway.spark.native_logs import answered_files, s3_settings
+from gateway.spark.native_logs import answered_chunks, s3_settings
 from gateway.spark.targets import Target
 from gateway.times import epoch_ms
 
@@ -146,7 +147,7 @@ def _advice(table: TableHealth) -> Iterator[Advice]:
 
 
 def _from_listing(target: Target) -> dict[str, Any]:
-    """List all files as for a recipient's query, and count them while they are streamed."""
+    """List all files as for a recipient's query, and count them."""
     from gateway import _native as native  # noqa: PLC0415 - the driver may do without it
 
     storage, root = _storage(native, target.location)
@@ -154,38 +155,25 @@ def _from_listing(target: Target) -> dict[str, Any]:
     # The URLs are not used, so their base URL does not exist.
     signers = native.Signers(_root_url(target.location), native.Signer.local("http://survey/", key=bytes(32)))
     now_ms = epoch_ms()
-    started = time.perf_counter()
-    counts = _Counts()
     options = native.AnswerOptions(signers, response_format="delta", now_ms=now_ms, lifetime_seconds=3600)
     committed_ms = snapshot.timestamp_ms
-    for file in answered_files(snapshot.files(options)):
-        counts.add(file["deltaSingleAction"]["add"])
+    started = time.perf_counter()
+    answer = snapshot.files(options)
+    deque(answered_chunks(answer), maxlen=0)
+    seconds = time.perf_counter() - started
+    inventory = snapshot.inventory([SMALL_FILE_BYTES])
     return {
         "version": snapshot.version,
         "days_since_commit": None if committed_ms is None else (now_ms - committed_ms) / _DAY_MS,
         "reader_features": tuple(snapshot.client_reader_features),
         "needs_delta_format": snapshot.needs_delta_format,
-        "listing_seconds": time.perf_counter() - started,
-        "files": counts.files,
-        "bytes": counts.bytes,
-        "small_files": counts.small,
-        "files_without_stats": counts.without_stats,
-        "files_with_vectors": counts.with_vectors,
+        "listing_seconds": seconds,
+        "files": inventory.files,
+        "bytes": answer.summary.file_bytes,
+        "small_files": inventory.files_by_size[0],
+        "files_without_stats": inventory.files_without_records,
+        "files_with_vectors": inventory.files_with_deletion_vector,
     }
-
-
-class _Counts:
-    """The sums over the files of an answer."""
-
-    def __init__(self) -> None:
-        self.files = self.bytes = self.small = self.without_stats = self.with_vectors = 0
-
-    def add(self, add: Mapping[str, Any]) -> None:
-        self.files += 1
-        self.bytes += add["size"]
-        self.small += add["size"] < SMALL_FILE_BYTES
-        self.without_stats += '"numRecords"' not in (add.get("stats") or "")
-        self.with_vectors += bool(add.get("deletionVector"))
 
 
 def _from_log(target: Target) -> TableHealth:
