@@ -365,43 +365,32 @@ def _file_batches(
         first_row, end = end, end + group.num_rows
         if not is_read(first_row, group):
             continue
-        size = _RowGroupSize.of(group, wanted)
+        fetched_bytes, columns, batch_rows = _size_of(group, wanted)
         reading = file
-        if size.fetched_bytes > _FETCHED_BYTES:
+        if fetched_bytes > _FETCHED_BYTES:
             by_pieces = by_pieces or pq.ParquetFile(
                 source,
                 metadata=file.metadata,
                 coerce_int96_timestamp_unit="us",
                 pre_buffer=False,
-                buffer_size=max(_FETCHED_BYTES // size.columns, _LEAST_PIECE_BYTES),
+                buffer_size=max(_FETCHED_BYTES // columns, _LEAST_PIECE_BYTES),
             )
             reading = by_pieces
         elif isinstance(source, ColumnChunkFile):
             source.fetch(chunk_ranges(group, lambda path: _top(path, wanted)))
-        for batch in reading.iter_batches(batch_size=size.batch_rows, row_groups=[index], columns=names):
+        for batch in reading.iter_batches(batch_size=batch_rows, row_groups=[index], columns=names):
             yield first_row, batch.num_rows, batch
             first_row += batch.num_rows
 
 
-@dataclass(frozen=True)
-class _RowGroupSize:
-    """The size of some columns of a row group: compressed bytes, columns, rows per batch."""
-
-    fetched_bytes: int
-    columns: int
-    batch_rows: int
-
-    @classmethod
-    def of(cls, group: pq.RowGroupMetaData, names: set[str]) -> "_RowGroupSize":
-        chunks = [group.column(index) for index in range(group.num_columns)]
-        chunks = [chunk for chunk in chunks if _top(chunk.path_in_schema, names)]
-        decoded = sum(chunk.total_uncompressed_size for chunk in chunks)
-        row_bytes = max(decoded // max(group.num_rows, 1), 1)
-        return cls(
-            sum(chunk.total_compressed_size for chunk in chunks),
-            max(len(chunks), 1),
-            max(min(BATCH_ROWS, BATCH_BYTES // row_bytes), 1),
-        )
+def _size_of(group: pq.RowGroupMetaData, names: set[str]) -> tuple[int, int, int]:
+    """Return the compressed bytes and the number of some columns of a row group, and the rows of a batch."""
+    chunks = [group.column(index) for index in range(group.num_columns)]
+    chunks = [chunk for chunk in chunks if _top(chunk.path_in_schema, names)]
+    decoded = sum(chunk.total_uncompressed_size for chunk in chunks)
+    row_bytes = max(decoded // max(group.num_rows, 1), 1)
+    fetched = sum(chunk.total_compressed_size for chunk in chunks)
+    return fetched, max(len(chunks), 1), max(min(BATCH_ROWS, BATCH_BYTES // row_bytes), 1)
 
 
 def _top(path: str, names: set[str]) -> bool:

@@ -8,7 +8,6 @@ import datetime as dt
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -201,44 +200,32 @@ _TIME = re.compile(
     r"(?:[ T](\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?)? ?([A-Za-z+-].*)?"
 )
 _CYCLE_YEARS = 400
+_MICROSECOND = dt.timedelta(microseconds=1)
+_DAY_MICROS = dt.timedelta(days=1) // _MICROSECOND
 
 
 def _day(text: str) -> int:
     """Return the days since 1970 of `[+-]yyyy-mm-dd`, of any year: Python's dates end in 9999."""
-    return _local_parts(text).days
+    return _local(text) // _DAY_MICROS
 
 
 def _instant(text: str, zone: str) -> int:
     """Return the microseconds since 1970 of a time with a zone, or else in `zone`."""
-    parts = _local_parts(text)
-    return parts.micros - parts.offset_micros(zone)
+    micros, alike, named = _parsed_time(text)
+    offset = alike.replace(tzinfo=zone_of(named or zone)).utcoffset() or dt.timedelta()
+    return micros - offset // _MICROSECOND
 
 
 def _local(text: str) -> int:
     """Return the microseconds since 1970 of a time without a zone."""
-    return _local_parts(text).micros
+    return _parsed_time(text)[0]
 
 
-@dataclass(frozen=True)
-class _LocalTime:
-    """A time of any year. `alike` is the same time in a year that Python supports, with the same calendar."""
+def _parsed_time(text: str) -> tuple[int, dt.datetime, str | None]:
+    """Return the microseconds since 1970 of a local time of any year, and its zone.
 
-    days: int
-    alike: dt.datetime
-    zone: str | None
-
-    @property
-    def micros(self) -> int:
-        alike = self.alike
-        seconds = self.days * 86_400 + alike.hour * 3600 + alike.minute * 60 + alike.second
-        return seconds * 1_000_000 + alike.microsecond
-
-    def offset_micros(self, zone: str) -> int:
-        offset = self.alike.replace(tzinfo=zone_of(self.zone or zone)).utcoffset()
-        return 0 if offset is None else offset // dt.timedelta(microseconds=1)
-
-
-def _local_parts(text: str) -> _LocalTime:
+    Between them is the same time in a year that Python supports, with the same calendar.
+    """
     match = _TIME.fullmatch(text.strip())
     if match is None:
         raise ValueError("not a date or time")
@@ -248,11 +235,12 @@ def _local_parts(text: str) -> _LocalTime:
     known_year = (
         year if 1 <= year <= dt.MAXYEAR else (2000 if year > 0 else _CYCLE_YEARS) + year % _CYCLE_YEARS
     )
-    alike = dt.datetime(  # noqa: DTZ001 - the zone is kept beside it
-        known_year, month, day, int(match[4] or 0), int(match[5] or 0), int(match[6] or 0),
-        int((match[7] or "").ljust(6, "0")[:6]),
+    midnight = dt.datetime(known_year, month, day)  # noqa: DTZ001 - the zone is kept beside it
+    alike = midnight.replace(
+        hour=int(match[4] or 0), minute=int(match[5] or 0), second=int(match[6] or 0),
+        microsecond=int((match[7] or "").ljust(6, "0")[:6]),
     )  # fmt: skip
-    return _LocalTime(days_of(year, month, day), alike, match[8])
+    return days_of(year, month, day) * _DAY_MICROS + (alike - midnight) // _MICROSECOND, alike, match[8]
 
 
 _PARTITION_PARSERS: dict[type[t.DataType], Any] = {
