@@ -307,7 +307,7 @@ class Job:
         change = written.inserted - written.deleted
         if change != expected:
             raise NotProved("the changed rows differ from those of the source")
-        outcome.how, outcome.changed_rows = "changes", written.inserted.rows + written.deleted.rows
+        outcome.how, outcome.changed_rows = "changed", written.inserted.rows + written.deleted.rows
         total = record.digest + change
         if self.options.whole and not (
             self._digest_of_source(source) == total == self._digest_of_work(written.commits.last)

@@ -37,8 +37,8 @@ _OTHERS = (
 """The advice by the kind of a failure, and the options of its command."""
 
 _WRITTEN = {
-    "nothing": "up to date",
-    "changes": "changes written",
+    "unchanged": "up to date",
+    "changed": "changes written",
     "whole": "written whole",
     "checked": "rule fits",
     "postponed": "left for the next run",

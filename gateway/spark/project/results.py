@@ -14,14 +14,6 @@ UP_TO_DATE = ("unchanged", "changed", "whole")
 
 POSTPONED = "the time of this run was used up before this projection"
 
-_OUTCOMES = {
-    "nothing": "unchanged",
-    "changes": "changed",
-    "whole": "whole",
-    "checked": "checked",
-    "postponed": "postponed",
-}
-
 
 @dataclass(frozen=True)
 class Target:
@@ -64,8 +56,7 @@ class Outcome:
     """What a run has done.
 
     Attributes:
-        how: what was written: `nothing`, `changes` or `whole`; `checked` for a check alone, and `postponed`
-            for one that was not begun.
+        how: the outcome of a run without an error.
         version, source_version: the published version and that of the source; -1 without any.
         rows: number of rows of the published version.
         changed_rows: rows that were added and removed.
@@ -77,7 +68,7 @@ class Outcome:
     """
 
     names: tuple[str, ...]
-    how: str = "nothing"
+    how: str = "unchanged"
     version: int = -1
     source_version: int = -1
     rows: int = 0
@@ -90,7 +81,7 @@ class Outcome:
     @property
     def outcome(self) -> str:
         """Return one of `OUTCOMES`."""
-        return "failed" if self.error is not None else _OUTCOMES[self.how]
+        return "failed" if self.error is not None else self.how
 
     def __str__(self) -> str:
         """Describe the outcome in one line, without values of the rows."""
@@ -103,8 +94,8 @@ class Outcome:
             return f"{names}: postponed: {self.remark or POSTPONED}"
         remark = f" ({self.remark})" if self.remark else ""
         written = {
-            "nothing": "nothing to do",
-            "changes": f"{self.changed_rows} changed rows",
+            "unchanged": "nothing to do",
+            "changed": f"{self.changed_rows} changed rows",
             "whole": f"written whole{remark}",
         }
         return (

@@ -93,7 +93,7 @@ def projected() -> str:
     sizes = {name: Published(3, 4, 10**9, 12, size, RUN_AT) for name, size in zip(NAMES, SIZES, strict=True)}
     kept: list[tuple[Outcome, Published | None]] = [
         (
-            Outcome((name, *NAMES[:1]), "changes", 3, 4, 10**9, 12_345, 6.5, "rewritten: " + "why " * 40),
+            Outcome((name, *NAMES[:1]), "changed", 3, 4, 10**9, 12_345, 6.5, "rewritten: " + "why " * 40),
             size,
         )
         for name, size in sizes.items()

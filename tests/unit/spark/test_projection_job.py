@@ -178,7 +178,7 @@ def test_changes_are_proved_where_those_of_the_rule_were_written(
     for whole in (None, PUBLISHED + ADDED):
         proved, outcome = changed(monkeypatch, right, whole=whole, many=many)
         assert (proved.digest, proved.commits) == (PUBLISHED + ADDED, COMMITS)
-        assert (outcome.how, outcome.changed_rows) == ("changes", 3)
+        assert (outcome.how, outcome.changed_rows) == ("changed", 3)
     for inserted, deleted in ((EMPTY, EMPTY), (OTHER, EMPTY), (ADDED + OTHER, EMPTY), (ADDED, OTHER)):
         with pytest.raises(NotProved, match="the changed rows differ"):
             changed(monkeypatch, Written(COMMITS, inserted, deleted), many=many)

@@ -13,10 +13,10 @@ from gateway.spark.project.results import Outcome
 RUN_AT = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
 BEFORE = Published(6, 11, 90, 4, 5000, RUN_AT - dt.timedelta(days=2))
 CHANGED: Kept = (
-    Outcome(("s.d.fine", "t.d.fine"), "changes", 7, 12, 100, 8, 1.5),
+    Outcome(("s.d.fine", "t.d.fine"), "changed", 7, 12, 100, 8, 1.5),
     Published(7, 12, 100, 3, 2000, RUN_AT),
 )
-IDLE: Kept = (Outcome(("s.d.idle",), "nothing", 6, 11, 90, 0, 0.5), BEFORE)
+IDLE: Kept = (Outcome(("s.d.idle",), "unchanged", 6, 11, 90, 0, 0.5), BEFORE)
 FAILED: Kept = (Outcome(("s.d.wrong",), error="column <a> is not there", failure="InvalidRule"), BEFORE)
 ABSENT: Kept = (Outcome(("s.d.new",), error="PATH_NOT_FOUND", failure="AnalysisException"), None)
 MISSING = "\N{EN DASH}"

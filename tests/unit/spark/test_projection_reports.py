@@ -13,7 +13,7 @@ from gateway.spark.project.results import OUTCOMES, POSTPONED, Outcome
 
 RUN_AT = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
 LONG_AGO = RUN_AT - dt.timedelta(days=40)
-FINE = Outcome(("s.d.fine", "t.d.fine"), "changes", 7, 12, 100, 8, 1.5)
+FINE = Outcome(("s.d.fine", "t.d.fine"), "changed", 7, 12, 100, 8, 1.5)
 WRONG = Outcome(("s.d.wrong",), error="column <a> is not there", failure="InvalidRule")
 LATE = Outcome(("s.d.late",), "postponed")
 OUTCOMES_OF_A_RUN = [FINE, WRONG, LATE]

@@ -105,17 +105,17 @@ def test_positions_tell_nothing_of_hidden_values(
     job.run()
     add(3000, 1000)
     outcome = job.run()
-    assert (outcome.how, outcome.changed_rows) == ("changes", 1000)
+    assert (outcome.how, outcome.changed_rows) == ("changed", 1000)
     written = [(0, 0, 3000), (1, 3000, 1000)]
     if is_long:
         add(4000, 1000)
         written.append((2, 4000, 1000))
         with pytest.MonkeyPatch.context() as many:
             many.setattr(few, "MAX_ROWS", 10)
-            assert job.run().how == "changes"
+            assert job.run().how == "changed"
     session.sql(f"DELETE FROM delta.`{source}` WHERE income % 700 = 0")
     later = Job(session, target, Options(optimize_hours=1, vacuum_hours=0), now_ms=in_two_hours)
-    assert later.run().how == "changes"
+    assert later.run().how == "changed"
     # Compaction is a version of its own, which has all rows.
     compact, whole = len(written) + 1, 1000 * (2 + len(written))
     for version, first, count in (*written, (compact, 0, whole)):

@@ -220,7 +220,7 @@ def test_recipients_read_each_version_and_its_changes(
     first.sql("DELETE FROM {t} WHERE id BETWEEN 10 AND 29")
     first.sql("UPDATE {t} SET amount = -1, hidden = false WHERE id BETWEEN 40 AND 49")
     outcome = first.run()
-    assert (outcome.how, outcome.remark, outcome.version) == ("changes", "", 1)
+    assert (outcome.how, outcome.remark, outcome.version) == ("changed", "", 1)
     first.assert_equal()
     with running_gateway(tmp_path, first.shares) as gateway:
         if by_verify:
@@ -239,7 +239,7 @@ def test_recipients_read_each_version_and_its_changes(
     # Without a change nothing is read but names and one commit.
     monkeypatch.setattr(TableLog, "log", pytest.fail)
     rows = len(first.served().collect())
-    assert [first.run() for _ in range(2)] == [Outcome(first.target.names, "nothing", 2, 4, rows)] * 2
+    assert [first.run() for _ in range(2)] == [Outcome(first.target.names, "unchanged", 2, 4, rows)] * 2
 
 
 def assert_verified(kept: Kept, gateway: RunningGateway, file: Path) -> None:
@@ -301,7 +301,7 @@ def test_a_job_that_is_killed_at_each_step_leaves_the_published_version(kept: Ke
     kept.die("published")
     kept.assert_equal()
     second = digest(kept.served())
-    assert kept.run().how == "nothing"
+    assert kept.run().how == "unchanged"
     maintained = replace(NO_MAINTENANCE, optimize_hours=1, vacuum_hours=1)
     for step in ("optimized", "restored", "proved", "published", "vacuumed"):
         kept.die(step, maintained, later_hours=2)
@@ -355,7 +355,7 @@ def test_any_changes_of_the_source_lead_to_what_the_rule_makes_of_it(
         for change in [CHANGES[0], chance.choice(CHANGES[1:])]:
             kept.sql(change(chance))
         outcome = kept.run()
-        assert (outcome.how, outcome.remark) == ("changes", "")
+        assert (outcome.how, outcome.remark) == ("changed", "")
         kept.assert_equal()
     assert many, "no changes were too many for one process"
     if runs > 2:
@@ -385,7 +385,7 @@ def test_few_changes_in_files_that_are_written_anew_are_found(
     for statement in statements[:runs]:
         kept.sql(statement)
         outcome = kept.run()
-        assert (outcome.how, outcome.remark) == ("changes", "")
+        assert (outcome.how, outcome.remark) == ("changed", "")
         assert 0 < outcome.changed_rows <= 40
         kept.assert_equal()
 
@@ -398,7 +398,7 @@ def test_the_feed_of_a_source_says_which_rows_of_its_files_changed(
     monkeypatch.setattr(few, "MAX_ROWS", 40)
     monkeypatch.setattr(reducing, "_sums", pytest.fail)
     first.sql("UPDATE {t} SET email = 'new' WHERE id IN (3, 4, 5, 7)")
-    assert first.run().how == "changes"
+    assert first.run().how == "changed"
     first.assert_equal()
 
 
@@ -432,7 +432,7 @@ def test_no_statistics_of_the_source_decide(kept: Kept, tmp_path: Path, is_chang
         if one.is_file() and not (copied / "source" / one.relative_to(kept.source)).exists():
             shutil.copy(one, copied / "source" / one.relative_to(kept.source))
     lie(3)
-    assert lying.run().how == "changes"
+    assert lying.run().how == "changed"
     assert lying.served().exceptAll(kept.expected()).count() == 0
     assert lying.served().count() == kept.expected().count()
 
@@ -516,7 +516,7 @@ def test_files_with_removed_rows_keep_their_statistics(
             crc.with_name(f".{crc.name}.crc").unlink(missing_ok=True)
         kept.sql(f"DELETE FROM {{t}} WHERE id BETWEEN {first} AND {last}")
         outcome = kept.run()
-        assert (outcome.how, outcome.remark) == ("changes", "")
+        assert (outcome.how, outcome.remark) == ("changed", "")
         assert bool(asked) is not are_listed
         kept.assert_equal()
         log = TableLog(kept.spark, kept.target.root)
@@ -574,7 +574,7 @@ def test_a_search_skips_the_files_around_the_rows(kept: Kept) -> None:
 def test_a_source_with_one_more_column_is_followed_by_its_changes(first: Kept) -> None:
     first.sql("ALTER TABLE {t} ADD COLUMN more INT")
     first.sql("INSERT INTO {t} VALUES (7, 1, 'a', 'b', 3, NULL, 'de', false, 4)")
-    assert first.run().how == "changes"
+    assert first.run().how == "changed"
     first.assert_equal()
 
 
@@ -613,7 +613,7 @@ def test_a_source_with_an_identity_column_is_followed_by_its_changes(kept: Kept,
     kept.sql("INSERT INTO {t} (zip) VALUES ('3')")
     kept.sql("ALTER TABLE {t} ALTER COLUMN zip COMMENT 'changed'")
     outcome = kept.run()
-    assert (outcome.how, outcome.remark, outcome.changed_rows) == ("changes", "", 1)
+    assert (outcome.how, outcome.remark, outcome.changed_rows) == ("changed", "", 1)
     kept.assert_equal()
 
 
@@ -641,7 +641,7 @@ def test_a_source_with_columns_of_our_names_is_followed_by_its_changes(
     values_ = f"{OF_DELTA[1]} = 0 - row, {OF_DELTA[0]} = IF(row = 6, 'hidden', 'delete')"
     kept.sql(f"UPDATE {{t}} SET {values_} WHERE row < 5 OR row = 6")
     outcome = kept.run()
-    assert (outcome.how, outcome.remark) == ("changes", "")
+    assert (outcome.how, outcome.remark) == ("changed", "")
     kept.assert_equal()
     assert outcome.changed_rows < 80
 
@@ -657,7 +657,7 @@ def test_a_source_that_was_put_back_from_a_copy_is_written_anew(first: Kept) -> 
     outcome = first.run()
     assert (outcome.how, outcome.remark) == ("whole", "rewritten: the source has another history")
     first.assert_equal()
-    assert first.run().how == "nothing"
+    assert first.run().how == "unchanged"
 
 
 @NIGHTLY
@@ -673,7 +673,7 @@ def test_a_source_that_is_put_back_during_a_run_is_written_anew_by_the_next_one(
             shutil.rmtree(source)
             copy.rename(source)
 
-    assert Job(first.spark, first.target, NO_MAINTENANCE, put_back).run().how == "changes"
+    assert Job(first.spark, first.target, NO_MAINTENANCE, put_back).run().how == "changed"
     assert first.run().remark == "rewritten: the source has another history"
     first.assert_equal()
 
@@ -730,7 +730,7 @@ def test_of_many_equal_rows_those_that_change_are_published(
     kept.sql("DELETE FROM {t} WHERE age = 1 AND email = '' AND id < 30")
     kept.sql("UPDATE {t} SET zip = '2' WHERE zip = '1' AND email = '' AND id < 40")
     outcome = kept.run()
-    assert (outcome.how, outcome.remark, outcome.changed_rows) == ("changes", "", 30 + 5 + 5)
+    assert (outcome.how, outcome.remark, outcome.changed_rows) == ("changed", "", 30 + 5 + 5)
     kept.assert_equal()
 
 
@@ -742,7 +742,7 @@ def test_versions_with_other_rows_are_apart_by_a_given_time(first: Kept, and_lat
     assert (outcome.outcome, outcome.version, outcome.source_version) == ("postponed", 0, 1)
     assert "publishEverySeconds" in str(outcome)
     if and_later:
-        assert first.run(later_hours=1).how == "changes"
+        assert first.run(later_hours=1).how == "changed"
         first.assert_equal()
 
 
@@ -812,7 +812,7 @@ def test_versions_of_two_evaluations_are_never_mixed(first: Kept) -> None:
     assert (outcome.how, "timeParserPolicy" in outcome.remark) == ("whole", True)
     first.assert_equal()
     first.sql("DELETE FROM {t} WHERE id < 60")
-    assert first.run().how == "changes"
+    assert first.run().how == "changed"
     # A version that is proved again is written by the evaluation of the run, too.
     first.spark.conf.unset("spark.sql.legacy.timeParserPolicy")
     assert first.run(replace(NO_MAINTENANCE, whole=True)).how == "whole"
@@ -887,7 +887,7 @@ def test_rows_that_another_writer_adds_to_the_work_table_are_not_published(
 
     monkeypatch.setattr(Job, "_publish", late)
     first.sql("DELETE FROM {t} WHERE id > 190")
-    assert first.run().how == "changes"
+    assert first.run().how == "changed"
     first.assert_equal()
 
 
