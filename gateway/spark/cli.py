@@ -6,6 +6,7 @@ wrong command line. PySpark is imported when a command runs, so the gateway work
 
 import argparse
 import datetime as dt
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -188,7 +189,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         _say(
             f"{arguments.results}: {ahead} runs are dated ahead of this clock, and their proofs count as none"
         )
-    results = verify(spark, arguments.profile, targets, options, _Progress(len(targets)), proofs=proofs)
+    results = verify(spark, arguments.profile, targets, options, _progress(len(targets)), proofs=proofs)
     seconds = (dt.datetime.now(dt.UTC) - run_at).total_seconds()
     if arguments.junit:
         arguments.junit.write_text(report.junit(results), encoding="utf-8")
@@ -215,18 +216,14 @@ def _profile_file(profile: str) -> str:
     return "" if profile.lstrip().startswith("{") else str(Path(profile).absolute())
 
 
-class _Progress:
-    """Prints the result of each table when it is complete."""
+def _progress(tables: int) -> "Callable[[TableResult], None]":
+    """Return what prints the result of each table when it is complete."""
+    numbers = itertools.count(1)
 
-    def __init__(self, tables: int) -> None:
-        self._tables = tables
-        self._done = 0
-
-    def __call__(self, result: "TableResult") -> None:
-        self._done += 1
+    def say(result: "TableResult") -> None:
         outcome = result.outcome.upper() if result.is_wrong else result.outcome
         _say(
-            f"[{self._done}/{self._tables}] {result.table} version {result.version}: {outcome}, "
+            f"[{next(numbers)}/{tables}] {result.table} version {result.version}: {outcome}, "
             f"{result.rows} rows in {result.seconds:.1f} s"
         )
         for check in result.checks:
@@ -235,6 +232,8 @@ class _Progress:
                 _say(f"    {check.name}: {line}")
         if result.error:
             _say(f"    {result.error}")
+
+    return say
 
 
 def _report_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
@@ -68,6 +69,11 @@ def dataset(rows: DataFrame) -> Any:
 def companion(package: Any, name: str) -> Any:
     """Return the object beside a class of Scala."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")
+
+
+def is_missing(error: Py4JJavaError) -> bool:
+    """Return whether an error of Java says that a file is not there."""
+    return str(error.java_exception.getClass().getSimpleName()) == "FileNotFoundException"
 
 
 @contextmanager

@@ -8,10 +8,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from types import MappingProxyType
 from typing import Any
 
@@ -125,11 +126,11 @@ def _started(builder: Any) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return builder.getOrCreate()  # type: ignore[no-any-return]
     check_java()
-    with _quiet_start() as output:
+    with _quiet_start() as output_lines:
         try:
             session: SparkSession = builder.getOrCreate()
         except PySparkException as error:
-            lines = list(output)
+            lines = output_lines()
             if any(_NOT_RESOLVED.search(line) for line in lines):
                 raise SparkUnavailable(
                     "Delta's jars cannot be downloaded from Maven's central repository: --jars DIR names a "
@@ -141,48 +142,39 @@ def _started(builder: Any) -> SparkSession:
 
 
 @contextmanager
-def _quiet_start() -> Iterator[Iterator[str]]:
+def _quiet_start() -> Iterator[Callable[[], list[str]]]:
     """Hide Java's output while it starts: hundreds of lines of a download. Later lines are shown.
 
-    The block gets the lines so far.
+    The block gets a function that returns the lines so far, once the output pauses.
     """
     sys.stderr.flush()
     shown = os.dup(2)
     reading, writing = os.pipe()
     os.dup2(writing, 2)
     os.close(writing)
-    pump = _Pump(reading, shown)
+    is_open, kept = Event(), deque[bytes](maxlen=_LAST_LINES)
+
+    def copy() -> None:
+        with os.fdopen(reading, "rb") as output:
+            for line in output:
+                if is_open.is_set():
+                    os.write(shown, line)
+                else:
+                    kept.append(line)
+
+    pump = Thread(target=copy, name="java-stderr", daemon=True)
     pump.start()
+
+    def lines() -> list[str]:
+        os.dup2(shown, 2)
+        pump.join(timeout=10)
+        return [line.decode("utf-8", "replace") for line in list(kept)]
+
     try:
-        yield pump.lines()
-        pump.is_open = True
+        yield lines
+        is_open.set()
     finally:
         os.dup2(shown, 2)
-
-
-class _Pump(Thread):
-    """Copies Java's standard error for as long as Java runs, once it is open."""
-
-    def __init__(self, reading: int, shown: int) -> None:
-        super().__init__(name="java-stderr", daemon=True)
-        self.is_open = False
-        self._reading = os.fdopen(reading, "rb")
-        self._shown = shown
-        self._kept: list[bytes] = []
-
-    def run(self) -> None:
-        """Copy the lines, or keep the last ones."""
-        for line in self._reading:
-            if self.is_open:
-                os.write(self._shown, line)
-            else:
-                self._kept = [*self._kept[-_LAST_LINES:], line]
-
-    def lines(self) -> Iterator[str]:
-        """Return the lines so far, once the output pauses."""
-        os.dup2(self._shown, 2)
-        self.join(timeout=10)
-        yield from (line.decode("utf-8", "replace") for line in self._kept)
 
 
 def _on_this_machine(

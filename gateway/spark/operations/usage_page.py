@@ -4,7 +4,7 @@ In: `UsageTables`. Out: HTML text. Only sums and the first rows reach the driver
 """
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,10 +57,6 @@ class Rows:
     names: Sequence[str]
     rows: Sequence[Sequence[Any]]
     total: int
-
-    def dicts(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows with their names."""
-        return (dict(zip(self.names, row, strict=True)) for row in self.rows)
 
 
 @dataclass(frozen=True)
@@ -159,8 +155,8 @@ def _first(frame: DataFrame) -> Rows:
 
 def _errors(errors: Rows) -> Table:
     table = _table(errors)
-    actions = [_action(error["status"]) for error in errors.dicts()]
-    with_actions = [[*cells, action] for cells, action in zip(table.rows, actions, strict=True)]
+    place = errors.names.index("status")
+    with_actions = [[*cells, _action(row[place])] for cells, row in zip(table.rows, errors.rows, strict=True)]
     return Table([*table.columns, Column("to do")], with_actions, table.total_rows)
 
 

@@ -123,7 +123,7 @@ class Directory:
         try:
             stream = self._files.open(path)
         except Py4JJavaError as error:
-            if error.java_exception.getClass().getSimpleName() == "FileNotFoundException":
+            if java.is_missing(error):
                 raise FileNotFoundError from None
             raise
         try:

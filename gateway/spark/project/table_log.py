@@ -88,7 +88,7 @@ class TableLog:
         try:
             files = self._store.listFrom(self._file(first), self._hadoop)
         except Py4JJavaError as error:
-            if _is_missing(error):
+            if java.is_missing(error):
                 return []
             raise
         commits = []
@@ -316,10 +316,6 @@ class TableLog:
     @cached_property
     def _store(self) -> Any:
         return java.companion(self._delta.storage, "LogStore").apply(java.session(self.spark))
-
-
-def _is_missing(error: Py4JJavaError) -> bool:
-    return str(error.java_exception.getClass().getSimpleName()) == "FileNotFoundException"
 
 
 def _version(snapshot: Any) -> Version:

@@ -6,12 +6,14 @@ directory of a table whose rows depend on the recipient.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.spark.read.options import ReadOptions
 
-_MODE = "dir"
+DIRECTORY = "dir"
+"""The mode of access to a table's directory."""
 _S3_FORMS = ("awsTempCredentials", "r2Credentials")
 _S3_SCHEMES = ("s3", "s3a", "s3n")
 _OPTIONS = ("profile", "path", "versionAsOf", "timestampAsOf", "columns", "expectedVersion", "timeZone")
@@ -40,7 +42,7 @@ def table_directory(options: ReadOptions) -> TableDirectory:
         raise ValueError(f"{name} has no effect on a read of the directory")
     client = options.client()
     head = client.head(options.at())
-    if _MODE not in head.access_modes:
+    if DIRECTORY not in head.access_modes:
         raise NoDirectoryAccess("the server does not offer directory access to the table")
     if head.auxiliary_locations:
         raise NoDirectoryAccess("files of the table are outside of its directory")
@@ -50,9 +52,14 @@ def table_directory(options: ReadOptions) -> TableDirectory:
     return _with_keys(client.temporary_credentials(), version)
 
 
+def s3_keys(credentials: Mapping[str, Any]) -> Mapping[str, str] | None:
+    """Return the keys of temporary credentials for a store with the API of S3; None for another store."""
+    return next((credentials[form] for form in _S3_FORMS if form in credentials), None)
+
+
 def _with_keys(credentials: dict[str, Any], version: int) -> TableDirectory:
     scheme, _, place = str(credentials.get("location")).partition("://")
-    keys = next((credentials[form] for form in _S3_FORMS if form in credentials), None)
+    keys = s3_keys(credentials)
     if keys is None or scheme not in _S3_SCHEMES:
         raise NoDirectoryAccess("only directories of stores with the API of S3 can be read")
     location = f"s3a://{place}"

@@ -27,7 +27,7 @@ def commit_mark(spark: SparkSession, location: str, version: int) -> str | None:
         status = files.getFileStatus(commit)
         stream = files.open(commit)
     except Py4JJavaError as error:
-        if error.java_exception.getClass().getSimpleName() != "FileNotFoundException":
+        if not java.is_missing(error):
             raise
         return _mark_of_names(
             [

@@ -14,13 +14,12 @@ from gateway.client.pages import Query, ShareClient
 from gateway.client.transport import HttpError, Transport
 from gateway.config.locations import Location
 from gateway.spark.native_logs import answered_files, s3_settings
+from gateway.spark.read.directory import s3_keys
 from gateway.spark.verify.errors import NotCompared
 from gateway.times import epoch_ms
 
-DIRECTORY = "dir"
 _FETCHED_FILES = 20
 _PARQUET_ID_LENGTH = 32
-_S3_FORMS = ("awsTempCredentials", "r2Credentials")
 _GOOGLE_FORM = "gcpOauthToken"
 
 FileKey = tuple[str, int, tuple[int, int, int] | None]
@@ -71,9 +70,9 @@ class _Directory:
         self._native: Any = _native
         self.log_error: type[Exception] = _native.LogError
         self._location = location = Location.parse(str(credentials["location"]))
-        keys: Any = next((credentials[form] for form in _S3_FORMS if form in credentials), None)
+        keys = s3_keys(credentials)
         if keys is not None:
-            options = {
+            options: dict[str, Any] = {
                 **s3_settings(environment),
                 "access_key_id": keys["accessKeyId"],
                 "secret_access_key": keys["secretAccessKey"],

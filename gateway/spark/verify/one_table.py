@@ -23,6 +23,7 @@ from gateway.client.profile import Profile
 from gateway.client.table_name import TableName
 from gateway.client.transport import HttpError
 from gateway.spark.project.table_log import TableLog
+from gateway.spark.read.directory import DIRECTORY
 from gateway.spark.read.reading import FILE_NAME_FIELD
 from gateway.spark.source import FORMAT
 from gateway.spark.targets import Target
@@ -37,7 +38,7 @@ from gateway.spark.verify.compare import (
     in_groups,
 )
 from gateway.spark.verify.digest import digest, digests, quoted
-from gateway.spark.verify.directory import DIRECTORY, compare_directory
+from gateway.spark.verify.directory import compare_directory
 from gateway.spark.verify.errors import NotCompared, described
 from gateway.spark.verify.history import Proof
 from gateway.spark.verify.predicates import Predicate, draw_predicates
