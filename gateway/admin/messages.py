@@ -11,8 +11,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.catalog.grants import MAX_CONDITION_BYTES
-from gateway.config.checks import MAX_PROPERTY_LENGTH
-from gateway.governance.recipient_names import MAX_NAME_LENGTH, MAX_POLICY_TEXT_LENGTH
+from gateway.config.checks import MAX_NAME_LENGTH, MAX_PROPERTY_LENGTH
+from gateway.governance.recipient_names import MAX_POLICY_TEXT_LENGTH
 from gateway.governance.recipient_records import (
     DEFAULT_LIFE_SECONDS,
     DEFAULT_LINK_SECONDS,

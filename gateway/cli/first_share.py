@@ -14,11 +14,11 @@ from typing import Any
 
 from gateway.cli.yaml_text import dumped
 from gateway.config import Location
+from gateway.config.checks import MAX_NAME_LENGTH
 from gateway.tables.search import FoundTable
 
 DEFAULT_SCHEMA = "default"
 DEFAULT_SHARE = "share"
-MAX_NAME_LENGTH = 255
 
 _NAME = re.compile(r"[\w-]+")
 _NO_NAME = re.compile(r"[^\w-]+")

@@ -18,6 +18,7 @@ DOTS = frozenset({".", ".."})
 MAX_PROPERTIES, MAX_PROPERTY_LENGTH = 50, 1000
 
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _HOST = re.compile(r"(?!\.)(?:(?!\.\.)[a-z0-9._-]){1,253}")
 _UNSPEAKABLE = re.compile(r"[/\x00-\x1f\x7f]")
 
@@ -40,7 +41,12 @@ def dotted_names(schema: str, names: Iterable[str]) -> Iterator[str]:
 
 
 def check_hash(field: str, sha256: str) -> None:
-    """Raise Invalid for the hash of an empty text, as of a variable without a value: everyone knows it."""
+    """Raise Invalid for a text that is no SHA-256, or that of an empty text: everyone knows it.
+
+    Commands print it for a variable without a value.
+    """
+    if not _SHA256.fullmatch(sha256):
+        raise Invalid(field, "expected 64 hexadecimal digits; `delta-gateway token` prints them")
     if sha256.lower() == _OF_NOTHING:
         raise Invalid(field, "is the SHA-256 of an empty text; give that of a token")
 

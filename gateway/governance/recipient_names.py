@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 from gateway.authentication.policies import TokenPolicy
-from gateway.config.checks import DOTS
+from gateway.config.checks import DOTS, MAX_NAME_LENGTH
 from gateway.config.networks import Network, parse_network
 from gateway.governance.recipient_records import RecipientError
 
-MAX_NAME_LENGTH = 255
 MAX_POLICY_TEXT_LENGTH = 1024
 POLICY_TEXT = f"UTF-8 text of 1 to {MAX_POLICY_TEXT_LENGTH} characters without control characters"
 
