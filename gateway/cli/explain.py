@@ -15,6 +15,7 @@ from gateway.cli.discovered_state import discovered_state
 from gateway.cli.near_names import near_names
 from gateway.cli.operations import add_repeated
 from gateway.cli.text_table import write_table
+from gateway.client.table_name import TableName
 from gateway.config import Config, load
 from gateway.encoding import json_bytes
 from gateway.errors import NotShared
@@ -44,10 +45,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     config = load(arguments.config)
     state = discovered_state(config).state
-    share, schema, table = _names(arguments.table)
+    try:
+        wanted = TableName.parse(arguments.table)
+    except ValueError as reason:
+        raise OSError(str(reason)) from None
     recipient = PROVIDER if arguments.recipient is None else _recipient(config, arguments.recipient)
     try:
-        shared = state.catalog.table(recipient, share, schema, table)
+        shared = state.catalog.table(recipient, wanted.share, wanted.schema, wanted.table)
     except NotShared:
         names = [
             table.full_name for granted in state.catalog.shares_of(recipient) for table in granted.tables()
@@ -139,10 +143,3 @@ def _recipient(config: Config, name: str) -> Recipient:
         return named_recipient(config, name)
     except UnknownRecipient as reason:
         raise OSError(str(reason)) from None
-
-
-def _names(text: str) -> tuple[str, str, str]:
-    parts = text.split(".")
-    if len(parts) < 3:  # noqa: PLR2004 - share, schema, table
-        raise OSError(f"'{text}' is not a table name; accepted: SHARE.SCHEMA.TABLE")
-    return ".".join(parts[:-2]), parts[-2], parts[-1]

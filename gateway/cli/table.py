@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.cli.operations import add_operation, add_repeated
 from gateway.cli.share import table_of
 from gateway.cli.stored import on_shares
+from gateway.client.table_name import TableName
 from gateway.config import Config
 from gateway.governance import share_edits
 from gateway.governance.share_records import ShareError
@@ -125,28 +126,27 @@ def _discover(database: ShareDatabase, arguments: argparse.Namespace) -> None:
 
 def _run_listed(arguments: argparse.Namespace) -> int:
     limits = [name for name in _LIMITS if getattr(arguments, name, None) is not None]
-    parts = arguments.name.split(".")
-    is_whole = len(parts) > 2 and all(parts)  # noqa: PLR2004 - share, schema, table
-    share, schema, table = (".".join(parts[:-2]), *parts[-2:]) if is_whole else ("", "", "")
 
     def operation(database: ShareDatabase, _config: Config, _audit: AuditLog | None) -> None:
-        if not is_whole:
-            raise ShareError(f"{arguments.name!r} is not a table name; accepted: SHARE.SCHEMA.TABLE")
+        try:
+            name = TableName.parse(arguments.name)
+        except ValueError as reason:
+            raise ShareError(str(reason)) from None
         if limits:
             raise ShareError(f"{limits[0]} is of discovered tables; give --discover, too")
-        detail = {"schema": schema, "table": table}
+        detail = {"schema": name.schema, "table": name.table}
         if arguments.operation == "add":
-            new = table_of(arguments, table)
+            new = table_of(arguments, name.table)
             database.edit(
-                share,
-                lambda found: share_edits.with_table(found, schema, new),
+                name.share,
+                lambda found: share_edits.with_table(found, name.schema, new),
                 {**detail, "location": arguments.location},
                 action="addTable",
             )
         else:
             database.edit(
-                share,
-                lambda found: share_edits.without_table(found, schema, table),
+                name.share,
+                lambda found: share_edits.without_table(found, name.schema, name.table),
                 detail,
                 action="removeTable",
             )

@@ -100,7 +100,7 @@ def test_shares_and_tables_are_managed_while_servers_run(
         (("share", "show", "x"), "there is no share 'x'"),
         (("share", "remove", "x"), "no share 'x'"),
         (("table", "add", "file.d.u", "/u"), "in the configuration file"),
-        (("table", "add", "s.d", "/u"), "accepted: SHARE.SCHEMA.TABLE"),
+        (("table", "add", "s.d", "/u"), "is named share.schema.table"),
         (("table", "add", "s.d.t", "u"), "is not a location"),
         (("table", "add", "s.d.t", "/t", "--access-mode", "dir"), "historyShared: true"),
         (("table", "remove", "s.d.t"), "no schema 'd'"),
