@@ -74,8 +74,12 @@ def _load(context: ssl.SSLContext, settings: Ssl) -> None:
 
 def _password(settings: Ssl) -> str:
     file = settings.certificate_password_file
-    # Without a password OpenSSL would ask on the terminal.
-    return file.read_text(encoding="utf-8-sig").rstrip("\r\n") if file else ""
+    try:
+        # Without a password OpenSSL would ask on the terminal.
+        return file.read_text(encoding="utf-8-sig").rstrip("\r\n") if file else ""
+    except (OSError, UnicodeDecodeError) as reason:
+        text = reason.strerror if isinstance(reason, OSError) else "it is not UTF-8"
+        raise OSError(f"the file of the certificate's password, {file}, cannot be read: {text}") from None
 
 
 def _load_pair(context: ssl.SSLContext, pair: bytes) -> None:

@@ -215,6 +215,18 @@ def test_a_certificate_made_at_start_is_for_the_host(tmp_path):
         assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("127.0.0.1")]
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file or directory"), (b"p\xe4ss", "it is not UTF-8")]
+)
+def test_a_password_that_cannot_be_read_is_one_error_with_its_file(tmp_path, content, reason):
+    password = tmp_path / "password"
+    if content is not None:
+        password.write_bytes(content)
+    settings = Ssl(False, tmp_path / "certificate.pem", tmp_path / "key.pem", password)
+    with pytest.raises(OSError, match=f"the certificate's password, {password}, cannot be read: {reason}"):
+        listener_context(settings, "localhost")
+
+
 @pytest.mark.processes
 def test_files_that_cannot_be_used_stop_the_start_and_are_named(tmp_path):
     certificate = Certificate(tmp_path)
