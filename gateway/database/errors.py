@@ -20,7 +20,7 @@ class DatabaseMissing(DatabaseError):
     def __init__(self) -> None:
         super().__init__(
             "there is no database of recipients. If there was one, put it back: "
-            "adding a recipient makes a new one"
+            "adding a recipient or a share makes a new one"
         )
 
 
