@@ -11,6 +11,9 @@ from typing import Any
 
 from gateway.config.known_keys import known_keys, types_of
 
+LEAST_RATIO = 0.85
+"""Of a key and a misspelt one on another level: among all keys, one that has little to do with it is near."""
+
 KeyPaths = Mapping[str, tuple[tuple[str, bool], ...]]
 """The paths of each key in lower case, with whether the key protects."""
 
@@ -38,7 +41,7 @@ def right_paths(section: type, name: str) -> tuple[str, bool]:
 
 def nearest_paths(section: type, name: str) -> str:
     """Return the paths of the key whose name is nearest; empty if none is near."""
-    near = difflib.get_close_matches(name.lower(), key_paths(section), n=1)
+    near = difflib.get_close_matches(name.lower(), key_paths(section), n=1, cutoff=LEAST_RATIO)
     return right_paths(section, near[0])[0] if near else ""
 
 

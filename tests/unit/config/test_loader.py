@@ -293,8 +293,17 @@ def test_a_key_that_protects_on_another_level_stops_the_start(text: str, message
 
 
 def test_a_key_of_another_level_is_named_by_its_path(caplog: pytest.LogCaptureFixture) -> None:
-    loads(MINIMAL + "publicUrl: https://share.example.com\n")
+    loads(MINIMAL + "publicUrl: https://share.example.com\npublicUrls: https://share.example.com\n")
     assert "unknown key publicUrl is ignored; did you mean gateway.publicUrl?" in caplog.text
+    assert "unknown key publicUrls is ignored; did you mean gateway.publicUrl?" in caplog.text
+
+
+def test_a_key_of_an_earlier_reference_server_is_no_misspelt_key_of_another_level(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table = "{name: t, location: /t, cdfEnabled: true}"
+    loads(MINIMAL + f"shares: [{{name: s, schemas: [{{name: d, tables: [{table}]}}]}}]\n")
+    assert "unknown key shares[0].schemas[0].tables[0].cdfEnabled is ignored\n" in caplog.text
 
 
 @pytest.mark.parametrize(
