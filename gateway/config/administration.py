@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.config.checks import check_hash
+from gateway.config.checks import check_hash, check_host
 from gateway.config.oidc import ConsoleOidc
 from gateway.config.operation import Ssl, setting
 
@@ -35,6 +35,7 @@ class Admin:
     oidc: ConsoleOidc | None = setting(None, protects=True)
 
     def __post_init__(self) -> None:
+        check_host("host", self.host)
         for name in ("token_sha256", "metrics_token_sha256", "viewer_token_sha256"):
             value = getattr(self, name)
             if value is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -19,7 +20,7 @@ MAX_PROPERTIES, MAX_PROPERTY_LENGTH = 50, 1000
 
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-_HOST = re.compile(r"(?!\.)(?:(?!\.\.)[a-z0-9._-]){1,253}")
+_HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?")
 _UNSPEAKABLE = re.compile(r"[/\x00-\x1f\x7f]")
 
 
@@ -83,6 +84,14 @@ def check_networks(field: str, networks: tuple[str, ...]) -> None:
         parse_networks(networks)
     except ValueError as reason:
         raise Invalid(field, f"{reason}; accepted: addresses and networks such as 10.0.0.0/8") from None
+
+
+def check_host(field: str, host: str) -> None:
+    """Raise Invalid for a text that no name service looks up, such as one with an empty part."""
+    with suppress(UnicodeError):
+        if host.isprintable() and host.encode("idna"):
+            return
+    raise Invalid(field, f"{shown(host)} is neither an address nor the name of a host")
 
 
 def check_url(field: str, url: str | None) -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import unquote
 
-from gateway.config.locations import Location
+from gateway.config.locations import Location, decoded
 
 SCHEMA, TABLE = "schema", "table"
 ACCEPTED = "s3://bucket/warehouse/{schema}/{table}/, each placeholder in a directory of its own"
@@ -67,7 +66,7 @@ class LocationTemplate:
             raise ValueError(f"names no {{table}}; accepted: {ACCEPTED}")
         rest = text[cut + 1 :]
         if text.lower().startswith(_PERCENT_ENCODED):
-            rest = unquote(rest, errors="strict")
+            rest = decoded(rest)
         root = Location.parse(text[:cut] or "/")
         levels = tuple(_level(part) for part in rest.rstrip("/").split("/"))
         named = [level.names for level in levels if level.names]

@@ -86,7 +86,7 @@ class Location:
         if text.startswith("file:"):
             parts = urlsplit(text)
             if parts.netloc in ("", "localhost") and parts.path.startswith("/"):
-                return _directory(_decoded(parts.path))
+                return _directory(decoded(parts.path))
         raise ValueError(f"{shown(text)} is not a location; accepted: {ACCEPTED}")
 
     @property
@@ -211,7 +211,7 @@ def _azure_url(text: str) -> Location:
         raise ValueError("a location has no user, query or fragment; accepted: https://account.blob.../path")
     account, domain = _host(host)
     container, _, key = path.partition("/")
-    return Location("azure", _container(_decoded(container)), _segments(_decoded(key)), account, domain)
+    return Location("azure", _container(decoded(container)), _segments(decoded(key)), account, domain)
 
 
 def _host(host: str) -> tuple[str, str]:
@@ -251,7 +251,8 @@ def _segments(key: str) -> str:
     return key
 
 
-def _decoded(path: str) -> str:
+def decoded(path: str) -> str:
+    """Return the text of a percent-encoded location. Raises ValueError for one that is not UTF-8."""
     try:
         return unquote(path, errors="strict")
     except UnicodeDecodeError:

@@ -226,7 +226,7 @@ class Reader:
         return texts
 
     def _secret_file(self, _hint: Any, node: yaml.Node, key: str, _limits: Mapping[str, Any]) -> Secret:
-        path = self.directory / self._text(node, key)
+        path: Path = self.value(Path, node, key, {})
         # The state before the file is read, so that a change during the read is noticed.
         self.secret_files[path] = file_stamp(path)
         secret = self.known_secrets.get(str(path))
@@ -399,8 +399,8 @@ def _file(text: str) -> Path:
     # A path of these would be that of a directory such as `postgresql:`, or the configuration's directory.
     if "://" in text:
         raise ValueError("is a URL; accepted: a path of a file")
-    if not text:
-        raise ValueError("may not be empty")
+    if not text or "\0" in text:
+        raise ValueError("is no path of a file" if text else "may not be empty")
     return Path(text)
 
 

@@ -7,13 +7,14 @@ the field by its type, and `reference` makes the documentation of it.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway.config.administration import Admin
-from gateway.config.checks import check_networks, check_unique, check_url
+from gateway.config.checks import DOTS, check_host, check_networks, check_unique, check_url
 from gateway.config.database import Database, DatabasePlace
 from gateway.config.discovery import Source
 from gateway.config.errors import Invalid, shown
@@ -161,6 +162,8 @@ class Gateway:
     def __post_init__(self) -> None:
         check_networks("trusted_proxies", self.trusted_proxies)
         check_url("public_url", self.public_url)
+        for index, alias in enumerate(self.endpoint_aliases):
+            _check_path("endpoint_aliases", alias, index)
         check_unique("recipients", [recipient.name for recipient in self.recipients])
         for recipient in self.recipients:
             if is_built_in(recipient.name):
@@ -264,6 +267,7 @@ class Config:
     def __post_init__(self) -> None:
         if not 1 <= self.version <= CURRENT_VERSION:
             raise Invalid("version", f"{self.version} is not a supported version; accepted: 1")
+        check_host("host", self.host)
         _check_path("endpoint", self.endpoint)
         check_unique("shares", [share.name for share in self.shares])
         self._check_ids()
@@ -427,6 +431,10 @@ def _may_be_found(names: list[str], open_ended: set[tuple[str, str]]) -> bool:
     return bool(inner) and any((name, schema) in open_ended for name in shares for schema in ("", inner[0]))
 
 
-def _check_path(field: str, path: str) -> None:
-    if not path.startswith("/") or "?" in path or "#" in path or "/{" in path:
-        raise Invalid(field, f"{shown(path)} is not a path prefix; accepted: /delta-sharing and the like")
+def _check_path(field: str, path: str, index: int | None = None) -> None:
+    # A path is compared when it is decoded, and clients resolve dots.
+    is_plain = path.startswith("/") and "/{" not in path and DOTS.isdisjoint(path.split("/"))
+    if not is_plain or re.search("[?#%]", path):
+        raise Invalid(
+            field, f"{shown(path)} is not a path prefix; accepted: /delta-sharing and the like", index
+        )

@@ -62,6 +62,7 @@ def test_a_template_has_a_root_and_directories(text: str, root: Location | None)
         ("s3://b/" + "x/" * 3 + "{schema}/" + "y/" * 20 + "{table}", "more than 16"),
         ("/w/../{schema}/{table}", "'..'"),
         ("{schema}/{table}", "accepted"),
+        ("file:///w/{schema}/%ff{table}", "a percent-encoded location is not UTF-8"),
     ],
 )
 def test_an_odd_template_is_refused_with_what_is_accepted(text: str, problem: str) -> None:
