@@ -454,7 +454,9 @@ def _fetch(url: str, kind: str) -> None:
         with answer:
             body = answer.read(MAX_ERROR_BYTES).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException) as error:
-        raise NotReadable(f"a signed URL cannot be reached ({type(error).__name__})") from None
+        # urllib wraps the error of a connection.
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise NotReadable(f"a signed URL cannot be reached ({type(cause).__name__})") from None
     if isinstance(answer, urllib.error.HTTPError):
         headers = answer.headers
         reason = explain(kind, answer.code, body, headers.get("Date"), headers.get("x-ms-error-code"))
