@@ -27,7 +27,7 @@ from gateway.authentication.credential_table import configured_recipients
 from gateway.catalog.catalog import Catalog, SharedTable
 from gateway.cli.check_credentials import CredentialFinding, check_credentials, notes
 from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
-from gateway.cli.discovered_state import discovered_state
+from gateway.cli.discovered_state import discovered_state, stored_shares
 from gateway.cli.process_counts import process_count
 from gateway.cli.storage_errors import explain, explain_error
 from gateway.cli.table_memory import cold_bytes, hot_bytes
@@ -100,7 +100,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     config = load(arguments.config)
-    discovered = discovered_state(config)
+    try:
+        stored = stored_shares(config)
+    except (OSError, ValueError):
+        # A problem of the start.
+        stored = {}
+    discovered = discovered_state(config, stored)
     state = discovered.state
     try:
         findings = [check_table(state, table) for table in state.catalog.tables()]

@@ -68,9 +68,9 @@ class DiscoveredState:
                 yield from dotted_names(schema.name, (table.name for table in schema.tables))
 
 
-def discovered_state(config: Config) -> DiscoveredState:
-    """Return the state of a configuration, its database and one search of each place. Blocks."""
-    whole = with_stored(config, stored_shares(config))
+def discovered_state(config: Config, stored: StoredShares) -> DiscoveredState:
+    """Return the state of a configuration, of stored shares and of one search of each place. Blocks."""
+    whole = with_stored(config, stored)
     config = whole.config
     state = GatewayState.of(config)
     if not any(True for _ in config.sources):
@@ -82,17 +82,14 @@ def discovered_state(config: Config) -> DiscoveredState:
 
 
 def stored_shares(config: Config) -> StoredShares:
-    """Return the shares of the database; none where it cannot be read, which `check` reports elsewhere."""
+    """Return the shares of the database; none where there is no database. Raises DatabaseError."""
     place = config.database_place
     if place.path is not None and not place.path.exists():
         return {}
     # A command without a database starts sooner.
     from gateway.governance.stored_recipients import read_shares_once  # noqa: PLC0415
 
-    try:
-        return read_shares_once(place)
-    except (OSError, ValueError):
-        return {}
+    return read_shares_once(place)
 
 
 def _refusals(name: str, refused: tuple[LeftOut, ...]) -> Iterator[str]:

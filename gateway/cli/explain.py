@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from gateway.catalog.catalog import PROVIDER, Recipient
-from gateway.cli.discovered_state import discovered_state
+from gateway.cli.discovered_state import discovered_state, stored_shares
 from gateway.cli.near_names import near_names
 from gateway.cli.operations import add_repeated
 from gateway.cli.text_table import write_table
@@ -44,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     config = load(arguments.config)
-    state = discovered_state(config).state
+    discovered = discovered_state(config, stored_shares(config))
+    state = discovered.state
     try:
         wanted = TableName.parse(arguments.table)
     except ValueError as reason:
@@ -57,7 +58,10 @@ def run(arguments: argparse.Namespace) -> int:
             table.full_name for granted in state.catalog.shares_of(recipient) for table in granted.tables()
         ]
         whose = "shared" if arguments.recipient is None else f"shared with {arguments.recipient}"
-        raise OSError(f"no table {arguments.table} is {whose}{near_names(arguments.table, names)}") from None
+        known = "" if discovered.is_complete else ", as far as a search has found tables"
+        raise OSError(
+            f"no table {arguments.table} is {whose}{known}{near_names(arguments.table, names)}"
+        ) from None
     opened = state.tables.open(shared)
     version = arguments.version
     snapshot = opened.native.snapshot() if version is None else opened.native.snapshot(version=version)

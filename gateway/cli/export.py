@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.catalog.catalog import SharedTable
-from gateway.cli.discovered_state import discovered_state
+from gateway.cli.discovered_state import discovered_state, stored_shares
 from gateway.cli.new_file import NewFile
 from gateway.cli.share_documents import document_of
 from gateway.cli.stored import actor, failed, on_shares
@@ -61,14 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if arguments.tables:
-        try:
-            _write(
-                exported_tables(load(arguments.config, needs_readers=False), arguments.recipient),
-                arguments.output,
-            )
-        except (UnknownRecipient, OSError) as error:
-            return failed("export", error)
-        return 0
+        return _export_tables(arguments)
     if arguments.recipient is not None:
         return failed("export", "--recipient needs --tables")
 
@@ -89,18 +82,23 @@ def _write(text: str, output: Path | None) -> None:
         file.keep()
 
 
-def exported_tables(config: Config, recipient: str | None) -> str:
-    """Return the tables of all shares, or those of a recipient with the conditions of its grants. Blocks.
+def _export_tables(arguments: argparse.Namespace) -> int:
+    """Print the tables of all shares, or those of a recipient with the conditions of its grants.
 
-    What is left out is said on standard error. Raises UnknownRecipient and DatabaseError.
+    What is left out is on standard error. Returns 1 where a search is not complete.
     """
-    reader = None if recipient is None else named_recipient(config, recipient)
-    discovered = discovered_state(config)
+    config = load(arguments.config, needs_readers=False)
+    try:
+        reader = None if arguments.recipient is None else named_recipient(config, arguments.recipient)
+    except UnknownRecipient as error:
+        return failed("export", error)
+    discovered = discovered_state(config, stored_shares(config))
     for line in discovered.lines():
         sys.stderr.write(f"{line}\n")
     catalog = discovered.state.catalog
     tables = catalog.tables() if reader is None else catalog.tables_of(reader)
-    return dumped({"tables": [_document(table) for table in tables]})
+    _write(dumped({"tables": [_document(table) for table in tables]}), arguments.output)
+    return 0 if discovered.is_complete else 1
 
 
 def _document(table: SharedTable) -> dict[str, Any]:

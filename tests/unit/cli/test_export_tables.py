@@ -87,6 +87,24 @@ def test_what_cannot_be_listed_is_said(config: Path, capsys: pytest.CaptureFixtu
     assert "--recipient needs --tables" in capsys.readouterr().err
 
 
+def test_a_list_that_may_lack_tables_fails_the_command(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake, file, command = config.parent / "lake", config.parent / "o.yaml", ["-c", str(config)]
+    lake.rename(lake.with_name("gone"))
+    assert main(["export", "--tables", *command, "-o", str(file)]) == 1
+    assert "found: the search is not complete: there is no such directory" in capsys.readouterr().err
+    assert [target.table for target in load_targets(file)] == ["file.d.t", "file.d.u", "stored.d.t"]
+    assert main(["explain", "found.sales.a", *command]) == 1
+    assert "found.sales.a is shared, as far as a search has found tables\n" in capsys.readouterr().err
+    (config.parent / "recipients.db").write_bytes(b"no database at all" * 1000)
+    file.unlink()
+    assert main(["export", "--tables", *command, "-o", str(file)]) == 1
+    assert not file.exists()
+    assert main(["explain", "stored.d.t", *command]) == 1
+    assert capsys.readouterr().err.count("the recipients' database cannot be opened") == 2
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
