@@ -32,6 +32,8 @@ class WorkerValues:
         """Raise OSError where no file can be made."""
         self._counters = memory_file("counters")
         self._gauges: int | None = None
+        # Pages are made on threads: without the lock one could read a file that is closed meanwhile.
+        self._reading = threading.Lock()
 
     def begin(self) -> tuple[int, int]:
         """Return the descriptors for the next process of the slot. Raises OSError."""
@@ -41,18 +43,21 @@ class WorkerValues:
 
     def end(self) -> None:
         """Forget the gauges of a process that has ended."""
-        if self._gauges is not None:
-            os.close(self._gauges)
-            self._gauges = None
+        with self._reading:
+            if self._gauges is not None:
+                os.close(self._gauges)
+                self._gauges = None
 
     def close(self) -> None:
         """Close all files."""
         self.end()
         os.close(self._counters)
 
-    def descriptors(self) -> Sequence[int]:
-        """Return the descriptors of the current files."""
-        return (self._counters,) if self._gauges is None else (self._counters, self._gauges)
+    def contents(self) -> Sequence[bytes]:
+        """Return the contents of the current files. Another process writes them, so they are not mapped."""
+        with self._reading:
+            descriptors = (self._counters,) if self._gauges is None else (self._counters, self._gauges)
+            return [os.pread(descriptor, os.fstat(descriptor).st_size, 0) for descriptor in descriptors]
 
 
 def write_values_to(counters: int, gauges: int) -> None:
@@ -143,8 +148,8 @@ def merged(workers: Iterable[WorkerValues]) -> dict[str, Metric]:
     """
     metrics: dict[str, Metric] = {}
     for index, worker in enumerate(workers):
-        for descriptor in worker.descriptors():
-            for key, value, timestamp in _entries(descriptor):
+        for content in worker.contents():
+            for key, value, timestamp in _entries(content):
                 kind, mode, metric_name, name, labels, help_text = json.loads(key)
                 if kind == "gauge" and value != value:  # noqa: PLR0124 - it is removed
                     continue
@@ -162,11 +167,10 @@ def summed(metrics: dict[str, Metric]) -> Iterable[Metric]:
     return MultiProcessCollector._accumulate_metrics(metrics, accumulate=True)  # type: ignore[no-untyped-call,no-any-return] # noqa: SLF001 - as the library does for files on a disk
 
 
-def _entries(descriptor: int) -> Iterator[tuple[str, float, float]]:
-    """Iterate over the entries of a file. It is read and not mapped: another process writes it."""
-    data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-    if not data.strip(b"\0"):
+def _entries(content: bytes) -> Iterator[tuple[str, float, float]]:
+    """Iterate over the entries of a file."""
+    if not content.strip(b"\0"):
         # The process has not written yet.
         return
-    for key, value, timestamp, _ in _read_all_values(data):  # type: ignore[no-untyped-call]
+    for key, value, timestamp, _ in _read_all_values(content):  # type: ignore[no-untyped-call]
         yield key, value, timestamp

@@ -201,6 +201,23 @@ def test_a_page_waits_for_a_value_that_a_worker_is_writing():
         values.close()
 
 
+def test_a_worker_that_ends_while_a_page_is_made_does_not_take_its_file_away(monkeypatch):
+    values, read = WorkerValues(), os.pread
+    values.begin()
+    ends = threading.Thread(target=values.end)
+
+    def read_late(*arguments):
+        if ends.ident is None:
+            ends.start()
+            ends.join(0.1)
+        return read(*arguments)
+
+    monkeypatch.setattr(os, "pread", read_late)
+    assert samples(workers_page([values], SupervisorMetrics()))["delta_gateway_workers", ()] == 0
+    ends.join()
+    values.close()
+
+
 def test_values_that_stay_torn_are_an_error():
     values = WorkerValues()
     counters, _ = values.begin()
