@@ -65,13 +65,20 @@ class _Ring:
         self.numbers: list[int] = []
 
     def begin(self, start: int) -> None:
-        """Begin a minute; add the oldest minutes to their quarters of an hour."""
+        """Begin a minute; add the oldest minutes to their quarters of an hour.
+
+        Those of a clock that was ahead are the farthest, and go first.
+        """
         self.start, self.numbers = start, self.minutes.setdefault(start, [*EMPTY])
+
+        def distance(slot: int) -> int:
+            return abs(slot - start)
+
         while len(self.minutes) > SPANS["hour"].slots:
-            oldest = min(self.minutes)
-            _fold(self.earlier, oldest, self.minutes.pop(oldest))
+            farthest = max(self.minutes, key=distance)
+            _fold(self.earlier, farthest, self.minutes.pop(farthest))
         while len(self.earlier) > SPANS["day"].slots:
-            del self.earlier[min(self.earlier)]
+            del self.earlier[max(self.earlier, key=distance)]
 
     def slots(self, span: str) -> Mapping[int, list[int]]:
         """Return all slots of a span."""

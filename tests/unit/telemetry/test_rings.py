@@ -72,6 +72,17 @@ def test_slots_before_the_span_are_forgotten_and_the_rings_are_bounded() -> None
     assert not rings.slots(("recipient", "0"), "hour", last_ms)
 
 
+def test_a_clock_that_was_ahead_hides_no_later_request() -> None:
+    rings, ahead_ms = Rings(), 365 * 86_400_000
+    for minute in range(10_000):
+        rings.add([ALL], facts(NOW_MS + ahead_ms + minute * MINUTE_MS))
+    for minute in range(60):
+        rings.add([ALL], facts(NOW_MS + minute * MINUTE_MS))
+    for span in SPANS:
+        slots = rings.slots(ALL, span, NOW_MS + 59 * MINUTE_MS).values()
+        assert sum(numbers[ANSWERED] for numbers in slots) == 60
+
+
 def test_slots_of_processes_are_added_up() -> None:
     one, other = Rings(), Rings()
     for rings, number in ((one, 2), (other, 3)):
