@@ -84,8 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     for line in lines[:EXAMPLES]:
         add = line["file"]["deltaSingleAction"]["add"]
         values = {"partitionValues": add["partitionValues"], "stats": add.get("stats")}
-        # JSON writes the control characters beyond ASCII as they are.
-        sys.stdout.write(f"kept, for example: {printable(json_bytes(values).decode())}\n")
+        sys.stdout.write(f"kept, for example: {json_bytes(values).decode()}\n")
     state.tables.close()
     return 0
 

@@ -87,7 +87,7 @@ def test_partition_values_and_conditions_command_no_terminal(
     assert main(["explain", "s.d.t", "-c", str(config), "--recipient", "r"]) == 0
     printed = "".join(capsys.readouterr())
     assert f"files where (`p` = '{SHOWN}')" in printed
-    assert '"partitionValues":{"p":"\\u001b]0;title\\u0007\ufffd31m\ufffd"}' in printed
+    assert '"partitionValues":{"p":"\\u001b]0;title\\u0007\\u009b31m\\u202e"}' in printed
     assert set(COMMANDS) & set(printed) <= set("]0;title31m")
 
 
