@@ -28,10 +28,10 @@ from gateway.catalog.catalog import Catalog, SharedTable
 from gateway.cli.check_credentials import CredentialFinding, check_credentials, notes
 from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
 from gateway.cli.discovered_state import discovered_state, stored_shares
-from gateway.cli.process_counts import process_count
 from gateway.cli.storage_errors import explain, explain_error
 from gateway.cli.table_memory import cold_bytes, hot_bytes
 from gateway.cli.text_table import write_table
+from gateway.cli.whole_numbers import process_count
 from gateway.config import Config, load
 from gateway.config.database import DatabasePlace
 from gateway.config.directory_access import check_session_policies

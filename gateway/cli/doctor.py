@@ -10,6 +10,7 @@ import orjson
 from gateway.client.table_name import TableName
 from gateway.doctor.findings import Finding, Findings, Status
 from gateway.doctor.profile import split_reference
+from gateway.times import DAY_SECONDS
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 STEP_WIDTH = 14
@@ -36,13 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def seconds(text: str) -> float:
-    """Return a number of seconds above 0. Raises ArgumentTypeError."""
+    """Return a number of seconds above 0, of at most a day. Raises ArgumentTypeError."""
     try:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    if not 0 < value <= DAY_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0 and up to {DAY_SECONDS}")
     return value
 
 

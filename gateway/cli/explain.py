@@ -15,6 +15,7 @@ from gateway.cli.discovered_state import discovered_state, stored_shares
 from gateway.cli.near_names import near_names
 from gateway.cli.operations import add_repeated
 from gateway.cli.text_table import write_table
+from gateway.cli.whole_numbers import whole_number
 from gateway.client.table_name import TableName
 from gateway.config import Config, load
 from gateway.encoding import json_bytes
@@ -36,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
     add_repeated(parser, "--predicate", "predicate", "a predicate hint; may be repeated", metavar="SQL")
     parser.add_argument("--json-predicate", metavar="JSON", help="as clients send it in jsonPredicateHints")
-    parser.add_argument("--limit", type=int, metavar="N", help="as clients send it in limitHint")
+    parser.add_argument("--limit", type=whole_number, metavar="N", help="as clients send it in limitHint")
     parser.add_argument("--recipient", metavar="NAME", help="the table as this recipient reads it")
-    parser.add_argument("--version", type=int, metavar="N", help="an older version of the table")
+    parser.add_argument("--version", type=whole_number, metavar="N", help="an older version of the table")
 
 
 def run(arguments: argparse.Namespace) -> int:

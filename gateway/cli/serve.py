@@ -6,7 +6,7 @@ import argparse
 import gc
 from pathlib import Path
 
-from gateway.cli.process_counts import process_count
+from gateway.cli.whole_numbers import process_count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

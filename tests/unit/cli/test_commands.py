@@ -120,6 +120,17 @@ def test_a_number_of_workers_that_is_none_is_a_wrong_command_line(
     assert "is not a number from 1 to 9999" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["limit", "version"])
+@pytest.mark.parametrize("text", ["-1", "1.5", "9" * 30])
+def test_a_number_that_no_request_can_have_is_a_wrong_command_line(
+    option: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_of:
+        main(["explain", "s.d.t", "-c", "share.yaml", f"--{option}={text}"])
+    assert exit_of.value.code == 2
+    assert f"'{text}' is not a whole number of 0 or more" in capsys.readouterr().err
+
+
 def test_check_prints_its_findings_as_json(configuration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "-c", str(configuration), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
