@@ -306,8 +306,8 @@ def _profile(
 def _private_key(document: Mapping[str, Any], directory: Path) -> PrivateKey:
     file = Path(_text(document, "auth.privateKey.privateKeyFile"))
     return PrivateKey(
-        # Clients read it from their working directory.
-        file=file if file.exists() else directory / file,
+        # Clients read it from their working directory. The text may be the key itself, which is no path.
+        file=file if os.path.exists(file) else directory / file,  # noqa: PTH110 - `exists` raises for it
         key_id=_text(document, "auth.privateKey.keyId"),
         algorithm=_text(document, "auth.privateKey.algorithm") or "RS256",
         issuer=_text(document, "auth.issuer"),
@@ -394,7 +394,7 @@ def _check_access(path: Path, findings: Findings) -> None:
 
 
 def _check_private_key(file: Path, findings: Findings) -> None:
-    if not file.is_file():
+    if not os.path.isfile(file):  # noqa: PTH113 - as above
         raise _failed(
             "the file of auth.privateKey.privateKeyFile does not exist",
             "give the absolute path of the private key in PEM",

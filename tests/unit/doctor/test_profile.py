@@ -118,8 +118,9 @@ def test_no_client_accepts_a_bearer_token_at_version_2(tmp_path: Path) -> None:
         (CLIENT | {"clientSecret": ""}, "missing or empty: clientSecret"),
         (ASSERTION | {"auth": "x"}, "missing or empty: auth.tokenEndpoint"),
         (ASSERTION, "privateKeyFile does not exist"),
+        (json.dumps(ASSERTION).replace("key.pem", "k" * 300).encode(), "privateKeyFile does not exist"),
     ],
-    ids=range(19),
+    ids=range(20),
 )
 def test_a_profile_that_cannot_be_used_names_the_mistake(tmp_path: Path, content: Any, message: str) -> None:
     profile, findings = read(tmp_path, content)
