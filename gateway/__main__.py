@@ -34,22 +34,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             # Without this the interpreter writes the rest at its exit, where no error is caught.
             sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         output = sys.stdout.fileno()
-        if not _has_no_reader(output):
+        has_no_reader = _has_no_reader(output)
+        if isinstance(error, BrokenPipeError) and not has_no_reader:
             raise
-        # As with `| head`. What is still buffered goes nowhere.
+        # As with `| head`, or on a full disk. What is still buffered goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
-        return code or SIGNAL_BASE + signal.SIGPIPE
+        if has_no_reader:
+            return code or SIGNAL_BASE + signal.SIGPIPE
+        sys.stderr.write(f"delta-gateway: the standard output cannot be written: {error.strerror}\n")
+        return code or 1
     return code
 
 
 def _run(arguments: Sequence[str] | None) -> int:
     _take_sigterm()
     given = sys.argv[1:] if arguments is None else arguments
-    parsed = parser(given[0] if given else None).parse_args(given)
-    _log_to_standard_error()
     try:
+        parsed = parser(given[0] if given else None).parse_args(given)
+        _log_to_standard_error()
         return int(parsed.run(parsed))
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -91,8 +95,9 @@ def _expected_error(error: Exception) -> str | None:
 
     if isinstance(error, DatabaseError | RecipientError):
         return f"the recipients' database cannot be opened: {error}"
-    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror is not None:
+        place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        return f"{place}{error.strerror}"
     if isinstance(error, ConfigError | StartFailed | GatewayError | LogError | OSError):
         return str(error)
     return None

@@ -69,6 +69,9 @@ def on_database(
     except DatabaseError as error:
         return failed(command, f"the database cannot be used: {error}")
     except (ShareError, RecipientError, OSError) as error:
+        if reads and isinstance(error, BrokenPipeError):
+            # Nobody reads the output, and there was nothing else to do.
+            raise
         return failed(command, error)
     finally:
         if audit is not None:

@@ -39,12 +39,22 @@ class Examination:
     findings: Findings
 
     def run(self) -> None:
-        """Examine the profile and the server. Every error is a finding."""
+        """Examine the profile and the server. Every error is a finding, but for one of their report."""
         limit_seconds = self.timeout_seconds * TIMEOUTS_OF_RUN
+        unreported: list[Exception] = []
+
+        def examine() -> None:
+            try:
+                self._examine_all()
+            except Exception as error:  # noqa: BLE001 - raised below
+                unreported.append(error)
+
         # A slow name server, or headers that trickle in, keep a request beyond its time.
-        steps = threading.Thread(target=self._examine_all, name="doctor", daemon=True)
+        steps = threading.Thread(target=examine, name="doctor", daemon=True)
         steps.start()
         steps.join(limit_seconds)
+        if unreported:
+            raise unreported[0]
         if steps.is_alive():
             self.findings.fail(STEP, _too_slow(limit_seconds))
             self.findings.end()

@@ -20,6 +20,8 @@ from support.nightly import at_night
 from support.processes import PACKAGE, children, free_port, processor_wait_seconds
 from support.waiting import everywhere, server_end, wait_until
 
+from gateway.__main__ import main
+
 pytestmark = pytest.mark.processes
 
 pytest.importorskip("gateway._native", reason="the native module is not built", exc_type=ImportError)
@@ -377,13 +379,32 @@ sys.exit(__main__.main(["serve", "-c", "gateway.yaml"]))
     assert output.stdout == b"went on\n"
 
 
-def test_a_command_whose_output_nobody_reads_ends_without_a_word():
+def printing_to(output, *arguments, options=()):
+    command = [sys.executable, *options, "-m", "gateway", *arguments]
+    ended = subprocess.run(command, check=False, cwd=PACKAGE, stdout=output, stderr=subprocess.PIPE)
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["completion", "bash"], ["doctor", "absent.share"], ["share", "list", "-c"]]
+)
+def test_a_command_whose_output_nobody_reads_ends_without_a_word(tmp_path, arguments):
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "gateway", "completion", "bash"]
+    file = tmp_path / "share.yaml"
+    file.write_text("version: 1\ngateway: {tokenKeys: [{id: k, secret: 0123456789abcdef}]}\n")
+    assert main(["share", "add", "sales", "-c", str(file)]) == 0
     with os.fdopen(writer) as output:
-        ended = subprocess.run(command, check=False, cwd=PACKAGE, stdout=output, stderr=subprocess.PIPE)
-    assert (ended.returncode, ended.stderr) == (141, b"")
+        words = [*arguments, file] if arguments[-1] == "-c" else arguments
+        assert printing_to(output, *words, options=["-u"]) == (141, b"")
+
+
+def test_an_output_that_cannot_be_written_is_an_error_in_words():
+    with Path("/dev/full").open("w") as output:
+        code, error = printing_to(output, "--version")
+    assert code == 1
+    assert error.count(b"\n") == 1
+    assert error.endswith(b": No space left on device\n")
 
 
 def test_a_server_does_not_import_libraries_of_other_commands():
