@@ -25,6 +25,8 @@ from gateway.cli.serve import serve_file
 from gateway.cli.share_files import KEY_BYTES, InitError, ShareFiles
 from gateway.cli.storage_errors import explain_error
 from gateway.config import Location, loads
+from gateway.config.checks import check_url
+from gateway.config.errors import Invalid
 from gateway.governance.recipient_records import DEFAULT_LIFE_SECONDS, RecipientError
 from gateway.protocol.snippets import file_word, short_text
 from gateway.report.text import printable
@@ -140,6 +142,10 @@ def run(arguments: argparse.Namespace) -> int:
     files = ShareFiles(arguments.config, arguments.force)
     files.check_configuration()
     endpoint = arguments.endpoint or next(filter(None, map(os.environ.get, ENDPOINT_VARIABLES)), None)
+    try:
+        check_url("publicUrl", arguments.public_url)
+    except Invalid as invalid:
+        raise InitError(f"--public-url: {invalid}") from None
     address = S3Address(arguments.region or default_region(os.environ), endpoint)
     server = Server(arguments.port, arguments.public_url, address)
     with quiet_logs():

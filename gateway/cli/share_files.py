@@ -6,10 +6,11 @@ that adds the recipient; on an error the files are as they were before. SIGINT a
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +74,8 @@ class ShareFiles:
 
     def check_configuration(self) -> None:
         """Check that the configuration can be written. Raises OSError."""
+        if self.configuration.absolute() == self.recipients_database:
+            raise InitError(f"{RECIPIENTS_DATABASE} is the recipients' database: name another file")
         with ConfigurationFile(self.configuration, overwrite=self.force):
             pass
 
@@ -90,7 +93,7 @@ class ShareFiles:
         signals = DeferredSignals()
         signals.hold()
         try:
-            with _new_key(self.token_key):
+            with _alone(self.token_key.parent), _new_key(self.token_key):
                 config = loads(
                     text,
                     file=str(self.configuration),
@@ -146,6 +149,19 @@ class ShareFiles:
                 if not had_share:
                     database.revoke(name, shares=[share])
                 raise
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Wait for another command that writes files there: of two, the one that fails takes its own back."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        # Not every file system has locks.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from tables.demo import ROWS
 
 from gateway import _native
 from gateway.__main__ import main
-from gateway.cli import first_share, init
+from gateway.cli import first_share, init, share_files
 from gateway.config import Location, load
 from gateway.config.database import DatabasePlace
 from gateway.governance.recipient_store import RecipientDatabase
@@ -216,8 +216,9 @@ def test_the_printed_curl_command_sends_the_token_of_the_profile(
         (["~no-such-user/x", "--recipient", "alice"], "the home directory in '~no-such-user/x' is not known"),
         (["TABLES", "--recipient", "alice", "--port", "99999"], "port"),
         (["TABLES", "--recipient", "alice", "--port", "0"], "give the port that recipients use"),
-        (["TABLES", "--recipient", "alice", "--public-url", "host"], "'host' is not a URL"),
+        (["TABLES", "--recipient", "alice", "--public-url", "host"], "--public-url: 'host' is not a URL"),
         (["TABLES", "--recipient", "alice", "-c", "absent/x.yaml"], "No such file or directory"),
+        (["TABLES", "--recipient", "alice", "-c", "recipients.db", "--force"], "is the recipients' database"),
         (["TABLES", "--recipient", "alice", "-c", "alice.share"], "alice.share is another file of the share"),
         (["\udcff", "--recipient", "alice"], "is not UTF-8; rename the directory"),
     ],
@@ -258,6 +259,27 @@ def test_existing_files_stay_without_force(run: Run, demo_tables: Path) -> None:
         name: before[name] for name in WRITTEN - {"alice.share"}
     }
     assert written() == WRITTEN - {"alice.share"}
+
+
+def test_two_commands_at_once_write_one_after_the_other(
+    run: Run, demo_tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, first, before = share_files.fcntl.flock, os.open(".", os.O_RDONLY), list[set[str]]()
+
+    def locked(descriptor: int, operation: int) -> None:
+        with pytest.raises(BlockingIOError):
+            lock(descriptor, operation | share_files.fcntl.LOCK_NB)
+        before.append(written())
+        # The other command ends.
+        Path("share-token.key").write_text("the key of the other\n")
+        os.close(first)
+        lock(descriptor, operation)
+
+    lock(first, share_files.fcntl.LOCK_EX)
+    monkeypatch.setattr(share_files.fcntl, "flock", locked)
+    assert run(demo_tables, "--recipient", "alice")[0] == 0
+    assert before == [set()]
+    assert Path("share-token.key").read_text() == "the key of the other\n"
 
 
 def test_force_replaces_configuration_and_token_and_keeps_the_key(run: Run, demo_tables: Path) -> None:
