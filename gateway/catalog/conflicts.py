@@ -44,7 +44,7 @@ class Conflicts:
 
     def problem(self, share: ShareEntry, schema: SchemaEntry, table: TableEntry) -> str | None:
         """Return why a table is not shared by these names. None if it may be: its id is then its own."""
-        for location in (table.location, *table.auxiliary_locations):
+        for location in table.roots:
             if name := self._projections.containing(location):
                 return f"it lies within the projection {name}, which has rows before their proof"
         if name := self._readable.overlapping(table.location):

@@ -9,25 +9,19 @@ known key. Secrets are `Secret` and print as stars.
 from gateway.config.administration import Admin
 from gateway.config.discovery import Discovery, Source
 from gateway.config.errors import ConfigError
-from gateway.config.loader import CURRENT_VERSION, load, loads
+from gateway.config.loader import load, loads
 from gateway.config.locations import Location
-from gateway.config.oauth import OAuth
-from gateway.config.oidc import ConsoleOidc, Issuer, Oidc, PolicyEntry
-from gateway.config.operation import Audit, Limits, RecipientLimits, Ssl, StorageFaults, Tracing
-from gateway.config.projections import MinimumGroup, ProjectedColumn, Projection
-from gateway.config.recipients import Authorization, ClientEntry, GrantEntry, RecipientEntry, TokenEntry
+from gateway.config.oidc import ConsoleOidc, Issuer
+from gateway.config.operation import Limits, Ssl, Tracing
+from gateway.config.projections import ProjectedColumn, Projection
+from gateway.config.recipients import GrantEntry, RecipientEntry
 from gateway.config.secret import Secret
-from gateway.config.sections import Cache, Compression, Config, Gateway, TokenKey
+from gateway.config.sections import Compression, Config, Gateway, TokenKey
 from gateway.config.shares import SchemaEntry, ShareEntry, TableEntry, VolumeEntry
 from gateway.config.storages.entry import StorageEntry
 
 __all__ = [
-    "CURRENT_VERSION",
     "Admin",
-    "Audit",
-    "Authorization",
-    "Cache",
-    "ClientEntry",
     "Compression",
     "Config",
     "ConfigError",
@@ -38,23 +32,16 @@ __all__ = [
     "Issuer",
     "Limits",
     "Location",
-    "MinimumGroup",
-    "OAuth",
-    "Oidc",
-    "PolicyEntry",
     "ProjectedColumn",
     "Projection",
     "RecipientEntry",
-    "RecipientLimits",
     "SchemaEntry",
     "Secret",
     "ShareEntry",
     "Source",
     "Ssl",
     "StorageEntry",
-    "StorageFaults",
     "TableEntry",
-    "TokenEntry",
     "TokenKey",
     "Tracing",
     "VolumeEntry",

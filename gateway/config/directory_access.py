@@ -60,7 +60,7 @@ def directory_access_problems(config: Config, roots: Roots) -> Iterator[tuple[Ho
         if DIRECTORY in table.access_modes:
             for problem in _problems_of(config, share.name, table, limited):
                 yield (False, name), f"{name} cannot offer directory access: {problem}"
-            locations = [comparable(config, root) for root in _roots_of(table)]
+            locations = [comparable(config, root) for root in table.roots]
             for problem in roots.overlaps((False, name), locations):
                 yield (False, name), f"{name} cannot offer directory access: {problem}; {APART}"
 
@@ -72,17 +72,12 @@ def _problems_of(
         yield f"its directory has the whole history; set historyShared: true, {WITHOUT}"
     if table.start_version > 0:
         yield f"its directory has the versions before startVersion; remove startVersion, {WITHOUT}"
-    for root in _roots_of(table):
+    for root in table.roots:
         for problem in credential_problems(config, root, share, limited, kind="table"):
             yield f"{problem}, {WITHOUT}"
     for root in table.auxiliary_locations:
         if not any(allowed.contains(root) for allowed in config.gateway.allowed_roots):
             yield f"gateway.allowedRoots contains no {shown(root.url)}, one of its auxiliaryLocations; add it"
-
-
-def _roots_of(table: TableEntry) -> tuple[Location, ...]:
-    """Return the roots that recipients of directory access read."""
-    return (table.location, *table.auxiliary_locations)
 
 
 def is_granted(recipient: RecipientEntry, share: str) -> bool:
@@ -108,7 +103,7 @@ def session_policy_problems(config: Config, shares: Iterable[ShareEntry]) -> Ite
             for table in schema.tables:
                 if DIRECTORY in table.access_modes:
                     name = f"{share.name}.{schema.name}.{table.name}"
-                    for location in (table.location, *table.auxiliary_locations):
+                    for location in table.roots:
                         for problem in _policy_problems(config, location, longest):
                             yield (False, name), f"{name} {problem}"
             for volume in schema.volumes:

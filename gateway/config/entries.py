@@ -93,16 +93,14 @@ class EntryReader:
 
 def _is_plain(name: str, location: str, options: Mapping[str, Any]) -> bool:
     """Return whether a table has no keys but these, with values of their types."""
+    identity = options.get("id", "none")
     return (
-        bool(name and location)
+        bool(name and location and identity)
         and options.keys() <= _PLAIN_KEYS
         and isinstance(options.get("historyShared", False), bool)
-        and ("id" not in options or (isinstance(options["id"], str) and _is_plain_id(options["id"])))
+        and isinstance(identity, str)
+        and identity.isascii()
     )
-
-
-def _is_plain_id(text: str) -> bool:
-    return text.isascii() and text != ""
 
 
 def _check_discovery(options: Mapping[str, Any]) -> None:

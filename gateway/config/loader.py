@@ -20,12 +20,9 @@ from gateway.config.projection_directories import projection_problems
 from gateway.config.reader import Reader
 from gateway.config.roots import Roots, readable_directories
 from gateway.config.secret import Secret
-from gateway.config.sections import CURRENT_VERSION, Config
-from gateway.config.shares import SchemaEntry
+from gateway.config.sections import Config
 from gateway.config.volumes import volume_problems
 from gateway.config.yaml_loader import compose, fault
-
-__all__ = ["CURRENT_VERSION", "load", "loads"]
 
 log = logging.getLogger("gateway.config")
 
@@ -122,9 +119,7 @@ def _warn(config: Config, file: str) -> None:
             "%s: gateway.admin.ssl is missing: the admin's token passes '%s' in the clear", file, admin.host
         )
     _warn_of_names(config, file)
-    roots = [t.location for s in config.shares for c in s.schemas for t in c.tables]
-    roots += (root for source in config.sources for root in source.discovery.roots)
-    local = any(root.kind == "file" for root in roots)
+    local = any(location.kind == "file" for location in config.locations)
     if local and config.host in UNSPECIFIED_HOSTS and config.gateway.public_url is None:
         log.warning(
             "%s: gateway.publicUrl is missing: URLs of local tables will name the host '%s'",
@@ -135,12 +130,12 @@ def _warn(config: Config, file: str) -> None:
 
 def _warn_of_names(config: Config, file: str) -> None:
     for share in config.shares:
-        names = [share.name, *(name for schema in share.schemas for name in (schema.name, *_tables(schema)))]
-        for name in names:
+        schemas = {schema.name: [table.name for table in schema.tables] for schema in share.schemas}
+        for name in (share.name, *schemas, *chain.from_iterable(schemas.values())):
             if " " in name:
                 log.warning("%s: '%s' contains a blank, which not all clients support", file, name)
-        for schema in share.schemas:
-            for warning in dotted_names(schema.name, _tables(schema)):
+        for schema, tables in schemas.items():
+            for warning in dotted_names(schema, tables):
                 log.warning("%s: %s", file, warning)
 
 
@@ -152,7 +147,3 @@ def _shared_credentials(config: Config) -> str | None:
     }
     has_directories = any(True for _ in readable_directories(config))
     return next((key for key, is_given in keys.items() if is_given and has_directories), None)
-
-
-def _tables(schema: SchemaEntry) -> list[str]:
-    return [table.name for table in schema.tables]

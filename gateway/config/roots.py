@@ -48,14 +48,9 @@ class Root:
         return (self.kind == "volume", self.name)
 
     @property
-    def is_aliased(self) -> bool:
-        """Return whether the bucket is the alias of an access point."""
-        return self.location.is_access_point
-
-    @property
     def shown(self) -> str:
         """Return the name for messages."""
-        return f"{self.name} (by the alias of an access point)" if self.is_aliased else self.name
+        return f"{self.name}{' (by the alias of an access point)' if self.location.is_access_point else ''}"
 
 
 class Roots:
@@ -73,8 +68,7 @@ class Roots:
         if not self._below:
             return
         for root in self._roots:
-            # The bucket of an alias is unknown. An alias and its bucket have the same keys.
-            place = replace(root.location, bucket=_ANY_BUCKET) if root.is_aliased else root.location
+            place = _placed(root.location)
             self._at.setdefault(place, []).append(root)
             for outer in _outer(place):
                 if outer in self._below:
@@ -121,7 +115,7 @@ class ReadableRoots:
         for _, name, location in readable_directories(config):
             place = comparable(config, location)
             # A location by an alias is compared with all buckets, and one in a bucket with all aliases.
-            for view in (*_views(place), *([_aliased(place)] if place.is_access_point else [])):
+            for view in _all_views(place):
                 self._names.setdefault(view, name)
                 for outer in _outer(view):
                     self._outer.setdefault(outer, name)
@@ -134,7 +128,7 @@ class ReadableRoots:
         if not self._names:
             return None
         place = comparable(self._config, location)
-        views = [replace(place, bucket=_ANY_BUCKET)] if place.is_access_point else [place]
+        views = [_placed(place)]
         if place.kind == "s3":
             views.append(_aliased(place))
         for view in views:
@@ -155,9 +149,9 @@ class NamedDirectories:
         for location, name in names.items():
             place = comparable(config, location)
             if place.kind == "s3":
-                # The bucket of an alias is unknown: it is compared with all, and they with all aliases.
+                # Those in buckets are compared with all aliases.
                 self._names[_aliased(place)] = name
-            self._names[replace(place, bucket=_ANY_BUCKET) if place.is_access_point else place] = name
+            self._names[_placed(place)] = name
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
@@ -176,11 +170,7 @@ class NamedDirectories:
         return self.at(location) or self.around(location)
 
     def _found(self, places: Iterable[Location]) -> str | None:
-        views = (
-            view
-            for place in places
-            for view in (*_views(place), *([_aliased(place)] if place.is_access_point else []))
-        )
+        views = (view for place in places for view in _all_views(place))
         return next((self._names[view] for view in views if view in self._names), None)
 
 
@@ -201,7 +191,7 @@ def readable_directories(config: Config) -> Iterator[tuple[str, str, Location]]:
     """Iterate over the directories for which recipients get credentials: share, name and location."""
     for share, name, table in config.tables:
         if DIRECTORY in table.access_modes:
-            for location in (table.location, *table.auxiliary_locations):
+            for location in table.roots:
                 yield share.name, name, location
     for share, name, volume in config.volumes:
         yield share.name, f"the volume {name}", volume.location
@@ -230,11 +220,23 @@ def _roots(config: Config) -> Iterator[Root]:
         yield Root("gateway.allowedRoots", "", comparable(config, location), "allowed", is_readable=False)
 
 
+def _placed(location: Location) -> Location:
+    """Return a location in the index. The bucket of an alias is unknown, and has the same keys."""
+    return replace(location, bucket=_ANY_BUCKET) if location.is_access_point else location
+
+
 def _views(location: Location) -> Iterator[Location]:
     """Iterate over the places of a directory in the index: below its bucket, and below aliases."""
     yield location
     if location.kind == "s3":
         yield replace(location, bucket=_ANY_BUCKET)
+
+
+def _all_views(location: Location) -> Iterator[Location]:
+    """Iterate over these places, and below any alias for a location by an alias."""
+    yield from _views(location)
+    if location.is_access_point:
+        yield _aliased(location)
 
 
 def _aliased(location: Location) -> Location:

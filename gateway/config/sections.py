@@ -294,8 +294,7 @@ class Config:
     def locations(self) -> Iterator[Location]:
         """Iterate over the locations that are read: of tables, and other roots of their files."""
         for _, _, table in self.tables:
-            yield table.location
-            yield from table.auxiliary_locations
+            yield from table.roots
         yield from (volume.location for _, _, volume in self.volumes)
         for source in self.sources:
             yield from source.discovery.roots

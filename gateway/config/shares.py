@@ -90,6 +90,11 @@ class TableEntry:
         if self.auxiliary_locations and "dir" not in self.access_modes:
             raise Invalid("auxiliary_locations", "are for directory access; add dir to accessModes")
 
+    @property
+    def roots(self) -> tuple[Location, ...]:
+        """Return the directories that recipients of directory access read."""
+        return (self.location, *self.auxiliary_locations)
+
 
 @dataclass(frozen=True, slots=True)
 class VolumeEntry:
@@ -132,7 +137,6 @@ class SchemaEntry:
     tables: tuple[TableEntry, ...] = dataclasses.field(default=(), metadata={"map_form": "discovery"})
     volumes: tuple[VolumeEntry, ...] = ()
     discovery: Discovery | None = dataclasses.field(default=None, metadata={"found": True})
-    """The map in place of `tables`. Not a key of the file."""
 
     def __post_init__(self) -> None:
         check_name(self.name)

@@ -75,25 +75,21 @@ def api_url(url: str) -> str:
 
 def check_access(url: str, token: Secret | None, oauth: CatalogClient | None, *, private: bool) -> None:
     """Check what a catalog is called with. Raises Invalid."""
-    check_url("url", url)
-    if not is_accepted_url(url, allow_private_addresses=private):
-        raise Invalid(
-            "url",
-            "a catalog is called by https only, and not at private addresses without allowPrivateAddresses",
-        )
+    _check_called("url", url, "a catalog", private=private)
     if token is not None and not _is_token(token.reveal()):
         raise Invalid("token", "no client can send it in a header: expected ASCII text without blanks")
     if oauth is None:
         return
     if token is not None:
         raise Invalid("oauth", "is given beside a token; give one of them")
-    check_url("oauth", oauth.token_endpoint)
-    if not is_accepted_url(oauth.token_endpoint, allow_private_addresses=private):
-        raise Invalid(
-            "oauth",
-            "tokenEndpoint is called by https only, and not at private addresses without "
-            "allowPrivateAddresses",
-        )
+    _check_called("oauth", oauth.token_endpoint, "tokenEndpoint", private=private)
+
+
+def _check_called(field: str, url: str, what: str, *, private: bool) -> None:
+    check_url(field, url)
+    if not is_accepted_url(url, allow_private_addresses=private):
+        where = "and not at private addresses without allowPrivateAddresses"
+        raise Invalid(field, f"{what} is called by https only, {where}")
 
 
 def _is_token(text: str) -> bool:

@@ -16,7 +16,7 @@ from gateway.config.networks import Network, parse_address
 from gateway.config.operation import setting
 from gateway.config.secret import Secret
 from gateway.config.storages.entry import StorageEntry, check_access_key
-from gateway.config.storages.session_policy import partition_of, session_policy
+from gateway.config.storages.session_policy import SPECIAL, partition_of, session_policy
 
 _ROLE = ("external_id", "role_session_name", "session_seconds")
 _REGION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
@@ -25,7 +25,6 @@ _EXTERNAL_ID = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
 _ARN = re.compile(r"[!-~]{20,2048}")
 _AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _GOOGLE_DOMAIN = "googleapis.com"
-_WILDCARD = re.compile(r"[*?$]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ class S3Entry(StorageEntry):
             )
         if location.is_access_point:
             return "a policy cannot name the alias of an access point; give the bucket itself"
-        if not self.is_aws and _WILDCARD.search(location.key):
+        if not self.is_aws and SPECIAL.search(location.key):
             return "its path has one of * ? $, which only policies of AWS can escape; give it another path"
         return None
 

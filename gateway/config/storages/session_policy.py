@@ -16,7 +16,7 @@ from gateway.config.networks import Network
 MAX_POLICY_CHARACTERS = 2048
 
 _PARTITION = re.compile(r"arn:(aws[a-z-]*):")
-_SPECIAL = re.compile(r"[$*?]")
+SPECIAL = re.compile(r"[$*?]")
 
 
 def session_policy(location: Location, networks: Sequence[Network], *, partition: str, is_aws: bool) -> str:
@@ -62,7 +62,7 @@ def _decryption(bucket: str, below: str, partition: str) -> dict[str, Any]:
 
 def escaped(key: str) -> str:
     """Return a key for a policy, in which `*` and `?` are patterns and `$` may begin a variable."""
-    return _SPECIAL.sub(lambda match: f"${{{match[0]}}}", key)
+    return SPECIAL.sub(lambda match: f"${{{match[0]}}}", key)
 
 
 def partition_of(role: str, region: str) -> str:
