@@ -33,6 +33,7 @@ from gateway.config.known_keys import camel_case, forms_of, known_keys, types_of
 from gateway.config.location_template import LocationTemplate
 from gateway.config.locations import AZURE_DOMAIN, AZURE_DOMAINS, Location, check_account
 from gateway.config.secret import Secret
+from gateway.config.yaml_loader import MERGE_KEY
 
 log = logging.getLogger("gateway.config")
 
@@ -52,8 +53,6 @@ _REACHES = (
 )
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 
-MERGE_KEY = "tag:yaml.org,2002:merge"
-"""The tag of a key `<<` without quotes."""
 NO_UTF_8 = "has half of a surrogate pair, which is no UTF-8"
 LARGEST = {int: 2**53, float: 1e9}
 """The maximum of numbers without their own: beyond it, native code and timers overflow."""

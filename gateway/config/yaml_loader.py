@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import yaml
 from yaml.composer import Composer
 from yaml.constructor import ConstructorError, SafeConstructor
+
+MERGE_KEY = "tag:yaml.org,2002:merge"
+"""The tag of a key `<<` without quotes."""
 
 _DIFFERENT = re.compile("[\t\ufeff]|(?<![^\\s\\[\\]{},:?-])!")
 """Where libyaml reads what PyYAML refuses, or reads otherwise: tabs, byte order marks, tags of one `!`."""
@@ -61,9 +65,32 @@ class _Constructor(SafeConstructor):
 
 
 def loaded(text: str) -> Any:
-    """Return the one document of a text as `yaml.safe_load` does, None without any. Raises as `compose`."""
+    """Return the one document of a text as `yaml.safe_load` does, None without any. Raises as `compose`.
+
+    A key that a map has twice is an error: the last value would take the place of the others.
+    """
     root = compose(text)
-    return None if root is None else _Constructor().construct_document(root)
+    if root is None:
+        return None
+    _check_keys(root)
+    return _Constructor().construct_document(root)
+
+
+def _check_keys(root: yaml.Node) -> None:
+    """Raise ConstructorError for a key that a map has twice. Aliases make one node part of several."""
+    nodes, checked = [root], set[int]()
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, yaml.ScalarNode) or id(node) in checked:
+            continue
+        checked.add(id(node))
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        names = set[tuple[str, str]]()
+        for key in (key for key, _ in pairs if isinstance(key, yaml.ScalarNode)):
+            if (key.tag, key.value) in names and key.tag != MERGE_KEY:
+                raise ConstructorError(None, None, "found a key twice", key.start_mark)
+            names.add((key.tag, key.value))
+        nodes += chain.from_iterable(pairs) if pairs else node.value
 
 
 def read_document(path: Path) -> Any:

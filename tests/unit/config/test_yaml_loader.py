@@ -67,6 +67,18 @@ def test_a_value_that_is_none_of_its_kind_is_an_error_of_yaml_in_its_line(text: 
     assert (line, said[:11]) == (3 if "\\U" not in text else None, "is not YAML")
 
 
+@pytest.mark.parametrize("text", ["a: {b: [{c: 1,\n 'c': 2}]}", "a: &i {b: c,\n b: d}\ne: *i"])
+def test_a_key_that_a_map_has_twice_is_an_error_of_yaml_in_its_line(text: str) -> None:
+    with pytest.raises(yaml.YAMLError) as raised:
+        yaml_loader.loaded(text)
+    assert yaml_loader.fault(raised.value) == (2, "is not YAML: found a key twice")
+
+
+def test_a_merged_key_is_no_key_twice() -> None:
+    text = "- &a {x: 1, y: 2}\n- &b {<<: *a, x: 3}\n- {<<: *b, y: 4, n: {<<: *b}}\n- &r [*r]\n"
+    assert yaml_loader.loaded(text)[2] == {"x": 3, "y": 4, "n": {"x": 3, "y": 2}}
+
+
 def test_pyyaml_alone_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
     alone = runpy.run_path(yaml_loader.__file__)
