@@ -29,11 +29,15 @@ from gateway.spark.read.worker_process import prepare_next_task
 
 FORMAT = "delta-sharing"
 
-_OWN_READINGS = {
-    "${": "spark.sql.variable.substitute",
-    "\\": "spark.sql.parser.escapedStringLiterals",
-    '"': "spark.sql.ansi.doubleQuotedIdentifiers",
-}
+_AS_TEXTS = "spark.sql.legacy.typeCoercion.datetimeToString.enabled"
+_OWN_READINGS = (
+    ("${", "spark.sql.variable.substitute"),
+    ("\\", "spark.sql.parser.escapedStringLiterals"),
+    ('"', "spark.sql.ansi.doubleQuotedIdentifiers"),
+    # Days and times are compared with texts as texts: 2024-01-05 10:00:00 is before 2024-01-05T00:00:00Z.
+    ("'", _AS_TEXTS),
+    ('"', _AS_TEXTS),
+)
 """Parts of a condition, and the settings with which Spark reads them as no server does."""
 
 
@@ -116,7 +120,7 @@ def read_where(spark: SparkSession, table: str, condition: str, **options: Any) 
     """
     # A DataFrameReader keeps its options, so the caller's reader would send the hint with later loads.
     reading = spark.read.format(FORMAT).options(**_with_zone(spark, options))
-    if not any(part in condition and spark.conf.get(name) == "true" for part, name in _OWN_READINGS.items()):
+    if not any(part in condition and spark.conf.get(name) == "true" for part, name in _OWN_READINGS):
         reading = reading.option("predicateHints", condition)
     return reading.load(table).where(condition)
 

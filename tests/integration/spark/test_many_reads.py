@@ -204,6 +204,20 @@ def test_a_condition_that_spark_reads_in_its_own_way_is_not_sent(session: Any, s
         assert read_where(session, "s.d.t", text, profile=server.profile).count() == 33
     finally:
         session.conf.unset("spark.sql.parser.escapedStringLiterals")
+    as_texts = {
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.legacy.typeCoercion.datetimeToString.enabled": "true",
+    }
+    before = {name: session.conf.get(name) for name in as_texts}
+    try:
+        for name, value in as_texts.items():
+            session.conf.set(name, value)
+        for quote in "'\"":
+            text = f"timestamp_seconds(part) < {quote}1970-01-01T00:00:00Z{quote}"
+            assert read_where(session, "s.d.t", text, profile=server.profile).count() > 0
+    finally:
+        for name, value in before.items():
+            session.conf.set(name, value)
     assert not any("predicateHints" in body for _, _, body in server.requests[requested:] if body)
 
 
