@@ -92,7 +92,9 @@ class DeltaSharingSource(DataSource):
         if taken:
             raise ValueError(f"the table has a column {taken[0]} of its own")
         fields += added
-        return fields if options.columns is None else named_fields(fields, options.columns)
+        chosen = fields if options.columns is None else named_fields(fields, options.columns)
+        is_added = not options.with_file_name or FILE_NAME_FIELD in chosen
+        return chosen if is_added else [*chosen, FILE_NAME_FIELD]
 
 
 def register(spark: SparkSession) -> None:

@@ -1,15 +1,38 @@
 """Schemas of recipients, and partition values by the type of their column."""
 
 import datetime as dt
+import json
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
+from support.scripted_server import HEAD, listening
 
 from gateway.client.actions import TableHead, UnsupportedTable
 from gateway.spark.read.schema import named_fields, partition_scalar, shared_schema
+from gateway.spark.source import DeltaSharingSource
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        ({}, ["a", "b", "_file_name"]),
+        ({"columns": "b"}, ["b", "_file_name"]),
+        ({"columns": "_FILE_NAME,b"}, ["_file_name", "b"]),
+    ],
+)
+def test_the_name_of_a_file_is_beside_the_columns_that_are_read(
+    columns: dict[str, str], names: list[str]
+) -> None:
+    fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in "ab"]
+    metadata = {"schemaString": json.dumps({"type": "struct", "fields": fields})}
+    with listening() as server:
+        server.say(HEAD[0], {"metaData": metadata})
+        profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
+        given = {"profile": json.dumps(profile), "path": "s.d.t", "withFileName": "true", **columns}
+        assert DeltaSharingSource(given).schema().names == names
 
 
 @pytest.mark.parametrize(
