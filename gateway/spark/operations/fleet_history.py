@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from gateway.spark.operations.fleet import TableHealth
+from gateway.spark.verify.history import latest_runs
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,6 @@ _RESULT_SCHEMA = (
     "BIGINT, files_without_stats BIGINT, files_with_vectors BIGINT, tombstones BIGINT, "
     "commits_since_checkpoint BIGINT, listing_seconds DOUBLE"
 )
-_MOST_SURVEYS = 400
 
 
 def append_results(
@@ -58,18 +58,14 @@ def surveys(spark: SparkSession, location: str) -> list[Survey]:
             *(f.sum(name).alias(name) for name in sums),
             f.max("listing_seconds").alias("longest"),
         )
-        .withColumn("at", f.unix_micros("run_at"))
-        .orderBy(f.desc("at"))
-        .limit(_MOST_SURVEYS)
     )
-    start = dt.datetime.fromtimestamp(0, dt.UTC)
     return [
         Survey(
-            start + dt.timedelta(microseconds=row["at"]),
+            at,
             tables=row["tables"],
             unreadable=row["unreadable"],
             longest_listing_seconds=row["longest"],
             **{name: row[name] for name in sums},
         )
-        for row in reversed(per_run.collect())
+        for at, row in latest_runs(per_run)
     ]

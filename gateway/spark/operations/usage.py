@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
+
+from gateway.spark.verify.history import existing
 
 # A field that a line does not have is null: logs of older gateways are read too.
 AUDIT_SCHEMA = """
@@ -145,18 +147,11 @@ def upsert_usage(tables: UsageTables, location: str) -> None:
     }
     for name, frame in frames.items():
         place = f"{location.rstrip('/')}/{name}"
-        writing, before = frame.write.format("delta"), _existing(frame.sparkSession, place)
+        writing, before = frame.write.format("delta"), existing(frame.sparkSession, place)
         if before is None:
             writing.mode("append").save(place)
         elif condition is not None and (any(row[name] for row in days) or before.where(condition).take(1)):
             writing.mode("overwrite").option("replaceWhere", condition).save(place)
-
-
-def _existing(spark: SparkSession, place: str) -> DataFrame | None:
-    try:
-        return spark.read.format("delta").load(place)
-    except AnalysisException:
-        return None
 
 
 def _days_of_sources(tables: UsageTables) -> list[Row]:

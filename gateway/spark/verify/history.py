@@ -14,7 +14,7 @@ from importlib import metadata
 
 import pyspark
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from gateway.spark.targets import Target
@@ -78,14 +78,15 @@ class History:
     """The table of results at a location, which may not exist yet."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
-        self._rows = _existing(spark, location)
-        self._now = f.lit(dt.datetime.now(dt.UTC))
+        self._rows = existing(spark, location)
 
     def proofs(self) -> dict[str, Proof]:
         """Return the proof of each subject whose last comparison found its rows equal and nothing wrong."""
-        rows = self._compared()
-        if rows is None:
+        if self._rows is None:
             return {}
+        # A run that is dated ahead of now would count as the last one until that time.
+        is_past = f.col("run_at") <= f.lit(dt.datetime.now(dt.UTC))
+        rows = self._rows.where(~f.col("outcome").isin(*NOT_COMPARED) & is_past)
         runs = rows.groupBy("subject", "run_at").agg(
             f.max("version").alias("version"),
             f.max("table_id").alias("table_id"),
@@ -123,35 +124,24 @@ class History:
             f.sum("rows").alias("rows"),
             f.sum("seconds").alias("seconds"),
         )
-        latest = per_run.withColumn("at", f.unix_micros("run_at")).orderBy(f.desc("at")).limit(_MOST_RUNS)
         names = ("equal", "wrong", "unchanged", "postponed", "rows", "seconds")
-        return [Run(_instant(row["at"]), *(row[name] or 0 for name in names)) for row in latest.collect()][
-            ::-1
-        ]
-
-    def _compared(self) -> DataFrame | None:
-        """Return the rows of comparisons; None without a table.
-
-        A run that is dated ahead of now says nothing: it would count as the last one until that time.
-        """
-        if self._rows is None:
-            return None
-        return self._rows.where(~f.col("outcome").isin(*NOT_COMPARED) & (f.col("run_at") <= self._now))
-
-    def runs_ahead(self) -> int:
-        """Return the number of runs that are dated ahead of now."""
-        if self._rows is None:
-            return 0
-        return self._rows.where(f.col("run_at") > self._now).select("run_at").distinct().count()
+        return [Run(at, *(row[name] or 0 for name in names)) for at, row in latest_runs(per_run)]
 
 
-def _existing(spark: SparkSession, location: str) -> DataFrame | None:
+def existing(spark: SparkSession, location: str) -> DataFrame | None:
+    """Return the rows of a Delta table; None if it does not exist."""
     try:
         return spark.read.format("delta").load(location)
     except AnalysisException as error:
         if error.getCondition() in _ABSENT:
             return None
         raise
+
+
+def latest_runs(per_run: DataFrame) -> list[tuple[dt.datetime, Row]]:
+    """Return the last rows of a DataFrame with a row for each `run_at`, after this time, the oldest first."""
+    latest = per_run.withColumn("at", f.unix_micros("run_at")).orderBy(f.desc("at")).limit(_MOST_RUNS)
+    return [(_instant(row["at"]), row) for row in reversed(latest.collect())]
 
 
 def _instant(micros: int) -> dt.datetime:
