@@ -9,12 +9,12 @@ shows it.
 
 import datetime as dt
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from gateway.client.actions import TableHead
@@ -45,7 +45,6 @@ from gateway.spark.verify.predicates import Predicate, draw_predicates
 from gateway.spark.verify.readings import Filtered, Found, read_all, remark_on, use_differences
 from gateway.spark.verify.results import Check, TableResult, VerifyOptions
 from gateway.spark.verify.rules import filtered_without_skipping, within_rule
-from gateway.spark.verify.sessions import Sessions
 
 CONNECTOR_FORMAT = "deltaSharing"
 _FEW_ROWS_BYTES = 8 << 20
@@ -67,7 +66,7 @@ class Verification:
 
     def __init__(
         self,
-        sessions: Sessions,
+        sessions: Mapping[bool, SparkSession],
         share: Share,
         target: Target,
         options: VerifyOptions,
@@ -83,7 +82,7 @@ class Verification:
         self._head: TableHead = self._client.head()
         size_bytes = self._head.size_bytes
         self._has_few_rows = size_bytes is not None and size_bytes <= _FEW_ROWS_BYTES
-        self._spark = sessions.get(has_few_rows=self._has_few_rows)
+        self._spark = sessions[self._has_few_rows]
         self._proof = proof if options.incremental else None
 
     def run(self) -> None:
@@ -132,7 +131,13 @@ class Verification:
 
     @cached_property
     def _history(self) -> bool:
-        return self._shared_with_history()
+        try:
+            self._client.head({"version": self._head.version})
+        except HttpError as error:
+            if error.status != _BAD_REQUEST:
+                raise
+            return False
+        return True
 
     def has_moved_on(self) -> bool:
         """Return whether the shared rows may be of another version than the direct ones."""
@@ -172,15 +177,6 @@ class Verification:
         if file_name is not None:
             whole = whole.withColumn(file_name, whole.metadataColumn("_metadata").getField("file_name"))
         return within_rule(whole, self._target)
-
-    def _shared_with_history(self) -> bool:
-        try:
-            self._client.head({"version": self._head.version})
-        except HttpError as error:
-            if error.status != _BAD_REQUEST:
-                raise
-            return False
-        return True
 
     @cached_property
     def _answers(self) -> Answers:

@@ -1,7 +1,5 @@
 """The sessions of one Spark in which tables are compared, for tables of few and of many rows."""
 
-from threading import Lock
-
 from pyspark.sql import SparkSession
 
 from gateway.spark.session import session_like
@@ -25,19 +23,9 @@ _FEW_ROWS = {
 }
 
 
-class Sessions:
-    """Sessions of one Spark in the time zone in which values are sent as text, made when they are needed."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self._making = Lock()
-        self._made: dict[bool, SparkSession] = {}
-
-    def get(self, *, has_few_rows: bool) -> SparkSession:
-        """Return the session for tables of few or of many rows."""
-        with self._making:
-            if has_few_rows not in self._made:
-                session = session_like(self._spark, {**_ALL, **(_FEW_ROWS if has_few_rows else {})})
-                register(session)
-                self._made[has_few_rows] = session
-            return self._made[has_few_rows]
+def table_sessions(spark: SparkSession) -> dict[bool, SparkSession]:
+    """Return sessions in the time zone in which values are sent as text, by whether tables have few rows."""
+    sessions = {few: session_like(spark, {**_ALL, **(_FEW_ROWS if few else {})}) for few in (False, True)}
+    for session in sessions.values():
+        register(session)
+    return sessions

@@ -7,7 +7,7 @@ proof are left alone.
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from pyspark.sql import SparkSession
@@ -21,7 +21,7 @@ from gateway.spark.verify.errors import described
 from gateway.spark.verify.history import Proof, subject_of
 from gateway.spark.verify.one_table import Share, Verification
 from gateway.spark.verify.results import TableResult, VerifyOptions
-from gateway.spark.verify.sessions import Sessions
+from gateway.spark.verify.sessions import table_sessions
 
 _MOVED_ATTEMPTS = 3
 
@@ -43,7 +43,7 @@ def verify(
     """
     chosen = options or VerifyOptions()
     share = Share(profile, Profile.load(profile))
-    sessions, logs = Sessions(spark), OpenedLogs(spark)
+    sessions, logs = table_sessions(spark), OpenedLogs(spark)
     given = list(targets)
     what = {**chosen.what(), "server": _product(share.profile)}
     subjects = [subject_of(target, share.profile.endpoint, what) for target in given]
@@ -59,9 +59,13 @@ def verify(
         result.subject = subjects[index]
         return result
 
+    never = dt.datetime.min.replace(tzinfo=dt.UTC)
+    times = [never if proof is None else proof.proved_at for proof in known]
     results: dict[int, TableResult] = {}
     with ThreadPoolExecutor(max(chosen.parallel, 1)) as pool:
-        futures = {pool.submit(run, index): index for index in _oldest_first(known)}
+        futures = {
+            pool.submit(run, index): index for index in sorted(range(len(given)), key=times.__getitem__)
+        }
         for future in as_completed(futures):
             results[futures[future]] = future.result()
             progress(future.result())
@@ -76,15 +80,12 @@ def _product(profile: Profile) -> str:
         return ""
 
 
-def _oldest_first(proofs: Sequence[Proof | None]) -> list[int]:
-    """Return the order of tables by their proofs."""
-    never = dt.datetime.min.replace(tzinfo=dt.UTC)
-    times = [never if proof is None else proof.proved_at for proof in proofs]
-    return sorted(range(len(proofs)), key=times.__getitem__)
-
-
 def verify_table(
-    sessions: Sessions, share: Share, target: Target, options: VerifyOptions, proof: Proof | None
+    sessions: Mapping[bool, SparkSession],
+    share: Share,
+    target: Target,
+    options: VerifyOptions,
+    proof: Proof | None,
 ) -> TableResult:
     """Verify one table. Never raises: a failure is the result's `error`."""
     started = time.monotonic()
