@@ -44,7 +44,7 @@ from gateway.tables.runtime import configure_cache_directory, release_memory
 from gateway.telemetry.activity import Activity
 from gateway.telemetry.audit import open_audit
 from gateway.telemetry.log_output import log_counts
-from gateway.telemetry.metrics import LatestValues, Metrics, probes
+from gateway.telemetry.metrics import LatestValues, Metrics, outcome_of, probes
 from gateway.web.pipeline import Middleware
 from gateway.web.recorder import audit_counter, events_counter
 from gateway.web.request_limits import RequestLimits, cache_of_worker
@@ -329,7 +329,7 @@ class ServerProcess:
             await self._serve_latest()
 
     def _record_reload(self, refused: str | None) -> None:
-        self.metrics.reloads.labels("accepted" if refused is None else "refused").inc()
+        self.metrics.reloads.labels(outcome_of(refused)).inc()
         self.inspector.reloaded(refused)
         if refused is None:
             self.metrics.config_loaded.set(self._now_ms() / 1000)

@@ -468,7 +468,7 @@ async def _renewing(
         lambda: settings,
         take,
         what="certificate of the admin listener",
-        outcome=lambda refused: metrics.certificate_reloads.labels(outcome_of(refused is None)).inc(),
+        outcome=lambda refused: metrics.certificate_reloads.labels(outcome_of(refused)).inc(),
     )
     async with reloader.watching(read):
         yield

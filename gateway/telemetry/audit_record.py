@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.encoding import json_line
+from gateway.telemetry.request_record import WORKER_ENDED
 
 RECORD_VERSION = "1.0"
 
@@ -82,7 +83,7 @@ def action_record(action: str, actor: str, address: object | None, status: int, 
 
 def cut_by_worker(begun: Mapping[str, Any], at_ms: int) -> dict[str, Any]:
     """Return the final record of an answer whose worker ended, from its first record."""
-    result = {"complete": False, "outcome": "worker ended"}
+    result = {"complete": False, "outcome": WORKER_ENDED}
     response = {"statusCode": OK, "errorCode": None, "result": result}
     action = ANSWERED.get(begun["actionName"], begun["actionName"])
     return {**begun, "timestamp": at_ms, "actionName": action, "response": response}

@@ -15,7 +15,7 @@ import time
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -28,7 +28,7 @@ from prometheus_client import (
 )
 
 from gateway.background import alongside
-from gateway.telemetry.request_record import REFUSALS
+from gateway.telemetry.request_record import REFUSALS, WORKER_ENDED, CredentialOutcome, Outcome
 from gateway.telemetry.shared_values import WorkerValues, merged, summed
 
 log = logging.getLogger("gateway.metrics")
@@ -39,7 +39,6 @@ LAG_PROBE_SECONDS = 0.5
 PAGE_ATTEMPTS = 10
 PAGE_RETRY_SECONDS = 0.02
 EXCESSES = ("requests", "streams", "files", "memory", "credentials", "attempts", "readers", "descriptors")
-CREDENTIALS = ("issued", "cached", "failed")
 CACHE_FILES = ("hit", "miss", "invalid", "written", "failed", "too_large", "evicted")
 STRANGER_CLOSINGS = ("many", "address", "bytes", "slow", "reserve")
 LOG_FAULTS = ("contradiction", "checkpoint", "checksum", "hint")
@@ -48,8 +47,6 @@ AUDITED = ("written", "dropped", "failures")
 LOGGED = ("written", "lost")
 SEARCHES = ("complete", "partial", "failed")
 BROKEN = f"{PREFIX}_broken_streams"
-WORKER_ENDED = "worker ended"
-BROKEN_STREAMS = ("client left", "slow reader", "failed", "revoked", "shutdown", WORKER_ENDED)
 
 NO_VALUE = float("nan")
 """Removes a value from the memory that workers share."""
@@ -170,7 +167,10 @@ class Metrics(_Registered):
         self.streams = self._gauge("streams", "Answers that are being streamed.")
         self.stream_bytes = self._counter("stream_bytes", "Bytes of streamed answers.")
         self.broken_streams = self._counter(
-            "broken_streams", "Streams that did not reach their end.", "reason", shown=BROKEN_STREAMS
+            "broken_streams",
+            "Streams that did not reach their end.",
+            "reason",
+            shown=(*get_args(Outcome), WORKER_ENDED),
         )
         self.native_panics = self._counter(
             "native_panics", "Requests that a defect of the native code has ended."
@@ -221,7 +221,7 @@ class Metrics(_Registered):
             "temporary_credentials",
             "Requests for temporary credentials by outcome.",
             "outcome",
-            shown=CREDENTIALS,
+            shown=get_args(CredentialOutcome),
         )
         self.jwks_age = self._gauge(
             "jwks_age_seconds",
@@ -320,9 +320,9 @@ class Metrics(_Registered):
         return BulkHistogram(f"{PREFIX}_{name}", description, labels, registry=self.registry, buckets=buckets)
 
 
-def outcome_of(accepted: bool) -> str:
-    """The value of the label `outcome` for a reload."""
-    return "accepted" if accepted else "refused"
+def outcome_of(refused: str | None) -> str:
+    """The value of the label `outcome` for a reload, by why it was refused."""
+    return "accepted" if refused is None else "refused"
 
 
 class AdminMetrics(_Registered):

@@ -16,6 +16,10 @@ GatewayTokenRefusal = Literal["forbidden", "client", "expired", "key", "revoked"
 """Checks of tokens of this server, beside their presence."""
 Outcome = Literal["client left", "slow reader", "revoked", "failed", "shutdown"]
 """Why a stream ended early."""
+WORKER_ENDED = "worker ended"
+"""Why a stream ended early whose worker could not record it."""
+CredentialOutcome = Literal["issued", "cached", "failed"]
+"""Of a request for temporary credentials."""
 ClientRefusal = Literal["client", "secret", "expired", "address"]
 """Checks of OAuth clients that request a token."""
 RequestRefusal = Literal[
@@ -111,7 +115,7 @@ class RequestRecord(Struct, omit_defaults=True):
     returned: int | None = None
     file_bytes: int | None = None
     outcome: Outcome | None = None
-    credential: Literal["issued", "cached", "failed"] | None = None
+    credential: CredentialOutcome | None = None
     refusal: Refusal | None = None
     error_code: str | None = None
 
