@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 
@@ -53,7 +53,7 @@ from gateway.web.strangers import Strangers
 log = logging.getLogger("gateway.serving")
 
 CLOSE_SECONDS = 1.0
-"""Minimum time for the last audit records."""
+"""Minimum time for the last audit records, and for the last spans of traces."""
 HEAPS_BESIDE_THE_POOLS = 2
 """For the event loop and for the threads that read logs; each native thread has its own."""
 PROBES_OF_EXPIRIES = 10
@@ -121,13 +121,14 @@ class ServerProcess:
             rank_changed=self._apply_share,
         )
         activity = Activity()
+        middleware, self._end_traces = _tracing(config)
         self.pipeline = create_app(
             config,
             now_ms=now_ms,
             workers=workers,
             metrics=self.metrics,
             audit=self.audit,
-            middleware=_tracing(config),
+            middleware=middleware,
             token_secret=secrets.token_secret,
             shared_limits=shared_limits,
             # The console shows it, on the admin listener.
@@ -175,8 +176,13 @@ class ServerProcess:
             await stack.enter_async_context(self.reloader.watching(self._read))
             yield
         if self.audit is not None:
-            left = CLOSE_SECONDS if self.end_seconds is None else self.end_seconds - time.monotonic()
-            await asyncio.to_thread(self.audit.close, timeout_seconds=max(CLOSE_SECONDS, left))
+            await asyncio.to_thread(self.audit.close, timeout_seconds=self._closing_seconds)
+        await asyncio.to_thread(self._end_traces, self._closing_seconds)
+
+    @property
+    def _closing_seconds(self) -> float:
+        left = CLOSE_SECONDS if self.end_seconds is None else self.end_seconds - time.monotonic()
+        return max(CLOSE_SECONDS, left)
 
     def _close_tables(self) -> None:
         # The current tables: a reload replaces them.
@@ -364,10 +370,12 @@ def _served(
     return _Served(whole, catalog, ServedTables.of(config, catalog))
 
 
-def _tracing(config: Config) -> Middleware | None:
+def _tracing(config: Config) -> tuple[Middleware | None, Callable[[float], None]]:
+    """Return what traces requests, and what sends the last spans within a time."""
     if config.gateway.tracing is None:
-        return None
+        return None, lambda _seconds: None
     # The extra is needed for tracing only.
-    from gateway.web.tracing import provider, tracing  # noqa: PLC0415
+    from gateway.web.tracing import end, provider, tracing  # noqa: PLC0415
 
-    return tracing(provider(config.gateway.tracing))
+    tracers = provider(config.gateway.tracing)
+    return tracing(tracers), partial(end, tracers)

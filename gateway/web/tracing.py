@@ -7,6 +7,7 @@ forced traces could flood the collector. This module is imported only when the s
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,9 +40,18 @@ def provider(settings: Tracing, exporter: SpanExporter | None = None) -> TracerP
     made = TracerProvider(
         resource=Resource.create({"service.name": SERVICE}),
         sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio)),
+        # `end` bounds the time.
+        shutdown_on_exit=False,
     )
     made.add_span_processor(BatchSpanProcessor(exporter))
     return made
+
+
+def end(tracers: TracerProvider, seconds: float) -> None:
+    """Send the last spans. After this time, which a collector may not keep, they are lost. Blocks."""
+    sending = threading.Thread(target=tracers.shutdown, name="traces", daemon=True)
+    sending.start()
+    sending.join(seconds)
 
 
 def tracing(tracers: TracerProvider) -> Middleware:

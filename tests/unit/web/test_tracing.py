@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,7 @@ from gateway.web.recorder import RequestRecorder
 from gateway.web.request_limits import RequestLimits
 from gateway.web.response import WholeResponse
 from gateway.web.router import Router
-from gateway.web.tracing import provider, tracing
+from gateway.web.tracing import end, provider, tracing
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -113,6 +115,26 @@ async def test_a_server_error_is_an_error_of_the_span(traced):
     assert (await client.get("/shares/broken")).status == 500
     (span,) = spans()
     assert span.status.status_code is StatusCode.ERROR
+
+
+def test_the_end_sends_the_last_spans_and_waits_a_bounded_time_for_the_collector():
+    collector, is_answered = InMemorySpanExporter(), threading.Event()
+    tracers = provider(Tracing("http://collector.test", sample_ratio=1.0), collector)
+    tracers.get_tracer("test").start_span("last").end()
+    end(tracers, 30)
+    assert [span.name for span in collector.get_finished_spans()] == ["last"]
+
+    class Hanging(InMemorySpanExporter):
+        def export(self, spans):
+            is_answered.wait()
+            return super().export(spans)
+
+    tracers = provider(Tracing("http://collector.test", sample_ratio=1.0), Hanging())
+    tracers.get_tracer("test").start_span("last").end()
+    begin = time.monotonic()
+    end(tracers, 0.05)
+    assert time.monotonic() - begin < 5
+    is_answered.set()
 
 
 @pytest.mark.processes
