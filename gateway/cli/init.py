@@ -306,22 +306,22 @@ def search(location: Location, server: Server) -> Search:
         rest = "" if result.is_complete else ", as far as its first directories were searched"
         raise InitError(
             f"no Delta table (a directory with _delta_log) is at {location.url} or up to {MAX_DEPTH} levels "
-            f"below{rest}; give the directory that holds the tables{denied(result)}"
+            f"below{rest}; give the directory that holds the tables{unlisted(result)}"
         )
     sys.stdout.write(f"Found {count(len(result.tables), 'table')} at {location.url}.\n")
     if not result.is_complete:
         sys.stdout.write("There may be more: not every directory was searched.\n")
-    if result.denied:
-        sys.stdout.write(f"There may be more{denied(result)}.\n")
+    if result.unlisted:
+        sys.stdout.write(f"There may be more{unlisted(result)}.\n")
     return result
 
 
-def denied(search: Search) -> str:
-    """Return the end of a sentence that names the directories without access; empty without any."""
-    if not search.denied:
+def unlisted(search: Search) -> str:
+    """Return the end of a sentence that names the directories that were not listed; empty without any."""
+    if not search.unlisted:
         return ""
-    more = f" and to {count(len(search.denied) - 1, 'other')}" if len(search.denied) > 1 else ""
-    return f": access is denied to {printable(search.denied[0].url)}{more}"
+    more = f" and {count(len(search.unlisted) - 1, 'other')}" if len(search.unlisted) > 1 else ""
+    return f": the search cannot list {printable(search.unlisted[0].url)}{more}"
 
 
 def readable(tables: list[NamedTable], server: Server) -> tuple[list[NamedTable], list[str]]:

@@ -233,9 +233,9 @@ class _Search:
         try:
             return self._storage.list_directories(directory.location.key)
         except _native.LogError as error:
-            # Below the root, single directories may be denied.
-            is_root = directory.location == self._source.discovery.template.root
-            if is_root or not isinstance(error, _native.StorageDenied):
+            # Below the root, single directories may be denied, and local ones may be mounts or links.
+            is_alone = self._real_root is not None or isinstance(error, _native.StorageDenied)
+            if not is_alone or directory.location == self._source.discovery.template.root:
                 self._is_failing = True
             self._problem = self._problem or error_text(directory.location.kind, error)
             return None

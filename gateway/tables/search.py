@@ -1,7 +1,7 @@
 """Finds the Delta tables below a location.
 
 In: a storage and a location. Out: the tables by the directories that lead to them. The search is bounded in
-depth and in the number of directories, never looks into a table, and skips directories that it may not list,
+depth and in the number of directories, never looks into a table, and skips directories that it cannot list,
 such as `lost+found`.
 """
 
@@ -35,13 +35,13 @@ class FoundTable:
 class Search:
     """The result of a search; incomplete if it reached the maximum number of directories.
 
-    `denied` are the directories below the location that cannot be listed.
+    `unlisted` are the directories below the location that cannot be listed.
     """
 
     location: Location
     tables: tuple[FoundTable, ...]
     is_complete: bool
-    denied: tuple[Location, ...]
+    unlisted: tuple[Location, ...]
 
 
 def find_tables(storage: _native.Storage, location: Location) -> Search:
@@ -55,7 +55,7 @@ def find_tables(storage: _native.Storage, location: Location) -> Search:
 
 def _search(storage: _native.Storage, location: Location) -> Search:
     tables: list[FoundTable] = []
-    denied: list[Location] = []
+    unlisted: list[Location] = []
     level = [FoundTable(location, ())]
     looked, is_complete = 0, True
     with ThreadPoolExecutor(CONCURRENT_LISTINGS, thread_name_prefix="search") as threads:
@@ -67,7 +67,7 @@ def _search(storage: _native.Storage, location: Location) -> Search:
             below: list[FoundTable] = []
             for directory, listing in zip(level, listings, strict=True):
                 if listing is None:
-                    denied.append(directory.location)
+                    unlisted.append(directory.location)
                     continue
                 names, is_truncated = listing
                 if is_table(storage, directory.location, names, is_truncated=is_truncated):
@@ -78,15 +78,17 @@ def _search(storage: _native.Storage, location: Location) -> Search:
                     below += _children(directory, names)
             level = below
     in_order = tuple(sorted(tables, key=lambda table: table.path))
-    return Search(location, in_order, is_complete, tuple(denied))
+    return Search(location, in_order, is_complete, tuple(unlisted))
 
 
 def _listing(storage: _native.Storage, directory: FoundTable) -> tuple[list[str], bool] | None:
     """Return subdirectories and whether there are more; None if a directory below cannot be listed."""
     try:
         return storage.list_directories(directory.location.key)
-    except _native.StorageDenied:
-        if not directory.path:
+    except _native.LogError as error:
+        # Of a local directory, each one below may be a mount or a link.
+        is_alone = directory.location.kind == "file" or isinstance(error, _native.StorageDenied)
+        if not (directory.path and is_alone):
             raise
         return None
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gateway.__main__ import main
-from gateway.cli.init import denied
+from gateway.cli.init import unlisted
 from gateway.config import Location
 from gateway.tables.search import Search
 
@@ -93,8 +93,8 @@ def test_partition_values_and_conditions_command_no_terminal(
 
 def test_a_directory_without_access_commands_no_terminal() -> None:
     location = Location.parse("/data")
-    search = Search(location, (), is_complete=False, denied=(Location.parse(f"/data/{COMMANDS}"),))
-    assert denied(search) == f": access is denied to file:///data/{SHOWN}"
+    search = Search(location, (), is_complete=False, unlisted=(Location.parse(f"/data/{COMMANDS}"),))
+    assert unlisted(search) == f": the search cannot list file:///data/{SHOWN}"
 
 
 @pytest.mark.parametrize("operation", ["list", "show", "delete"])

@@ -226,6 +226,14 @@ def test_a_storage_that_fails_is_not_called_for_each_directory(tmp_path: Path) -
     assert result.problem.startswith("StorageUnavailable")
 
 
+def test_a_local_directory_that_cannot_be_listed_hides_no_other(tmp_path: Path) -> None:
+    tables_in(tmp_path, *(f"d{number:02}/t" for number in range(20)))
+    (tmp_path / "d00loop").symlink_to("d00loop")
+    names, known = local(tmp_path)
+    assert names == [f"d{number:02}.t" for number in range(20)]
+    assert "d00loop: Too many levels of symbolic links" in known.last.problem
+
+
 def test_known_tables_are_listed_by_one_search_in_ten(tmp_path: Path) -> None:
     tables_in(tmp_path, *(f"d/t{number}" for number in range(200)))
     store, source = Listed(tmp_path), source_of("s3://b/{schema}/{table}")
