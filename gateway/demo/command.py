@@ -27,6 +27,7 @@ from gateway.server.cache_directory import directory_problem
 from gateway.server.extras import check_server_extra, has_demo_extra
 
 PREFIX = "/delta-sharing"
+CONFIGURATION, PROFILE = "gateway.yaml", "demo.share"
 
 Serve = Callable[[Path], int]
 """Runs the gateway with a configuration file until it is stopped, and returns its exit code."""
@@ -84,15 +85,19 @@ def run(
 
 
 def lay_out_missing(directory: Path) -> None:
-    """Write the tables, unless the directory has them."""
-    if not any((directory / table).exists() for table in TABLES):
-        lay_out(directory, now_seconds=time.time())
+    """Write the tables, unless the directory has them. Raises OSError where it has files of someone else."""
+    if any((directory / table).exists() for table in TABLES):
+        return
+    for file in (directory / CONFIGURATION, directory / PROFILE):
+        if file.exists():
+            raise OSError(f"{file} exists, and is not of a demo: name another directory")
+    lay_out(directory, now_seconds=time.time())
 
 
 def prepare(directory: Path, port: int, tables: StoredTables) -> Demo:
     """Write the configuration, and a profile with a new token."""
     token = secrets.token_urlsafe(32)
-    demo = Demo(port or free_port(), directory / "gateway.yaml", directory / "demo.share", token)
+    demo = Demo(port or free_port(), directory / CONFIGURATION, directory / PROFILE, token)
     demo.configuration.touch(mode=0o600)
     demo.configuration.write_text(configuration(demo, tables), encoding="utf-8")
     demo.profile.touch(mode=0o600)

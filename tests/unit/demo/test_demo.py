@@ -24,6 +24,7 @@ from tables import demo_archive
 from tables.demo import ORDER_CHANGES, ROWS, in_any_order
 from tools import ROOT
 
+from gateway.__main__ import main
 from gateway.demo.command import user_cache_directory
 from gateway.demo.tables import ARCHIVE
 
@@ -118,6 +119,14 @@ def test_a_port_where_another_program_listens_is_one_line(tmp_path: Path) -> Non
             assert (ended.returncode, ended.stdout) == (1, "")
             assert ended.stderr == f"delta-gateway: {message}\n"
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("name", ["gateway.yaml", "demo.share"])
+def test_files_of_someone_else_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    (tmp_path / name).write_text("theirs")
+    assert main(["demo", "--once", "--directory", str(tmp_path)]) == 1
+    assert f"{tmp_path / name} exists, and is not of a demo" in capsys.readouterr().err
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [(name, "theirs")]
 
 
 def demo_once(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
