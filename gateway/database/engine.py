@@ -165,6 +165,8 @@ def _loaded(source: Connection) -> sqlite3.Connection:
 def _sqlite(path: Path, *, create: bool, read_only: bool) -> Connection:
     if not create and not path.exists():
         raise DatabaseMissing
+    if not create and not os.access(path, os.R_OK):
+        raise DatabaseUnusable(f"{path} cannot be read")
     if create:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

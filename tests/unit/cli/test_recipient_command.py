@@ -386,6 +386,18 @@ def test_the_history_shows_ends_as_times(run):
     )
 
 
+def test_a_database_that_cannot_be_read_is_named(run, tmp_path, monkeypatch):
+    assert run("add", "acme")[0] == 0
+    database = tmp_path / "recipients.db"
+    # Root may read every file.
+    monkeypatch.setattr(os, "access", lambda path, _mode: path != database)
+    code, _, err = run("list")
+    assert (code, err) == (
+        1,
+        f"delta-gateway recipient: the database cannot be used: {database} cannot be read\n",
+    )
+
+
 def test_a_locked_database_is_one_line(run, tmp_path, monkeypatch):
     run("add", "acme")
     monkeypatch.setattr("gateway.database.engine.BUSY_SECONDS", 0.1)
