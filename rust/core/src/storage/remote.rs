@@ -73,8 +73,8 @@ pub(super) struct Remote {
     bucket: String,
     endpoint: String,
     ordered_listings: bool,
-    /// Whether names were seen in another order.
-    lists_out_of_order: AtomicBool,
+    /// Whether names were seen in another order, or to be missing in a listing that begins at a name.
+    lists_whole: AtomicBool,
     listing_time: Duration,
     /// Whether objects were seen to have other entity tags than are listed.
     sends_other_tags: AtomicBool,
@@ -125,7 +125,7 @@ impl Remote {
             bucket,
             endpoint,
             ordered_listings,
-            lists_out_of_order: AtomicBool::default(),
+            lists_whole: AtomicBool::default(),
             listing_time,
             sends_other_tags: AtomicBool::default(),
         }
@@ -176,19 +176,26 @@ impl Remote {
     async fn log_files(&self, directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
         // `start-after` excludes its own key; all but the last letter of a name sorts before the name.
         let before = from_name.char_indices().next_back().map_or("", |(last, _)| &from_name[..last]);
-        if !before.is_empty() && self.lists_in_order() {
-            let files = self.log_files_after(before, directory, from_name).await?;
-            // A store that orders encrypted names, such as Storj, lists others than those that follow.
-            if self.lists_in_order() {
-                return Ok(files);
+        let begins_at_name = !before.is_empty() && self.lists_by_name();
+        if begins_at_name {
+            match self.log_files_after(before, directory, from_name).await {
+                // A store that orders encrypted names, such as Storj, lists others than those that follow.
+                Ok(files) if self.lists_by_name() && !files.is_empty() => return Ok(files),
+                // A store that cannot begin at a name finds nothing or refuses, as OneLake and gateways of MinIO did.
+                Ok(_) | Err(Error::StorageRefused { .. }) => {}
+                Err(error) => return Err(error),
             }
         }
-        self.log_files_after("", directory, from_name).await
+        let files = self.log_files_after("", directory, from_name).await?;
+        if begins_at_name && !files.is_empty() {
+            self.lists_whole.store(true, Ordering::Relaxed);
+        }
+        Ok(files)
     }
 
-    /// Returns whether names have come in order so far.
-    fn lists_in_order(&self) -> bool {
-        self.ordered_listings && !self.lists_out_of_order.load(Ordering::Relaxed)
+    /// Returns whether listings may begin at a name, and end after the names of versions.
+    fn lists_by_name(&self) -> bool {
+        self.ordered_listings && !self.lists_whole.load(Ordering::Relaxed)
     }
 
     async fn log_files_after(
@@ -219,8 +226,8 @@ impl Remote {
                 is_wanted.then(|| log_file(name, &meta))
             }));
             if !pages.is_in_order() {
-                self.lists_out_of_order.store(true, Ordering::Relaxed);
-            } else if is_past_versions && !files.is_empty() && self.lists_in_order() {
+                self.lists_whole.store(true, Ordering::Relaxed);
+            } else if is_past_versions && !files.is_empty() && self.lists_by_name() {
                 // A store with another order of letters may list the other names first.
                 break;
             }

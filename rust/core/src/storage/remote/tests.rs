@@ -421,26 +421,44 @@ fn a_listing_that_has_other_names_before_those_of_versions_is_read_on() {
 }
 
 #[test]
-fn a_store_that_lists_in_no_order_is_asked_for_all_names() {
-    let asked_after = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked_after);
-    let endpoint = answering(move |head| {
-        let is_after = query_of(head, "start-after").is_some();
-        count.fetch_add(usize::from(is_after), Ordering::Relaxed);
-        // The order of their encrypted forms.
-        let names = [COMMITS[2], COMMITS[0], COMMITS[1], COMMITS[3]];
-        let names = if is_after { &names[..2] } else { &names };
-        ("200 OK".into(), Page { names, ..Page::default() }.of_store(0))
-    });
-    let storage = &storages(&endpoint)[0];
-    for _ in 0..2 {
-        let listed = storage.list_log("t", "00000000000000000001.").unwrap();
-        assert_eq!(
-            listed.iter().map(|entry| &*entry.name).collect::<Vec<_>>(),
-            [&COMMITS[1][13..], &COMMITS[2][13..]]
-        );
+fn a_store_that_cannot_begin_at_a_name_is_asked_for_all_names() {
+    // The order of their encrypted forms.
+    let unordered: &[&str] = &[COMMITS[2], COMMITS[0], COMMITS[1], COMMITS[3]];
+    for (index, all, after) in [
+        (0, unordered, Some(2)),
+        (0, &COMMITS, Some(0)),
+        (1, &COMMITS, Some(0)),
+        (2, &COMMITS, Some(0)),
+        (0, &COMMITS, None),
+        (1, &COMMITS, None),
+    ] {
+        let asked_after = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked_after);
+        let endpoint = answering(move |head| {
+            let is_after = ["start-after", "startFrom"].iter().any(|name| query_of(head, name).is_some());
+            count.fetch_add(usize::from(is_after), Ordering::Relaxed);
+            let page = |names| ("200 OK".into(), Page { names, ..Page::default() }.of_store(index));
+            match after {
+                _ if !is_after => page(all),
+                Some(count) => page(&all[..count]),
+                None => ("400 Bad Request".into(), "<Error><Code>InvalidArgument</Code></Error>".into()),
+            }
+        });
+        let storage = &storages(&endpoint)[index];
+        if all == COMMITS {
+            // The log ends before.
+            assert_eq!(storage.list_log("t", "00000000000000000009.").unwrap(), []);
+        }
+        for _ in 0..2 {
+            let listed = storage.list_log("t", "00000000000000000001.").unwrap();
+            assert_eq!(
+                listed.iter().map(|entry| &*entry.name).collect::<Vec<_>>(),
+                [&COMMITS[1][13..], &COMMITS[2][13..]]
+            );
+        }
+        let expected = if all == COMMITS { 2 } else { 1 };
+        assert_eq!(asked_after.load(Ordering::Relaxed), expected, "{index} {after:?}");
     }
-    assert_eq!(asked_after.load(Ordering::Relaxed), 1);
 }
 
 #[test]
