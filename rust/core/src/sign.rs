@@ -27,7 +27,7 @@ pub use azure::{AzureKey, AzureOptions, DelegationKey};
 pub(crate) use base64::decode_key;
 pub(crate) use gcs::GCS_ENDPOINT;
 pub use gcs::{GcsKey, GcsOptions};
-pub(crate) use head_request::HeadSigner;
+pub(crate) use head_request::{HeadSigner, USER_AGENT};
 pub use local::verify_local_url;
 pub use remote::SigningService;
 pub use roots::{SignerSet, SigningRoot};

@@ -79,7 +79,8 @@ class Watched:
         sent: list[bool] = []
 
         def only(head: bytes) -> bool:
-            sent.append(b"\r\nuser-agent: delta-sharing-gateway/" in head)
+            # Other requests have a blank after the colon.
+            sent.append(b"\r\nx-amz-date:2" in head)
             return False
 
         self.proxy.fault = Fault(only=only)

@@ -12,6 +12,9 @@ use crate::hashing::hex_text;
 use crate::percent;
 use crate::{Error, Result};
 
+/// Names the gateway in requests to stores.
+pub(crate) const USER_AGENT: &str = concat!("delta-sharing-gateway/", env!("CARGO_PKG_VERSION"));
+
 /// The SHA-256 digest of an empty body.
 const EMPTY_BODY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
@@ -63,9 +66,8 @@ impl HeadSigner {
         // Writing to a string cannot fail.
         let _ = write!(
             request,
-            "accept: */*\r\nuser-agent: {}\r\nauthorization: AWS4-HMAC-SHA256 Credential={}/{scope}, \
+            "accept: */*\r\nuser-agent: {USER_AGENT}\r\nauthorization: AWS4-HMAC-SHA256 Credential={}/{scope}, \
              SignedHeaders={names}, Signature={signature}\r\n\r\n",
-            concat!("delta-sharing-gateway/", env!("CARGO_PKG_VERSION")),
             options.access_key_id,
         );
         Ok(request.into_bytes())

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use object_store::azure::{AzureAccessKey, AzureCredential, MicrosoftAzureBuilder};
+use reqwest::header::HeaderMap;
 
 use super::credentials::{Credentials, Replaceable, checked_token};
 use super::remote::{Access, Connection, Remote, RequestTimes, StoreParts, invalid_options};
-use super::transport::Connector;
 use crate::error::{Error, Result};
 use crate::sign::{AzureAddress, decode_key};
 
@@ -63,14 +63,14 @@ pub(super) fn open(options: &AzureOptions) -> Result<Remote> {
     let AzureOptions { account, container, endpoint, .. } = options;
     let address = AzureAddress::new(account, container, endpoint.as_deref())?;
     let connection = Connection::new(&address.endpoint, options.times);
+    let connector = connection.connector(HeaderMap::new()).map_err(|error| invalid_options(&error))?;
     let credentials = Arc::new(Replaceable::new(None, None));
     let store = MicrosoftAzureBuilder::new()
         .with_account(account)
         .with_container_name(container)
         .with_endpoint(address.endpoint.clone())
         .with_credentials(Arc::clone(&credentials) as _)
-        .with_http_connector(Connector)
-        .with_client_options(connection.client())
+        .with_http_connector(connector)
         .with_retry(connection.retries())
         .build()
         .map_err(|error| invalid_options(&error))?;

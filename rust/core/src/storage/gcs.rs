@@ -8,7 +8,6 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::credentials::{Credentials, Replaceable, checked_token};
 use super::remote::{Access, Connection, Remote, RequestTimes, StoreParts, invalid_options};
-use super::transport::Connector;
 use crate::error::{Error, Result};
 use crate::sign::GCS_ENDPOINT;
 
@@ -71,6 +70,7 @@ pub(super) fn open(options: &GcsOptions) -> Result<Remote> {
             HeaderValue::from_str(project).map_err(|_| invalid("project cannot be sent in a header"))?;
         headers.insert(USER_PROJECT, project);
     }
+    let connector = connection.connector(headers).map_err(|error| invalid_options(&error))?;
     let credentials = Arc::new(Replaceable::new(None, None));
     // Never used. Without it the client gets one that asks the metadata server.
     let no_signatures = GcpSigningCredential { email: String::new(), private_key: None };
@@ -79,8 +79,7 @@ pub(super) fn open(options: &GcsOptions) -> Result<Remote> {
         .with_base_url(endpoint)
         .with_credentials(Arc::clone(&credentials) as _)
         .with_signing_credentials(Arc::new(StaticCredentialProvider::new(no_signatures)))
-        .with_http_connector(Connector)
-        .with_client_options(connection.client().with_default_headers(headers))
+        .with_http_connector(connector)
         .with_retry(connection.retries())
         .build()
         .map_err(|error| invalid_options(&error))?;

@@ -11,16 +11,16 @@ use object_store::client::HttpError;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
-    BackoffConfig, ClientOptions, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt,
-    RetryConfig,
+    BackoffConfig, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
 };
+use reqwest::header::HeaderMap;
 
 use super::answer::{self, Answer};
 use super::credentials::Credentials;
 use super::direct::{Direct, Exchange};
 use super::lines::LineLengths;
 use super::properties::plain_tag;
-use super::transport::UNKNOWN_LENGTH;
+use super::transport::{Connector, UNKNOWN_LENGTH};
 use super::{
     Directories, FileProperties, LogFileEntry, MAX_WHOLE_FILE_BYTES, PendingReads, check_size, log_file_path,
     replaced, runtime,
@@ -478,12 +478,15 @@ impl Connection {
         self.times.request.min(LONGEST_CONNECT)
     }
 
-    pub(super) fn client(&self) -> ClientOptions {
+    /// Returns what connects the client of a store, which sends `headers` with each request.
+    pub(super) fn connector(&self, headers: HeaderMap) -> object_store::Result<Connector> {
         install_tls_provider();
-        ClientOptions::new()
-            .with_allow_http(self.is_plain_http)
-            .with_connect_timeout(self.connect_timeout())
-            .with_timeout(self.times.request)
+        let client = reqwest::Client::builder()
+            .default_headers(headers)
+            .connect_timeout(self.connect_timeout())
+            .timeout(self.times.request)
+            .https_only(!self.is_plain_http);
+        Connector::new(client)
     }
 
     pub(super) fn retries(&self) -> RetryConfig {

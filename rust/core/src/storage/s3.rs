@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use object_store::aws::{AmazonS3, AmazonS3Builder, AwsCredential};
+use object_store::{Certificate, ClientOptions};
+use reqwest::header::HeaderMap;
 
 use super::credentials::{Credentials, Replaceable, S3Credentials};
 use super::direct::Direct;
 use super::remote::{Access, Connection, Remote, RequestTimes, StoreParts, invalid_options};
-use super::transport::Connector;
+use super::transport::authorities;
 use crate::error::{Error, Result};
 use crate::sign;
 
@@ -129,17 +131,22 @@ fn build(
             .with_bucket_name(&options.bucket)
             .with_region(&options.region)
             .with_virtual_hosted_style_request(!options.path_style)
-            .with_http_connector(Connector)
-            .with_client_options(connection.client())
             .with_retry(connection.retries())
     };
+    let connector = connection.connector(HeaderMap::new())?;
     // Of the environment the credentials alone: URLs are signed without its endpoint and its other settings.
-    let (given, chain) = match &options.credentials {
-        Some(keys) => (Some(credential(keys)), None),
-        None => (None, Some(Arc::clone(configured(AmazonS3Builder::from_env()).build()?.credentials()))),
+    let (given, chain) = if let Some(keys) = &options.credentials {
+        (Some(credential(keys)), None)
+    } else {
+        let authorities = Certificate::from_pem_bundle(&authorities()?)?.into_iter();
+        let options = authorities.fold(ClientOptions::new(), ClientOptions::with_root_certificate);
+        let chain = configured(AmazonS3Builder::from_env()).with_client_options(options).build()?;
+        (None, Some(Arc::clone(chain.credentials())))
     };
     let keys = Arc::new(Replaceable::new(given, chain));
-    let mut builder = configured(AmazonS3Builder::new()).with_request_payer(options.requester_pays);
+    let mut builder = configured(AmazonS3Builder::new())
+        .with_http_connector(connector)
+        .with_request_payer(options.requester_pays);
     if let Some(endpoint) = &options.endpoint {
         builder = builder.with_endpoint(service_endpoint(options, endpoint)?);
     }

@@ -13,16 +13,17 @@ use bytes::{Bytes, BytesMut};
 use chrono::{DateTime, NaiveDateTime, Utc};
 use futures::TryStreamExt;
 use memchr::memmem;
+use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
-    HttpService, ReqwestConnector,
+    HttpService,
 };
-use object_store::{Certificate, ClientOptions};
-
 use reqwest::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED};
-use reqwest::{Method, StatusCode};
+use reqwest::redirect::Policy;
+use reqwest::{Certificate, Client, ClientBuilder, Method, StatusCode};
 
 use super::answer::{Answer, RESPONSE};
+use crate::sign::USER_AGENT;
 
 /// Maximum size of one page of a listing. Azure sends 5000 entries of up to 4 KiB.
 const MAX_PAGE_BYTES: usize = 32 << 20;
@@ -58,18 +59,29 @@ pub(super) struct PageEnd {
 }
 
 /// Connects clients whose answers are checked.
-#[derive(Debug, Default)]
-pub(super) struct Connector;
+#[derive(Debug)]
+pub(super) struct Connector(Client);
+
+impl Connector {
+    /// Completes a client of HTTP/1.1. It follows no redirect: the signature is of one host and path, and another host
+    /// would receive the session token.
+    pub(super) fn new(client: ClientBuilder) -> object_store::Result<Self> {
+        let unusable = |error: reqwest::Error| unusable(error.into());
+        let authorities = Certificate::from_pem_bundle(&authorities()?).map_err(unusable)?;
+        let client = client
+            .tls_certs_merge(authorities)
+            .redirect(Policy::none())
+            .user_agent(USER_AGENT)
+            .http1_only()
+            .build()
+            .map_err(unusable)?;
+        Ok(Self(client))
+    }
+}
 
 impl HttpConnector for Connector {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let unreadable = |error: std::io::Error| object_store::Error::Generic {
-            store: "TLS",
-            source: format!("the file of {CA_BUNDLE} cannot be read: {error}").into(),
-        };
-        let authorities = Certificate::from_pem_bundle(&ca_bundle().map_err(unreadable)?)?;
-        let options = authorities.into_iter().fold(options.clone(), ClientOptions::with_root_certificate);
-        Ok(HttpClient::new(Transport(ReqwestConnector::default().connect(&options)?)))
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(Transport(HttpClient::new(self.0.clone()))))
     }
 }
 
@@ -82,6 +94,15 @@ pub(super) fn ca_bundle() -> std::io::Result<Vec<u8>> {
         Some(path) => std::fs::read(path),
         None => Ok(Vec::new()),
     }
+}
+
+/// As [`ca_bundle`], with an error that names the variable.
+pub(super) fn authorities() -> object_store::Result<Vec<u8>> {
+    ca_bundle().map_err(|error| unusable(format!("the file of {CA_BUNDLE} cannot be read: {error}").into()))
+}
+
+fn unusable(source: Box<dyn std::error::Error + Send + Sync>) -> object_store::Error {
+    object_store::Error::Generic { store: "TLS", source }
 }
 
 #[derive(Debug)]

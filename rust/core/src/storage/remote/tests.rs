@@ -692,14 +692,23 @@ fn a_busy_store_is_asked_again() {
 }
 
 #[test]
-fn a_redirect_names_the_region_of_the_bucket() {
-    let endpoint = service("301 Moved Permanently\r\nx-amz-bucket-region: eu-west-9", "");
-    let (listings, reads) = listings_and_reads(&storages(&endpoint)[0], "t");
-    for error in listings.iter().chain(&reads) {
-        assert!(matches!(error, Error::StorageRefused { .. }), "{error:?}");
-        let parts = "<Code>PermanentRedirect</Code><Region>eu-west-9</Region>";
-        assert!(error.detail().is_some_and(|detail| detail.contains(parts)), "{error:?}");
+fn a_redirect_is_not_followed_and_names_the_region_of_the_bucket() {
+    let followed = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&followed);
+    let other = answering(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        ("404 Not Found".into(), String::new())
+    });
+    for status in ["301 Moved Permanently".into(), format!("307 Temporary Redirect\r\nLocation: {other}/x")] {
+        let endpoint = service(&format!("{status}\r\nx-amz-bucket-region: eu-west-9"), "");
+        let (listings, reads) = listings_and_reads(&storages(&endpoint)[0], "t");
+        for error in listings.iter().chain(&reads) {
+            assert!(matches!(error, Error::StorageRefused { .. }), "{error:?}");
+            let parts = "<Code>PermanentRedirect</Code><Region>eu-west-9</Region>";
+            assert!(error.detail().is_some_and(|detail| detail.contains(parts)), "{error:?}");
+        }
     }
+    assert_eq!(followed.load(Ordering::Relaxed), 0);
 }
 
 #[test]
