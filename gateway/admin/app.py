@@ -11,7 +11,13 @@ from aiohttp import web
 from gateway.admin import handlers, share_handlers
 from gateway.admin.administration import ADMINISTRATION, Administration
 from gateway.admin.codec import encode
-from gateway.admin.middlewares import answer_database_errors, answer_errors, authenticate, name_server
+from gateway.admin.middlewares import (
+    answer_database_errors,
+    answer_errors,
+    authenticate,
+    end_with_client,
+    name_server,
+)
 from gateway.admin.openapi import DOCUMENT, document
 from gateway.admin.operation import MAX_BODY_BYTES, Operation, any_name
 
@@ -62,7 +68,7 @@ OPERATIONS = (
 
 def create_admin_app(administration: Administration) -> web.Application:
     """Make the application of the admin listener."""
-    middlewares = [answer_errors, answer_database_errors, authenticate]
+    middlewares = [answer_errors, end_with_client, answer_database_errors, authenticate]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
     app[ADMINISTRATION] = administration
     app.on_response_prepare.append(name_server)

@@ -21,8 +21,8 @@ from gateway.governance.recipient_records import (
 from gateway.governance.share_records import ShareError, ShareExists, ShareNotFound
 from gateway.web.connections import authenticated
 from gateway.web.context import next_id
-from gateway.web.error_response import ErrorAnswer, error_answer
-from gateway.web.response import SERVER
+from gateway.web.error_response import CLIENT_CLOSED_REQUEST, ErrorAnswer, error_answer, has_left
+from gateway.web.response import SERVER, WholeResponse
 
 log = logging.getLogger("gateway.admin")
 
@@ -42,6 +42,17 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 @web.middleware
+async def end_with_client(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """End a request whose client has left. It is no error of the server, and nobody reads its answer."""
+    try:
+        return await handler(request)
+    except ConnectionError:
+        if not has_left(request):
+            raise
+        return WholeResponse(status=CLIENT_CLOSED_REQUEST)
+
+
+@web.middleware
 async def answer_database_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer the errors of the recipients' database."""
     try:
@@ -55,6 +66,8 @@ async def answer_database_errors(request: web.Request, handler: Handler) -> web.
     except (RecipientError, ShareError) as error:
         raise InvalidParameter(str(error)) from None
     except OSError as error:
+        if has_left(request):
+            raise
         log.error("the recipients' database: %s", error)  # noqa: TRY400 - the reason says it all
         raise Unavailable("the recipients' database is busy or cannot be written") from None
 

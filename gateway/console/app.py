@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from gateway.admin.administration import ADMINISTRATION
-from gateway.admin.middlewares import answer_database_errors
+from gateway.admin.middlewares import answer_database_errors, end_with_client
 from gateway.admin.operation import any_name
 from gateway.console import operation_pages, provider_pages, recipient_pages, share_pages, sign_in
 from gateway.console.protection import PREFIX, add_headers, answer_conflicts, answer_errors, require_session
@@ -57,7 +57,14 @@ async def lead_on(_request: web.Request) -> web.Response:
 
 def add_console(admin: web.Application, site: Site) -> None:
     """Add the console to the application of the admin listener."""
-    middlewares = [add_headers, answer_errors, require_session, answer_database_errors, answer_conflicts]
+    middlewares = [
+        add_headers,
+        answer_errors,
+        end_with_client,
+        require_session,
+        answer_database_errors,
+        answer_conflicts,
+    ]
     console = web.Application(middlewares=middlewares)
     console[SITE] = site
     console[ADMINISTRATION] = site.administration

@@ -28,6 +28,7 @@ from gateway.console.questions import ActivityAnswer
 from gateway.console.site import Site
 from gateway.telemetry.activity import Activity
 from gateway.telemetry.metrics import AdminMetrics
+from gateway.web.connections import AppRunner
 from support.identity_provider import IdentityProvider, signed
 
 CLIENT, SECRET = "console", "the secret: of 100% & the console"
@@ -188,8 +189,15 @@ async def console_client(
     )
     app = create_admin_app(administration)
     add_console(app, Site(administration, config, ask, 1, settings.viewer_token_sha256, now_ms))
-    async with TestClient(TestServer(app)) as client:
+    async with TestClient(AdminServer(app)) as client:
         yield ConsoleClient(client)
+
+
+class AdminServer(TestServer):
+    """A server with the connections of the admin listener, where a client that leaves cancels nothing."""
+
+    async def _make_runner(self, **options: Any) -> AppRunner:
+        return AppRunner(self.app, **options)
 
 
 def admin_section(provider: SignInProvider, redirect_url: str, **changes: Any) -> dict[str, Any]:

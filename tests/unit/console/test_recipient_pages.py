@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import re
 from collections.abc import AsyncIterator
@@ -20,6 +21,7 @@ from gateway.authentication.credential_table import token_hash
 from gateway.authentication.policies import TokenPolicy
 from gateway.catalog.grants import Grant
 from gateway.config import Config, loads
+from gateway.console.sessions import COOKIE
 from gateway.governance.audited_database import open_database
 from gateway.governance.credentials import NewToken
 from gateway.governance.recipient_records import RecipientRecord
@@ -367,3 +369,19 @@ async def test_a_credential_for_this_machine_alone_is_warned_of(console: Console
     answer = await sent(console, action)
     assert answer.status == 201
     assert "names the host <bdi>localhost</bdi>" in await answer.text()
+
+
+@pytest.mark.parametrize("path", ["/console/sign-in", "/console/recipients", "/recipients"])
+async def test_a_client_that_leaves_in_its_request_is_no_error_of_the_server(
+    console: ConsoleClient, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = console.client.server
+    _, writer = await asyncio.open_connection(server.host, server.port)
+    head = f"POST {path} HTTP/1.1\r\nHost: h\r\nSec-Fetch-Site: same-origin\r\nContent-Length: 9\r\n"
+    head += f"Cookie: {COOKIE}={console.cookie(COOKIE).value}\r\nAuthorization: Bearer {OPERATOR_TOKEN}\r\n"
+    writer.write(head.encode() + b"\r\npart")
+    await asyncio.sleep(0.1)
+    writer.close()
+    await writer.wait_closed()
+    await asyncio.sleep(0.1)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
