@@ -11,7 +11,7 @@ from aiohttp import web
 from gateway.protocol.queries import TableQuery
 from gateway.routes.cached_answer import CachedQuery
 from gateway.routes.table_answer import table_answer
-from gateway.routes.table_request import TableRequest
+from gateway.routes.table_request import NO_HINTS, TableRequest
 from gateway.tables.answer_cache import CachedAnswer
 from gateway.tables.files import Files, FilesQuery, is_worth_another_try, start_snapshot
 from gateway.tables.open_table import LatestTable, OpenTable
@@ -88,7 +88,9 @@ async def answer_latest(
         has_memory = may_be_large or opened.has_small_metadata
         if not (may_start_at_once and has_memory and opened.is_in_memory):
             return None
-        return cached.find(opened) or start(opened)
+        # Predicates are bound to the whole schema.
+        is_short = body.hints == NO_HINTS or opened.has_small_metadata
+        return cached.find(opened) or (start(opened) if is_short else None)
 
     def from_log(opened: OpenTable) -> CachedAnswer | tuple[FilesQuery, Files]:
         # Also after `at_once` has failed.

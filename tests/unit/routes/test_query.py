@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from gateway.limits.memory import AdmittedStream
 from gateway.protocol.capabilities import Capabilities
 from gateway.routes.table_request import TableRequest
 from gateway.state import GatewayState
+from gateway.tables.files import Files, start_snapshot
 from gateway.tables.open_table import SMALL_METADATA_BYTES, OpenTable
 from gateway.web.context import RequestContext
 
@@ -85,6 +87,25 @@ async def test_an_answer_takes_the_memory_of_metadata_that_has_become_large(
     metadata_of_version(root, VERSIONS, description="x" * 2 * SMALL_METADATA_BYTES)
     assert len(await answered()) > SMALL_METADATA_BYTES > len(small)
     assert taken == [expected]
+
+
+async def test_predicates_are_bound_to_a_large_schema_on_a_thread(
+    client: Client, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(root, VERSIONS)
+    metadata_of_version(root, VERSIONS, description="x" * 2 * SMALL_METADATA_BYTES)
+    await query(client, {})
+    on_the_loop = []
+
+    def started(*arguments: Any) -> Files:
+        on_the_loop.append(threading.current_thread() is threading.main_thread())
+        return start_snapshot(*arguments)
+
+    monkeypatch.setattr("gateway.routes.query.start_snapshot", started)
+    for body in ({"maxFiles": 100}, {"limitHint": 1}, {"predicateHints": ["x = 1"]}):
+        response, _ = await query(client, body)
+        assert response.status == 200
+    assert on_the_loop == [True, False, False]
 
 
 async def test_the_deprecated_head_request_returns_the_version(client: Client) -> None:
