@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from types import FrameType
 from typing import TextIO
 
@@ -104,7 +105,7 @@ def _expected_error(error: Exception) -> str | None:
 
 
 def _open_standard_streams() -> None:
-    """Open the null device for each standard stream that is closed.
+    """Open the null device for each standard stream that is closed, and write UTF-8 in any locale.
 
     Otherwise the next file or socket gets its number, and log lines are written into that.
     """
@@ -116,6 +117,10 @@ def _open_standard_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     sys.stdout = sys.stdout or _text_of(1)
     sys.stderr = sys.stderr or _text_of(2)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # Names may have any characters, and files of commands are read as UTF-8.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def _text_of(descriptor: int) -> TextIO:

@@ -399,6 +399,15 @@ def test_a_command_whose_output_nobody_reads_ends_without_a_word(tmp_path, argum
         assert printing_to(output, *words, options=["-u"]) == (141, b"")
 
 
+def test_names_of_all_scripts_are_printed_in_any_locale(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    file = tmp_path / "share.yaml"
+    file.write_text("version: 1\nshares: [{name: \u6771}]\n", encoding="utf-8")
+    command = [sys.executable, "-m", "gateway", "share", "list", "-c", file]
+    output = subprocess.run(command, check=True, cwd=PACKAGE, capture_output=True).stdout
+    assert "\u6771" in output.decode("utf-8")
+
+
 def test_an_output_that_cannot_be_written_is_an_error_in_words():
     with Path("/dev/full").open("w") as output:
         code, error = printing_to(output, "--version")
