@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import reduce
 
 from py4j.protocol import Py4JJavaError
@@ -37,6 +36,10 @@ _FEED_ROWS = 4
 """Rows that a feed may have for each that may differ: two are of an update, and rows change repeatedly."""
 
 
+Kept = tuple[DataFrame, Digest]
+"""Few rows that Spark keeps, and the digest of the inserted ones without the deleted ones."""
+
+
 def reduced(
     rows: DataFrame, stated: DataFrame | None, names: Sequence[str], *, most: int
 ) -> DataFrame | None:
@@ -48,42 +51,31 @@ def reduced(
     if stated is not None:
         # Some feeds that are there cannot be read, such as over a rename.
         with suppress(PySparkException, Py4JJavaError):
-            few = _stated(stated, names, most)
-            if few is not None and few.is_right(lambda digest: digest == _digest(rows, names)):
-                return few.rows
+            found = _stated(stated, names, most)
+            if found is not None and _is_kept(found[0], lambda: found[1] == _digest(rows, names)):
+                return found[0]
     sums = _sums(_compared(rows, names)).limit(most + 1).collect()
     # So many rows differ at least.
     if len(sums) > most or sum(abs(total["n"]) for total in sums) > most:
         return None
-    few = _kept(_net(rows.where(_is_in(_compared(rows, names), sums)), names, most), names, most)
+    kept = _kept(_net(rows.where(_is_in(_compared(rows, names), sums)), names, most), names, most)
+    if kept is None:
+        return None
+    few, digest = kept
     # Had a sum been taken for that of one row by mistake, rows would be missing.
-    if few is not None and few.is_right(lambda digest: _sum_of(digest) == _total(sums)):
-        return few.rows
-    return None
+    return few if _is_kept(few, lambda: (digest.rows, digest.sums[0]) == _total(sums)) else None
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """Few rows that Spark keeps, and the digest of the inserted ones without the deleted ones."""
-
-    rows: DataFrame
-    digest: Digest
-
-    def is_right(self, check: Callable[[Digest], bool]) -> bool:
-        """Return what a check of the digest says. Rows that are not right are let go of."""
-        return _is_kept(self.rows, lambda: check(self.digest))
-
-
-def _stated(stated: DataFrame, names: Sequence[str], most: int) -> _Kept | None:
+def _stated(stated: DataFrame, names: Sequence[str], most: int) -> Kept | None:
     """Return the rows of a feed whose number changes; None if the feed or they are too many."""
     # All rows of a large feed would go through a shuffle.
     few = _kept(stated, names, _FEED_ROWS * most)
     if few is None:
         return None
     try:
-        return _kept(_net(few.rows, names, most), names, most)
+        return _kept(_net(few[0], names, most), names, most)
     finally:
-        few.rows.unpersist()
+        few[0].unpersist()
 
 
 def _is_kept(rows: DataFrame, is_right: Callable[[], bool]) -> bool:
@@ -120,7 +112,7 @@ def _net(rows: DataFrame, names: Sequence[str], most: int) -> DataFrame:
     return counted.withColumn("copy", copy).select(kind, f"{ROW}.*")
 
 
-def _kept(rows: DataFrame, names: Sequence[str], most: int) -> _Kept | None:
+def _kept(rows: DataFrame, names: Sequence[str], most: int) -> Kept | None:
     """Return rows to read again, or None if there are more of them."""
     few = rows.limit(most + 1).persist()
     numbers: Counter[Hashes] = Counter()
@@ -131,7 +123,7 @@ def _kept(rows: DataFrame, names: Sequence[str], most: int) -> _Kept | None:
             numbers[hashes[0], hashes[1]] += direction
         return len(hashed) <= most
 
-    return _Kept(few, digest_of(numbers)) if _is_kept(few, are_few) else None
+    return (few, digest_of(numbers)) if _is_kept(few, are_few) else None
 
 
 def _sums(rows: DataFrame) -> DataFrame:
@@ -195,10 +187,6 @@ def _is_in(sides: DataFrame, sums: Iterable[Row]) -> Column:
 def _signed(word: int) -> int:
     """Return a sum of hashes as a number of 64 bits."""
     return (word + _WORDS // 2) % _WORDS - _WORDS // 2
-
-
-def _sum_of(total: Digest) -> tuple[int, int]:
-    return total.rows, total.sums[0]
 
 
 def _total(sums: Iterable[Row]) -> tuple[int, int]:
