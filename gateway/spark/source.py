@@ -58,7 +58,7 @@ class DeltaSharingSource(DataSource):
     def schema(self) -> t.StructType:
         """Return the table's schema, with the columns of the change feed if it is read."""
         options = ReadOptions.parse(self.options)
-        schema = t.StructType(self._fields(options))
+        schema = t.StructType(_fields(options, self._loaded(options)))
         prepare_next_task()
         return schema
 
@@ -75,26 +75,13 @@ class DeltaSharingSource(DataSource):
     def _checked(self, schema: t.StructType, check: Callable[[ReadOptions], None]) -> ReadOptions:
         options = ReadOptions.parse(self.options)
         check(options)
-        _check_columns(schema, self._fields(options))
+        _check_columns(schema, _fields(options, self._loaded(options)))
         return options
 
     def _loaded(self, options: ReadOptions) -> TableHead:
         if self._head is None:
             self._head = _load(options)
         return self._head
-
-    def _fields(self, options: ReadOptions) -> list[t.StructField]:
-        fields = list(shared_schema(self._loaded(options)).fields)
-        added = [*(CHANGE_FIELDS if options.read_change_feed else ())]
-        added += [FILE_NAME_FIELD] if options.with_file_name else []
-        names = {field.name.lower() for field in fields}
-        taken = [field.name for field in added if field.name.lower() in names]
-        if taken:
-            raise ValueError(f"the table has a column {taken[0]} of its own")
-        fields += added
-        chosen = fields if options.columns is None else named_fields(fields, options.columns)
-        is_added = not options.with_file_name or FILE_NAME_FIELD in chosen
-        return chosen if is_added else [*chosen, FILE_NAME_FIELD]
 
 
 def register(spark: SparkSession) -> None:
@@ -139,7 +126,11 @@ def count_rows(spark: SparkSession, table: str, **options: Any) -> int:
     parsed.check_batch()
     if parsed.hints():
         raise ValueError("a hint does not say which rows are counted: count the rows of read_where")
-    counted = None if parsed.read_change_feed else count_snapshot(parsed, _load(parsed))
+    counted = None
+    if not parsed.read_change_feed:
+        head = _load(parsed)
+        _fields(parsed, head)  # refuses unknown columns
+        counted = count_snapshot(parsed, head)
     return frame.load(table).count() if counted is None else counted
 
 
@@ -246,6 +237,21 @@ def _load(options: ReadOptions) -> TableHead:
         if not error.is_refusal:
             raise
         return head
+
+
+def _fields(options: ReadOptions, head: TableHead) -> list[t.StructField]:
+    """Return the columns of a read. Raises ValueError for unknown ones, and for added ones that are taken."""
+    fields = list(shared_schema(head).fields)
+    added = [*(CHANGE_FIELDS if options.read_change_feed else ())]
+    added += [FILE_NAME_FIELD] if options.with_file_name else []
+    names = {field.name.lower() for field in fields}
+    taken = [field.name for field in added if field.name.lower() in names]
+    if taken:
+        raise ValueError(f"the table has a column {taken[0]} of its own")
+    fields += added
+    chosen = fields if options.columns is None else named_fields(fields, options.columns)
+    is_added = not options.with_file_name or FILE_NAME_FIELD in chosen
+    return chosen if is_added else [*chosen, FILE_NAME_FIELD]
 
 
 def _check_columns(schema: t.StructType, fields: list[t.StructField]) -> None:

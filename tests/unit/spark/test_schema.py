@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,9 @@ from support.scripted_server import HEAD, listening
 
 from gateway.client.actions import TableHead, UnsupportedTable
 from gateway.spark.read.schema import named_fields, partition_scalar, shared_schema
-from gateway.spark.source import DeltaSharingSource
+from gateway.spark.source import DeltaSharingSource, count_rows
+
+HEAD_OF_NOTHING = (HEAD[0], {"metaData": {"schemaString": json.dumps({"type": "struct", "fields": []})}})
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,16 @@ def test_the_name_of_a_file_is_beside_the_columns_that_are_read(
         profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
         given = {"profile": json.dumps(profile), "path": "s.d.t", "withFileName": "true", **columns}
         assert DeltaSharingSource(given).schema().names == names
+
+
+def test_a_count_refuses_a_column_that_the_table_does_not_have() -> None:
+    reading = SimpleNamespace(format=lambda _name: SimpleNamespace(options=lambda **_options: None))
+    spark: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda _name: "UTC"), read=reading)
+    with listening() as server:
+        server.say(*HEAD_OF_NOTHING)
+        profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
+        with pytest.raises(ValueError, match="no column a"):
+            count_rows(spark, "s.d.t", profile=json.dumps(profile), columns="a")
 
 
 @pytest.mark.parametrize(
