@@ -73,7 +73,7 @@ impl<C> Replaceable<C> {
         Self { given: RwLock::new(given.map(Arc::new)), otherwise }
     }
 
-    /// Authorizes later requests, and retries of running ones, with these credentials.
+    /// Authorizes later requests with these credentials. A request that is repeated keeps its signature.
     pub(super) fn replace(&self, credentials: C) {
         *self.given.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(credentials));
     }

@@ -104,7 +104,7 @@ pub(super) trait Access: Send + Sync {
         None
     }
 
-    /// Authorizes later requests, and retries of running ones, with these credentials.
+    /// Authorizes later requests with these credentials. A request that is repeated keeps its signature.
     fn replace(&self, credentials: &Credentials<'_>) -> Result<()>;
 }
 
