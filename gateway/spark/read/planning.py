@@ -105,14 +105,14 @@ def plan_changes(options: ReadOptions, loaded: TableHead) -> list[InputPartition
     Raises NothingNew for one that would begin after it, unless `allowNoVersions` is given.
     """
     versions, start, latest = options.changes(), options.starting_version, loaded.version
-    if start is not None and latest is not None and start > latest:
-        if options.allow_no_versions:
-            return []
-        raise NothingNew(
-            f"startingVersion {start} is after version {latest}, the latest one: nothing is new. "
-            "With allowNoVersions there are no rows then"
-        )
     if latest is not None and "endingTimestamp" not in versions:
+        if start is not None and start > latest:
+            if options.allow_no_versions:
+                return []
+            raise NothingNew(
+                f"startingVersion {start} is after version {latest}, the latest one: nothing is new. "
+                "With allowNoVersions there are no rows then"
+            )
         versions["endingVersion"] = min(versions.get("endingVersion", latest), latest)
     listing = list_range(options, versions, changes=True)
     if latest is not None and versions.pop("endingTimestamp", None) and listing.last_version > latest:

@@ -14,6 +14,7 @@ from tables.demo import CITIES, ORDER_CHANGES, ORDERS, in_any_order
 
 from gateway.client.actions import TableHead, UnsupportedTable
 from gateway.client.files import StaleListing
+from gateway.client.transport import HttpError
 from gateway.spark.read import planning
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.planning import NothingNew, plan_changes, plan_snapshot
@@ -66,6 +67,20 @@ def test_change_data_end_at_the_version_of_the_load(
     assert found == ["a3", "a4", "a5"][: answered[-1]]
     requested = [unquote(path).partition("?")[2].split("&") for path, _ in server.requests]
     assert [next(part for part in parts if part.startswith("ending")) for parts in requested] == asked
+
+
+@pytest.mark.parametrize("more", [{}, {"allowNoVersions": "true"}])
+def test_a_range_that_ends_before_its_start_is_the_error_of_the_server(more: dict[str, str]) -> None:
+    """Of a mapped table, the version of the load is that of the time."""
+    with listening() as server:
+        profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
+        given = {"readChangeFeed": "true", "startingVersion": "5", "endingTimestamp": "2020-01-01T00:00:00Z"}
+        server.answers.append((400, {}, b"the range ends at version 3, before its start at version 5"))
+        with pytest.raises(HttpError, match="before its start"):
+            plan_changes(parsed(json.dumps(profile), "s.d.t", **given, **more), LOADED_AT_3)
+
+
+LOADED_AT_3 = TableHead("{}", (), {}, version=3)
 
 
 def parsed(profile: Any, table: str, **more: str) -> ReadOptions:
