@@ -35,8 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("table", metavar="SHARE.SCHEMA.TABLE", help="the table")
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
-    add_repeated(parser, "--predicate", "predicate", "a predicate hint; may be repeated", metavar="SQL")
-    parser.add_argument("--json-predicate", metavar="JSON", help="as clients send it in jsonPredicateHints")
+    add_repeated(
+        parser, "--predicate", "predicate", "a predicate hint; may be repeated", metavar="SQL", type=_text
+    )
+    parser.add_argument(
+        "--json-predicate", type=_text, metavar="JSON", help="as clients send it in jsonPredicateHints"
+    )
     parser.add_argument("--limit", type=whole_number, metavar="N", help="as clients send it in limitHint")
     parser.add_argument("--recipient", metavar="NAME", help="the table as this recipient reads it")
     parser.add_argument("--version", type=whole_number, metavar="N", help="an older version of the table")
@@ -140,6 +144,13 @@ def _row(name: str, summary: StreamSummary, reasons: str) -> dict[str, object]:
         "kept": summary.files,
         "ignored because": reasons,
     }
+
+
+def _text(text: str) -> str:
+    """Return a text of UTF-8, as a type of argparse."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise argparse.ArgumentTypeError("expected UTF-8")
+    return text
 
 
 def _recipient(config: Config, name: str) -> Recipient:

@@ -131,6 +131,16 @@ def test_a_number_that_no_request_can_have_is_a_wrong_command_line(
     assert f"'{text}' is not a whole number of 0 or more" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["predicate", "json-predicate"])
+def test_a_hint_that_is_not_utf_8_is_a_wrong_command_line(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_of:
+        main(["explain", "s.d.t", "-c", "share.yaml", f"--{option}=\udcff"])
+    assert exit_of.value.code == 2
+    assert "expected UTF-8" in capsys.readouterr().err
+
+
 def test_check_prints_its_findings_as_json(configuration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "-c", str(configuration), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
