@@ -17,6 +17,7 @@ from typing import Any
 from aiohttp import web
 from prometheus_client import Counter
 
+from gateway.config.checks import MAX_NAME_LENGTH
 from gateway.errors import Unavailable
 from gateway.limits.admission import LimitKind
 from gateway.telemetry import rings
@@ -290,7 +291,10 @@ class RequestRecorder:
             or None,
             status=status,
             error_code=record.error_code,
-            details={name: context.names[name] for name in PARAMETERS if name in context.names},
+            # A longer name is of nothing that is shared, and of the client's choice.
+            details={
+                name: context.names[name][:MAX_NAME_LENGTH] for name in PARAMETERS if name in context.names
+            },
             result=result | dict(context.identity),
         )
 

@@ -253,6 +253,18 @@ async def test_a_request_with_an_undecodable_header_is_answered_and_recorded(tmp
     assert record["userAgent"] == "spark \ufffd\ufffd"
 
 
+async def test_a_name_of_any_length_is_recorded_in_that_of_a_name(tmp_path: Path) -> None:
+    """Anybody can send long ones, which would fill the queue, and tear lines of several workers in a pipe."""
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    client, _ = await serve(f"shares: [{{name: s}}]\n{recipients(alice='s')}", audit=audit)
+    for name in ("s" * 255, "s" * 7000):
+        assert (await client.get(f"{SHARES}/{name}")).status == 401
+    await client.close()
+    audit.close()
+    lines = (tmp_path / "audit.jsonl").read_bytes().splitlines()
+    assert [orjson.loads(line)["requestParams"] for line in lines] == [{"share": "s" * 255}] * 2
+
+
 async def test_a_client_that_sends_requests_and_reads_nothing_is_disconnected() -> None:
     shares = "".join(f"- {{name: a_share_of_a_name_that_is_rather_long {n}}}\n" for n in range(500))
     limits = "  limits: {slowReaderSeconds: 1, minimumBytesPerSecond: 100000000}\n"
