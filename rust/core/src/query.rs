@@ -35,6 +35,9 @@ pub const STREAM_BYTES: usize = 64 << 20;
 /// Answers from memory with at most this number of files are made on the calling thread: about 30 µs of work.
 const FILES_OF_SMALL_TABLE: u64 = 64;
 
+/// The most statistics that are parsed there, for hints: a few milliseconds of work. The usual 64 files have a third.
+const STATS_BYTES_OF_SMALL_TABLE: usize = 512 << 10;
+
 /// The format of the lines of an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct LineOptions {
@@ -167,12 +170,21 @@ pub fn changes(
     Ok(ChangeLines::new(head, batches, from, options, lines.writer(signers)?))
 }
 
-/// Returns whether to make the answer to a snapshot query on the calling thread: its files are few and in memory, and
-/// no URL is signed by a request.
+/// Returns whether to make the answer to a snapshot query on the calling thread: its files are few and in memory, hints
+/// need few statistics, and no URL is signed by a request.
 #[must_use]
-pub fn is_made_inline(table: &Table, snapshot: &Snapshot, signers: &SignerSet) -> bool {
+pub fn is_made_inline(
+    table: &Table,
+    snapshot: &Snapshot,
+    request: &FilesRequest,
+    signers: &SignerSet,
+) -> bool {
     let is_small = snapshot.known_totals().is_some_and(|totals| totals.files <= FILES_OF_SMALL_TABLE);
-    is_small && table.is_in_memory(snapshot, None) && !signers.sends_requests()
+    let parses_stats = request.hints != Hints::default() || request.limit_hint.is_some();
+    is_small
+        && table.is_in_memory(snapshot, None)
+        && (!parses_stats || table.file_bytes(snapshot) <= STATS_BYTES_OF_SMALL_TABLE)
+        && !signers.sends_requests()
 }
 
 /// Binds the hints of a query to what its client reads.

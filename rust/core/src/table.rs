@@ -208,6 +208,18 @@ impl Table {
         snapshot.totals_within(Some(rule), stop)
     }
 
+    /// Estimates the memory of what the log has of a snapshot's files: the texts of live files of commits, and the
+    /// cached columns of the checkpoint.
+    pub(crate) fn file_bytes(&self, snapshot: &Snapshot) -> usize {
+        let of_commits = snapshot
+            .commit_batches()
+            .iter()
+            .flat_map(|(batch, rows)| rows.iter().map(|row| batch.line_bytes(*row)))
+            .sum::<usize>();
+        let columns = self.column_cache(snapshot).and_then(|(cache, key)| cache.get(&key));
+        of_commits + columns.map_or(0, |columns| columns.bytes())
+    }
+
     fn is_cached(&self, snapshot: &Snapshot) -> bool {
         self.column_cache(snapshot).is_none_or(|(cache, key)| cache.has(&key))
     }

@@ -192,7 +192,7 @@ impl Log {
         let request = FilesRequest { limit_hint: with_limit.then_some(u64::MAX), ..FilesRequest::default() };
         let source = query::files(&table, &snapshot, &request, &signers, lines, &self.pool).unwrap();
         // Answers of few files in memory are made on the calling thread, but never with requests.
-        let inline = query::is_made_inline(&table, &snapshot, &signers);
+        let inline = query::is_made_inline(&table, &snapshot, &request, &signers);
         let options = StreamOptions { inline, ..StreamOptions::default() };
         NdjsonStream::start(&self.pool, &Arc::<Buffers>::default(), Box::new(source), options).unwrap()
     }

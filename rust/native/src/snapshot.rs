@@ -194,7 +194,7 @@ impl Snapshot {
                 options.lines,
                 &pool()?,
             )?;
-            let inline = query::is_made_inline(&self.table, &self.snapshot, &options.signers);
+            let inline = query::is_made_inline(&self.table, &self.snapshot, &request, &options.signers);
             start(Box::new(source), options.stream(inline))
         })
     }

@@ -297,7 +297,7 @@ impl CachedColumns {
     }
 
     /// Reads a few numbers of each batch. Not to be called with the lock of the cache.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match &self.0 {
             Content::Memory { batches, dictionary_bytes } => {
                 dictionary_bytes + batches.iter().map(|batch| batch.bytes()).sum::<usize>()

@@ -212,3 +212,26 @@ fn a_checkpoint_in_json() {
     let content = rows.map(|row| row.to_string()).collect::<Vec<_>>().join("\n");
     stays_within_its_bytes(&log_of([(format!("{UUID}.json"), content.into_bytes())].into()), 1500);
 }
+
+#[test]
+fn hints_that_need_long_statistics_of_few_files_are_not_for_the_calling_thread() {
+    let signer = Signer::s3(S3Options::new("b", "us-east-1", "AKIAIOSFODNN7EXAMPLE", "hush")).unwrap();
+    let signers = SignerSet::new(SigningRoot::new("s3://b/t", signer).unwrap(), vec![]);
+    let all = FilesRequest::default();
+    let limit = FilesRequest { limit_hint: Some(1), ..all.clone() };
+    let hints = Hints { sql: vec!["x = 1".to_owned()], json: None };
+    let predicate = FilesRequest { hints, ..all.clone() };
+    for (bytes, is_short) in [(3_000, true), (30_000, false)] {
+        let log = Log::new();
+        let head = [protocol_row(), metadata_row(&[])].into_iter();
+        let rows = head.chain((0..50).map(|number| with_stats(number, &stats(number, bytes))));
+        let content = rows.map(|row| row.to_string()).collect::<Vec<_>>().join("\n");
+        log.write(&commit_name(0), content.as_bytes());
+        let table =
+            Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(0))));
+        let snapshot = table.latest(Duration::ZERO, &Pool::new(1).unwrap()).unwrap();
+        table.totals(&snapshot, &Stop::default()).unwrap();
+        let is_inline = |request| is_made_inline(&table, &snapshot, request, &signers);
+        assert_eq!([&all, &limit, &predicate].map(is_inline), [true, is_short, is_short]);
+    }
+}
