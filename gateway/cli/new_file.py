@@ -7,6 +7,7 @@ inner one is kept first.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import Self
 
 from gateway.server.deferred_signals import DeferredSignals
+
+_WITHOUT_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+"""Errors of file systems that give a file one name, such as those of USB sticks and network shares."""
 
 
 class NewFile:
@@ -94,12 +98,14 @@ class NewFile:
         if self._overwrite:
             with suppress(FileNotFoundError):
                 earlier = self._half.with_name(f"{self._half.name}.earlier")
-                os.link(self._path, earlier)
+                _link(self._path, earlier)
                 self._earlier = earlier
+            # From here on an error restores the earlier one, which may have its other name alone.
+            self._published = self._earlier is not None
             self._half.replace(self._path)
         else:
             # Linking, unlike renaming, fails if the file was created meanwhile.
-            os.link(self._half, self._path)
+            _link(self._half, self._path)
         self._published = True
         directory = os.open(self._path.parent, os.O_RDONLY)
         try:
@@ -124,3 +130,14 @@ class NewFile:
 
     def _exists(self, path: Path) -> FileExistsError:
         return FileExistsError(f"{path} exists; {self.if_exists}")
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a file a second name, or another one where it can have one alone. Raises FileExistsError."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _WITHOUT_LINKS:
+            raise
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        source.replace(target)

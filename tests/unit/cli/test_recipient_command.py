@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
@@ -93,6 +94,18 @@ def test_a_profile_that_cannot_be_written_changes_nothing(run, tmp_path, operati
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
+@pytest.fixture(params=[None, errno.EPERM, errno.EOPNOTSUPP])
+def links(request, monkeypatch):
+    """A file system with second names of files, or without them."""
+
+    def link(source, target):
+        raise OSError(request.param, "no links")
+
+    if request.param is not None:
+        monkeypatch.setattr(os, "link", link)
+
+
+@pytest.mark.usefixtures("links")
 def test_a_profile_is_its_owners_whole_and_replaces_another_with_overwrite(run, tmp_path):
     profile = tmp_path / "acme.share"
     assert run("add", "acme", "--profile", profile)[0] == 0
@@ -112,6 +125,7 @@ def test_a_profile_is_its_owners_whole_and_replaces_another_with_overwrite(run, 
     }
 
 
+@pytest.mark.usefixtures("links")
 @pytest.mark.parametrize("earlier", [None, "an earlier one"])
 def test_a_change_that_fails_after_its_profile_takes_the_profile_back(tmp_path, earlier):
     path = tmp_path / "acme.share"
@@ -133,6 +147,23 @@ def test_a_change_that_fails_after_its_profile_takes_the_profile_back(tmp_path, 
     if earlier is not None:
         assert path.read_text() == earlier
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.usefixtures("links")
+def test_a_profile_that_cannot_take_its_place_leaves_the_earlier_one(tmp_path, monkeypatch):
+    path = tmp_path / "acme.share"
+    path.write_text("an earlier one")
+    replace = type(path).replace
+
+    def fail(source, target):
+        if target == path and not source.name.endswith(".earlier"):
+            raise OSError(errno.EIO, "Input/output error")
+        return replace(source, target)
+
+    monkeypatch.setattr(type(path), "replace", fail)
+    with pytest.raises(OSError, match="Input/output error"), ProfileFile(path, overwrite=True) as file:
+        file.write({"bearerToken": "t"})
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["an earlier one"]
 
 
 def live_tokens(tmp_path):
@@ -267,6 +298,7 @@ def test_the_documented_lines_run_with_the_documented_configuration(tmp_path, mo
     assert "shares logs, sales" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("links")
 def test_a_file_created_meanwhile_is_not_overwritten(tmp_path):
     path = tmp_path / "acme.share"
     with ProfileFile(path) as file:
