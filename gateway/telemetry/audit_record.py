@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.encoding import json_line
-from gateway.telemetry.request_record import WORKER_ENDED
 
 RECORD_VERSION = "1.0"
-
+WORKER_ENDED = "worker ended"
+"""Why a stream ended early whose worker could not record it."""
 
 OK = 200
 ANSWERED: Mapping[str, str] = {

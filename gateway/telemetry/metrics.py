@@ -28,7 +28,8 @@ from prometheus_client import (
 )
 
 from gateway.background import alongside
-from gateway.telemetry.request_record import REFUSALS, WORKER_ENDED, CredentialOutcome, Outcome
+from gateway.telemetry.audit_record import WORKER_ENDED
+from gateway.telemetry.request_record import REFUSALS, CredentialOutcome, Outcome
 from gateway.telemetry.shared_values import WorkerValues, merged, summed
 
 log = logging.getLogger("gateway.metrics")

@@ -16,8 +16,6 @@ GatewayTokenRefusal = Literal["forbidden", "client", "expired", "key", "revoked"
 """Checks of tokens of this server, beside their presence."""
 Outcome = Literal["client left", "slow reader", "revoked", "failed", "shutdown"]
 """Why a stream ended early."""
-WORKER_ENDED = "worker ended"
-"""Why a stream ended early whose worker could not record it."""
 CredentialOutcome = Literal["issued", "cached", "failed"]
 """Of a request for temporary credentials."""
 ClientRefusal = Literal["client", "secret", "expired", "address"]
