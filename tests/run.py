@@ -135,7 +135,7 @@ def unit(arguments: list[str]) -> None:
     install("gateway")
     marks = f"{PLAIN} and not alone{'' if arguments else ' and not processes'}"
     chosen = arguments if any(word.startswith("tests/") for word in arguments) else ["tests/unit", *arguments]
-    tests = [environment("project") / "pytest", "-q", "-n", "2", "--dist", "worksteal", "-m", marks, *chosen]
+    tests = [environment("project") / "pytest", "-q", "-n", "3", "--dist", "worksteal", "-m", marks, *chosen]
     # Tests of the S3 server skip where it was not built.
     run(*tests, variables={"DELTA_GATEWAY_NO_SKIPS": "", **({} if arguments else {FIRST_CASES: "1"})})
 
