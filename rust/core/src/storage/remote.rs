@@ -176,18 +176,20 @@ impl Remote {
     async fn log_files(&self, directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
         // `start-after` excludes its own key; all but the last letter of a name sorts before the name.
         let before = from_name.char_indices().next_back().map_or("", |(last, _)| &from_name[..last]);
-        let begins_at_name = !before.is_empty() && self.lists_by_name();
-        if begins_at_name {
+        let mut finds_nothing = false;
+        if !before.is_empty() && self.lists_by_name() {
             match self.log_files_after(before, directory, from_name).await {
                 // A store that orders encrypted names, such as Storj, lists others than those that follow.
                 Ok(files) if self.lists_by_name() && !files.is_empty() => return Ok(files),
                 // A store that cannot begin at a name finds nothing or refuses, as OneLake and gateways of MinIO did.
-                Ok(_) | Err(Error::StorageRefused { .. }) => {}
+                Ok(_) => finds_nothing = true,
+                // This may be the answer of something in between, once.
+                Err(Error::StorageRefused { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
         let files = self.log_files_after("", directory, from_name).await?;
-        if begins_at_name && !files.is_empty() {
+        if finds_nothing && !files.is_empty() {
             self.lists_whole.store(true, Ordering::Relaxed);
         }
         Ok(files)
