@@ -88,9 +88,10 @@ async def answer_latest(
         has_memory = may_be_large or opened.has_small_metadata
         if not (may_start_at_once and has_memory and opened.is_in_memory):
             return None
+        if found := cached.find(opened):
+            return found
         # Predicates are bound to the whole schema.
-        is_short = body.hints == NO_HINTS or opened.has_small_metadata
-        return cached.find(opened) or (start(opened) if is_short else None)
+        return start(opened) if opened.has_small_metadata or body.hints == NO_HINTS else None
 
     def from_log(opened: OpenTable) -> CachedAnswer | tuple[FilesQuery, Files]:
         # Also after `at_once` has failed.
