@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate, islice, takewhile
 from pathlib import Path
 
 from gateway.config import Config
@@ -209,7 +209,8 @@ class AuditLog:
             return batch
         # More would come in parts, between those of other processes.
         ends = accumulate(len(line) for line, _ in batch)
-        return batch[: max(1, sum(end <= select.PIPE_BUF for end in ends))]
+        fitting = sum(1 for _ in takewhile(select.PIPE_BUF.__ge__, ends))
+        return batch[: max(1, fitting)]
 
     def _finish(self, batch: list[tuple[bytes, Tell | None]]) -> None:
         with self._wake:
