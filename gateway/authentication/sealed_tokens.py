@@ -166,7 +166,7 @@ class Page:
 class Refresh:
     """A version whose URLs may be renewed by the recipient who got it.
 
-    The version may no longer be shared, so a following token expires with the first one. Its commit
+    A following token expires with this one if the version can be read by it only. The version's commit
     distinguishes it from one that was written after the log was restored to an earlier version.
     """
 

@@ -216,8 +216,9 @@ class Config:
             refuses 900 seconds and less.
         query_table_page_size_limit: maximum number of files per page, for clients that request pages.
         query_table_page_token_ttl_ms: lifetime of a page token and of all tokens that follow from it.
-        refresh_token_ttl_ms: lifetime of a refresh token and of all tokens that follow from it. Set it to the
-            duration of the longest job that reads one version.
+        refresh_token_ttl_ms: lifetime of a refresh token. Once its version is neither the latest one nor of a
+            shared history, all tokens that follow from it end with it: set it to the duration of the longest
+            job that reads one version.
         request_timeout_seconds: time after which the work for a request stops; 0 for never.
         evaluate_predicate_hints: uses SQL predicates of clients to leave out files.
         evaluate_json_predicate_hints: uses JSON predicates of clients to leave out files, as does the next

@@ -105,17 +105,21 @@ def _last_line(
     """Return the fields of the endStreamAction."""
     body, read, refreshed = query.query, files.read, {}
     if isinstance(body, TableQuery) and body.refreshes and isinstance(read, Snapshot):
-        refreshed["refreshToken"] = _refresh_token(request, query, read)
+        refreshed["refreshToken"] = _refresh_token(request, query, files, read)
     return refreshed | {
         "nextPageToken": _next_page(request, query, files, summary.next_cursor),
         "minUrlExpirationTimestamp": summary.min_url_expiration_ms,
     }
 
 
-def _refresh_token(request: TableRequest, query: FilesQuery, read: Snapshot) -> str:
-    """Return the token that renews the URLs of the version; it expires with the token that it renews."""
-    lifetime_ms = request.state.config.refresh_token_ttl_ms
-    expires_ms = query.refresh.expires_ms if query.refresh else request.state.now_ms() + lifetime_ms
+def _refresh_token(request: TableRequest, query: FilesQuery, files: Files, read: Snapshot) -> str:
+    """Return the token that renews the URLs of the version.
+
+    Of a version that is shared no longer it expires with the token that it renews: it renews none for ever.
+    """
+    expires_ms = request.state.now_ms() + request.state.config.refresh_token_ttl_ms
+    if query.refresh is not None and files.needs_token:
+        expires_ms = query.refresh.expires_ms
     token = Refresh(request.table.id, read.table_id, read.version, expires_ms, read.commit_mark)
     return token.seal(request.state.sealer, request.token_owner)
 

@@ -23,6 +23,7 @@ from gateway.tables.native import (
     NdjsonChunks,
     Snapshot,
     Stop,
+    UnsupportedFeature,
 )
 from gateway.tables.open_table import OpenTable, metadata_id_of
 from gateway.times import MILLISECONDS
@@ -108,6 +109,7 @@ class Files(Struct, frozen=True):
         hint_problems: predicates that prune nothing, with the reason; None where the query has none.
         considered: the number of files before pruning, where it is known.
         files_from: where the files of a snapshot are listed from.
+        needs_token: the recipient reads the version by its refresh token only.
         stale: the storage is down, and the answer comes from a cached snapshot.
 
     """
@@ -120,6 +122,7 @@ class Files(Struct, frozen=True):
     hint_problems: Sequence[tuple[str, str]] | None = None
     considered: int | None = None
     files_from: Literal["memory", "log"] | None = None
+    needs_token: bool = False
 
 
 def is_worth_another_try(query: FilesQuery, read: Snapshot | Changes, error: Exception) -> bool:
@@ -172,6 +175,7 @@ def _start_files(opened: OpenTable, query: FilesQuery, body: TableQuery, snapsho
         hint_problems=_hint_problems(snapshot, query.hints),
         considered=None if query.page else files,
         files_from=files_from,
+        needs_token=query.refresh is not None and not _is_shared(opened, snapshot),
     )
 
 
@@ -233,6 +237,17 @@ def _find_snapshot(opened: OpenTable, query: FilesQuery, body: TableQuery) -> Sn
     if not query.refresh.is_of(snapshot.table_id, snapshot.commit_mark):
         raise InvalidToken("refresh")
     return snapshot
+
+
+def _is_shared(opened: OpenTable, snapshot: Snapshot) -> bool:
+    """Return whether a version can be read without a refresh token. Blocks."""
+    if opened.shared.history_shared:
+        return True
+    try:
+        return opened.snapshot().version == snapshot.version
+    except (CorruptLog, UnsupportedFeature):
+        # A newer version that cannot be read leaves the token what it has.
+        return False
 
 
 def _hint_problems(snapshot: Snapshot, hints: Hints) -> Sequence[tuple[str, str]] | None:

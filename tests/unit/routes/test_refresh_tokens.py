@@ -1,10 +1,12 @@
 """Refreshed URLs through a real socket: the same files with later expiry, and no revoked access."""
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.gateway_app import Clock, bearer, serve
 from support.history_table import (
     LIFETIME_SECONDS,
@@ -66,7 +68,7 @@ async def test_a_refresh_works_where_history_is_not_shared(root: Path, clock: Cl
         await client.close()
 
 
-async def test_refresh_tokens_that_follow_from_one_another_end_with_the_first(
+async def test_refresh_tokens_of_a_version_that_is_shared_no_longer_end_with_the_first(
     root: Path, clock: Clock
 ) -> None:
     text = configuration(root, history_shared=False, extra="refreshTokenTtlMs: 2000\n")
@@ -84,6 +86,50 @@ async def test_refresh_tokens_that_follow_from_one_another_end_with_the_first(
         _, page = await query(client, {"includeRefreshToken": True})
         clock.now_ms += 1999
         await query(client, {"refreshToken": end(page)["refreshToken"], "includeRefreshToken": True})
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize("newer", [{"protocol": {"minReaderVersion": 99, "minWriterVersion": 99}}, {}])
+async def test_a_refresh_token_lives_again_as_long_as_its_version_is_shared(
+    root: Path, clock: Clock, newer: dict[str, Any]
+) -> None:
+    text = configuration(root, history_shared=False, extra="refreshTokenTtlMs: 2000\n")
+    client, _ = await serve(text, clock=clock)
+    try:
+        _, page = await query(client, {"includeRefreshToken": True})
+        first = ids(page)
+
+        async def refresh() -> None:
+            nonlocal page
+            _, page = await query(client, {"refreshToken": end(page)["refreshToken"]})
+            assert ids(page) == first
+
+        for _ in range(3):
+            clock.now_ms += 1500
+            await refresh()
+        commit(root, VERSIONS)
+        if newer:
+            log = root / "_delta_log" / f"{VERSIONS:020}.json"
+            log.write_text(f"{log.read_text()}{json.dumps(newer)}\n")
+        clock.now_ms += 1500
+        await refresh()
+        clock.now_ms += 600
+        await refused(client, {"refreshToken": end(page)["refreshToken"]})
+    finally:
+        await client.close()
+
+
+async def test_a_refresh_token_lives_again_where_history_is_shared(root: Path, clock: Clock) -> None:
+    client, _ = await serve(configuration(root, extra="refreshTokenTtlMs: 2000\n"), clock=clock)
+    try:
+        _, page = await query(client, {"includeRefreshToken": True})
+        first = ids(page)
+        commit(root, VERSIONS)
+        for _ in range(3):
+            clock.now_ms += 1500
+            _, page = await query(client, {"refreshToken": end(page)["refreshToken"]})
+            assert ids(page) == first
     finally:
         await client.close()
 
