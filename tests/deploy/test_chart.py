@@ -269,18 +269,18 @@ def test_the_gateway_accepts_the_configuration_without_a_warning(name, tmp_path,
         ]
         assert storages[2].account_key is not None
         assert storages[3].client_secret is not None
-        assert storages[4].credentials_file == tmp_path / "storages/4/credentials.json"
+        assert storages[4].credentials_file == tmp_path / "storages/google/credentials.json"
         assert config.gateway.drain_seconds == 40
         assert config.ssl is not None
         assert config.gateway.admin.ssl is not None
 
 
 SECRETS = {
-    **dict.fromkeys(["token-keys/0", "token-keys/1"], "a secret of at least 16 bytes"),
-    **{f"storages/0/{key}": "text" for key in ("access-key-id", "secret-access-key", "session-token")},
-    "storages/2/account-key": "a2V5IG9mIGFuIGFjY291bnQ=",
-    "storages/3/client-secret": "text",
-    "storages/4/credentials.json": json.dumps(
+    **dict.fromkeys(["token-keys/keys/new", "token-keys/keys/token-key"], "a secret of at least 16 bytes"),
+    **{f"storages/store/{key}": "text" for key in ("access-key-id", "secret-access-key", "session-token")},
+    "storages/azure/account-key": "a2V5IG9mIGFuIGFjY291bnQ=",
+    "storages/client/client-secret": "text",
+    "storages/google/credentials.json": json.dumps(
         {
             "type": "external_account",
             "audience": "a",
@@ -299,10 +299,27 @@ def test_every_secret_file_of_the_configuration_is_mounted():
     mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert set(mounts.values()) == set(volumes)
-    assert "${CREDENTIALS_DIRECTORY}/storages/0/secret-access-key" in text
-    assert volumes[mounts["/run/secrets/storages/0"]]["secret"]["secretName"] == "store"
+    assert "${CREDENTIALS_DIRECTORY}/storages/store/secret-access-key" in text
+    assert volumes[mounts["/run/secrets/storages/store"]]["secret"]["secretName"] == "store"
     items = [source["secret"]["items"] for source in volumes["token-keys"]["projected"]["sources"]]
-    assert items == [[{"key": "new", "path": "0"}], [{"key": "token-key", "path": "1"}]]
+    assert items == [[{"key": "new", "path": "keys/new"}], [{"key": "token-key", "path": "keys/token-key"}]]
+
+
+def test_another_order_of_secrets_changes_no_file_in_the_configuration_of_running_pods():
+    def secret_files(values):
+        gateway = yaml.safe_load(configuration(rendered(values))[0])["gateway"]
+        keys = {(one["id"], one["secretFile"]) for one in gateway["tokenKeys"]}
+        return keys | {(one["prefix"], one.get("secretAccessKeyFile")) for one in gateway["storages"]}
+
+    turned = {name: MANY[name][::-1] for name in ("tokenKeys", "storages")}
+    assert secret_files(MANY) == secret_files({**MANY, **turned})
+
+
+def test_storages_may_share_a_secret():
+    entries = [{"prefix": f"s3://{name}/", "existingSecret": "store"} for name in "ab"]
+    pod = the("Deployment", rendered({"storages": entries}))["spec"]["template"]["spec"]
+    mounts = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]]
+    assert mounts.count("/run/secrets/storages/store") == 1
 
 
 def test_no_secret_is_in_the_manifests_as_text():

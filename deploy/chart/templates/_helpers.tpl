@@ -42,6 +42,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- mul (int64 $number) (get $units $unit) }}
 {{- end }}
 
+{{- /*
+The file of a token key below its mount. Files have the names of their secrets, and no numbers: running pods reload
+a configuration with another order before new pods have its mounts.
+*/ -}}
+{{- define "gateway.tokenKey" -}}
+{{ .existingSecret }}/{{ .key | default "token-key" }}
+{{- end }}
+
+{{- /* The secrets of storages, each once, as a list of JSON. */ -}}
+{{- define "gateway.storageSecrets" -}}
+{{- $names := list }}
+{{- range .Values.storages }}{{ if .existingSecret }}{{ $names = append $names .existingSecret }}{{ end }}{{ end }}
+{{- uniq $names | toJson }}
+{{- end }}
+
 {{- /* The configuration: the values' own, and what the chart knows of the pod. */ -}}
 {{- define "gateway.configuration" -}}
 {{- $cache := dict "memoryBytes" (include "gateway.bytes" .Values.cache.memory | int64) }}
@@ -65,15 +80,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- $config := mustMergeOverwrite $base (deepCopy .Values.config) }}
 {{- $keys := list }}
-{{- range $index, $key := .Values.tokenKeys }}
-{{- $keys = append $keys (dict "id" $key.id "secretFile" (printf "${CREDENTIALS_DIRECTORY}/token-keys/%d" $index)) }}
+{{- range $key := .Values.tokenKeys }}
+{{- $keys = append $keys (dict "id" $key.id "secretFile" (printf "${CREDENTIALS_DIRECTORY}/token-keys/%s" (include "gateway.tokenKey" $key))) }}
 {{- end }}
 {{- if $keys }}{{ $_ := set $config.gateway "tokenKeys" $keys }}{{ end }}
 {{- $storages := list }}
-{{- range $index, $storage := .Values.storages }}
+{{- range $storage := .Values.storages }}
 {{- $entry := omit $storage "existingSecret" "credential" "sessionToken" }}
 {{- if $storage.existingSecret }}
-{{- $directory := printf "${CREDENTIALS_DIRECTORY}/storages/%d" $index }}
+{{- $directory := printf "${CREDENTIALS_DIRECTORY}/storages/%s" $storage.existingSecret }}
 {{- $credential := $storage.credential | default "accessKey" }}
 {{- if eq $credential "accessKey" }}
 {{- $_ := set $entry "accessKeyIdFile" (printf "%s/access-key-id" $directory) }}
