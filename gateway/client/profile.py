@@ -24,8 +24,8 @@ class Profile:
 
     @classmethod
     def load(cls, path_or_json: str) -> "Profile":
-        """Read a profile file, or its JSON text (for clusters without a shared file system)."""
-        text = path_or_json if path_or_json.lstrip().startswith("{") else _file_text(path_or_json)
+        """Read a profile file in any encoding of UTF, or its JSON text (where no file system is shared)."""
+        text = path_or_json if path_or_json.lstrip().startswith("{") else _content(path_or_json)
         try:
             document = json.loads(text)
         except ValueError as error:
@@ -55,8 +55,8 @@ def _is_past(text: Any) -> bool:
     return expires.replace(tzinfo=expires.tzinfo or dt.UTC) < dt.datetime.now(dt.UTC)
 
 
-def _file_text(path: str) -> str:
+def _content(path: str) -> bytes:
     try:
-        return Path(path.removeprefix("file://")).read_text(encoding="utf-8")
+        return Path(path.removeprefix("file://")).read_bytes()
     except OSError as error:
         raise ProfileError(f"the profile file cannot be read: {error.strerror}") from error

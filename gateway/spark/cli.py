@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from gateway.spark.verify.results import TableResult
 
 MISSING = (
-    "delta-gateway: this command runs on PySpark, which is not installed here.\n"
+    "delta-gateway: this command runs on PySpark, and the module {} is not installed here.\n"
     "Install it with: pip install 'delta-sharing-gateway[spark]' (Java 17 is needed too), or run the command "
     "by spark-submit on a cluster.\n"
 )
 
-
+OR_LIST = ", or a list `tables: [{table, location}]`"
 ON_CLASS_PATH = Path()
 
 
@@ -55,38 +55,44 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _with_spark(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    def checked(arguments: argparse.Namespace) -> int:
+    def installed(arguments: argparse.Namespace) -> int:
         try:
-            import pyspark.sql  # noqa: F401, PLC0415 - only to see whether it is there
-        except ImportError:
-            sys.stderr.write(MISSING)
+            return _checked(run, arguments)
+        except ModuleNotFoundError as error:
+            module = (error.name or "").partition(".")[0]
+            if module == "gateway":
+                raise
+            sys.stderr.write(MISSING.format(module))
             return 1
-        from pyspark.errors import PySparkException  # noqa: PLC0415
 
-        from gateway.report.page import ReportUnavailable, check_libraries  # noqa: PLC0415
-        from gateway.spark.session import SparkUnavailable, check_jars  # noqa: PLC0415
+    return installed
 
-        try:
-            check_jars(arguments.jars, _connector_jar(arguments))
-            if getattr(arguments, "html", None) is not None:
-                # The work may take hours: a page that cannot be written fails before it.
-                check_libraries()
-        except (ReportUnavailable, ValueError) as error:
-            _say(f"delta-gateway: {error}")
-            return 1 if isinstance(error, ReportUnavailable) else 2
-        try:
-            for file in (getattr(arguments, name, None) for name in ("junit", "html", "prometheus")):
-                if file is not None:
-                    _check_writable(file)
-            return run(arguments)
-        except (OSError, ValueError, SparkUnavailable) as error:
-            _say(f"delta-gateway: {error}")
-        except PySparkException as error:
-            # The following lines are a plan, or stack traces of other processes.
-            _say(f"delta-gateway: {str(error).strip().splitlines()[0]}")
-        return 1
 
-    return checked
+def _checked(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    from gateway.report.page import ReportUnavailable, check_libraries  # noqa: PLC0415
+    from gateway.spark.session import SparkUnavailable, check_jars  # noqa: PLC0415
+
+    try:
+        check_jars(arguments.jars, _connector_jar(arguments))
+        if getattr(arguments, "html", None) is not None:
+            # The work may take hours: a page that cannot be written fails before it.
+            check_libraries()
+    except (ReportUnavailable, ValueError) as error:
+        _say(f"delta-gateway: {error}")
+        return 1 if isinstance(error, ReportUnavailable) else 2
+    try:
+        for file in (getattr(arguments, name, None) for name in ("junit", "html", "prometheus")):
+            if file is not None:
+                _check_writable(file)
+        return run(arguments)
+    except (OSError, ValueError, SparkUnavailable) as error:
+        _say(f"delta-gateway: {error}")
+    except PySparkException as error:
+        # The following lines are a plan, or stack traces of other processes.
+        _say(f"delta-gateway: {str(error).strip().splitlines()[0]}")
+    return 1
 
 
 def _check_writable(file: Path) -> None:
@@ -103,18 +109,17 @@ def _connector_jar(arguments: argparse.Namespace) -> Path | None:
     return None if jar == ON_CLASS_PATH else jar
 
 
-def _tables_arguments(parser: argparse.ArgumentParser) -> None:
+def _tables_arguments(parser: argparse.ArgumentParser, other: str = "") -> None:
     parser.add_argument(
-        "-c", "--config", type=Path, required=True, metavar="FILE",
-        help="the gateway's configuration, or a list `tables: [{table, location}]`",
-    )  # fmt: skip
+        "-c", "--config", type=Path, required=True, metavar="FILE", help=f"the gateway's configuration{other}"
+    )
     parser.add_argument(
         "--table", action="append", default=[], metavar="PATTERN", help="only these, such as 'share.*'"
     )
 
 
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
-    _tables_arguments(parser)
+    _tables_arguments(parser, OR_LIST)
     parser.add_argument("--profile", required=True, metavar="FILE", help="a recipient's profile")
     parser.add_argument(
         "--recipient", metavar="NAME",
@@ -343,7 +348,7 @@ def _generate(arguments: argparse.Namespace) -> int:
 
 
 def _fleet_arguments(parser: argparse.ArgumentParser) -> None:
-    _tables_arguments(parser)
+    _tables_arguments(parser, OR_LIST)
     parser.add_argument("--results", metavar="LOCATION", help="a Delta table to append the survey to")
     parser.add_argument("--html", type=Path, metavar="FILE", help="a page to read")
 

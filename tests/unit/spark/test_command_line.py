@@ -42,6 +42,26 @@ def run(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.parametrize(
+    ("module", "missing"), [("pyspark", "pyspark.errors"), ("pyarrow", "pyarrow.fs"), ("delta", "delta")]
+)
+def test_a_missing_module_of_the_extra_is_one_message(
+    module: str,
+    missing: str,
+    listed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(session, "_started", lambda builder: builder)
+    monkeypatch.setattr(session.SparkSession, "getActiveSession", staticmethod(lambda: None))
+    monkeypatch.delitem(sys.modules, "gateway.spark.operations.fleet", raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert cli.main(["fleet", "-c", str(listed)]) == 1
+    printed = capsys.readouterr().err
+    assert f"the module {module} is not installed here" in printed
+    assert "pip install 'delta-sharing-gateway[spark]'" in printed
+
+
 @pytest.mark.processes
 def test_a_missing_java_is_one_line(tmp_path: Path) -> None:
     done = run("generate", tmp_path / "t", JAVA_HOME="", PATH=str(tmp_path))

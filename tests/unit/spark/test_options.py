@@ -1,5 +1,7 @@
 """Options of the source: accepted values, and the messages for others."""
 
+from pathlib import Path
+
 import pytest
 
 from gateway.client.profile import Profile, ProfileError
@@ -137,6 +139,16 @@ class TestOptions:
         given = {"profile": self.PROFILE, "path": "a.b.c", "startingTimestamp": text}
         with pytest.raises(ValueError, match=said):
             ReadOptions.parse(given | ({} if zone is None else {"timeZone": zone}))
+
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+    def test_a_profile_is_read_in_the_encodings_of_editors(self, encoding: str, tmp_path: Path) -> None:
+        (tmp_path / "a.share").write_text(self.PROFILE, encoding=encoding)
+        assert Profile.load(str(tmp_path / "a.share")) == Profile.load(self.PROFILE)
+
+    def test_a_file_without_a_text_is_no_profile(self, tmp_path: Path) -> None:
+        (tmp_path / "a.share").write_bytes(b"\x89PNG\xff")
+        with pytest.raises(ProfileError, match="is not JSON"):
+            Profile.load(str(tmp_path / "a.share"))
 
     def test_a_profile_without_a_token_is_named(self) -> None:
         with pytest.raises(ProfileError, match="bearerToken"):
