@@ -51,9 +51,11 @@ from components import (  # noqa: E402 - as above
     refused,
     rust_components,
 )
+from components import notices as crate_notices  # noqa: E402 - as above
 
 DIST = ROOT / "dist"
 SUMS = "SHA256SUMS"
+NOTICES = "LICENSE-crates.txt"
 # The oldest C libraries that the wheels of a platform run with.
 COMPATIBLE = {"gnu": "manylinux_2_28", "musl": "musllinux_1_2"}
 TARGET = "DELTA_GATEWAY_WHEEL_TARGET"
@@ -124,7 +126,13 @@ def wheel() -> None:
         "RUSTFLAGS": flags,
         "PATH": f"{release}{os.pathsep}{os.environ['PATH']}",
     }
-    tools.run(release / "maturin", "build", *options, variables=variables)
+    # maturin takes it for a licence of the wheel, by its name.
+    notices = ROOT / NOTICES
+    notices.write_text(crate_notices(crates()))
+    try:
+        tools.run(release / "maturin", "build", *options, variables=variables)
+    finally:
+        notices.unlink()
     requirements()
 
 

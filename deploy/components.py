@@ -1,7 +1,7 @@
 """Lists the Python packages and Rust crates of the artefacts: their bill of materials and their licences.
 
 In: uv.lock, Cargo.lock and the metadata of the packages. Out: one CycloneDX document for both languages,
-equal for equal locks, and the packages whose licence is not allowed.
+equal for equal locks, the packages whose licence is not allowed, and the texts that a wheel has to contain.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 NATIVE = "delta-gateway-native"
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://github.com/delta-sharing-gateway/delta-sharing-gateway")
+_NOTICE = re.compile(r"(licen[cs]e|copying|copyright|notice)([-_.]|s\b|$)", re.IGNORECASE)
 # Of Python packages, beside those that deny.toml allows for crates: none asks for the sources of a program
 # that uses an unchanged package.
 PYTHON_LICENSES = {"0BSD", "CC0-1.0", "LGPL-3.0-only", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0"}
@@ -107,19 +108,11 @@ def python_license(name: str, installed: Path) -> str:
 
 def rust_components(metadata: Mapping[str, Any], lock: Path = ROOT / "Cargo.lock") -> list[Component]:
     """Return the crates that the native module is linked from or built by, of `cargo metadata`."""
-    packages = {package["id"]: package for package in metadata["packages"]}
-    nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
+    packages, nodes = _packages_and_nodes(metadata)
     checksums = {
         (package["name"], package["version"]): package.get("checksum")
         for package in tomllib.loads(lock.read_text())["package"]
     }
-    (root,) = [one for one, package in packages.items() if package["name"] == NATIVE]
-    reached, waiting = {root}, [root]
-    while waiting:
-        for needed in _needed(nodes[waiting.pop()]):
-            if needed not in reached:
-                reached.add(needed)
-                waiting.append(needed)
 
     def component(one: str) -> Component:
         package = packages[one]
@@ -139,7 +132,42 @@ def rust_components(metadata: Mapping[str, Any], lock: Path = ROOT / "Cargo.lock
             tuple(needs),
         )
 
-    return sorted(component(one) for one in reached)
+    return sorted(component(one) for one in _reached(packages, nodes))
+
+
+def notices(metadata: Mapping[str, Any]) -> str:
+    """Return the licences and notices of the crates that are within the native module, each text once."""
+    packages, nodes = _packages_and_nodes(metadata)
+    texts: dict[str, list[str]] = {}
+    for package in (packages[one] for one in _reached(packages, nodes)):
+        # Own crates have no source: their licence is that of the package.
+        files = [] if package["source"] is None else Path(package["manifest_path"]).parent.iterdir()
+        for text in sorted(file.read_text().strip() for file in files if _is_notice(file)):
+            texts.setdefault(text, []).append(f"{package['name']} {package['version']}")
+    parts = sorted(f"{', '.join(sorted(names))}\n\n{text}\n" for text, names in texts.items())
+    return f"\n{'=' * 80}\n".join(parts)
+
+
+def _is_notice(file: Path) -> bool:
+    return _NOTICE.match(file.name) is not None and file.is_file()
+
+
+def _packages_and_nodes(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    return (
+        {package["id"]: package for package in metadata["packages"]},
+        {node["id"]: node for node in metadata["resolve"]["nodes"]},
+    )
+
+
+def _reached(packages: Mapping[str, Any], nodes: Mapping[str, Any]) -> set[str]:
+    (root,) = [one for one, package in packages.items() if package["name"] == NATIVE]
+    reached, waiting = {root}, [root]
+    while waiting:
+        for needed in _needed(nodes[waiting.pop()]):
+            if needed not in reached:
+                reached.add(needed)
+                waiting.append(needed)
+    return reached
 
 
 def _needed(node: Mapping[str, Any]) -> list[str]:

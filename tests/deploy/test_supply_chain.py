@@ -77,6 +77,23 @@ def test_every_licence_of_a_dependency_is_allowed(dist):
     assert "- MIT" in (dist / "LICENSES.md").read_text()
 
 
+def test_the_wheel_has_the_licences_and_notices_of_the_crates_within(dist, monkeypatch):
+    texts = []
+
+    def run(*command, **_options):
+        texts.extend(
+            path.read_text() for path in tools.ROOT.glob("LICENSE-*") if "maturin" in str(command[0])
+        )
+
+    monkeypatch.setattr(tools, "run", run)
+    build.wheel()
+    (text,) = texts
+    assert "Apache Arrow\nCopyright" in text
+    assert re.search(r"^.*\bring \d.*\n\n", text, re.MULTILINE)
+    assert not re.search(rf"\b({'|'.join(OWN_CRATES)}) \d", text)
+    assert not list(tools.ROOT.glob("LICENSE-*"))
+
+
 @pytest.mark.parametrize(
     ("expression", "is_allowed"),
     [
