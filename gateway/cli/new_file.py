@@ -140,4 +140,8 @@ def _link(source: Path, target: Path) -> None:
         if error.errno not in _WITHOUT_LINKS:
             raise
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        source.replace(target)
+        try:
+            source.replace(target)
+        except OSError:
+            target.unlink()
+            raise

@@ -91,18 +91,20 @@ class ShareFiles:
     def write(self, text: str, share: str, recipient: str) -> Config:
         """Write all files or none, and return the configuration. Raises OSError."""
         signals = DeferredSignals()
-        signals.hold()
-        try:
-            with _alone(self.token_key.parent), _new_key(self.token_key):
-                config = loads(
-                    text,
-                    file=str(self.configuration),
-                    directory=self.token_key.parent,
-                    needs_readers=False,
-                )
-                self._publish(config, text, share, recipient)
-        finally:
-            signals.release()
+        # A signal ends the wait for another command.
+        with _alone(self.token_key.parent):
+            signals.hold()
+            try:
+                with _new_key(self.token_key):
+                    config = loads(
+                        text,
+                        file=str(self.configuration),
+                        directory=self.token_key.parent,
+                        needs_readers=False,
+                    )
+                    self._publish(config, text, share, recipient)
+            finally:
+                signals.release()
         return config
 
     def _publish(self, config: Config, text: str, share: str, recipient: str) -> None:

@@ -282,6 +282,30 @@ def test_two_commands_at_once_write_one_after_the_other(
     assert Path("share-token.key").read_text() == "the key of the other\n"
 
 
+def test_a_signal_ends_the_wait_for_another_command(
+    run: Run, demo_tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share_files.fcntl, "flock", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert run(demo_tables, "--recipient", "alice")[0] == 130
+    assert written() == set()
+
+
+def test_a_file_of_one_name_is_not_there_where_it_cannot_be_moved(
+    run: Run, demo_tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(number: int) -> Callable[..., None]:
+        def failing(*_arguments: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        return failing
+
+    monkeypatch.setattr(os, "link", fail(errno.EPERM))
+    monkeypatch.setattr(Path, "replace", fail(errno.EIO))
+    code, _, err = run(demo_tables, "--recipient", "alice")
+    assert (code, "cannot be written: Input/output error" in err) == (1, True)
+    assert written() == set()
+
+
 def test_force_replaces_configuration_and_token_and_keeps_the_key(run: Run, demo_tables: Path) -> None:
     assert run(demo_tables, "--recipient", "alice")[0] == 0
     key = Path("share-token.key").read_text()
