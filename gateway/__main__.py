@@ -29,10 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
     _open_standard_streams()
     code = 0
+    raised: BaseException | None = None
     try:
         try:
             code = _run(arguments)
         finally:
+            raised = sys.exc_info()[1]
             # Without this the interpreter writes the rest at its exit, where no error is caught.
             sys.stdout.flush()
     except OSError as error:
@@ -42,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         # As with `| head`, or on a full disk. What is still buffered goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+        if not isinstance(raised, OSError | SystemExit | None):
+            raise raised from None
         if has_no_reader:
             return code or SIGNAL_BASE + signal.SIGPIPE
         sys.stderr.write(f"delta-gateway: the standard output cannot be written: {error.strerror}\n")

@@ -416,6 +416,33 @@ def test_an_output_that_cannot_be_written_is_an_error_in_words():
     assert error.endswith(b": No space left on device\n")
 
 
+def test_a_defect_is_not_hidden_by_an_output_that_cannot_be_written():
+    code = """
+import sys
+from gateway import __main__
+
+class Defective:
+    def parse_args(self, _given):
+        print("a line")
+        raise RuntimeError("a defect")
+
+__main__.parser = lambda _command: Defective()
+sys.exit(__main__.main([]))
+"""
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}
+    with Path("/dev/full").open("w") as output:
+        ended = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=PACKAGE,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr.endswith(b"RuntimeError: a defect\n")
+
+
 def test_a_server_does_not_import_libraries_of_other_commands():
     code = "import sys, gateway.__main__; print(*{'polars', 'pyspark', 'pandas', 'pyarrow'} & {*sys.modules})"
     output = subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE, capture_output=True)
