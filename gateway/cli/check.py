@@ -12,6 +12,7 @@ import http.client
 import re
 import socket
 import sys
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -457,15 +458,27 @@ def _fetch(url: str, kind: str) -> None:
         except urllib.error.HTTPError as error:
             answer = error
         with answer:
-            body = answer.read(MAX_ERROR_BYTES).decode("utf-8", "replace")
+            body = _first_bytes(answer).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException) as error:
         # urllib wraps the error of a connection.
-        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        reason = getattr(error, "reason", None)
+        cause = reason if isinstance(reason, Exception) else error
         raise NotReadable(f"a signed URL cannot be reached ({type(cause).__name__})") from None
     if isinstance(answer, urllib.error.HTTPError):
         headers = answer.headers
         reason = explain(kind, answer.code, body, headers.get("Date"), headers.get("x-ms-error-code"))
         raise NotReadable(f"a signed URL answers {reason}")
+
+
+def _first_bytes(answer: Any) -> bytes:
+    """Read the beginning of an answer, as far as it arrives in time."""
+    body, end_seconds = b"", time.monotonic() + FETCH_TIMEOUT_SECONDS
+    while len(body) < MAX_ERROR_BYTES and time.monotonic() < end_seconds:
+        part = answer.read1(MAX_ERROR_BYTES - len(body))
+        if not part:
+            break
+        body += part
+    return body
 
 
 def _fetch_local(tables: Tables, config: Config, url: str) -> None:

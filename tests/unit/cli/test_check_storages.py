@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,8 @@ from support.http_service import Response
 from support.versitygw import VersityGw
 
 from gateway.__main__ import main
+from gateway.catalog.catalog import SharedTable
+from gateway.cli import check
 from gateway.cli.check import Checked, Finding
 from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
 from gateway.config import Location, loads
@@ -138,6 +144,26 @@ def test_check_opens_a_url_of_each_key_of_google(  # noqa: PLR0917 - fixtures
         google.storage.lie = lambda request, answer: broken if ".parquet" in request.path else answer
         assert main(["check", "-c", str(file)]) == 1
         assert "a signed URL cannot be reached (IncompleteRead)" in capsys.readouterr().out
+
+
+def test_an_answer_that_does_not_end_is_read_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "FETCH_TIMEOUT_SECONDS", 1)
+
+    def answer(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection, suppress(OSError):
+            connection.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 60000\r\n\r\n")
+            while True:
+                connection.sendall(b" ")
+                time.sleep(0.1)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, args=(server,), daemon=True).start()
+        location = Location.parse("s3://bucket/t")
+        shared = SharedTable("t", "d", "s", "", "", location, history_shared=False, start_version=0)
+        state = GatewayState.of(loads('{"version": 1, "gateway": {"anonymous": true}}'))
+        with pytest.raises(check.NotReadable, match="a signed URL answers 403"):
+            check.fetch(state, shared, f"http://127.0.0.1:{server.getsockname()[1]}/")
 
 
 def test_an_identity_without_credentials_says_which_are_supported(tmp_path: Path) -> None:
