@@ -28,6 +28,8 @@ from gateway.server.extras import check_server_extra, has_demo_extra
 
 PREFIX = "/delta-sharing"
 CONFIGURATION, PROFILE = "gateway.yaml", "demo.share"
+OWN_CONFIGURATION = b"\n  tokenKeys:\n  - id: demo\n"
+"""What each configuration of a demo has."""
 
 Serve = Callable[[Path], int]
 """Runs the gateway with a configuration file until it is stopped, and returns its exit code."""
@@ -85,12 +87,10 @@ def run(
 
 
 def lay_out_missing(directory: Path) -> None:
-    """Write the tables, unless the directory has them. Raises OSError where it has files of someone else."""
-    if any((directory / table).exists() for table in TABLES):
-        return
-    for file in (directory / CONFIGURATION, directory / PROFILE):
-        if file.exists():
-            raise OSError(f"{file} exists, and is not of a demo: name another directory")
+    """Write the tables that are missing. Raises OSError where the directory has files of someone else."""
+    files = [file for file in (directory / CONFIGURATION, directory / PROFILE) if file.exists()]
+    if files and OWN_CONFIGURATION not in files[0].read_bytes():
+        raise OSError(f"{files[0]} exists, and is not of a demo: name another directory")
     lay_out(directory, now_seconds=time.time())
 
 

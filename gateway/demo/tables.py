@@ -1,6 +1,6 @@
 """The demo's three small Delta tables, which the package has as an archive.
 
-In: an empty directory. Out: tables for every Delta reader: `cities` is partitioned by values that need
+In: a directory. Out: tables for every Delta reader: `cities` is partitioned by values that need
 escapes in a path, `readings` has a deletion vector, `orders` has a change data feed. The archive's times are
 moved, so that the tables are minutes old. `tests/tables/demo_archive.py` writes the archive.
 """
@@ -27,14 +27,17 @@ TIMES = ("timestamp", "modificationTime", "deletionTimestamp")
 
 
 def lay_out(directory: Path, *, now_seconds: float) -> None:
-    """Write the tables below `directory`, which must not hold any of them yet.
+    """Write the tables that are missing below `directory`.
 
     The first commits are ten minutes old at `now_seconds`, and the others follow by a minute each.
     """
     moved_ms = round((now_seconds - FIRST_COMMIT_AGE_SECONDS - WRITTEN_SECONDS) * 1000)
+    missing = {table for table in TABLES if not (directory / table).exists()}
     with zipfile.ZipFile(ARCHIVE) as archive:
         for entry in archive.infolist():
             path, content = directory / entry.filename, archive.read(entry)
+            if entry.filename.partition("/")[0] not in missing:
+                continue
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.parent.name != "_delta_log":
                 path.write_bytes(content)

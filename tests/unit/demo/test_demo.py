@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,8 +26,9 @@ from tables.demo import ORDER_CHANGES, ROWS, in_any_order
 from tools import ROOT
 
 from gateway.__main__ import main
-from gateway.demo.command import user_cache_directory
-from gateway.demo.tables import ARCHIVE
+from gateway.demo.command import lay_out_missing, prepare, user_cache_directory
+from gateway.demo.stores import StoredTables
+from gateway.demo.tables import ARCHIVE, TABLES
 
 
 @pytest.mark.parametrize("table", ROWS)
@@ -124,9 +126,20 @@ def test_a_port_where_another_program_listens_is_one_line(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["gateway.yaml", "demo.share"])
 def test_files_of_someone_else_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     (tmp_path / name).write_text("theirs")
+    (tmp_path / "orders").mkdir()
     assert main(["demo", "--once", "--directory", str(tmp_path)]) == 1
     assert f"{tmp_path / name} exists, and is not of a demo" in capsys.readouterr().err
-    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [(name, "theirs")]
+    files = filter(Path.is_file, tmp_path.rglob("*"))
+    assert [(file.name, file.read_text()) for file in files] == [(name, "theirs")]
+
+
+def test_missing_tables_of_a_demo_are_written_again(tmp_path: Path) -> None:
+    for missing in (TABLES, TABLES, TABLES[:1]):
+        for table in missing:
+            shutil.rmtree(tmp_path / table, ignore_errors=True)
+        lay_out_missing(tmp_path)
+        prepare(tmp_path, 1, StoredTables(str(tmp_path)))
+        assert all((tmp_path / table / "_delta_log").is_dir() for table in TABLES)
 
 
 def demo_once(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
