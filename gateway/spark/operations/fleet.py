@@ -30,7 +30,7 @@ CLIENT_BYTES_PER_FILE = 2000
 _DAY_MS = 86_400_000
 
 _COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(parquet)|(\d{10}\.\d{10}\.parquet)|([0-9a-f-]{36}\..+))")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(parquet)|\d{10}\.(\d{10}\.parquet)|([0-9a-f-]{36}\..+))")
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def _from_log(target: Target) -> TableHealth:
     commits = sorted(int(match[1]) for match in map(_COMMIT.fullmatch, names) if match)
     checkpoints = sorted((int(match[1]), match[0]) for match in map(_CHECKPOINT.fullmatch, names) if match)
     newest = checkpoints[-1][0] if checkpoints else -1
-    parts = [name for version, name in checkpoints if version == newest]
+    parts = _of_one([name for version, name in checkpoints if version == newest])
     latest = max([newest, *commits])
     return TableHealth(
         table=target.table,
@@ -195,6 +195,15 @@ def _from_log(target: Target) -> TableHealth:
         earliest_version=_earliest(commits, [version for version, _ in checkpoints]),
         start_version=target.start_version,
     )
+
+
+def _of_one(names: Sequence[str]) -> Sequence[str]:
+    """Return the files of the last of a version's checkpoints, each of which has all actions."""
+    match = _CHECKPOINT.fullmatch(names[-1]) if names else None
+    if match is None or not match[3]:
+        return names[-1:]
+    # Parts of one checkpoint end with their number.
+    return [name for name in names if name.endswith(match[3])]
 
 
 def _kind(parts: Sequence[str]) -> str:

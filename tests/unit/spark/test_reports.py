@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import html5lib
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.spark import cli
-from gateway.spark.operations.fleet import TableHealth, advise
+from gateway.spark.operations.fleet import TableHealth, _from_log, advise
 from gateway.spark.operations.fleet_history import Survey
 from gateway.spark.operations.fleet_page import html as fleet_html
 from gateway.spark.targets import Target
@@ -270,6 +272,24 @@ def test_the_advice_to_optimize_estimates_the_remaining_files(
     assert advice.action == "optimize"
     assert advice.reason.endswith(f"OPTIMIZE would leave about {left}")
     assert advice.gain > 0
+
+
+@pytest.mark.parametrize(
+    ("names", "removed"),
+    [
+        (["80a083e8-7026-4e79-81be-64bd76c43a11.parquet", "parquet"], 1),
+        ([f"{first}0a083e8-7026-4e79-81be-64bd76c43a11.parquet" for first in "8f"], 1),
+        ([f"000000000{part}.0000000002.parquet" for part in "12"] + ["0000000001.0000000001.parquet"], 2),
+    ],
+)
+def test_removed_files_are_counted_in_one_checkpoint_of_a_version(
+    tmp_path: Path, names: list[str], removed: int
+) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    for name in names:
+        file = tmp_path / f"_delta_log/{3:020}.checkpoint.{name}"
+        pq.write_table(pa.table({"remove": [{"path": "a"}, None]}), file)
+    assert _from_log(Target("t", str(tmp_path))).tombstones == removed
 
 
 def test_the_page_of_a_fleet_begins_with_unreadable_tables_and_then_advice() -> None:
