@@ -130,7 +130,8 @@ class ReadOptions:
 
     def changes(self) -> dict[str, Any]:
         """Return the protocol's parameters for the range of change data."""
-        return {name: getattr(self, _field(name)) for name in _ENDS if name in self.given}
+        values = ((name, getattr(self, _field(name))) for name in _ENDS)
+        return {name: value for name, value in values if value is not None}
 
     def hints(self) -> dict[str, Any]:
         """Return the protocol's parameters for the condition and the limit."""

@@ -105,6 +105,13 @@ def plan_changes(options: ReadOptions, loaded: TableHead) -> list[InputPartition
     Raises NothingNew for one that would begin after it, unless `allowNoVersions` is given.
     """
     versions, start, latest = options.changes(), options.starting_version, loaded.version
+    listing = None
+    if latest is not None and "endingTimestamp" in versions:
+        listing = list_range(options, versions, changes=True)
+        if listing.last_version > latest:
+            # The time is after the load, and another use of the DataFrame may have read fewer versions.
+            listing = None
+            del versions["endingTimestamp"]
     if latest is not None and "endingTimestamp" not in versions:
         if start is not None and start > latest:
             if options.allow_no_versions:
@@ -114,10 +121,7 @@ def plan_changes(options: ReadOptions, loaded: TableHead) -> list[InputPartition
                 "With allowNoVersions there are no rows then"
             )
         versions["endingVersion"] = min(versions.get("endingVersion", latest), latest)
-    listing = list_range(options, versions, changes=True)
-    if latest is not None and versions.pop("endingTimestamp", None) and listing.last_version > latest:
-        # The time is after the load, and another use of the DataFrame may have read fewer versions.
-        listing = list_range(options, {**versions, "endingVersion": latest}, changes=True)
+    listing = listing or list_range(options, versions, changes=True)
     is_loaded = listing.query.parameters.get("endingVersion") == latest
     for head in listing.heads:
         check_change_data(loaded, head, is_end=is_loaded and head is listing.heads[-1])

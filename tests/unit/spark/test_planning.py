@@ -69,6 +69,20 @@ def test_change_data_end_at_the_version_of_the_load(
     assert [next(part for part in parts if part.startswith("ending")) for parts in requested] == asked
 
 
+def test_a_range_that_begins_after_the_load_is_nothing_new_also_where_it_ends_by_a_time() -> None:
+    """Version 5 was committed after the load."""
+    with listening() as server:
+        profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
+        given = {"readChangeFeed": "true", "startingVersion": "5", "endingTimestamp": "2100-01-01T00:00:00Z"}
+        server.say(*DELTA_HEAD, file_line("add", "a5", 5), END, **{"Delta-Table-Version": "5"})
+        with pytest.raises(NothingNew, match="startingVersion 5 is after version 4"):
+            plan_changes(
+                parsed(json.dumps(profile), "s.d.t", **given),
+                TableHead(METADATA["metaData"]["schemaString"], (), {}, version=4),
+            )
+    assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize("more", [{}, {"allowNoVersions": "true"}])
 def test_a_range_that_ends_before_its_start_is_the_error_of_the_server(more: dict[str, str]) -> None:
     """Of a mapped table, the version of the load is that of the time."""
