@@ -5,8 +5,8 @@ from typing import Any
 
 import orjson
 
-_CONTROLS = re.compile(rb"\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
-"""The UTF-8 of U+0080 to U+009F, of U+2028 to U+202E, and of U+2066 to U+2069."""
+_CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
+"""The UTF-8 of U+007F to U+009F, of U+2028 to U+202E, and of U+2066 to U+2069."""
 
 
 def json_bytes(value: Any) -> bytes:
@@ -25,12 +25,12 @@ def json_line(value: Any) -> bytes:
 
 
 def one_line(json: bytes) -> bytes:
-    """Return JSON without raw control characters. JSON itself requires escapes only for those of ASCII.
+    """Return JSON without raw control characters. JSON itself requires escapes only below U+0020.
 
     Python's `splitlines`, by which clients read answers, breaks lines at some of them. Terminals, which show
     logs, take others as commands, or show the text behind them in another order.
     """
-    return json if json.isascii() else _CONTROLS.sub(_escaped, json)
+    return json if json.isascii() and b"\x7f" not in json else _CONTROLS.sub(_escaped, json)
 
 
 def _escaped(control: re.Match[bytes]) -> bytes:

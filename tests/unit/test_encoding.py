@@ -13,7 +13,7 @@ from gateway.telemetry.audit_record import AuditRecord
 from gateway.web.error_response import ErrorAnswer
 
 BREAKS = "\x85\u2028\u2029"
-COMMANDS = "\x1b\x80\x9b\x9f\u202a\u202e\u2066\u2069"
+COMMANDS = "\x1b\x7f\x80\x9b\x9f\u202a\u202e\u2066\u2069"
 """Of terminals, and what shows text in another order."""
 TEXTS = st.text(
     st.one_of(st.sampled_from(f'{BREAKS}{COMMANDS}"\\\r\n\x0b\x0c\x1c'), st.characters(codec="utf-8"))
