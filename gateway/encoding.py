@@ -7,6 +7,8 @@ import orjson
 
 _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 """The UTF-8 of U+007F to U+009F, of U+2028 to U+202E, and of U+2066 to U+2069."""
+_MAX_CHARACTER_BYTES = 6
+"""Of a character that has an escape."""
 
 
 def json_bytes(value: Any) -> bytes:
@@ -22,6 +24,16 @@ def json_members(value: dict[str, Any]) -> bytes:
 def json_line(value: Any) -> bytes:
     """Return a value as a line of JSON, with its end."""
     return json_bytes(value) + b"\n"
+
+
+def begin_of(text: str, most_bytes: int) -> str:
+    """Return the begin of a text that has at most that many bytes as JSON, without the quotes."""
+    while len(text) * _MAX_CHARACTER_BYTES > most_bytes:
+        excess = len(json_bytes(text)) - len('""') - most_bytes
+        if excess <= 0:
+            break
+        text = text[: -max(1, excess // _MAX_CHARACTER_BYTES)]
+    return text
 
 
 def one_line(json: bytes) -> bytes:

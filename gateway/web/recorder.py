@@ -18,6 +18,7 @@ from aiohttp import web
 from prometheus_client import Counter
 
 from gateway.config.checks import MAX_NAME_LENGTH
+from gateway.encoding import begin_of
 from gateway.errors import Unavailable
 from gateway.limits.admission import LimitKind
 from gateway.telemetry import rings
@@ -28,7 +29,12 @@ from gateway.telemetry.metrics import Metrics, Tally
 from gateway.web.context import RequestContext
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, SERVER_FAULT
 
-MAX_USER_AGENT_LENGTH = 300
+MAX_USER_AGENT_BYTES = 300
+MAX_NAME_BYTES = 4 * MAX_NAME_LENGTH
+"""A longer name is of nothing that is shared, and of the client's choice.
+
+A record with three of them still has less than the 4 KiB that a pipe takes in one piece.
+"""
 AUDIT_SECONDS = 2.0
 BEGUN_SECONDS = 1.0
 PARAMETERS = ("share", "schema", "table", "volume")
@@ -287,13 +293,16 @@ class RequestRecorder:
             request_id=context.id,
             recipient=context.recipient.name if context.recipient else None,
             source_address=str(address) if address else None,
-            user_agent=_readable(context.request.headers.get("User-Agent", ""))[:MAX_USER_AGENT_LENGTH]
+            user_agent=begin_of(
+                _readable(context.request.headers.get("User-Agent", "")), MAX_USER_AGENT_BYTES
+            )
             or None,
             status=status,
             error_code=record.error_code,
-            # A longer name is of nothing that is shared, and of the client's choice.
             details={
-                name: context.names[name][:MAX_NAME_LENGTH] for name in PARAMETERS if name in context.names
+                name: begin_of(context.names[name], MAX_NAME_BYTES)
+                for name in PARAMETERS
+                if name in context.names
             },
             result=result | dict(context.identity),
         )

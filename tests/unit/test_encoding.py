@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.gateway_app import PREFIX, bearer, recipients, serve
 
-from gateway.encoding import json_bytes, json_line
+from gateway.encoding import begin_of, json_bytes, json_line
 from gateway.telemetry.audit_record import AuditRecord
 from gateway.web.error_response import ErrorAnswer
 
@@ -31,6 +31,12 @@ def test_a_value_is_one_line_for_python_and_the_same_when_it_is_read(value: Any)
     assert len(text.decode().splitlines()) <= 1
     assert not set(text.decode()) & set(COMMANDS)
     assert json_line(value) == text + b"\n"
+
+
+@given(TEXTS, st.integers(0, 40))
+def test_the_begin_of_a_text_is_the_longest_one_of_its_bytes(text: str, most_bytes: int) -> None:
+    fitting = [n for n in range(len(text) + 1) if len(json_bytes(text[:n])) - 2 <= most_bytes]
+    assert begin_of(text, most_bytes) == text[: fitting[-1]]
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 import asyncio
 import gzip
+import select
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 import pytest
@@ -253,7 +255,7 @@ async def test_a_request_with_an_undecodable_header_is_answered_and_recorded(tmp
     assert record["userAgent"] == "spark \ufffd\ufffd"
 
 
-async def test_a_name_of_any_length_is_recorded_in_that_of_a_name(tmp_path: Path) -> None:
+async def test_a_name_of_any_length_is_recorded_up_to_the_bytes_of_a_name(tmp_path: Path) -> None:
     """Anybody can send long ones, which would fill the queue, and tear lines of several workers in a pipe."""
     audit = AuditLog(tmp_path / "audit.jsonl")
     client, _ = await serve(f"shares: [{{name: s}}]\n{recipients(alice='s')}", audit=audit)
@@ -262,7 +264,30 @@ async def test_a_name_of_any_length_is_recorded_in_that_of_a_name(tmp_path: Path
     await client.close()
     audit.close()
     lines = (tmp_path / "audit.jsonl").read_bytes().splitlines()
-    assert [orjson.loads(line)["requestParams"] for line in lines] == [{"share": "s" * 255}] * 2
+    assert [orjson.loads(line)["requestParams"] for line in lines] == [
+        {"share": "s" * 255},
+        {"share": "s" * 1020},
+    ]
+
+
+@pytest.mark.parametrize("text", ["s", "\x9b", "\x7f", '"', "\N{GRINNING FACE}"])
+async def test_texts_of_a_stranger_fit_into_a_record_that_a_pipe_takes_whole(
+    tmp_path: Path, text: str
+) -> None:
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    client, _ = await serve(f"shares: [{{name: s}}]\n{recipients(alice='s')}", audit=audit)
+    name = quote(text * 220)
+    path = f"{SHARES}/{name}/schemas/{name}/tables/{name}/metadata"
+    sent = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nUser-Agent: ".encode()
+    answered = await raw(client, sent + b'"' * 7000 + b"\r\n\r\n")
+    await client.close()
+    audit.close()
+    assert answered.startswith(b"HTTP/1.1 401 ")
+    line = (tmp_path / "audit.jsonl").read_bytes()
+    assert len(line) <= select.PIPE_BUF
+    record = orjson.loads(line)
+    assert record["userAgent"] == '"' * 150
+    assert set(record["requestParams"].values()) <= {text * 220, text * 170}
 
 
 async def test_a_client_that_sends_requests_and_reads_nothing_is_disconnected() -> None:
