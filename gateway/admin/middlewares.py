@@ -66,7 +66,7 @@ async def answer_database_errors(request: web.Request, handler: Handler) -> web.
     except (RecipientError, ShareError) as error:
         raise InvalidParameter(str(error)) from None
     except OSError as error:
-        if has_left(request):
+        if isinstance(error, ConnectionError) and has_left(request):
             raise
         log.error("the recipients' database: %s", error)  # noqa: TRY400 - the reason says it all
         raise Unavailable("the recipients' database is busy or cannot be written") from None

@@ -8,13 +8,16 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from gateway.admin.administration import ADMINISTRATION, Administration, ReloadResult, WorkerReload
 from gateway.admin.app import create_admin_app
+from gateway.admin.middlewares import answer_database_errors
 from gateway.authentication.credential_table import token_hash
 from gateway.config import loads
 from gateway.config.database import DatabasePlace
-from gateway.database.errors import DatabaseMissing
+from gateway.database.errors import DatabaseError, DatabaseMissing
+from gateway.errors import Unavailable
 from gateway.governance.recipient_records import LinkInvalid
 from gateway.governance.recipient_store import RecipientDatabase
 
@@ -395,6 +398,17 @@ async def test_a_database_that_cannot_be_read_is_no_defect(client, tmp_path, met
         refused = await answer(response, 503)
         assert refused["errorCode"] == "TEMPORARILY_UNAVAILABLE"
         assert refused["message"] == "the recipients' database is busy or cannot be written"
+
+
+async def test_an_error_of_the_database_is_one_also_after_the_client_has_left(caplog):
+    async def fail(_request):
+        raise DatabaseError("the disk is full")
+
+    request = make_mocked_request("GET", "/recipients")
+    request.transport.is_closing.return_value = True
+    with pytest.raises(Unavailable):
+        await answer_database_errors(request, fail)
+    assert "the recipients' database: the disk is full" in caplog.text
 
 
 async def test_the_clients_of_a_recipient(client, open_database):
