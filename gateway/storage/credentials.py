@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
 from gateway import _native
+
+log = logging.getLogger("gateway.storages")
 
 
 class CredentialsUnavailable(Exception):
@@ -30,7 +34,12 @@ def check_header(text: str, name: str) -> str:
 
 
 def without_credentials(error: Exception) -> CredentialsUnavailable:
-    """Describe an error that no identity is known to raise: a service may answer anything."""
+    """Describe an error that no identity is known to raise: a service may answer anything.
+
+    It may be a defect as well, so the log has where it was raised, without its text.
+    """
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    log.warning("a request for credentials ended by %s:\n%s", type(error).__name__, frames.rstrip())
     return CredentialsUnavailable(f"no credentials in the answer ({type(error).__name__})")
 
 
