@@ -20,19 +20,18 @@ from gateway.web.response import WholeResponse
 
 
 class CachedQuery:
-    """One query and its place in the cache. `is_in_memory`: it is answered from a version in memory."""
+    """One query and its place in the cache."""
 
-    __slots__ = ("_body", "_key", "_now_ms", "_query", "_request", "is_in_memory")
+    __slots__ = ("_body", "_key", "_now_ms", "_query", "_request")
 
     def __init__(self, request: TableRequest, body: bytes, query: TableQuery) -> None:
         self._request, self._body, self._query = request, body, query
         self._key: Hashable = None
         self._now_ms = 0
-        self.is_in_memory = False
 
     def find(self, opened: LatestTable) -> CachedAnswer | None:
         """Return the answer from a version in memory, if it was made in this second."""
-        request, self.is_in_memory = self._request, True
+        request = self._request
         # Everything that the answer depends on, beside the configuration and the second.
         self._key = (
             request.table,
@@ -50,8 +49,10 @@ class CachedQuery:
 
     def put(self, answer: Answer, response: web.StreamResponse) -> None:
         """Keep an answer that was sent whole, if it was made in memory and is the same for all."""
-        if self.is_in_memory and isinstance(response, WholeResponse) and self._is_same_for_all(answer):
-            cached = CachedAnswer(response.body, response.field_lines, copy(answer.record))
+        record = answer.record
+        is_of_key = self._key is not None and record.files_from == "memory" and not record.stale
+        if is_of_key and isinstance(response, WholeResponse) and self._is_same_for_all(answer):
+            cached = CachedAnswer(response.body, response.field_lines, copy(record))
             self._request.state.answer_cache.put(self._key, cached, now_ms=self._now_ms)
 
     def _is_same_for_all(self, answer: Answer) -> bool:

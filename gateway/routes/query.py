@@ -11,7 +11,7 @@ from aiohttp import web
 from gateway.protocol.queries import TableQuery
 from gateway.routes.cached_answer import CachedQuery
 from gateway.routes.table_answer import table_answer
-from gateway.routes.table_request import NO_HINTS, TableRequest
+from gateway.routes.table_request import TableRequest
 from gateway.tables.answer_cache import CachedAnswer
 from gateway.tables.files import Files, FilesQuery, is_worth_another_try, start_snapshot
 from gateway.tables.open_table import LatestTable, OpenTable
@@ -75,7 +75,10 @@ def continues_in_memory(request: TableRequest, query: FilesQuery) -> bool:
 async def answer_latest(
     context: RequestContext, request: TableRequest, body: TableQuery, *, may_start_at_once: bool
 ) -> web.StreamResponse:
-    """Answer from the latest version: from the cache of this second, from memory, or from the log."""
+    """Answer from the latest version: from the cache of this second, from memory, or from the log.
+
+    What takes long is done on a thread, also for files in memory.
+    """
     cached = CachedQuery(request, context.body, body)
     may_be_large = not request.opened.has_small_metadata
 
@@ -90,23 +93,22 @@ async def answer_latest(
             return None
         if found := cached.find(opened):
             return found
+        files_query = request.files_query(body)
+        hints = files_query.hints
         # Predicates are bound to the whole schema.
-        return start(opened) if opened.has_small_metadata or body.hints == NO_HINTS else None
-
-    def from_log(opened: OpenTable) -> CachedAnswer | tuple[FilesQuery, Files]:
-        # Also after `at_once` has failed.
-        cached.is_in_memory = False
-        return start(opened)
+        if (hints.predicates or hints.json_predicate) and not opened.has_small_metadata:
+            return None
+        return files_query, start_snapshot(opened, files_query, body)
 
     if may_be_large:
         await context.read_log()
-    started = await request.read_latest(from_log, at_once, context.read_log)
+    started = await request.read_latest(start, at_once, context.read_log)
     if isinstance(started, CachedAnswer):
         # Shared, not copied: nothing changes the record of a whole answer.
         context.record = started.record
         return WholeResponse(started.body, started.field_lines)
     files_query, files = started
-    answer = table_answer(request, files_query, files, reads_storage=not cached.is_in_memory)
+    answer = table_answer(request, files_query, files)
     response = await send(context, request, files_query, files, answer)
     # A second attempt has sent another answer.
     if context.record is answer.record:

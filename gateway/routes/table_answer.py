@@ -32,12 +32,10 @@ from gateway.web.answer import Answer
 MAX_HINT_STATUS_LENGTH = 1024
 
 
-def table_answer(
-    request: TableRequest, query: FilesQuery, files: Files, *, reads_storage: bool = True
-) -> Answer:
+def table_answer(request: TableRequest, query: FilesQuery, files: Files) -> Answer:
     """Return the answer to send: headers, record and last line.
 
-    Where it `reads_storage`, the end of its stream is reported to the storage's circuit breaker.
+    If it reads the log, the end of its stream is reported to the storage's circuit breaker.
     """
     read, record = files.read, RequestRecord(table=request.table.full_name)
     version = read.version if isinstance(read, Snapshot) else read.starting_version
@@ -59,11 +57,11 @@ def table_answer(
         partial(_last_line, request, query, files) if wants_end else None,
         record,
         files.considered,
+        shared_error=partial(shared_error, request.table),
     )
-    if not reads_storage:
+    if files.files_from == "memory":
         return answer
-    ended = partial(request.state.tables.stream_ended, request.table)
-    return replace(answer, ended=ended, shared_error=partial(shared_error, request.table))
+    return replace(answer, ended=partial(request.state.tables.stream_ended, request.table))
 
 
 def answer_headers(

@@ -168,8 +168,8 @@ class Tables:
         """Run a call that reads the latest version of a table, with that version.
 
         `at_once` is called first, on the event loop. It must not block, and returns None if something has to
-        be read; then `call` runs on a thread of the storage, after `before_call`. While the storage is down,
-        as `read`.
+        be read or takes long; then `call` runs on a thread, after `before_call`: on one of the storage if the
+        files are not in memory. While the storage is down, as `read`.
         """
         try:
             try:
@@ -180,6 +180,8 @@ class Tables:
                     return answer
                 if before_call is not None:
                     await before_call()
+                if latest.is_in_memory:
+                    return await self.blocking(call, latest)
                 return await self._on_storage(opened.shared.location, call, latest)
             except STORAGE_IS_DOWN as error:
                 if before_call is not None:

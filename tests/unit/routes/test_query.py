@@ -26,8 +26,10 @@ from gateway import _native
 from gateway.config import loads
 from gateway.limits.memory import AdmittedStream
 from gateway.protocol.capabilities import Capabilities
+from gateway.routes.query import LARGE_BODY_BYTES
 from gateway.routes.table_request import TableRequest
 from gateway.state import GatewayState
+from gateway.storage.calls import StorageCalls
 from gateway.tables.files import Files, start_snapshot
 from gateway.tables.open_table import SMALL_METADATA_BYTES, OpenTable
 from gateway.web.context import RequestContext
@@ -89,23 +91,33 @@ async def test_an_answer_takes_the_memory_of_metadata_that_has_become_large(
     assert taken == [expected]
 
 
-async def test_predicates_are_bound_to_a_large_schema_on_a_thread(
+async def test_only_predicates_are_bound_to_a_large_schema_on_a_thread_and_none_of_the_storage(
     client: Client, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(root, VERSIONS)
     metadata_of_version(root, VERSIONS, description="x" * 2 * SMALL_METADATA_BYTES)
     await query(client, {})
-    on_the_loop = []
+    threads, ended = [], []
 
     def started(*arguments: Any) -> Files:
-        on_the_loop.append(threading.current_thread() is threading.main_thread())
+        threads.append(threading.current_thread().name.partition("_")[0])
         return start_snapshot(*arguments)
 
     monkeypatch.setattr("gateway.routes.query.start_snapshot", started)
-    for body in ({"maxFiles": 100}, {"limitHint": 1}, {"predicateHints": ["x = 1"]}):
+    monkeypatch.setattr(StorageCalls, "run", None)
+    monkeypatch.setattr(StorageCalls, "stream_ended", lambda _self, error: ended.append(error))
+    long_hint = f"x = '{'y' * LARGE_BODY_BYTES}'"
+    for body in (
+        {"maxFiles": 100},
+        {"limitHint": 1},
+        {"predicateHints": ["x = 1"]},
+        {"jsonPredicateHints": '{"op":"equal"}'},
+        {"predicateHints": [long_hint]},
+    ):
         response, _ = await query(client, body)
         assert response.status == 200
-    assert on_the_loop == [True, False, False]
+    assert threads == ["MainThread", "MainThread", "tables", "tables", "tables"]
+    assert ended == []
 
 
 async def test_the_deprecated_head_request_returns_the_version(client: Client) -> None:
