@@ -66,6 +66,8 @@ async def pump(context: RequestContext, answer: Answer, reader: ChunkReader) -> 
     context.first_byte_seconds = time.monotonic()
     bound_kernel_buffers(connection)
     if body.framed is None:
+        # aiohttp would keep a connection of HTTP/1.0 that asks for it, so the body would never end.
+        response.force_close()
         end_by_reset(connection, True)
     try:
         while (chunk := await reader.next()) is not None:

@@ -128,12 +128,15 @@ async def test_a_late_fault_closes_the_connection_without_the_end_stream_action(
         await response.read()
 
 
+@pytest.mark.parametrize("kept", ["", "Connection: keep-alive\r\n"])
 @pytest.mark.parametrize("name", ["broken", "whole"])
-async def test_a_cut_answer_of_http_1_0_is_detectable(client: Client, name: str) -> None:
+async def test_a_cut_answer_of_http_1_0_is_detectable(client: Client, name: str, kept: str) -> None:
     reader, writer = await asyncio.open_connection(client.host, client.port)
-    writer.write(f"POST {TABLE}/{name}/query HTTP/1.0\r\nContent-Length: 0\r\n\r\n".encode())
+    writer.write(f"POST {TABLE}/{name}/query HTTP/1.0\r\n{kept}Content-Length: 0\r\n\r\n".encode())
     try:
-        body = (await reader.read()).partition(b"\r\n\r\n")[2]
+        async with asyncio.timeout(30):
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        assert b"keep-alive" not in head
         assert (name, body.count(b"\n")) == ("whole", ADDS + 2)
     except ConnectionResetError:
         assert name == "broken"
