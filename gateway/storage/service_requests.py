@@ -67,8 +67,10 @@ def _answer(method: str, url: str, headers: dict[str, str], body: bytes | None, 
         headers=sent,
         body=body,
         redirect=False,
-        # A kept connection may be closed by the other side at this moment.
-        retries=urllib3.Retry(total=1, redirect=False, status=False, other=False, read=1, connect=0),
+        # A kept connection may be closed by the other side at this moment. A repeated POST only issues twice.
+        retries=urllib3.Retry(
+            total=1, redirect=False, status=False, other=False, read=1, connect=0, allowed_methods=None
+        ),
         timeout=urllib3.Timeout(connect=REQUEST_SECONDS / 2, read=REQUEST_SECONDS / 2),
         preload_content=False,
     )

@@ -187,6 +187,22 @@ def test_an_answer_beyond_a_bound_is_named_by_the_bound(
     assert failed.value.detail == f"{service} {reason}"
 
 
+def test_a_token_is_requested_again_where_a_kept_connection_ends(issuer: Issuer) -> None:
+    def token(name: str) -> str:
+        client = CatalogClient(f"{issuer.service.url}/token", name, Secret(SECRET))
+        return access_token(client, private=True).reveal()
+
+    assert token("first") == f"{TOKEN}-1"
+
+    def cut() -> Response:
+        issuer.answer = None
+        raise ConnectionAbortedError
+
+    issuer.answer = cut
+    assert token("second") == f"{TOKEN}-2"
+    assert len(issuer.service.requests) == 3
+
+
 def test_tokens_are_of_one_client_and_sent_to_the_catalog_alone(issuer: Issuer) -> None:
     settings = TableCatalog(issuer.service.url, "a.b.t", oauth=issuer.client, allow_private_addresses=True)
     assert UnityCatalogTable(settings).ratified(HERE).latest == 3
