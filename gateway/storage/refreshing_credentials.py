@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -16,6 +17,7 @@ from gateway.storage.credentials import (
     CredentialsUnavailable,
     without_credentials,
 )
+from gateway.storage.vending.threads import DaemonThreads
 
 C_co = TypeVar("C_co", bound=Credentials, covariant=True)
 
@@ -23,6 +25,8 @@ log = logging.getLogger("gateway.storages")
 MINIMUM_RENEWAL_SECONDS = 60.0
 """A role returns the same keys when they are requested again too early."""
 REFUSED_SECONDS = 5.0
+REQUEST_SECONDS = 90.0
+"""The longest time that callers wait for a request. Most clients of services bound single reads alone."""
 FILE_SECONDS = 10.0
 """Credentials of a file are read again after this time."""
 
@@ -62,6 +66,8 @@ class RefreshingCredentials(Generic[C_co]):
         self._current: C_co | None = None
         self._requested_at_seconds, self._renew_at_seconds = 0.0, 0.0
         self._refused: tuple[float, CredentialsUnavailable] | None = None
+        self._running: Future[C_co] | None = None
+        """A request that has not ended."""
         if previous is not None:
             self._current = previous.current
             self._requested_at_seconds, self._renew_at_seconds = previous.period_seconds
@@ -159,7 +165,7 @@ class RefreshingCredentials(Generic[C_co]):
             raise self._failure(self._refused[1])
         requested_at = self._now_seconds()
         try:
-            received = self._request()
+            received = self._answer()
         except Exception as error:  # noqa: BLE001 - a service may answer anything
             reason = error if isinstance(error, CredentialsUnavailable) else without_credentials(error)
             # A service that hangs has taken its time: the pause begins now.
@@ -179,6 +185,15 @@ class RefreshingCredentials(Generic[C_co]):
         if received.file is not None:
             pause_seconds = min(pause_seconds, FILE_SECONDS)
         self._requested_at_seconds, self._renew_at_seconds = requested_at, requested_at + pause_seconds
+
+    def _answer(self) -> C_co:
+        """Return the answer to a request, also to one for which earlier calls have waited."""
+        if self._running is None:
+            self._running = DaemonThreads("credentials").submit(self._request)
+        if not wait([self._running], REQUEST_SECONDS).done:
+            raise CredentialsUnavailable(f"the service has not answered within {REQUEST_SECONDS:.0f} seconds")
+        running, self._running = self._running, None
+        return running.result()
 
     def _is_pausing(self) -> bool:
         """Return whether the last request failed a moment ago."""

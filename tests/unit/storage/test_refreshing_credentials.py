@@ -223,6 +223,29 @@ def test_a_service_that_hangs_is_asked_once_for_all_callers(lender: Lender) -> N
     answers.set()
 
 
+def test_an_answer_that_never_ends_holds_one_thread_and_no_caller(
+    lender: Lender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.storage.refreshing_credentials.REQUEST_SECONDS", 0.01)
+    answers = threading.Event()
+
+    def ask() -> S3Credentials:
+        received = lender.ask()
+        assert answers.wait(30)
+        return received
+
+    keys = RefreshingCredentials(ask, now_seconds=lambda: lender.now_seconds)
+    for _ in range(3):
+        with pytest.raises(CredentialsFailed) as failed:
+            keys.get()
+        assert failed.value.detail == "the service has not answered within 0 seconds"
+        lender.now_seconds += REFUSED_SECONDS
+    monkeypatch.undo()
+    answers.set()
+    assert keys.get().access_key_id == Secret("key-1")
+    assert lender.requests == 1
+
+
 def test_credentials_that_live_are_returned_while_another_thread_renews_them(
     lender: Lender,
 ) -> None:
