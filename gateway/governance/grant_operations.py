@@ -139,7 +139,7 @@ def revoke_parts(database: RecipientChanges, name: str, grants: Iterable[Grant])
     with database.changing("updateSharePermissions", name) as (connection, detail, record):
         for grant in taken:
             if not rows.delete_grant(connection, record, grant):
-                raise RecipientError(f"{place_text(grant)} is not granted to {record.name!r}")
+                raise record.not_granted(place_text(grant), grant)
         detail["revoked"] = "; ".join(map(place_text, taken))
         return rows.read_one(connection, name)
 

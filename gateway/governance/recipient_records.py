@@ -154,6 +154,12 @@ class RecipientRecord:
         """Return the grants by which something of places that were taken back may still be read, as texts."""
         return still_readable((*map(Grant, self.shares), *self.grants), taken)
 
+    def not_granted(self, name: str, place: Grant) -> RecipientError:
+        """Return the error for a place without a grant, which other grants may give nevertheless."""
+        others = ", ".join(self.still_readable([place]))
+        readable = f", and something of it may be read by the grant {others}" if others else ""
+        return RecipientError(f"{name} is not granted to {self.name!r}{readable}")
+
 
 @dataclass(frozen=True, slots=True)
 class Permission:

@@ -43,7 +43,6 @@ from gateway.governance.recipient_records import (
     IssuedToken,
     LinkKind,
     PolicyRecord,
-    RecipientError,
     RecipientNotFound,
     RecipientRecord,
     RecipientUnreadable,
@@ -187,7 +186,7 @@ def revoke_shares(
         else:
             is_revoked = key in record.shares and delete_grant(connection, record, Grant(key))
         if not is_revoked:
-            raise RecipientError(f"share {share!r} is not granted to {record.name!r}")
+            raise record.not_granted(f"share {share!r}", Grant(key))
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,15 @@ def test_a_property_that_someone_else_sets_meanwhile_stays(alice):
         apply_grants(alice, "alice", given=[], taken=[], properties=many, parse=native_rule)
 
 
+def test_what_cannot_be_taken_back_is_named_with_the_grants_by_which_it_may_be_read(alice):
+    grant_parts(alice, "alice", [Grant("sales", "eu"), Grant("*", "us")], native_rule)
+    error = r"share 'Sales' is not granted to 'Alice', and something of it may be read by the grant "
+    with pytest.raises(RecipientError, match=error + r"\*\.us, sales\.eu$"):
+        alice.revoke("alice", shares=["Sales"])
+    with pytest.raises(RecipientError, match=r"sales\.eu\.t is not granted to 'Alice', .* grant sales\.eu$"):
+        revoke_parts(alice, "alice", [Grant("sales", "eu", "t")])
+
+
 def test_a_grant_is_for_a_known_share_and_a_recipient_that_exists(alice):
     with pytest.raises(RecipientError, match="share 'absent' is not in the configuration"):
         grant_parts(alice, "alice", [Grant("absent", "a")], native_rule)
