@@ -213,13 +213,14 @@ async def recipient(request: web.Request) -> web.Response:
         )
     except (RecipientNotFound, DatabaseMissing):
         seen, record, changes = "", None, ()
-    if record is None:
-        entry = (await asyncio.to_thread(file_entries, site, name)).get(recipient_key(name))
-        if entry is None:
-            raise NotFound("There is no recipient of this name.")
-        row = file_row(entry)
-    else:
+    entry = (await asyncio.to_thread(file_entries, site, name)).get(recipient_key(name))
+    if entry is not None:
+        # A stored one of the name is refused.
+        row, record = file_row(entry), None
+    elif record is not None:
         row = row_of(record)
+    else:
+        raise NotFound("There is no recipient of this name.")
     queries, streams = await site.activity(recipient=row.name)
     chosen = _share_of(request.query)[:MAX_QUERY_LENGTH]
     return await respond(

@@ -72,7 +72,17 @@ class RecipientChanges(RecordedDatabase):
     ) -> Iterator[tuple[Connection, dict[str, str], RecipientRecord]]:
         """Change a known recipient, whose record is that of the beginning. Raises RecipientNotFound."""
         with self._change(action, name) as (connection, detail):
-            yield connection, detail, rows.read_one(connection, name)
+            record = rows.read_one(connection, name)
+            self._check_served(record)
+            yield connection, detail, record
+
+    def _check_served(self, record: RecipientRecord) -> None:
+        """Raise RecipientError for a recipient that is refused: what is revoked may still be read."""
+        if record.name.lower() in self._taken_names():
+            raise RecipientError(
+                f"recipient {record.name!r} is in the configuration file, where it is changed; the stored "
+                "one of this name is refused, and can only be deleted"
+            )
 
     def _check_new(self, name: str, described: NewRecipient) -> None:
         check_name(name)

@@ -201,6 +201,7 @@ class RecipientDatabase(RecipientChanges):
                 raise LinkInvalid
             detail["link"] = link.id
             record = rows.read_one(connection, link.recipient)
+            self._check_served(record)
             issuing = self._issuing(connection, record, detail, [])
             # Bearer tokens may have been forbidden since the link was made.
             if link.kind == "client" or record.forbids_bearer_tokens:
@@ -310,6 +311,7 @@ class RecipientDatabase(RecipientChanges):
             for detail, some in zip(details, of_one.values(), strict=True):
                 for change in some:
                     record = rows.read_one(connection, change.recipient)
+                    self._check_served(record)
                     if change.is_granted:
                         rows.grant_shares(connection, record, [share])
                     else:

@@ -224,6 +224,16 @@ async def test_the_list_merges_both_sources_and_finds_by_sql(
         assert "No recipient is found" in await (await console.get(f"/console/recipients?q={text}")).text()
 
 
+async def test_the_page_of_a_name_in_both_sources_shows_the_recipient_that_is_served(
+    console: ConsoleClient, tmp_path: Path
+) -> None:
+    with open_database(configuration(tmp_path, []), "tests", now_ms=lambda: NOW_MS) as stored:
+        stored.add("From-file")
+    page = await (await console.get("/console/recipients/from-file")).text()
+    assert "is in the configuration file" in page
+    assert "/revoke" not in page
+
+
 async def test_a_recipient_whose_rows_are_invalid_is_named_and_hides_no_other(
     console: ConsoleClient, database: RecipientDatabase
 ) -> None:

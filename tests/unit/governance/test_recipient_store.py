@@ -29,6 +29,7 @@ from gateway.governance.credentials import NewClient, NewLink, NewSecret, NewTok
 from gateway.governance.recipient_records import (
     MAX_LIFE_SECONDS,
     LinkInvalid,
+    Permission,
     PurgedRows,
     RecipientError,
     RecipientExists,
@@ -332,6 +333,26 @@ def test_a_link_gives_no_token_to_a_recipient_to_whom_tokens_were_forbidden_sinc
     record = database.show("alice")
     assert record.tokens == ()
     assert [client.id for client in record.clients] == [issued.client_id]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda database, _code: database.revoke("Alice"),
+        lambda database, _code: database.issue("alice", NewToken()),
+        lambda database, _code: database.update_permissions("sales", [Permission("alice", is_granted=True)]),
+        lambda database, code: database.activate(code),
+    ],
+)
+def test_a_stored_recipient_whose_name_the_configuration_has_can_only_be_deleted(
+    database, place, clock, operation
+):
+    """What is taken from it may still be read by the recipient of the configuration."""
+    link = database.add("alice", NewLink(60))
+    with RecipientDatabase(place, now_ms=clock, taken_names=lambda: frozenset({"alice"})) as served:
+        with pytest.raises(RecipientError, match="is in the configuration file"):
+            operation(served, link.code)
+        assert served.delete("alice").name == "alice"
 
 
 def test_tokens_expired_for_long_enough_are_purged_and_no_live_ones(database, clock, changes):
