@@ -322,6 +322,14 @@ def test_storages_may_share_a_secret():
     assert mounts.count("/run/secrets/storages/store") == 1
 
 
+def test_the_server_chooses_the_memory_of_its_cache_unless_the_values_do():
+    def cache(values):
+        return yaml.safe_load(configuration(rendered(values))[0])["gateway"]["cache"]
+
+    assert "memoryBytes" not in cache({"resources": {"limits": {"memory": "512Mi"}}})
+    assert cache({"cache": {"memory": "1Gi"}})["memoryBytes"] == 1 << 30
+
+
 def test_no_secret_is_in_the_manifests_as_text():
     documents = rendered(MANY)
     assert not [one for one in documents if one["kind"] == "Secret"]

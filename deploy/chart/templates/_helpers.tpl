@@ -59,7 +59,8 @@ a configuration with another order before new pods have its mounts.
 
 {{- /* The configuration: the values' own, and what the chart knows of the pod. */ -}}
 {{- define "gateway.configuration" -}}
-{{- $cache := dict "memoryBytes" (include "gateway.bytes" .Values.cache.memory | int64) }}
+{{- $cache := dict }}
+{{- with .Values.cache.memory }}{{ $_ := set $cache "memoryBytes" (include "gateway.bytes" . | int64) }}{{ end }}
 {{- if .Values.cache.directory.enabled }}
 {{- $disk := include "gateway.bytes" .Values.cache.directory.size | int64 }}
 {{- $_ := set $cache "directory" "${CACHE_DIRECTORY}/columns" }}
