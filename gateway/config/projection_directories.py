@@ -5,18 +5,33 @@ The directory of a projection has rows before their proof. Each message names th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 
 from gateway.config.errors import shown
 from gateway.config.locations import Location
+from gateway.config.projections import RULE_NAME
 from gateway.config.roots import DIRECTORY, NamedDirectories, may_contain
 from gateway.config.sections import Config
 
 
+class _RuleDirectories(NamedDirectories):
+    """The directories of rules. One beside them is of an earlier rule, whose rows are no longer shared."""
+
+    def _found(self, places: Iterable[Location]) -> str | None:
+        return super()._found(chain.from_iterable((place, _any_rule(place)) for place in places))
+
+
+def _any_rule(location: Location) -> Location:
+    base, slash, name = location.key.rpartition("/")
+    return replace(location, key=f"{base}{slash}*") if RULE_NAME.fullmatch(name) else location
+
+
 def projection_directories(config: Config) -> NamedDirectories:
     """Return the directories of all projections, by the full names of their tables."""
-    return NamedDirectories(config, _roots(config))
+    roots = _roots(config)
+    return _RuleDirectories(config, roots | {_any_rule(root): name for root, name in roots.items()})
 
 
 def _roots(config: Config) -> dict[Location, str]:
@@ -36,8 +51,7 @@ def projection_problems(config: Config) -> Iterator[str]:
         base = replace(root, key=root.key.rpartition("/")[0])
         if may_contain(config, base, source) or may_contain(config, source, base):
             yield f"{name} cannot be a projection: its location and its source lie within each other"
-        outer = directories.around(source)
-        if outer is not None:
+        if outer := directories.around(source):
             yield (
                 f"{name} cannot be a projection: its source lies within the projection {outer}, whose "
                 "directory has rows before their proof; let the source be that projection itself"
@@ -50,28 +64,18 @@ def _problems_of_others(
 ) -> Iterator[str]:
     """Iterate over what else would show files of a projection."""
     for _, name, table in config.tables:
-        projection = directories.at(table.location) if DIRECTORY in table.access_modes else None
-        if projection is not None:
-            yield (
-                f"{name} cannot offer directory access: it is the projection "
-                f"{projection}, whose directory has rows before their proof"
-            )
+        if DIRECTORY in table.access_modes and (projection := directories.at(table.location)):
+            yield f"{name} cannot offer directory access: it is {projection}, with rows before their proof"
     # Tables of a catalog are compared one by one when they are found.
-    templates = [
-        template
-        for template in (source.discovery.discover for source in config.sources)
-        if template is not None
-    ]
-    for template in templates:
-        inner = next((name for root, name in roots.items() if may_contain(config, template.root, root)), None)
-        if inner is not None:
+    for discovery in (source.discovery for source in config.sources if source.discovery.discover):
+        (place,) = discovery.roots
+        if inner := next((name for root, name in roots.items() if may_contain(config, place, root)), None):
             yield (
                 f"tables are discovered in a directory that contains the projection {inner}, and would "
                 "be found before their proof; move one of them"
             )
     for location in config.locations:
-        outer = directories.around(location)
-        if outer is not None:
+        if outer := (directories.around if location in roots else directories.containing)(location):
             yield (
                 f"{shown(location.url)} lies within the projection {outer}, whose directory has rows before "
                 "their proof; share the projection itself"

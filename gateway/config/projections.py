@@ -28,6 +28,7 @@ MIN_SALT_BYTES = 16
 MAX_COLUMNS = 10_000
 MAX_CONDITION_CHARACTERS = 65_536
 _NAME_DIGITS = 32
+RULE_NAME = re.compile(rf"[0-9a-f]{{{_NAME_DIGITS}}}")
 _NOT_IN_A_COLUMN = re.compile(r"[\x00-\x1f\x7f ,;{}()=]")
 _CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from gateway.config import Config
-from gateway.config.projections import WORK_DIRECTORY
+from gateway.config.projections import RULE_NAME, WORK_DIRECTORY
 from gateway.spark import java
 from gateway.spark.java import without_log
 from gateway.spark.opened_logs import OpenedLogs
@@ -35,9 +34,6 @@ from gateway.spark.project.table_log import CommitExists
 from gateway.spark.targets import for_spark
 
 Ended = Callable[[Outcome], None]
-
-_RULE = re.compile(r"[0-9a-f]{32}")
-"""The name of a rule's directory."""
 
 _JAVA_OPTIONS = [
     # Spark's classes outgrow the first size of the metaspace, each time with a collection of the whole heap.
@@ -146,7 +142,7 @@ def left_over(spark: SparkSession, targets: Sequence[Target]) -> list[str]:
             directory, files = java.path_and_files(spark, base)
             listed = [status.getPath() for status in files.listStatus(directory) if status.isDirectory()]
             names = [path.getName() for path in listed]
-            roots = [f"{base}/{name}" for name in names if _RULE.fullmatch(name)]
+            roots = [f"{base}/{name}" for name in names if RULE_NAME.fullmatch(name)]
             path = java.classes(spark).org.apache.hadoop.fs.Path
             directories += [
                 root

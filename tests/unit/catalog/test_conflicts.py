@@ -50,6 +50,7 @@ REFUSED = {
     "it is a volume": ("s3://lake/files/v", "o.d.v"),
     "it contains a volume": ("s3://lake/files", "o.d.v"),
     "a projection contains it": (f"{PROJECTED}/data", "the projection o.d.projected"),
+    "it is of an earlier rule of a projection": (f"s3://lake/p/{'0' * 32}", "the projection o.d.projected"),
     "its id is that of another location": ("s3://lake/fine", "table of another location"),
 }
 NAMES = dict.fromkeys(REFUSED, "other") | {"its id is that of another location": "t"}

@@ -117,9 +117,11 @@ def test_a_projection_has_no_directory_access(modes: list[str]) -> None:
         read(RULE, accessModes=modes, historyShared=True)
 
 
+@pytest.mark.parametrize("is_of_an_earlier_rule", [False, True])
 @pytest.mark.parametrize("inner", ["data", "data/_change_data"])
-def test_no_table_lies_within_a_projection(inner: str) -> None:
-    other = {"name": "u", "location": f"{root(RULE)}/{inner}"}
+def test_no_table_lies_within_a_projection(inner: str, is_of_an_earlier_rule: bool) -> None:
+    directory = f"/shared/t/{'0' * 32}" if is_of_an_earlier_rule else root(RULE)
+    other = {"name": "u", "location": f"{directory}/{inner}"}
     with pytest.raises(ConfigError, match="lies within the projection"):
         read(RULE, other)
 
