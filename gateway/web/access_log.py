@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from aiohttp import web
 
-from gateway.encoding import json_members
+from gateway.encoding import begin_of, json_members
 from gateway.protocol.profile import ACTIVATION, without_code
 from gateway.telemetry.log_output import ACCESS_LOG
 from gateway.web.context import RequestContext
@@ -24,6 +24,8 @@ log = logging.getLogger(ACCESS_LOG)
 
 CLIENT = ("recipient", "proxy", "remote")
 CACHED_FIELDS, CACHED_PATH_LENGTH = 1024, 512
+MAX_PATH_BYTES = 3 * 1024
+"""A line with such a path still has less than the 4 KiB that a pipe of several workers takes in one piece."""
 
 
 class AccessLog:
@@ -62,6 +64,7 @@ def line(context: RequestContext, response: web.StreamResponse | None, seconds: 
     path = request.path
     if ACTIVATION in path:
         path = without_code(path, context.state.config.prefixes)
+    path = begin_of(path, MAX_PATH_BYTES)
     fields = _request_fields if len(path) <= CACHED_PATH_LENGTH else _request_fields.__wrapped__
     status = CLIENT_CLOSED_REQUEST if response is None else response.status
     recipient = context.recipient.name if context.recipient else None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
 import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from support.gateway_app import PREFIX, bearer, recipients, serve
@@ -99,6 +101,24 @@ async def test_the_client_behind_trusted_proxies_is_logged(
         await client.close()
     (line,) = lines("\n".join(record.message for record in caplog.records if record.name == "gateway.access"))
     assert (line["remote"], line.get("proxy")) == (remote, proxy)
+
+
+@pytest.mark.parametrize("text", ["s", "\x9b", '"'])
+async def test_a_line_with_a_long_path_is_one_that_a_pipe_takes_whole(
+    caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    caplog.set_level("INFO", "gateway.access")
+    client, _ = await serve(f"shares: []\n{recipients(alice='')}")
+    try:
+        for count in (300, 1200):
+            assert (await client.get(f"/{quote(text * count)}")).status == 404
+            await asyncio.sleep(0)
+    finally:
+        await client.close()
+    short, long = [record.message for record in caplog.records if record.name == "gateway.access"]
+    assert json.loads(short)["path"] == "/" + text * 300
+    assert json.loads(long)["path"].startswith("/" + text * 500)
+    assert len(long) < select.PIPE_BUF
 
 
 async def test_head_sends_no_bytes_of_a_body(caplog: pytest.LogCaptureFixture) -> None:
