@@ -58,7 +58,7 @@ from gateway.telemetry.metrics import (
 )
 from gateway.telemetry.shared_values import write_values_to
 from gateway.times import epoch_ms
-from gateway.web.connections import AppRunner, Runner, Site
+from gateway.web.connections import UNREAD_BYTES, AppRunner, Runner, Site
 from gateway.web.request_body import BUFFERED_BYTES
 from gateway.web.stream import LAST_LINE_SECONDS
 
@@ -77,8 +77,6 @@ WORK = "work"
 COLLECT_AFTER_OBJECTS = 10_000
 """A garbage collection stops all answers, for 3 ms with this number of objects."""
 MAX_USER_TIMEOUT_MS = 2**31 - 1
-UNREAD_BYTES = 64 * 1024
-"""The bytes of an answer that may wait in a connection's buffer after its handler has ended."""
 
 
 def ignore_hang_up() -> None:
@@ -354,8 +352,9 @@ async def _listen(process: ServerProcess, listener: socket.socket) -> Runner:
 
     def take(config: Config) -> None:
         limits = config.gateway.limits
-        runner.close_idle_after(limits.idle_connection_seconds)
-        _bound_unread(listener, DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds))
+        rate = DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds)
+        runner.limit(limits.idle_connection_seconds, rate)
+        _bound_unread(listener, rate)
 
     allow_restart(listener)
     take(process.config)

@@ -30,6 +30,7 @@ from gateway.errors import (
     UnsupportedTransferCoding,
 )
 from gateway.limits.descriptors import is_reserved
+from gateway.limits.drain_rate import DrainRate
 from gateway.web.context import next_id
 from gateway.web.error_response import SERVER_FAULT, error_answer
 from gateway.web.strangers import LIFE_SECONDS, PLAIN_BYTES, TLS_BYTES, Strangers
@@ -44,6 +45,8 @@ MAX_HEAD_BYTES = 32 * 1024
 """Of a request line and all header fields."""
 LAST_LINE_BREAK = ord("\r")
 SENT_POLL_SECONDS = 0.02
+UNREAD_BYTES = 64 * 1024
+"""The bytes of an answer that may wait in a kept connection's buffer after its handler has ended."""
 USUAL_BYTES = 4096
 """What came before a request was parsed is looked at if it is more."""
 
@@ -61,9 +64,10 @@ class Runner(web.ServerRunner):
         """The connections without an authenticated request."""
         return self._connections.strangers
 
-    def close_idle_after(self, seconds: float) -> None:
-        """Close later connections when they are idle for that long."""
-        self._connections.idle_seconds = self._connections.strangers.idle_seconds = seconds
+    def limit(self, idle_seconds: float, drain_rate: DrainRate) -> None:
+        """Close later connections that are idle for that long, or whose client reads slower than that."""
+        self._connections.idle_seconds = self._connections.strangers.idle_seconds = idle_seconds
+        self._connections.drain_rate = drain_rate
 
     async def stop_accepting(self) -> None:
         """Accept no more connections, and close those without a request."""
@@ -214,6 +218,7 @@ class _Server(web.Server):
         """Connections that are open, or closed with unsent bytes."""
         self.strangers = Strangers()
         self.idle_seconds: float | None = None
+        self.drain_rate = DrainRate()
         self.is_ending = False
 
     def pre_shutdown(self) -> None:
@@ -262,6 +267,7 @@ class _Connection(web.RequestHandler):
         "_ahead_bytes",
         "_asks_for_upgrade",
         "_body",
+        "_drain_rate",
         "_handler",
         "_has_more",
         "_head_bytes",
@@ -289,6 +295,7 @@ class _Connection(web.RequestHandler):
         )
         self._handler = manager.request_handler
         self._open = manager.open
+        self._drain_rate = manager.drain_rate
         self._strangers: Strangers | None = manager.strangers
         self._wire: asyncio.Transport | None = None
         """As `transport`, which aiohttp forgets while unsent bytes remain."""
@@ -365,10 +372,12 @@ class _Connection(web.RequestHandler):
 
         A closed connection with TLS stays until its client closes it, too: for long, in a pool.
         """
+        return self._unsent_bytes() > 0 or (self._wire is not None and not self._wire.is_closing())
+
+    def _unsent_bytes(self) -> int:
+        """Return what the kernel has not taken of the answers."""
         wires = (self._wire, self.under_tls)
-        return any(wire is not None and wire.get_write_buffer_size() > 0 for wire in wires) or (
-            self._wire is not None and not self._wire.is_closing()
-        )
+        return sum(wire.get_write_buffer_size() for wire in wires if wire is not None)
 
     def is_waiting(self) -> bool:
         """Return whether the connection waits for its client, and not for the server."""
@@ -440,9 +449,27 @@ class _Connection(web.RequestHandler):
         if request_handler is self._handler:
             request_handler = self._supporting(request, request_handler)
         try:
-            return await super()._handle_request(request, start_time, request_handler)
+            response, is_lost = await super()._handle_request(request, start_time, request_handler)
+            if self.under_tls is not None:
+                is_kept = response.keep_alive and not self._close
+                await self._send_until(UNREAD_BYTES if is_kept else 0)
+            return response, is_lost
         finally:
             self._end_if_done()
+
+    async def _send_until(self, left_bytes: int) -> None:
+        """Wait until at most that is unsent. A TLS connection is cut half a minute after it is closed."""
+        unsent_bytes, pause_seconds = self._unsent_bytes(), 0.0
+        if unsent_bytes <= left_bytes:
+            return
+        try:
+            async with asyncio.timeout(self._drain_rate.write_seconds(unsent_bytes)):
+                while self.transport is not None and self._unsent_bytes() > left_bytes:
+                    await asyncio.sleep(pause_seconds)
+                    pause_seconds = min(pause_seconds + SENT_POLL_SECONDS / 8, SENT_POLL_SECONDS)
+        except TimeoutError:
+            log.info("a connection is cut off: a slow reader")
+            self.abort()
 
     def _end_if_done(self) -> None:
         """Parse what came after a request, once it is answered and its body is read."""

@@ -299,6 +299,48 @@ async def test_an_idle_connection_and_a_late_handshake_delay_no_end() -> None:
         await runner.cleanup()
 
 
+@pytest.mark.parametrize("kept", [True, False])
+async def test_an_answer_is_sent_before_its_connection_is_closed_or_idle(*, kept: bool) -> None:
+    """TLS gives a closed connection half a minute, which is too short for the buffers of a slow reader."""
+    length, ended = 4 * 1024 * 1024, asyncio.Event()
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(lambda _: ended.set())
+        request.transport.set_write_buffer_limits(length)
+        response = web.Response(body=bytes(length))
+        if not kept:
+            response.force_close()
+        return response
+
+    runner = Runner(handler)
+    await runner.setup()
+    listener = socket.create_server(("127.0.0.1", 0))
+    tls, context = listener_context(Ssl(self_signed=True), "127.0.0.1"), trusting_everyone()
+    await Site(runner, listener, ssl_context=tls).start()
+    client = await asyncio.to_thread(
+        lambda: context.wrap_socket(socket.create_connection(listener.getsockname(), 20))
+    )
+
+    def received() -> int:
+        count = 0
+        while count < length:
+            count += len(client.recv(65536))
+        return count
+
+    try:
+        async with asyncio.timeout(20):
+            await asyncio.to_thread(client.sendall, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(ended.wait(), 0.3)
+            assert await asyncio.to_thread(received) >= length
+            await ended.wait()
+    finally:
+        client.close()
+        await runner.cleanup()
+
+
 async def test_unfinished_handshakes_are_bounded_and_the_oldest_end(monkeypatch: pytest.MonkeyPatch) -> None:
     most = 4
     monkeypatch.setattr("gateway.web.strangers.MAX_HELD_BYTES_IN_FLOOD", most * TLS_BYTES)
