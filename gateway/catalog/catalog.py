@@ -9,7 +9,7 @@ as `+`, so a name is looked up as it is and then with `+` for blanks.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -20,7 +20,7 @@ from gateway.config.networks import Network
 from gateway.config.recipients import EVERY_SHARE
 from gateway.config.shares import stable_id
 from gateway.config.table_catalog import TableCatalog
-from gateway.errors import NotShared
+from gateway.errors import GatewayError, NotShared, Unavailable
 
 Place = tuple[Location, TableCatalog | None]
 
@@ -257,16 +257,29 @@ NO_VOLUME = SharedVolume("", "", "", "", "", NO_TABLE.location)
 class Catalog:
     """Everything that is shared."""
 
-    def __init__(self, shares: Iterable[Share], entries: Iterable[ShareEntry] = ()) -> None:
-        """`entries`: those that the shares were made of, in the same order."""
+    def __init__(
+        self,
+        shares: Iterable[Share],
+        entries: Iterable[ShareEntry] = (),
+        unsearched: Collection[tuple[str, str | None]] = (),
+    ) -> None:
+        """`entries`: those that the shares were made of, in the same order. `unsearched`: as of `of`."""
         self._shares = Names(shares)
+        self._unsearched = unsearched
         self.made = {entry.name: (entry, share) for entry, share in zip(entries, self._shares, strict=False)}
         """The entries with their shares, by name."""
         self._tables = tuple(table for share in self._shares for table in share.tables())
 
     @staticmethod
-    def of(entries: Iterable[ShareEntry], previous: Catalog | None = None) -> Catalog:
-        """Build the catalog of a configuration. Entries that are the same in `previous` keep their shares."""
+    def of(
+        entries: Iterable[ShareEntry],
+        previous: Catalog | None = None,
+        unsearched: Collection[tuple[str, str | None]] = (),
+    ) -> Catalog:
+        """Build the catalog of a configuration. Entries that are the same in `previous` keep their shares.
+
+        `unsearched`: shares, or schemas of them, of whose tables not all are known; names in lower case.
+        """
         entries = tuple(entries)
         known = {} if previous is None else previous.made
         return Catalog(
@@ -276,6 +289,7 @@ class Catalog:
                 for made, share in (known.get(entry.name, (None, NO_SHARE)),)
             ],
             entries,
+            unsearched,
         )
 
     def all(self) -> Iterable[Share]:
@@ -309,6 +323,7 @@ class Catalog:
         if inner is not None and parent is not None and _is_partial(recipient, parent):
             inner = _granted_schema(recipient, parent, inner)
         if inner is None or inner is NO_SCHEMA:
+            self._check_searched(recipient, parent, schema)
             raise NotShared("schema")
         return inner
 
@@ -320,8 +335,25 @@ class Catalog:
         if parent is not None and _is_partial(recipient, parent):
             granted = recipient.granted(known)
         if granted is None or known is NO_TABLE:
+            self._check_searched(recipient, parent, schema)
             raise NotShared("table")
         return granted
+
+    def require_searched(self, recipient: Recipient, share: str, schema: str | None = None) -> None:
+        """Raise Unavailable for a list of schemas or tables that would look whole and may not be."""
+        self._check_searched(recipient, self._seen(recipient, share), schema)
+
+    def _check_searched(self, recipient: Recipient, share: Share | None, schema: str | None) -> None:
+        """Raise Unavailable where granted tables of a share, or of a schema of it, may be unknown."""
+        if share is None:
+            return
+        key, inner = share.name.casefold(), schema and schema.casefold()
+        for place in [place for name, place in self._unsearched if name == key]:
+            if place is None or (
+                inner in (None, place)
+                and (recipient.may_read(share) or recipient.may_see_schema(share, place))
+            ):
+                raise Unavailable("the tables of the share are not known yet; try again later")
 
     def volume(self, recipient: Recipient, share: str, schema: str, volume: str) -> SharedVolume:
         """Find a granted volume. Raises NotFound."""
@@ -359,7 +391,7 @@ class Catalog:
             return grants
         try:
             shared = self.table(recipient, share, schema, table)
-        except NotShared:
+        except GatewayError:
             return ()
         return tuple(grant for grant in grants if grant.covers(shared.schema, shared.name))
 

@@ -15,6 +15,7 @@ from gateway.config import Config, Location, SchemaEntry, ShareEntry, Source, Ta
 from gateway.config.errors import Invalid
 
 SourceKey = tuple[str, str, str, str]
+Place = tuple[str, str | None]
 _Entries = tuple[SchemaEntry, TableEntry]
 
 
@@ -40,21 +41,25 @@ class FoundTable:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """The found tables of each place of the configuration."""
+    """The found tables of each place of the configuration that a search has reached."""
 
     tables: Mapping[SourceKey, tuple[FoundTable, ...]] = field(default_factory=dict)
 
     def of(self, source: Source) -> tuple[FoundTable, ...]:
-        """Return the tables of a place; none before its first search."""
+        """Return the tables of a place; none of one that no search has reached."""
         return self.tables.get(source.key, ())
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredShares:
-    """All shares of a configuration with their discovered tables, and the tables that are left out."""
+    """All shares of a configuration with their discovered tables, and the tables that are left out.
+
+    `unsearched`: the places that no search has reached, each as a share and one of its schemas or None.
+    """
 
     shares: tuple[ShareEntry, ...]
     left_out: tuple[LeftOut, ...] = ()
+    unsearched: frozenset[Place] = frozenset()
 
 
 NOTHING_DISCOVERED = Discovered()
@@ -62,12 +67,17 @@ NOTHING_DISCOVERED = Discovered()
 
 def with_discovered(config: Config, discovered: Discovered) -> DiscoveredShares:
     """Return the shares with their discovered tables. Slow for thousands of tables."""
+    unsearched = frozenset(
+        (source.share.casefold(), source.schema and source.schema.casefold())
+        for source in config.sources
+        if source.key not in discovered.tables
+    )
     if not discovered.tables:
-        return DiscoveredShares(config.shares)
+        return DiscoveredShares(config.shares, unsearched=unsearched)
     conflicts = Conflicts(config)
     extended = [_with_tables(share, discovered, conflicts) for share in config.shares]
     left_out = chain.from_iterable(without for _, without in extended)
-    return DiscoveredShares(tuple(share for share, _ in extended), tuple(left_out))
+    return DiscoveredShares(tuple(share for share, _ in extended), tuple(left_out), unsearched)
 
 
 def _with_tables(

@@ -93,7 +93,7 @@ class Inspector:
         tables, catalog = self._state().tables, self._state().catalog
         try:
             shared = catalog.table(PROVIDER, question.share, question.schema, question.table)
-        except NotFound:
+        except GatewayError:
             return questions.TableAnswer(None, None)
         row = row_of(shared)
         try:

@@ -36,18 +36,21 @@ async def get_share(context: RequestContext) -> WholeResponse:
 
 async def list_schemas(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/schemas`."""
+    _require_searched(context, "share")
     share = await _granted(context, context.state.catalog.share, "share")
     return _page(context, list(share.schemas), lambda schema: schema.name, _schema, messages.Schemas)
 
 
 async def list_tables(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/schemas/{schema}/tables`."""
+    _require_searched(context, "share", "schema")
     schema = await _granted(context, context.state.catalog.schema, "share", "schema")
     return _page(context, list(schema.tables), lambda table: table.name, _table, messages.Tables)
 
 
 async def list_all_tables(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/all-tables`."""
+    _require_searched(context, "share")
     share = await _granted(context, context.state.catalog.share, "share")
     tables = share.tables()
     return _page(context, tables, lambda table: f"{table.schema}/{table.name}", _table, messages.Tables)
@@ -82,6 +85,13 @@ async def get_volume(context: RequestContext) -> WholeResponse:
         context.required_recipient, names["share"], names["schema"], names["volume"]
     )
     return _json(_volume(volume))
+
+
+def _require_searched(context: RequestContext, *names: str) -> None:
+    """Raise Unavailable for a list of which a part is not known yet."""
+    context.state.catalog.require_searched(
+        context.required_recipient, *(context.names[name] for name in names)
+    )
 
 
 async def _granted(

@@ -133,8 +133,9 @@ class Discoverer:
             # The configuration may have changed during the search.
             if self._places.get(key) is place:
                 self._report(place, compared)
+                was_reached = place.is_reached
                 place.known, place.tables = compared.known, compared.tables
-                if compared.is_changed:
+                if compared.is_changed or place.is_reached != was_reached:
                     await self._publish()
         except Exception:
             log.exception("the search of %s failed; it is tried again", place.source.shown)
@@ -168,7 +169,8 @@ class Discoverer:
     async def _publish(self) -> None:
         async with self._taking:
             self._publish_seconds = time.monotonic() + RETRY_SECONDS
-            await self._take(Discovered({key: place.tables for key, place in self._places.items()}))
+            reached = {key: place.tables for key, place in self._places.items() if place.is_reached}
+            await self._take(Discovered(reached))
             self._publish_seconds = math.inf
 
     def _report(self, place: _Place, compared: _Found) -> None:
@@ -229,6 +231,11 @@ class _Place:
         self.refused: frozenset[LeftOut] = frozenset()
         self.abandoned: asyncio.Future[SearchResult] | None = None
         """A search that was given up because it hangs."""
+
+    @property
+    def is_reached(self) -> bool:
+        """Return whether its tables are known. Only a complete search says that there is none."""
+        return bool(self.known.seen) or (self.known.searches > 0 and not self.known.last.problem)
 
     @property
     def is_hanging(self) -> bool:

@@ -141,7 +141,7 @@ class ServerProcess:
         self.metrics.config_loaded.set(now_ms() / 1000)
         self._discovered, self._shares = NOTHING_DISCOVERED, self.credential_store.shares
         self._served: _Served | None = None
-        if self._shares:
+        if self._shares or any(True for _ in config.sources):
             self._serve(_served(config, self._shares, self._discovered))
         self.on_reload: Callable[[Config], None] = lambda _config: None
         """Called with each configuration that takes effect; it must not raise."""
@@ -365,8 +365,8 @@ def _served(
     Shares that are as in `previous` are not made again.
     """
     whole = with_stored(config, stored, None if previous is None else previous.whole)
-    shares = with_discovered(whole.config, discovered).shares
-    catalog = Catalog.of(shares, None if previous is None else previous.catalog)
+    found = with_discovered(whole.config, discovered)
+    catalog = Catalog.of(found.shares, None if previous is None else previous.catalog, found.unsearched)
     return _Served(whole, catalog, ServedTables.of(config, catalog))
 
 

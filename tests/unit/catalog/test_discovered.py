@@ -9,8 +9,10 @@ import yaml
 
 from gateway.catalog.catalog import Catalog, Recipient
 from gateway.catalog.discovered import Discovered, FoundTable, with_discovered
+from gateway.catalog.grants import Grant
 from gateway.config import Config, Location, loads
 from gateway.config.shares import stable_id
+from gateway.errors import NotShared, Unavailable
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
 DISCOVER = {"discover": "s3://lake/w/{schema}/{table}/"}
@@ -95,3 +97,31 @@ def test_a_found_table_takes_no_id_that_a_listed_one_has() -> None:
 def test_without_a_search_the_shares_are_those_of_the_file() -> None:
     config = configured()
     assert with_discovered(config, Discovered()).shares is config.shares
+
+
+def test_what_no_search_has_reached_is_unknown_to_those_with_a_grant_there() -> None:
+    """To others a schema without known tables is as absent as any other name."""
+    schemas = [
+        {"name": "listed", "tables": [{"name": "t", "location": "s3://lake/t"}]},
+        {"name": "Found", "tables": {"discover": "s3://lake/w/{table}"}},
+    ]
+    unsearched = with_discovered(configured({"tables": None, "schemas": schemas}), Discovered())
+    catalog = Catalog.of(unsearched.shares, unsearched=unsearched.unsearched)
+    partial = {name: Recipient("r", frozenset(), (), (Grant("s", name),)) for name in ("listed", "found")}
+    for recipient in (ALL, partial["found"]):
+        for schema in (None, "FOUND"):
+            with pytest.raises(Unavailable):
+                catalog.require_searched(recipient, "s", schema)
+        with pytest.raises(Unavailable):
+            catalog.table(recipient, "s", "found", "t")
+    catalog.require_searched(ALL, "s", "listed")
+    catalog.require_searched(partial["listed"], "s")
+    for recipient in (ALL, partial["listed"]):
+        assert catalog.table(recipient, "s", "listed", "t").name == "t"
+        with pytest.raises(NotShared):
+            catalog.table(recipient, "s", "listed", "u")
+    for schema in ("found", "absent"):
+        with pytest.raises(NotShared):
+            catalog.schema(partial["listed"], "s", schema)
+        with pytest.raises(NotShared):
+            catalog.table(partial["listed"], "s", schema, "t")

@@ -69,11 +69,14 @@ class Searched:
     def __init__(self, live: Live, discoverer: Discoverer, metrics: DiscoveryMetrics) -> None:
         self.live, self.discoverer, self.metrics = live, discoverer, metrics
 
-    async def names(self) -> list[str]:
-        items = await self.live.items("/shares/s/all-tables")
-        return [f"{item['schema']}.{item['name']}" for item in items]
+    async def names(self, share: str = "s") -> list[str] | None:
+        """The names of all tables; None where they are not known."""
+        answer = await self.live.answer("GET", f"{PREFIX}/shares/{share}/all-tables")
+        if answer.status == 503:
+            return None
+        return [f"{item['schema']}.{item['name']}" for item in (await answer.json())["items"]]
 
-    async def until(self, expected: list[str]) -> None:
+    async def until(self, expected: list[str] | None) -> None:
         async with asyncio.timeout(20):
             while await self.names() != expected:
                 await asyncio.sleep(0.02)
@@ -144,7 +147,7 @@ async def test_a_storage_that_fails_keeps_what_was_known_and_is_counted(
                 await asyncio.sleep(0.02)
         assert await searched.names() == ["d.t", "d.u", "e.t"]
         assert searched.value("discovery_searches_total", outcome="failed") == 1
-        await searched.until([])
+        await searched.until(None)
         shutil.move(tmp_path / "away", warehouse)
         await searched.until(["d.t", "d.u", "e.t"])
 
@@ -174,13 +177,16 @@ async def test_the_tables_of_a_catalog_come_and_go(tmp_path: Path, warehouse: Pa
                 while not searched.value("discovery_incomplete", source="s"):
                     await asyncio.sleep(0.02)
             assert await searched.names() == ["new.t"]
-            await searched.until([])
+            await searched.until(None)
             catalog.failing.clear()
             await searched.until(["new.t"])
             # Nothing that was found outside of the new locations stays until the next search.
             catalog.failing["schemas", ""] = Response(500)
             within = [f"{warehouse}/d"]
             assert await searched.live.change("shares[].tables.unityCatalog.within", within) is None
+            await searched.until(None)
+            catalog.failing.clear()
+            # That the catalog has none within them is an answer.
             await searched.until([])
 
 
@@ -259,7 +265,10 @@ async def test_a_search_that_hangs_delays_neither_the_start_nor_other_searches(
         discoverer = discoverer_of(live.process)
         async with discoverer.following(start_seconds=0.1):
             searched = Searched(live, discoverer, discoverer._metrics)
-            assert await searched.names() == []
+            assert await searched.names() is None
+            paths = ("", "/s", "/s/schemas", "/s/schemas/d/tables", "/s/schemas/d/tables/t/version", "/t")
+            statuses = [await live.status(f"{PREFIX}/shares{path}") for path in paths]
+            assert statuses == [200, 200, 503, 503, 503, 404]
             ends.set()
             await searched.until(["d.t", "d.u", "e.t"])
 
@@ -310,14 +319,14 @@ async def test_searches_that_hang_end_and_stop_no_other(
             (warehouse / "d/more/_delta_log").mkdir(parents=True)
             await searched.until(["d.more", "d.new", "d.t", "d.u", "e.t"])
             async with asyncio.timeout(20):
-                while await live.items("/shares/h0/all-tables"):
+                while await searched.names("h0") is not None:
                     await asyncio.sleep(0.05)
             # Each place has one thread that hangs, and the one that searches may have another.
             assert count <= threads() <= count + 2
             hangs.clear()
             ended.set()
             async with asyncio.timeout(20):
-                while len(await live.items("/shares/h0/all-tables")) < 5:
+                while len(await searched.names("h0") or ()) < 5:
                     await asyncio.sleep(0.05)
             assert searched.value("discovery_incomplete", source="h0") == 0
 
@@ -345,11 +354,12 @@ async def test_few_searches_run_at_once_also_where_all_are_slow(
     async with running_process(tmp_path / "gateway.yaml", changed) as live:
         discoverer = discoverer_of(live.process)
         async with discoverer.following(start_seconds=0.5):
+            searched = Searched(live, discoverer, discoverer._metrics)
             assert len(searching) == 3
             ends.set()
             for share in ("s", *(f"x{n}" for n in range(7))):
                 async with asyncio.timeout(20):
-                    while len(await live.items(f"/shares/{share}/all-tables")) != 3:
+                    while len(await searched.names(share) or ()) != 3:
                         await asyncio.sleep(0.02)
     assert max(most) == 3
 
