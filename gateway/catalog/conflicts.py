@@ -12,7 +12,7 @@ from itertools import chain
 
 from gateway.config import Config, Location, SchemaEntry, ShareEntry, TableEntry
 from gateway.config.projection_directories import projection_directories
-from gateway.config.roots import ReadableRoots
+from gateway.config.roots import NamedDirectories, readable_directories
 from gateway.config.shares import have_own_ids
 
 
@@ -29,7 +29,7 @@ class Conflicts:
 
     def __init__(self, config: Config, compared: Iterable[ShareEntry] = ()) -> None:
         """`compared`: the shares of the tables to compare, needed where tables have an `id`."""
-        self._readable = ReadableRoots(config)
+        self._readable = NamedDirectories(config, readable_directories(config))
         self._projections = projection_directories(config)
         self._has_ids = have_own_ids(chain(config.shares, compared))
         self._ids: dict[str, Location] = {}

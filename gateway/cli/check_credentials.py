@@ -36,7 +36,7 @@ class CredentialFinding:
 def check_credentials(state: GatewayState) -> Iterator[CredentialFinding]:
     """Check a temporary credential of each storage that issues any. Blocks."""
     checked: set[tuple[str, str]] = set()
-    for _, _, location in readable_directories(state.config):
+    for location, _ in readable_directories(state.config):
         entry = state.config.gateway.storage(location)
         prefix = entry.prefix.url
         # A role or a token has rights for each bucket.
@@ -47,7 +47,7 @@ def check_credentials(state: GatewayState) -> Iterator[CredentialFinding]:
 
 def notes(config: Config) -> Iterator[str]:
     """Iterate over the directories that a client cannot read by temporary credentials, with the reason."""
-    for _, name, location in readable_directories(config):
+    for location, name in readable_directories(config):
         if " " in location.key or not location.key.isascii():
             yield (
                 f"{name}: deltalake cannot read its directory by temporary credentials, as the path has a "

@@ -31,7 +31,8 @@ def _any_rule(location: Location) -> Location:
 def projection_directories(config: Config) -> NamedDirectories:
     """Return the directories of all projections, by the full names of their tables."""
     roots = _roots(config)
-    return _RuleDirectories(config, roots | {_any_rule(root): name for root, name in roots.items()})
+    rules = {_any_rule(root): name for root, name in roots.items()}
+    return _RuleDirectories(config, (roots | rules).items())
 
 
 def _roots(config: Config) -> dict[Location, str]:

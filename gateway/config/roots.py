@@ -6,7 +6,7 @@ the directory of a credential, of a table with `dir` or of a volume, has no file
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
@@ -105,53 +105,22 @@ class Roots:
         return chain.from_iterable(index.get(view, ()) for view in views)
 
 
-class ReadableRoots:
-    """The directories for which recipients get credentials, found by locations that share files with them."""
+class NamedDirectories:
+    """Directories with names, found by locations that share files with them, in whatever form."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, names: Iterable[tuple[Location, str]]) -> None:
+        """Of two names of one directory the first counts."""
         self._config = config
         self._names: dict[Location, str] = {}
-        self._outer: dict[Location, str] = {}
-        for _, name, location in readable_directories(config):
+        self._inner: dict[Location, str] = {}
+        """A directory below each location."""
+        for location, name in names:
             place = comparable(config, location)
-            # A location by an alias is compared with all buckets, and one in a bucket with all aliases.
-            for view in _all_views(place):
+            # Those in buckets are compared with all aliases.
+            for view in (_placed(place), *([_aliased(place)] if place.kind == "s3" else [])):
                 self._names.setdefault(view, name)
                 for outer in _outer(view):
-                    self._outer.setdefault(outer, name)
-
-    def __bool__(self) -> bool:
-        return bool(self._names)
-
-    def overlapping(self, location: Location) -> str | None:
-        """Return the name of a table or a volume whose credentials read files below a location."""
-        if not self._names:
-            return None
-        place = comparable(self._config, location)
-        views = [_placed(place)]
-        if place.kind == "s3":
-            views.append(_aliased(place))
-        for view in views:
-            name = self._outer.get(view) or next(
-                (self._names[place] for place in (view, *_outer(view)) if place in self._names), None
-            )
-            if name is not None:
-                return name
-        return None
-
-
-class NamedDirectories:
-    """Directories with names, found by locations that are them or lie within them, in whatever form."""
-
-    def __init__(self, config: Config, names: Mapping[Location, str]) -> None:
-        self._config = config
-        self._names: dict[Location, str] = {}
-        for location, name in names.items():
-            place = comparable(config, location)
-            if place.kind == "s3":
-                # Those in buckets are compared with all aliases.
-                self._names[_aliased(place)] = name
-            self._names[_placed(place)] = name
+                    self._inner.setdefault(outer, name)
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
@@ -168,6 +137,14 @@ class NamedDirectories:
     def containing(self, location: Location) -> str | None:
         """Return the name of the directory that a location is or lies within; None without one."""
         return self.at(location) or self.around(location)
+
+    def overlapping(self, location: Location) -> str | None:
+        """Return the name of a directory below a location, or of one that it is or lies within."""
+        if not self._names:
+            return None
+        views = _all_views(comparable(self._config, location))
+        inner = next((self._inner[view] for view in views if view in self._inner), None)
+        return inner or self.containing(location)
 
     def _found(self, places: Iterable[Location]) -> str | None:
         views = (view for place in places for view in _all_views(place))
@@ -187,14 +164,14 @@ def comparable(config: Config, location: Location) -> Location:
     return config.gateway.storage(location).comparable(location)
 
 
-def readable_directories(config: Config) -> Iterator[tuple[str, str, Location]]:
-    """Iterate over the directories for which recipients get credentials: share, name and location."""
-    for share, name, table in config.tables:
+def readable_directories(config: Config) -> Iterator[tuple[Location, str]]:
+    """Iterate over the directories for which recipients get credentials, each with its name."""
+    for _, name, table in config.tables:
         if DIRECTORY in table.access_modes:
             for location in table.roots:
-                yield share.name, name, location
-    for share, name, volume in config.volumes:
-        yield share.name, f"the volume {name}", volume.location
+                yield location, name
+    for _, name, volume in config.volumes:
+        yield volume.location, f"the volume {name}"
 
 
 def _may_coincide(first: Root, second: Root, same: Iterable[Root]) -> bool:
