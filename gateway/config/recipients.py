@@ -14,6 +14,7 @@ from gateway.config.errors import Invalid
 from gateway.config.oidc import PolicyEntry
 from gateway.config.operation import RecipientLimits, setting
 from gateway.config.secret import Secret
+from gateway.times import DAY_SECONDS, HOUR_SECONDS
 
 EVERY_SHARE = "*"
 MAX_CLIENT_ID_LENGTH = 64
@@ -80,6 +81,20 @@ class ClientEntry:
             raise Invalid(
                 "id", f"expected 1 to {MAX_CLIENT_ID_LENGTH} letters, digits, '.', '_', '~' and '-'"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class OAuth:
+    """Access tokens that clients of recipients get at `{endpoint}/oauth/token`.
+
+    Attributes:
+        token_lifetime_seconds: lifetime of an access token, at most the remaining life of the client's
+            secret. The known clients of Delta Sharing request a new token when less than 600 seconds are
+            left.
+
+    """
+
+    token_lifetime_seconds: int = setting(HOUR_SECONDS, minimum=60, maximum=DAY_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,9 @@ from gateway.config.errors import Invalid, shown
 from gateway.config.file_stamps import Stamp
 from gateway.config.locations import Location
 from gateway.config.name_forms import is_built_in
-from gateway.config.oauth import OAuth
 from gateway.config.oidc import Oidc
 from gateway.config.operation import PROTECTS, Audit, Cors, Limits, Ssl, StorageFaults, Tracing, setting
-from gateway.config.recipients import EVERY_SHARE, Authorization, RecipientEntry
+from gateway.config.recipients import EVERY_SHARE, Authorization, OAuth, RecipientEntry
 from gateway.config.secret import Secret
 from gateway.config.shares import ShareEntry, TableEntry, VolumeEntry, have_own_ids
 from gateway.config.storages import StorageForm, default_entry
