@@ -14,11 +14,10 @@ from typing import Any
 
 from gateway.catalog.conflicts import Conflicts, LeftOut
 from gateway.config import Config, ConfigError, SchemaEntry, ShareEntry, Source
-from gateway.config.directory_access import directory_access_problems, session_policy_problems
+from gateway.config.directory_access import directory_problems, session_policy_problems
 from gateway.config.entries import EntryReader
 from gateway.config.errors import Invalid
-from gateway.config.roots import DIRECTORY, Holder, Roots
-from gateway.config.volumes import volume_problems
+from gateway.config.roots import DIRECTORY, Holder
 
 IN_CONFIGURATION = "the configuration has a share of this name, which is the one that is shared"
 EXCLUDING_OPTIONS = frozenset({"id", "accessModes", "auxiliaryLocations"})
@@ -204,13 +203,8 @@ def _without_problems(config: Config, shares: tuple[ShareEntry, ...]) -> tuple[C
     """Return the configuration with shares. Directories that no credential may read are left out."""
     whole, left_out = replace(config, shares=(*config.shares, *shares)), list[LeftOut]()
     while any(_has_directories(share) for share in shares):
-        roots = Roots(whole)
         problems: dict[Holder, str] = {}
-        for holder, reason in chain(
-            directory_access_problems(whole, roots),
-            volume_problems(whole, roots),
-            session_policy_problems(config, shares),
-        ):
+        for holder, reason in chain(directory_problems(whole), session_policy_problems(config, shares)):
             problems.setdefault(holder, reason)
         if not problems:
             break

@@ -13,15 +13,14 @@ from types import MappingProxyType
 import yaml
 
 from gateway.config.checks import dotted_names
-from gateway.config.directory_access import directory_access_problems
+from gateway.config.directory_access import directory_problems
 from gateway.config.errors import ConfigError
 from gateway.config.networks import is_loopback
 from gateway.config.projection_directories import projection_problems
 from gateway.config.reader import Reader
-from gateway.config.roots import Roots, readable_directories
+from gateway.config.roots import readable_directories
 from gateway.config.secret import Secret
 from gateway.config.sections import Config
-from gateway.config.volumes import volume_problems
 from gateway.config.yaml_loader import compose, fault
 
 log = logging.getLogger("gateway.config")
@@ -88,10 +87,8 @@ def loads(
             "no recipient could read: add one by `delta-gateway recipient add`, give gateway.recipients or "
             "authorization.bearerToken, or gateway.anonymous: true to share with everyone",
         )
-    roots = Roots(config)
-    # Of a volume in the directory of a table, the volume is named.
-    leaks = chain(volume_problems(config, roots), directory_access_problems(config, roots))
-    for leak in chain((problem for _, problem in leaks), projection_problems(config)):
+    leaks = (problem for _, problem in directory_problems(config))
+    for leak in chain(leaks, projection_problems(config)):
         raise ConfigError(file, "shares", leak)
     _warn(config, file)
     return config
