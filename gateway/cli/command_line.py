@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gateway.cli.parser import Parser
+from gateway.cli.operations import Parser
 from gateway.spark import cli as spark_commands
 
 EVERY = "*"

@@ -24,12 +24,9 @@ from gateway.cli.grants import (
     grant_of_parts,
     revoked,
 )
-from gateway.cli.operations import add_operation, add_repeated
-from gateway.cli.parser import Parser
+from gateway.cli.operations import Operations, Parser, add_repeated
 from gateway.cli.profile_file import PrintedProfile, ProfileFile
 from gateway.cli.recipient_credentials import (
-    add_bearer_token_arguments,
-    add_client_arguments,
     add_link_arguments,
     add_policy_arguments,
     client_text,
@@ -91,16 +88,7 @@ class _AnyOrder(Parser):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the operations and their arguments."""
-    operations = parser.add_subparsers(
-        dest="operation", required=True, metavar="OPERATION", parser_class=_AnyOrder
-    )
-
-    def operation(name: str, text: str, example: str, *, named: bool = True) -> argparse.ArgumentParser:
-        added = add_operation(operations, "recipient", name, text, example)
-        if named:
-            added.add_argument("name", metavar="NAME", help="the recipient")
-        return added
-
+    operation = Operations(parser, "recipient", "the recipient", parser_class=_AnyOrder).add
     add = operation(
         "add", "add a recipient and write its profile", "acme -c share.yaml --share sales --expires 90d"
     )
@@ -147,9 +135,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "client",
         "add, list, rotate or remove the clients that get short-lived tokens for a secret",
         "add acme -c share.yaml --expires 365d --profile acme.share",
-        named=False,
+        changes=("add", "list", "rotate", "remove"),
     )
-    add_client_arguments(client)
+    client.add_argument(
+        "--client", dest="client_id", metavar="ID", help="the client; default: the recipient's only one"
+    )
     for parser_of_secret in (rotate, client):
         parser_of_secret.add_argument(
             "--old-expires",
@@ -159,13 +149,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="24h",
             help="remaining lifetime of the old tokens or secrets; default 0s",
         )
-    bearer_tokens = operation(
+    operation(
         "bearer-tokens",
         "forbid or allow the long-lived bearer tokens of a recipient",
         "forbid acme -c share.yaml",
-        named=False,
+        changes=("forbid", "allow"),
     )
-    add_bearer_token_arguments(bearer_tokens)
     for parser_of_token in (add, rotate, client):
         add_expires(parser_of_token, "the new token or secret")
         parser_of_token.add_argument(
@@ -200,12 +189,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "policy",
         "add, list or remove the policies that accept tokens of an identity provider",
         "add acme -c share.yaml --issuer https://idp.example --subject s --audience a",
-        named=False,
+        changes=("add", "list", "remove"),
     )
-    policy.add_argument(
-        "change", choices=("add", "list", "remove"), metavar="add|list|remove", help="the change"
-    )
-    policy.add_argument("name", metavar="NAME", help="the recipient")
     add_policy_arguments(policy)
     for parser_of_shares in (add, grant, policy):
         parser_of_shares.add_argument(

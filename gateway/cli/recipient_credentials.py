@@ -26,8 +26,6 @@ from gateway.protocol.profile import activation_url
 from gateway.report.text import escaped
 from gateway.times import utc_text
 
-CHANGES = ("add", "list", "rotate", "remove")
-
 
 def add_link_arguments(add: argparse.ArgumentParser, link: argparse.ArgumentParser) -> None:
     """Declare the arguments of the operations that make links."""
@@ -52,21 +50,6 @@ def print_link(config: Config, issued: IssuedLink) -> None:
     """Print a link; its end goes to the standard error."""
     sys.stdout.write(f"{activation_url(config.endpoint_url, issued.code)}\n")
     sys.stderr.write(f"the link gives the profile once, until {utc_text(issued.expires_ms)}\n")
-
-
-def add_client_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of `client`. A new secret has the arguments of a new token."""
-    parser.add_argument("change", choices=CHANGES, metavar="|".join(CHANGES), help="the change")
-    parser.add_argument("name", metavar="NAME", help="the recipient")
-    parser.add_argument(
-        "--client", dest="client_id", metavar="ID", help="the client; default: the recipient's only one"
-    )
-
-
-def add_bearer_token_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of `bearer-tokens`."""
-    parser.add_argument("change", choices=("forbid", "allow"), metavar="forbid|allow", help="the change")
-    parser.add_argument("name", metavar="NAME", help="the recipient")
 
 
 def warn_of_keys(config: Config) -> None:

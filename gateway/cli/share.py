@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.catalog.stored_shares import StoredShare, StoredTable, with_stored
 from gateway.cli.near_names import near_names
-from gateway.cli.operations import add_operation, add_repeated
+from gateway.cli.operations import Operations, add_repeated
 from gateway.cli.stored import on_shares
 from gateway.cli.text_table import write_table
 from gateway.config import Config
@@ -31,14 +31,7 @@ CONFIGURED, STORED = "configuration", "database"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the operations and their arguments."""
-    operations = parser.add_subparsers(dest="operation", required=True, metavar="OPERATION")
-
-    def operation(name: str, text: str, example: str, *, named: bool = True) -> argparse.ArgumentParser:
-        added = add_operation(operations, "share", name, text, example)
-        if named:
-            added.add_argument("name", metavar="NAME", help="the share")
-        return added
-
+    operation = Operations(parser, "share", "the share").add
     add = operation(
         "add", "add a share without tables", "sales -c share.yaml --comment 'Orders of all shops'"
     )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gateway.cli.operations import add_operation, add_repeated
+from gateway.cli.operations import Operations, add_repeated
 from gateway.cli.share import table_of
 from gateway.cli.stored import on_shares
 from gateway.client.table_name import TableName
@@ -32,15 +32,8 @@ _LIMITS: Mapping[str, tuple[Callable[[str], int | float], str]] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the operations and their arguments."""
-    operations = parser.add_subparsers(dest="operation", required=True, metavar="OPERATION")
-
-    def operation(name: str, text: str, example: str) -> argparse.ArgumentParser:
-        added = add_operation(operations, "table", name, text, example)
-        added.add_argument(
-            "name", metavar="NAME", help="SHARE.SCHEMA.TABLE; with --discover SHARE or SHARE.SCHEMA"
-        )
-        return added
-
+    named = "SHARE.SCHEMA.TABLE; with --discover SHARE or SHARE.SCHEMA"
+    operation = Operations(parser, "table", named).add
     add = operation(
         "add",
         "add a table to a share of the database; its schema may be new",
