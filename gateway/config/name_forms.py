@@ -13,6 +13,10 @@ BUILT_IN = ("anonymous", "authorization.bearerToken")
 
 _NOT_SHOWN = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 """Categories of characters that are not shown, or that change how others are shown."""
+_FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
+"""Not shown either, though they count as letters, marks or symbols."""
+_SELECTORS = "".join(map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
+"""They choose a form of the character before them, which may look the same."""
 _JOINERS = "\u200c\u200d"
 """Not shown either, but words of Persian and of many scripts of India are spelled with them."""
 _VIRAMA = 9
@@ -24,7 +28,9 @@ _LETTERS = (
     "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"
 )
 """Of Cyrillic, Greek and others, small ones first. Some look like a Latin letter as capitals alone."""
-_LOOKALIKES = str.maketrans(_LETTERS, "aeopcyxijshdqwgijaiovpukxABEKMHOPCTYXIJSGQWABEZHIKMNOPTYX", _JOINERS)
+_LOOKALIKES = str.maketrans(
+    _LETTERS, "aeopcyxijshdqwgijaiovpukxABEKMHOPCTYXIJSGQWABEZHIKMNOPTYX", _JOINERS + _SELECTORS
+)
 
 
 def name_form(name: str) -> str:
@@ -40,7 +46,7 @@ def is_built_in(name: str) -> bool:
 
 def new_name_problem(name: str) -> str | None:
     """Return why no new recipient can have a name, whatever others there are; None if one can."""
-    if has_hidden(name):
+    if has_hidden(name) or not name_form(name):
         return "it has a character that is not shown, or that changes how others are shown"
     if is_built_in(name):
         return "the server itself has a recipient of this name"
@@ -49,8 +55,12 @@ def new_name_problem(name: str) -> str | None:
 
 def has_hidden(name: str) -> bool:
     """Return whether a name has a character that is not shown, or that changes how others are shown."""
-    hidden = (at for at, character in enumerate(name) if unicodedata.category(character) in _NOT_SHOWN)
+    hidden = (at for at, character in enumerate(name) if _is_hidden(character))
     return not all(_joins(name, at) for at in hidden)
+
+
+def _is_hidden(character: str) -> bool:
+    return unicodedata.category(character) in _NOT_SHOWN or character in _FILLERS
 
 
 def _joins(name: str, at: int) -> bool:

@@ -14,7 +14,7 @@ POLICY_TEXT = f"UTF-8 text of 1 to {MAX_POLICY_TEXT_LENGTH} characters without c
 
 _NO_TEXT = r"\x00-\x1f\x7f-\x9f\ud800-\udfff"
 """Control characters, and surrogates, which represent command-line bytes that are not UTF-8."""
-_NAME = re.compile(rf"[^{_NO_TEXT} /]+")
+_NAME = re.compile(rf"[^{_NO_TEXT}\s/]+")
 _SHARE = re.compile(rf"[^{_NO_TEXT}/]+")
 _POLICY = re.compile(r"[a-z0-9-]{1,255}")
 _COMMENT = re.compile(rf"[^{_NO_TEXT}]*")
