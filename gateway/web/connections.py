@@ -43,6 +43,8 @@ PROBES = ("/healthz", "/readyz")
 """Answered while descriptors run short."""
 MAX_HEAD_BYTES = 32 * 1024
 """Of a request line and all header fields."""
+BACKLOG = 2048
+"""Connections that wait to be accepted. A client beyond them tries again after a second or more."""
 LAST_LINE_BREAK = ord("\r")
 SENT_POLL_SECONDS = 0.02
 UNREAD_BYTES = 64 * 1024
@@ -106,7 +108,7 @@ class Site(web.SockSite):
         self._server = await asyncio.get_running_loop().create_server(
             server if tls is None else lambda: _Handshake(server, tls),
             sock=self._sock,
-            backlog=self._backlog,
+            backlog=BACKLOG,
         )
 
 

@@ -1,15 +1,16 @@
 """Connections that are kept: what a client sends before the handler of its last request has ended."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from itertools import combinations
 
 import pytest
 from aiohttp import web
 
 from gateway.web import connections
-from gateway.web.connections import Handler, Runner
+from gateway.web.connections import Handler, Runner, Site
 
 REQUEST = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
 HEAD = len(REQUEST) - 3
@@ -111,6 +112,20 @@ async def test_requests_over_a_kept_connection_are_no_part_of_later_heads(
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.read(1), 0.05)
         writer.close()
+
+
+async def test_connections_of_a_burst_wait_to_be_accepted() -> None:
+    async def handler(_request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response()
+
+    runner = Runner(handler)
+    await runner.setup()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as opened:
+        await Site(runner, listener).start()
+        # The server accepts none of them meanwhile: this blocks its loop.
+        for _ in range(400):
+            opened.enter_context(socket.create_connection(listener.getsockname(), 0.9))
+        await runner.cleanup()
 
 
 @asynccontextmanager
