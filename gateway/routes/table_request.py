@@ -125,6 +125,14 @@ class TableRequest(Struct, frozen=True):
         """Start the answer of a query, on a thread of the table's storage."""
         return await self.read(start, query)
 
+    async def files_in_memory(self, query: FilesQuery) -> Files:
+        """As `files`, on a thread of no storage: nothing is read."""
+        try:
+            return await self.state.tables.in_memory(self.table, start, query)
+        except BaseException:
+            self.stop.cancel()
+            raise
+
     def files_query(self, query: TableQuery | ChangesQuery) -> FilesQuery:
         """Return the query with everything that its answer depends on. Raises InvalidToken."""
         config = self.state.config

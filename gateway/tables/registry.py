@@ -158,6 +158,19 @@ class Tables:
         except _native.LogError as error:
             raise shared_error(table, error) from None
 
+    async def in_memory(
+        self,
+        table: SharedTable,
+        call: Callable[Concatenate[OpenTable, P], R],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Run a call that takes long and reads nothing, on a thread of no storage."""
+        try:
+            return await self.blocking(call, self.open(table), *args, **kwargs)
+        except _native.LogError as error:
+            raise shared_error(table, error) from None
+
     async def read_latest(
         self,
         opened: OpenTable,

@@ -17,6 +17,7 @@ from support.history_table import (
     Client,
     commit,
     configuration,
+    end,
     ids,
     metadata_of_version,
     query,
@@ -117,6 +118,20 @@ async def test_only_predicates_are_bound_to_a_large_schema_on_a_thread_and_none_
         response, _ = await query(client, body)
         assert response.status == 200
     assert threads == ["MainThread", "MainThread", "tables", "tables", "tables"]
+    assert ended == []
+
+
+async def test_the_next_page_of_files_in_memory_is_no_call_of_the_storage(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[Any] = []
+    _, whole = await query(client, {})
+    _, first = await query(client, {"maxFiles": 7})
+    monkeypatch.setattr(StorageCalls, "run", None)
+    monkeypatch.setattr(StorageCalls, "stream_ended", lambda _self, error: ended.append(error))
+    response, second = await query(client, {"maxFiles": 7, "pageToken": end(first)["nextPageToken"]})
+    assert response.status == 200
+    assert ids(first) + ids(second) == ids(whole)
     assert ended == []
 
 
