@@ -208,8 +208,8 @@ impl Table {
         snapshot.totals_within(Some(rule), stop)
     }
 
-    /// Estimates the memory of what the log has of a snapshot's files: the texts of live files of commits, and the
-    /// cached columns of the checkpoint.
+    /// Estimates the bytes that the log has of a snapshot's files: the texts of live files of commits, and the cached
+    /// columns of the checkpoint.
     pub(crate) fn file_bytes(&self, snapshot: &Snapshot) -> usize {
         let of_commits = snapshot
             .commit_batches()
@@ -217,7 +217,7 @@ impl Table {
             .flat_map(|(batch, rows)| rows.iter().map(|row| batch.line_bytes(*row)))
             .sum::<usize>();
         let columns = self.column_cache(snapshot).and_then(|(cache, key)| cache.get(&key));
-        of_commits + columns.map_or(0, |columns| columns.bytes())
+        of_commits + columns.map_or(0, |columns| columns.content_bytes())
     }
 
     fn is_cached(&self, snapshot: &Snapshot) -> bool {

@@ -296,8 +296,16 @@ impl CachedColumns {
         }
     }
 
+    /// Returns the bytes of the columns as the log has them, in memory or in their file.
+    pub(crate) fn content_bytes(&self) -> usize {
+        match &self.0 {
+            Content::Memory { batches, .. } => batches.iter().map(|batch| batch.file_bytes).sum(),
+            Content::Mapped { file, .. } => file.content_bytes(),
+        }
+    }
+
     /// Reads a few numbers of each batch. Not to be called with the lock of the cache.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         match &self.0 {
             Content::Memory { batches, dictionary_bytes } => {
                 dictionary_bytes + batches.iter().map(|batch| batch.bytes()).sum::<usize>()

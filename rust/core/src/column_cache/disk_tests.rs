@@ -160,6 +160,7 @@ fn columns_of_a_file_equal_those_that_were_written() {
                 assert_eq!(columns.positions(index).unwrap()[0], first);
             }
             assert!(columns.bytes() < 120 * files + (72 << 10), "columns of a file count little");
+            assert!(columns.content_bytes() > 100 * files);
         }
         assert_eq!(disk.counts().written, 1);
     }

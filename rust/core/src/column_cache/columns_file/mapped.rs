@@ -131,6 +131,11 @@ impl MappedFile {
         Some([(source, entry.first_row), (source, entry.last_row)])
     }
 
+    /// The size of the file.
+    pub(in crate::column_cache) fn content_bytes(&self) -> usize {
+        self.content.len()
+    }
+
     /// Bytes of memory outside of the mapping, without loaded batches.
     pub(in crate::column_cache) fn own_bytes(&self) -> usize {
         let content = if self.map.is_some() { 0 } else { self.content.len() };
