@@ -133,8 +133,9 @@ def _text_of(descriptor: int) -> TextIO:
 
 def _log_to_standard_error() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    # The steps of a new database's schema, which say nothing to who adds a recipient.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    # Steps of a new database's schema, and connections to Spark, which say nothing to who runs a command.
+    for name in ("alembic", "py4j"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     # No line says them, and finding them out costs more than the line ("Optimization" in Python's logging).
     logging._srcfile = None  # noqa: SLF001
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

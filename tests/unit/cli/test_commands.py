@@ -200,6 +200,16 @@ def test_check_reports_errors_of_the_file(tmp_path: Path, capsys: pytest.Capture
     assert "share.yaml:2: port: 'x' is not a whole number" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("library", ["alembic", "py4j"])
+def test_commands_do_not_print_the_steps_of_libraries(
+    library: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    logging.getLogger(library).setLevel(logging.NOTSET)
+    assert main(["check", "-c", str(tmp_path / "absent.yaml")]) == 1
+    assert not logging.getLogger(library).isEnabledFor(logging.INFO)
+
+
 def test_check_reports_problems_that_keep_a_server_from_starting(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
