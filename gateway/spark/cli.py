@@ -118,6 +118,13 @@ def _tables_arguments(parser: argparse.ArgumentParser, other: str = "") -> None:
     )
 
 
+def _thread_count(text: str) -> int:
+    """Parse a number of 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of 1 or more")
+    return int(text)
+
+
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     _tables_arguments(parser, OR_LIST)
     parser.add_argument("--profile", required=True, metavar="FILE", help="a recipient's profile")
@@ -132,7 +139,7 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shown-rows", type=int, default=10, metavar="N", help="differing rows shown; 0 keeps data out"
     )
-    parser.add_argument("--parallel", type=int, default=4, metavar="N", help="tables at a time")
+    parser.add_argument("--parallel", type=_thread_count, default=4, metavar="N", help="tables at a time")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the random filters")
     parser.add_argument(
         "--connector", nargs="?", type=Path, const=ON_CLASS_PATH, metavar="JAR",
@@ -249,7 +256,9 @@ def _project_arguments(parser: argparse.ArgumentParser) -> None:
     _tables_arguments(parser)
     parser.add_argument("--check", action="store_true", help="only check the rules against their sources")
     parser.add_argument("--whole", action="store_true", help="prove all rows, not only the changed ones")
-    parser.add_argument("--parallel", type=int, default=4, metavar="N", help="projections at a time")
+    parser.add_argument(
+        "--parallel", type=_thread_count, default=4, metavar="N", help="projections at a time"
+    )
     parser.add_argument(
         "--optimize-hours", type=int, default=24, metavar="N",
         help="hours between two compactions of small files; 0 for none",
@@ -275,8 +284,6 @@ def _project(arguments: argparse.Namespace) -> int:
     from gateway.spark.project.run import LOCAL_SETTINGS, keep, left_over, projections  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
 
-    if arguments.parallel < 1:
-        raise ValueError("--parallel is at least 1")
     patterns = arguments.table
     loaded = config.load(arguments.config, needs_readers=False)
     targets = projections(loaded, lambda name: not patterns or any(fnmatchcase(name, p) for p in patterns))
@@ -327,7 +334,7 @@ def _generate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=1000, metavar="N", help="rows per insert")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the random rows")
     parser.add_argument("--only", action="append", metavar="NAME", help="one of the tables; may be repeated")
-    parser.add_argument("--parallel", type=int, default=4, metavar="N", help="tables at a time")
+    parser.add_argument("--parallel", type=_thread_count, default=4, metavar="N", help="tables at a time")
 
 
 def _generate(arguments: argparse.Namespace) -> int:

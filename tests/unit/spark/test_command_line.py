@@ -42,6 +42,17 @@ def run(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.parametrize("command", [("generate", "/tables"), ("project", "-c", "f"), ("verify", "-c", "f")])
+@pytest.mark.parametrize("text", ["0", "-1", "two"])
+def test_a_number_of_threads_that_is_none_is_a_wrong_command_line(
+    command: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*command, f"--parallel={text}"])
+    assert ended.value.code == 2
+    assert f"--parallel: '{text}' is not a whole number of 1 or more" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("module", "missing"), [("pyspark", "pyspark.errors"), ("pyarrow", "pyarrow.fs"), ("delta", "delta")]
 )
