@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+import zipfile
 
 import pytest
 import tools
@@ -115,6 +116,12 @@ def test_the_wheel_has_the_licences_and_notices_of_the_crates_within(dist, monke
 def test_an_expression_is_allowed_if_its_alternatives_can_be_met(expression, is_allowed):
     allowed = {"MIT", "ISC", "Apache-2.0 WITH LLVM-exception"}
     assert components.is_allowed(expression, allowed) is is_allowed
+
+
+def test_no_text_of_the_wheel_names_a_directory_of_its_build():
+    with zipfile.ZipFile(tools.built_wheel()) as wheel:
+        texts = {name: wheel.read(name) for name in wheel.namelist() if not name.endswith(".so")}
+    assert not [name for name, text in texts.items() if str(tools.CACHE).encode() in text]
 
 
 def test_the_source_distribution_is_equal_twice_and_holds_every_source_of_the_wheel(dist):
