@@ -141,9 +141,11 @@ def notices(metadata: Mapping[str, Any]) -> str:
     texts: dict[str, list[str]] = {}
     for package in (packages[one] for one in _reached(packages, nodes)):
         # Own crates have no source: their licence is that of the package.
-        files = [] if package["source"] is None else Path(package["manifest_path"]).parent.iterdir()
-        for text in sorted(file.read_text().strip() for file in files if _is_notice(file)):
-            texts.setdefault(text, []).append(f"{package['name']} {package['version']}")
+        if package["source"] is not None:
+            files = Path(package["manifest_path"]).parent.iterdir()
+            found = sorted(file.read_text().strip() for file in files if _is_notice(file))
+            for text in found or [f"SPDX-License-Identifier: {package['license']}"]:
+                texts.setdefault(text, []).append(f"{package['name']} {package['version']}")
     parts = sorted(f"{', '.join(sorted(names))}\n\n{text}\n" for text, names in texts.items())
     return f"\n{'=' * 80}\n".join(parts)
 
