@@ -313,6 +313,7 @@ class Catalog:
         """Find a granted share. Raises NotFound."""
         visible = self._seen(recipient, share)
         if visible is None:
+            self._check_searched(recipient, None)
             raise NotShared("share")
         return _granted_part(recipient, visible) if _is_partial(recipient, visible) else visible
 
@@ -339,21 +340,27 @@ class Catalog:
             raise NotShared("table")
         return granted
 
-    def require_searched(self, recipient: Recipient, share: str, schema: str | None = None) -> None:
-        """Raise Unavailable for a list of schemas or tables that would look whole and may not be."""
+    def require_searched(self, recipient: Recipient, share: str = "", schema: str | None = None) -> None:
+        """Raise Unavailable for a list of shares, schemas or tables that may look whole and not be."""
         self._check_searched(recipient, self._seen(recipient, share), schema)
 
-    def _check_searched(self, recipient: Recipient, share: Share | None, schema: str | None) -> None:
-        """Raise Unavailable where granted tables of a share, or of a schema of it, may be unknown."""
+    def _check_searched(self, recipient: Recipient, share: Share | None, schema: str | None = None) -> None:
+        """Raise Unavailable where granted tables of a share, or of a schema of it, may be unknown.
+
+        Of no share: where a grant in every share may be for a schema of one that is not searched.
+        """
         if share is None:
-            return
-        key, inner = share.name.casefold(), schema and schema.casefold()
-        for place in [place for name, place in self._unsearched if name == key]:
-            if place is None or (
-                inner in (None, place)
-                and (recipient.may_read(share) or recipient.may_see_schema(share, place))
-            ):
-                raise Unavailable("the tables of the share are not known yet; try again later")
+            is_unknown = self._unsearched and any(grant.share == EVERY_SHARE for grant in recipient.grants)
+        else:
+            key, inner = share.name.casefold(), schema and schema.casefold()
+            is_whole = recipient.may_read(share)
+            is_unknown = any(
+                not place or (inner in (None, place) and (is_whole or recipient.may_see_schema(share, place)))
+                for name, place in self._unsearched
+                if name == key
+            )
+        if is_unknown:
+            raise Unavailable("the tables of the share are not known yet; try again later")
 
     def volume(self, recipient: Recipient, share: str, schema: str, volume: str) -> SharedVolume:
         """Find a granted volume. Raises NotFound."""

@@ -24,6 +24,7 @@ Message = messages.Share | messages.Schema | messages.Table | messages.Volume
 
 async def list_shares(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares`."""
+    _require_searched(context)
     shares = context.state.catalog.shares_of(context.required_recipient)
     return _page(context, shares, lambda share: share.name, _share, messages.Shares)
 

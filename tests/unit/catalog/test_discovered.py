@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -125,3 +126,21 @@ def test_what_no_search_has_reached_is_unknown_to_those_with_a_grant_there() -> 
             catalog.schema(partial["listed"], "s", schema)
         with pytest.raises(NotShared):
             catalog.table(partial["listed"], "s", schema, "t")
+
+
+def test_of_a_grant_in_every_share_no_share_is_known_to_be_absent_before_all_are_searched() -> None:
+    config = configured(others=({"name": "other", "schemas": [{"name": "d"}]},))
+    (source,) = config.sources
+    recipient = Recipient("r", frozenset(), (), (Grant("*", "d"),))
+    for tables, error in (({}, Unavailable), ({source.key: ()}, NotShared)):
+        shares = with_discovered(config, Discovered(tables))
+        catalog = Catalog.of(shares.shares, unsearched=shares.unsearched)
+        assert catalog.share(recipient, "other").name == "other"
+        for name in ("s", "absent"):
+            with pytest.raises(error):
+                catalog.share(recipient, name)
+            with pytest.raises(error):
+                catalog.table(recipient, name, "d", "t")
+        with pytest.raises(Unavailable) if tables == {} else nullcontext():
+            catalog.require_searched(recipient)
+        catalog.require_searched(Recipient("r", frozenset(), (), (Grant("other", "d"),)))
