@@ -16,9 +16,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from ssl import SSLContext
 from typing import Any, ParamSpec, TypeVar
@@ -274,7 +274,6 @@ async def _supervise(start: Start) -> None:
         await supervisor.stop(seconds=latest[0].gateway.drain_seconds + KILL_MARGIN_SECONDS)
 
     async with sources.following(), discoverer.following(), manager.watched():
-        await supervisor.start()
         administration = _administration(
             config,
             start.admin_listener,
@@ -288,6 +287,8 @@ async def _supervise(start: Start) -> None:
             workers=workers,
         )
         try:
+            if not await _ended_before(stop, supervisor.start()):
+                return
             async with _hang_up(hang_up), reloader.watching(read), administration:
                 _log_addresses(start)
                 log.info("serving by %d workers", workers)
@@ -299,6 +300,20 @@ async def _supervise(start: Start) -> None:
             await end()
             if audit is not None:
                 await asyncio.to_thread(audit.close, timeout_seconds=CLOSE_SECONDS)
+
+
+async def _ended_before(stop: asyncio.Event, starting: Coroutine[Any, Any, None]) -> bool:
+    """Return whether a start has ended before the signal to stop, which cancels it. Raises its error."""
+    started, stopped = asyncio.ensure_future(starting), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({started, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if started.done():
+        await started
+        return True
+    started.cancel()
+    with suppress(asyncio.CancelledError):
+        await started
+    return False
 
 
 def _recording(audit: AuditLog | None) -> Callable[[str, str | None], None]:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 import pytest
 from support.gateway_directory import TOKEN, Gateway
 from support.nightly import at_night
-from support.processes import children
+from support.processes import children, server_process
 from support.waiting import wait_until
 from tables.large_logs import make_log
 
@@ -185,3 +185,15 @@ def rest_of_chunks(client):
         assert piece
         tail = (tail + piece)[-100:]
     return True
+
+
+def test_a_signal_ends_a_server_whose_workers_hang_at_their_start(gateway, tmp_path):
+    (tmp_path / "modules").mkdir()
+    hang = "import os, time\nif 'DELTA_GATEWAY_WORKER' in os.environ: time.sleep(60)\n"
+    (tmp_path / "modules" / "sitecustomize.py").write_text(hang)
+    log = tmp_path / "log"
+    with server_process(gateway.path, log, workers=2, modules=tmp_path / "modules") as process:
+        wait_until(lambda: len(children(process.pid)) == 2)
+        process.terminate()
+        assert process.wait(20) == 0, log.read_text()
+    assert "serving by" not in log.read_text()
