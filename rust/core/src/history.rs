@@ -100,13 +100,13 @@ impl History {
     /// Returns the last version committed at or before a timestamp; [`Error::TimestampOutOfRange`] before the first
     /// one.
     pub fn version_at_or_before(&self, timestamp_ms: i64) -> Result<i64> {
-        let behind = match timestamp_ms.checked_add(1).map(|next| (next, self.by_modification(next))) {
-            Some((_, Some(commits))) => commits
+        let behind = match (self.by_modification(timestamp_ms), timestamp_ms.checked_add(1)) {
+            (Some(commits), _) => commits
                 .iter()
                 .rposition(|commit| commit.modified_ms <= timestamp_ms)
                 .map_or(0, |last| last + 1),
-            Some((next, None)) => self.first_in_commit_at_or_after(next)?,
-            None => self.commits.len(),
+            (None, Some(next)) => self.first_in_commit_at_or_after(next)?,
+            (None, None) => self.commits.len(),
         };
         let commit = behind.checked_sub(1).and_then(|index| self.commits.get(index));
         commit.map(|commit| commit.version).map_or_else(|| Err(self.out_of_range(timestamp_ms)?), Ok)
@@ -290,6 +290,24 @@ mod tests {
             assert_eq!(history.version_at_or_before(time).unwrap(), before, "{time}");
         }
         assert!(is_out_of_range(&history.version_at_or_after(7001)));
+    }
+
+    #[test]
+    fn a_time_before_in_commit_timestamps_finds_no_file_that_is_written_later() {
+        // The files of a copy are younger than all in-commit timestamps.
+        let log = log_of(0, &[(8000, None), (9000, None), (9000, Some(5000))]);
+        let history = history(
+            &log,
+            &[
+                ENABLED,
+                ("delta.inCommitTimestampEnablementVersion", "2"),
+                ("delta.inCommitTimestampEnablementTimestamp", "5000"),
+            ],
+        );
+        for time in [4998, 4999] {
+            assert!(is_out_of_range(&history.version_at_or_before(time)), "{time}");
+        }
+        assert_eq!(history.version_at_or_before(5000).unwrap(), 2);
     }
 
     #[test]
