@@ -126,7 +126,10 @@ class TableRequest(Struct, frozen=True):
         return await self.read(start, query)
 
     async def files_in_memory(self, query: FilesQuery) -> Files:
-        """As `files`, on a thread of no storage: nothing is read."""
+        """As `files`, on a thread of no storage if nothing is read."""
+        if self.opened.managed is not None:
+            # Its catalog is asked for each page.
+            return await self.files(query)
         try:
             return await self.state.tables.in_memory(self.table, start, query)
         except BaseException:

@@ -63,9 +63,7 @@ class OpenTable(Struct, frozen=True, eq=False):
 
     def has_in_memory(self, identity: str) -> bool:
         """Whether the last version that was found is the one that a page names, with its files in memory."""
-        # The catalog of a managed table is asked for each page.
-        is_known = self.managed is None and self.has_small_metadata
-        known = self.table.latest_known(max_age_ms=ANY_AGE_MS) if is_known else None
+        known = self.table.latest_known(max_age_ms=ANY_AGE_MS) if self.has_small_metadata else None
         return known is not None and known.identity == identity and self.with_latest(known).is_in_memory
 
     @property
