@@ -23,6 +23,7 @@ from gateway.telemetry.log_output import (
     log_counts,
     queued_logs,
 )
+from gateway.web.access_log import MAX_PATH_BYTES
 
 LOST = "delta_gateway_log_lines_total"
 
@@ -190,7 +191,7 @@ def test_a_reader_of_the_log_that_stalls_stops_neither_requests_nor_the_end(tmp_
             gateway.log = lambda: "its log is not read"
             gateway.until(lambda: gateway.get("/readyz")[0] == 200)
             # More than the queue holds, and than the queues of two workers.
-            path = "/" + "p" * 8000
+            path = "/" + "p" * MAX_PATH_BYTES
             for _ in range(workers * (QUEUE_BYTES // len(path) + 20)):
                 gateway.get(path)
             assert gateway.get("/healthz")[:2] == (200, b"ok\n")
