@@ -446,7 +446,8 @@ def _purge(database: RecipientDatabase, _config: Config, arguments: argparse.Nam
 
 
 def _show(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
-    _print(database.show(arguments.name))
+    record = database.show(arguments.name)
+    _print(record, is_served=database.is_served(record))
     for change in database.history(arguments.name):
         sys.stdout.write(f"{utc_text(change.at_ms)} {_described(change)}\n")
 
@@ -468,7 +469,7 @@ def _described(change: ChangeRecord) -> str:
 
 def _list(database: RecipientDatabase, _config: Config, _arguments: argparse.Namespace) -> None:
     for record in database.list():
-        _print(record)
+        _print(record, is_served=database.is_served(record))
 
 
 _OPERATIONS: Mapping[str, Callable[[RecipientDatabase, Config, argparse.Namespace], None]] = {
@@ -517,7 +518,7 @@ def _report_file(arguments: argparse.Namespace, expires_ms: int | None) -> None:
         sys.stderr.write(f"The profile of {arguments.name} {end}.\n")
 
 
-def _print(record: RecipientRecord) -> None:
+def _print(record: RecipientRecord, *, is_served: bool = True) -> None:
     now_ms = epoch_ms()
     lives = lives_text(record.tokens, now_ms)
     granted = (*record.shares, *map(grant_text, record.grants))
@@ -530,6 +531,7 @@ def _print(record: RecipientRecord) -> None:
     properties = "".join(f"; {key}={text}" for key, text in record.properties)
     policies = "".join(f"; {policy_text(stored)}" for stored in record.policies)
     clients = "".join(f"; {client_text(client, now_ms)}" for client in record.clients)
-    described = f"{clients}{policies}{properties}{texts}"
+    refused = "" if is_served else "; refused: the configuration file has a recipient of this name"
+    described = f"{clients}{policies}{properties}{texts}{refused}"
     line = f"{record.name}: shares {shares}; from {networks}; tokens: {tokens}{described}"
     sys.stdout.write(f"{escaped(line)}\n")

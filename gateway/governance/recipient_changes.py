@@ -76,9 +76,13 @@ class RecipientChanges(RecordedDatabase):
             self._check_served(record)
             yield connection, detail, record
 
+    def is_served(self, record: RecipientRecord) -> bool:
+        """Return whether no recipient of the configuration file is served in its place."""
+        return record.name.lower() not in self._taken_names()
+
     def _check_served(self, record: RecipientRecord) -> None:
         """Raise RecipientError for a recipient that is refused: what is revoked may still be read."""
-        if record.name.lower() in self._taken_names():
+        if not self.is_served(record):
             raise RecipientError(
                 f"recipient {record.name!r} is in the configuration file, where it is changed; the stored "
                 "one of this name is refused, and can only be deleted"

@@ -408,6 +408,15 @@ def test_the_comment_and_the_history_of_a_deleted_recipient_are_shown(run):
     assert run("history", "nobody")[0] == 1
 
 
+def test_a_stored_recipient_whose_name_the_file_has_is_shown_as_refused(run, config):
+    assert run("add", "acme")[0] == run("add", "other")[0] == 0
+    config.write_text(CONFIG.replace("{audit:", "{recipients: [{name: Acme}], audit:"))
+    assert "; refused: the configuration file has a recipient of this name\n" in run("show", "acme")[1]
+    assert ["refused: " in line for line in run("list")[1].splitlines()] == [True, False]
+    code, _, err = run("revoke", "acme")
+    assert (code, "is in the configuration file" in err) == (1, True)
+
+
 def test_the_history_shows_ends_as_times(run):
     run("add", "acme", "--expires", "1d")
     ends = re.findall(r"expires (\S+)", run("list")[1])
