@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,35 +97,40 @@ def named_tables(tables: Iterable[FoundTable]) -> list[NamedTable]:
     return named
 
 
-def configuration(
-    share: str,
-    tables: Iterable[NamedTable],
-    *,
-    port: int,
-    public_url: str | None,
-    address: S3Address | None,
-    token_key: Mapping[str, str],
-    history_shared: bool = False,
-) -> str:
-    """Return the text of a configuration that shares the tables, with or without their history."""
-    tables = list(tables)
-    # One schema for names that differ in case alone.
-    schemas: dict[str, dict[str, Any]] = {}
-    for table in tables:
-        schema = schemas.setdefault(table.schema.casefold(), {"name": table.schema, "tables": []})
-        entry: dict[str, Any] = {"name": table.name, "location": _escaped(table.location.text)}
-        schema["tables"].append(entry | {"historyShared": True} if history_shared else entry)
-    gateway: dict[str, Any] = {"tokenKeys": [{"id": "k1", **token_key}]}
-    buckets = sorted({table.location.bucket for table in tables if table.location.kind == "s3"})
-    if buckets and address is not None:
-        gateway["storages"] = [address.entry(bucket) for bucket in buckets]
-    top: dict[str, Any] = {"version": 1, "port": port}
-    if public_url is not None:
-        top["host"] = "0.0.0.0"  # noqa: S104 - recipients on other machines were named
-        gateway["publicUrl"] = public_url
-    top["shares"] = [{"name": share, "schemas": list(schemas.values())}]
-    top["gateway"] = gateway
-    return dumped(top)
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The keys of a configuration that are not asked for."""
+
+    port: int
+    public_url: str | None
+    address: S3Address
+
+    def configuration(
+        self,
+        share: str,
+        tables: Sequence[NamedTable],
+        token_key: Mapping[str, str],
+        *,
+        history_shared: bool = False,
+    ) -> str:
+        """Return the text of a configuration that shares the tables, with or without their history."""
+        # One schema for names that differ in case alone.
+        schemas: dict[str, dict[str, Any]] = {}
+        for table in tables:
+            schema = schemas.setdefault(table.schema.casefold(), {"name": table.schema, "tables": []})
+            entry: dict[str, Any] = {"name": table.name, "location": _escaped(table.location.text)}
+            schema["tables"].append(entry | {"historyShared": True} if history_shared else entry)
+        gateway: dict[str, Any] = {"tokenKeys": [{"id": "k1", **token_key}]}
+        buckets = sorted({table.location.bucket for table in tables if table.location.kind == "s3"})
+        if buckets:
+            gateway["storages"] = [self.address.entry(bucket) for bucket in buckets]
+        top: dict[str, Any] = {"version": 1, "port": self.port}
+        if self.public_url is not None:
+            top["host"] = "0.0.0.0"  # noqa: S104 - recipients on other machines were named
+            gateway["publicUrl"] = self.public_url
+        top["shares"] = [{"name": share, "schemas": list(schemas.values())}]
+        top["gateway"] = gateway
+        return dumped(top)
 
 
 def _escaped(text: str) -> str:

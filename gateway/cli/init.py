@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from gateway.cli import first_share
 from gateway.cli.check import Finding, check
-from gateway.cli.first_share import NamedTable, S3Address
+from gateway.cli.first_share import NamedTable, S3Address, Server
 from gateway.cli.serve import serve_file
 from gateway.cli.share_files import KEY_BYTES, InitError, ShareFiles
 from gateway.cli.storage_errors import explain_error
@@ -44,39 +44,6 @@ ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 HISTORY_QUESTION = "Share older versions, changes and streams of the tables too (yes or no)?"
 SHOWN_FEEDS = 5
 YES, NO = ("y", "yes"), ("n", "no")
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """The keys of the configuration that are not asked for."""
-
-    port: int
-    public_url: str | None
-    address: S3Address
-
-    def configuration(
-        self,
-        share: str,
-        tables: list[NamedTable],
-        token_key: dict[str, str],
-        *,
-        history_shared: bool = False,
-    ) -> str:
-        """Return the text of a configuration."""
-        return first_share.configuration(
-            share,
-            tables,
-            port=self.port,
-            public_url=self.public_url,
-            address=self.address,
-            token_key=token_key,
-            history_shared=history_shared,
-        )
-
-    def transient(self, share: str, tables: list[NamedTable]) -> GatewayState:
-        """Return the state of a configuration that is not written. Raises ConfigError."""
-        text = self.configuration(share, tables, {"secret": secrets.token_urlsafe(KEY_BYTES)})
-        return GatewayState.of(loads(text, needs_readers=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,11 +252,17 @@ def location_of(text: str) -> Location:
 # Tables
 
 
+def transient(server: Server, share: str, tables: list[NamedTable]) -> GatewayState:
+    """Return the state of a configuration that is not written. Raises ConfigError."""
+    text = server.configuration(share, tables, {"secret": secrets.token_urlsafe(KEY_BYTES)})
+    return GatewayState.of(loads(text, needs_readers=False))
+
+
 def search(location: Location, server: Server) -> Search:
     """Return the tables at or below a location. Raises InitError where there are none."""
     if location.kind == "file" and not Path(location.key).is_dir():
         raise InitError(f"{location.key} is no directory; give the directory of a Delta table, or one above")
-    state = server.transient("search", [NamedTable("search", "search", location)])
+    state = transient(server, "search", [NamedTable("search", "search", location)])
     try:
         store = state.tables.storages.store(location)
         store.renew()
@@ -329,7 +302,7 @@ def readable(tables: list[NamedTable], server: Server) -> tuple[list[NamedTable]
 
     Prints all tables. Raises InitError if none can be read.
     """
-    findings = list(check(server.transient("check", tables)))
+    findings = list(check(transient(server, "check", tables)))
     for finding in findings:
         sys.stdout.write(f"  {line(finding)}\n")
     readable_names = {finding.table for finding in findings if not finding.problem}
