@@ -52,9 +52,13 @@ class Server:
     def get(self, path: str, request: str, capabilities: str | None = None) -> Answer:
         """Return a successful answer to a GET. Raises Problem."""
         answer = self.send("GET", f"{self.endpoint}{path}", capabilities=capabilities)
-        if answer.status != 200:  # noqa: PLR2004 - OK
-            server_errors.refuse(answer, request, self.authorization.hint)
+        self.check(answer, request)
         return answer
+
+    def check(self, answer: Answer, request: str) -> None:
+        """Raise Problem for a refusal; `request` names what was requested."""
+        if answer.status != 200:  # noqa: PLR2004 - OK
+            raise server_errors.explain(answer, request, self.authorization.hint)
 
     def send(
         self,

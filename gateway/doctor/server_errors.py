@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import NoReturn
 
 from gateway.doctor.connection_errors import SERVER
 from gateway.doctor.findings import Owner, Problem
@@ -106,11 +105,6 @@ class ServerError:
         if self.request_id and self.status >= 500:  # noqa: PLR2004 - errors of the server
             parts.append(f" (request id {self.request_id})")
         return "".join(parts)
-
-
-def refuse(answer: Answer, request: str, token_hint: str = "") -> NoReturn:
-    """Raise Problem for a refusal."""
-    raise explain(answer, request, token_hint)
 
 
 def explain(answer: Answer, request: str, token_hint: str = "") -> Problem:

@@ -64,8 +64,7 @@ def _shares(server: Server, findings: Findings) -> Listing:
     if answer.status == 404 and (elsewhere := server.endpoint_elsewhere()) is not None:  # noqa: PLR2004
         problem = server_errors.explain(answer, request)
         raise Problem(problem.message, Owner.RECIPIENT, f"write {elsewhere} as the endpoint of the profile")
-    if answer.status != 200:  # noqa: PLR2004 - OK
-        server_errors.refuse(answer, request, server.authorization.hint)
+    server.check(answer, request)
     shares = server.list("/shares", request, answer)
     if not shares.items:
         raise Problem("the recipient has no share", Owner.PROVIDER, "grant a share to the recipient")

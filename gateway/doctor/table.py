@@ -145,9 +145,9 @@ def _query(server: Server, table: ChosenTable, name: Format) -> FormatResult:
         )
         if answer.status == 400:  # noqa: PLR2004 - Bad Request
             return FormatResult(_refused_format(answer, name), is_refusal=True)
-        if answer.status != 200:  # noqa: PLR2004 - OK
-            server_errors.refuse(answer, f"a query in the {name} format", server.authorization.hint)
-        metadata = _head(answer, f"a query in the {name} format")[1]
+        request = f"a query in the {name} format"
+        server.check(answer, request)
+        metadata = _head(answer, request)[1]
         answered = answer.headers.get(CAPABILITIES, "").lower()
         if name == "delta" and "responseformat=delta" not in answered:
             return FormatResult(_old_server(), is_refusal=True)

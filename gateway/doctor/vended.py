@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from gateway.doctor import server_errors, store_errors
+from gateway.doctor import store_errors
 from gateway.doctor.clock import utc_text
 from gateway.doctor.connection_errors import SERVER, STORE
 from gateway.doctor.findings import Findings, Owner, Problem
@@ -55,11 +55,8 @@ class S3Bucket:
 
 def examine_directory(server: Server, table: ChosenTable, findings: Findings) -> None:
     """Request credentials, and list the log with them. Raises Problem."""
-    request = "a request for temporary credentials"
-    url = f"{server.endpoint}{table.name.path}/temporary-table-credentials"
-    answer = server.send("POST", url)
-    if answer.status != 200:  # noqa: PLR2004 - OK
-        server_errors.refuse(answer, request, server.authorization.hint)
+    answer = server.send("POST", f"{server.endpoint}{table.name.path}/temporary-table-credentials")
+    server.check(answer, "a request for temporary credentials")
     credentials = _parse(answer)
     findings.hide(*credentials.values.values())
     end = credentials.expires_ms / 1000
