@@ -1,4 +1,4 @@
-"""Encodes JSON for bodies, logs and files."""
+"""Encodes JSON for bodies, logs and files, and says which texts can be sent."""
 
 import re
 from typing import Any
@@ -43,6 +43,19 @@ def one_line(json: bytes) -> bytes:
     logs, take others as commands, or show the text behind them in another order.
     """
     return json if json.isascii() and b"\x7f" not in json else _CONTROLS.sub(_escaped, json)
+
+
+def is_utf_8(text: str) -> bool:
+    """Return whether a text can be sent: escapes and bytes of variables may be half of a character."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def is_header_token(text: str) -> bool:
+    """Return whether a header can have a text: visible characters of ASCII alone."""
+    return text.isascii() and text.isprintable() and " " not in text
 
 
 def _escaped(control: re.Match[bytes]) -> bytes:

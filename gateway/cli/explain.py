@@ -18,7 +18,7 @@ from gateway.cli.text_table import write_table
 from gateway.cli.whole_numbers import whole_number
 from gateway.client.table_name import TableName
 from gateway.config import Config, load
-from gateway.encoding import json_bytes
+from gateway.encoding import is_utf_8, json_bytes
 from gateway.errors import NotShared
 from gateway.governance.named_recipient import UnknownRecipient, named_recipient
 from gateway.protocol.queries import Hints
@@ -148,7 +148,7 @@ def _row(name: str, summary: StreamSummary, reasons: str) -> dict[str, object]:
 
 def _text(text: str) -> str:
     """Return a text of UTF-8, as a type of argparse."""
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    if not is_utf_8(text):
         raise argparse.ArgumentTypeError("expected UTF-8")
     return text
 

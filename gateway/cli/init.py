@@ -27,6 +27,7 @@ from gateway.cli.storage_errors import explain_error
 from gateway.config import Location, loads
 from gateway.config.checks import check_url
 from gateway.config.errors import Invalid
+from gateway.encoding import is_utf_8
 from gateway.governance.recipient_records import DEFAULT_LIFE_SECONDS, RecipientError
 from gateway.protocol.snippets import file_word, short_text
 from gateway.report.text import printable
@@ -242,10 +243,8 @@ def location_of(text: str) -> Location:
         raise ValueError(f"the home directory in '{text}' is not known; give the absolute path") from None
     # Links stay as they are, because they may point elsewhere tomorrow.
     path = path.resolve() if ".." in path.parts else path.absolute()
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"the path {str(path)!a} is not UTF-8; rename the directory") from None
+    if not is_utf_8(str(path)):
+        raise ValueError(f"the path {str(path)!a} is not UTF-8; rename the directory")
     return Location.parse(str(path))
 
 

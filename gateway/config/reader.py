@@ -34,6 +34,7 @@ from gateway.config.location_template import LocationTemplate
 from gateway.config.locations import AZURE_DOMAIN, AZURE_DOMAINS, Location, check_account
 from gateway.config.secret import Secret
 from gateway.config.yaml_loader import MERGE_KEY
+from gateway.encoding import is_utf_8
 
 log = logging.getLogger("gateway.config")
 
@@ -258,7 +259,7 @@ class Reader:
             return self.environment[name]
 
         text = _VARIABLE.sub(replace, node.value)
-        if not _is_utf_8(text):
+        if not is_utf_8(text):
             raise self.error(node, key, NO_UTF_8)
         return text
 
@@ -269,7 +270,7 @@ class Reader:
                 raise self.error(key_node, key, "expected plain text as a key")
             if key_node.tag == MERGE_KEY:
                 raise self.error(key_node, key, "YAML's merge key << is not read; write the keys out")
-            if not _is_utf_8(key_node.value):
+            if not is_utf_8(key_node.value):
                 raise self.error(key_node, key, NO_UTF_8)
             if key_node.value in seen:
                 raise self.error(key_node, _join(key, shown_key(key_node.value)), "given twice")
@@ -326,14 +327,6 @@ def _form_of(kind: type, field: dataclasses.Field[Any], node: yaml.Node) -> data
     if other is None or not isinstance(node, yaml.MappingNode):
         return field
     return next(known for known in dataclasses.fields(kind) if known.name == other)
-
-
-def _is_utf_8(text: str) -> bool:
-    """Return whether a text can be sent: YAML's escapes and bytes of variables may be half of a character."""
-    try:
-        return text.isascii() or bool(text.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def _join(key: str, name: str) -> str:

@@ -10,6 +10,7 @@ from gateway.config.errors import Invalid
 from gateway.config.fetched_urls import is_accepted_url
 from gateway.config.operation import setting
 from gateway.config.secret import Secret
+from gateway.encoding import is_header_token
 
 API_PATH = "/api/2.1/unity-catalog"
 
@@ -76,7 +77,7 @@ def api_url(url: str) -> str:
 def check_access(url: str, token: Secret | None, oauth: CatalogClient | None, *, private: bool) -> None:
     """Check what a catalog is called with. Raises Invalid."""
     _check_called("url", url, "a catalog", private=private)
-    if token is not None and not _is_token(token.reveal()):
+    if token is not None and not is_header_token(token.reveal()):
         raise Invalid("token", "no client can send it in a header: expected ASCII text without blanks")
     if oauth is None:
         return
@@ -90,7 +91,3 @@ def _check_called(field: str, url: str, what: str, *, private: bool) -> None:
     if not is_accepted_url(url, allow_private_addresses=private):
         where = "and not at private addresses without allowPrivateAddresses"
         raise Invalid(field, f"{what} is called by https only, {where}")
-
-
-def _is_token(text: str) -> bool:
-    return text.isascii() and text.isprintable() and " " not in text

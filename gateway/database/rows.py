@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import sqlalchemy.exc
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, insert, text
 
+from gateway.encoding import is_utf_8
+
 T = TypeVar("T")
 
 BATCH = 500
@@ -75,9 +77,4 @@ def delete_orphans(connection: Connection, conditions: Mapping[Table, ColumnElem
 
 def is_text(value: object) -> bool:
     """Return whether a value is a text of UTF-8."""
-    if not isinstance(value, str):
-        return False
-    try:
-        return value.isascii() or bool(value.encode())
-    except UnicodeEncodeError:
-        return False
+    return isinstance(value, str) and is_utf_8(value)

@@ -22,6 +22,7 @@ from gateway.client.table_name import TableName
 from gateway.doctor.clock import utc_text
 from gateway.doctor.findings import Findings, Owner, Problem
 from gateway.doctor.urls import is_loopback, parse_url
+from gateway.encoding import is_header_token
 
 MAX_PROFILE_BYTES = 1024 * 1024
 NEWEST_VERSION = 2
@@ -109,11 +110,6 @@ class RecipientProfile:
     def secrets(self) -> tuple[str, ...]:
         """Return the values that no text may have."""
         return (self.bearer_token, self.client_secret, self.password)
-
-
-def is_header_token(token: str) -> bool:
-    """Return whether a header can have a token: visible characters of ASCII alone."""
-    return token.isascii() and token.isprintable() and " " not in token
 
 
 def split_reference(reference: str) -> tuple[Path, TableName | None]:

@@ -22,10 +22,11 @@ import orjson
 from gateway.doctor.clock import clock_problem, utc_text
 from gateway.doctor.connection_errors import OWN_TOKEN_ENDPOINT, SERVER, TOKEN_ENDPOINT, Service
 from gateway.doctor.findings import Findings, Owner, Problem
-from gateway.doctor.profile import PrivateKey, RecipientProfile, is_header_token
+from gateway.doctor.profile import PrivateKey, RecipientProfile
 from gateway.doctor.server_errors import ServerError
 from gateway.doctor.transport import Answer, Transport
 from gateway.doctor.urls import is_same_host
+from gateway.encoding import is_header_token
 
 STEP = "token"
 ASSERTION_SECONDS = 120

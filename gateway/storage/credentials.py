@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gateway import _native
+from gateway.encoding import is_header_token
 
 log = logging.getLogger("gateway.storages")
 
@@ -26,7 +27,7 @@ class CredentialsUnavailable(Exception):
 
 def check_header(text: str, name: str) -> str:
     """Return a text that a header can have. Raises CredentialsUnavailable, with its name, for another."""
-    if not (text.isascii() and text.isprintable() and " " not in text):
+    if not is_header_token(text):
         raise CredentialsUnavailable(
             f"{name} has a line break, a blank or another character that no header can have", lasting=True
         )

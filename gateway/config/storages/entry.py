@@ -18,8 +18,7 @@ from gateway.config.locations import Location
 from gateway.config.networks import Network, is_loopback
 from gateway.config.operation import setting
 from gateway.config.secret import Secret
-
-_VISIBLE = re.compile(r"[!-~]+")
+from gateway.encoding import is_header_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ class StorageEntry:
         """Check that headers can have keys. No message has a part of one."""
         for name in names:
             secret: Secret | None = getattr(self, name)
-            if secret is not None and not _VISIBLE.fullmatch(secret.reveal()):
+            if secret is not None and not is_header_token(secret.reveal()):
                 raise Invalid(name, "has a blank, a line break or another character that no key has")
 
     def _check_printable(self, name: str) -> None:
