@@ -10,17 +10,17 @@ from typing import Any
 
 import orjson
 
-from gateway.catalog.catalog import PROVIDER, Recipient
+from gateway.catalog.catalog import PROVIDER
 from gateway.cli.discovered_state import discovered_state, stored_shares
 from gateway.cli.near_names import near_names
 from gateway.cli.operations import add_repeated
 from gateway.cli.text_table import write_table
 from gateway.cli.whole_numbers import whole_number
 from gateway.client.table_name import TableName
-from gateway.config import Config, load
+from gateway.config import load
 from gateway.encoding import is_utf_8, json_bytes
 from gateway.errors import NotShared
-from gateway.governance.named_recipient import UnknownRecipient, named_recipient
+from gateway.governance.named_recipient import named_recipient
 from gateway.protocol.queries import Hints
 from gateway.report.text import printable
 from gateway.tables.native import AnswerOptions, Explanation, Snapshot, StreamSummary
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         wanted = TableName.parse(arguments.table)
     except ValueError as reason:
         raise OSError(str(reason)) from None
-    recipient = PROVIDER if arguments.recipient is None else _recipient(config, arguments.recipient)
+    recipient = PROVIDER if arguments.recipient is None else named_recipient(config, arguments.recipient)
     try:
         shared = state.catalog.table(recipient, wanted.share, wanted.schema, wanted.table)
     except NotShared:
@@ -151,10 +151,3 @@ def _text(text: str) -> str:
     if not is_utf_8(text):
         raise argparse.ArgumentTypeError("expected UTF-8")
     return text
-
-
-def _recipient(config: Config, name: str) -> Recipient:
-    try:
-        return named_recipient(config, name)
-    except UnknownRecipient as reason:
-        raise OSError(str(reason)) from None

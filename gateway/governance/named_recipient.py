@@ -7,7 +7,7 @@ from gateway.catalog.catalog import Recipient
 from gateway.config import Config
 
 
-class UnknownRecipient(ValueError):
+class UnknownRecipient(OSError):
     """Raised for a name that no recipient has, in the configuration and in the database."""
 
 
