@@ -17,12 +17,12 @@ from typing import Any
 from gateway.catalog.stored_shares import StoredShare
 from gateway.cli.apply_recipients import RecipientStep, make, plan_recipients
 from gateway.cli.share_documents import share_of
-from gateway.cli.stored import actor, on_shares
+from gateway.cli.stored import actor, on_database
 from gateway.config import Config
 from gateway.config.checks import dotted_names
 from gateway.config.errors import shown_key
 from gateway.config.yaml_loader import read_document
-from gateway.governance.audited_database import open_database
+from gateway.governance.audited_database import open_database, open_share_database
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.governance.share_plan import Step, plan
 from gateway.governance.share_records import ShareError
@@ -60,7 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.dry_run:
             _make(database, steps, recipients, changes)
 
-    return on_shares(arguments, "apply", apply, reads=arguments.dry_run, creates=not arguments.dry_run)
+    reads = arguments.dry_run
+    return on_database(arguments, "apply", open_share_database, apply, reads=reads, creates=not reads)
 
 
 def _print(steps: Sequence[Step], changes: Sequence[RecipientStep]) -> None:

@@ -21,10 +21,10 @@ from gateway.catalog.catalog import SharedTable
 from gateway.cli.discovered_state import discovered_state, stored_shares
 from gateway.cli.new_file import NewFile
 from gateway.cli.share_documents import document_of
-from gateway.cli.stored import actor, failed, on_shares
+from gateway.cli.stored import actor, failed, on_database
 from gateway.cli.yaml_text import dumped
 from gateway.config import Config, load
-from gateway.governance.audited_database import open_database
+from gateway.governance.audited_database import open_database, open_share_database
 from gateway.governance.named_recipient import UnknownRecipient, named_recipient
 from gateway.governance.recipient_records import RecipientRecord
 from gateway.spark.targets import any_of
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
             text = exported(shares, recipients.list())
         _write(text, arguments.output)
 
-    return on_shares(arguments, "export", export, reads=True)
+    return on_database(arguments, "export", open_share_database, export, reads=True)
 
 
 def _write(text: str, output: Path | None) -> None:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from gateway.catalog.stored_shares import StoredShare, StoredTable, with_stored
 from gateway.cli.near_names import near_names
 from gateway.cli.operations import Operations, add_repeated
-from gateway.cli.stored import on_shares
+from gateway.cli.stored import on_database
 from gateway.cli.text_table import write_table
 from gateway.config import Config
 from gateway.governance import share_edits
+from gateway.governance.audited_database import open_share_database
 from gateway.governance.share_records import ShareError, ShareNotFound
 from gateway.report.text import escaped
 from gateway.times import utc_text
@@ -59,9 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    return on_shares(
+    return on_database(
         arguments,
         "share",
+        open_share_database,
         lambda database, config, _audit: _OPERATIONS[arguments.operation](database, config, arguments),
         reads=arguments.operation in READING,
         creates=arguments.operation == "add",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gateway.config import Config, load
 from gateway.database.errors import DatabaseError, DatabaseMissing
-from gateway.governance.audited_database import open_share_database
 from gateway.governance.recipient_records import RecipientError
 from gateway.governance.share_records import ShareError
 from gateway.report.text import escaped
@@ -21,24 +20,8 @@ from gateway.times import epoch_ms
 
 if TYPE_CHECKING:
     from gateway.governance.recorded_database import RecordedDatabase
-    from gateway.governance.share_store import ShareDatabase
 
 D = TypeVar("D", bound="RecordedDatabase")
-
-
-def on_shares(
-    arguments: Namespace,
-    command: str,
-    operation: Callable[[ShareDatabase, Config, AuditLog | None], None],
-    *,
-    reads: bool,
-    creates: bool = False,
-    without: Callable[[Config, DatabaseMissing], None] | None = None,
-) -> int:
-    """Run an operation on the shares of the database, as `on_database`."""
-    return on_database(
-        arguments, command, open_share_database, operation, reads=reads, creates=creates, without=without
-    )
 
 
 def on_database(

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.cli.operations import Operations, add_repeated
 from gateway.cli.share import table_of
-from gateway.cli.stored import on_shares
+from gateway.cli.stored import on_database
 from gateway.client.table_name import TableName
-from gateway.config import Config
 from gateway.governance import share_edits
+from gateway.governance.audited_database import open_share_database
 from gateway.governance.share_records import ShareError
-from gateway.telemetry.audit import AuditLog
 
 if TYPE_CHECKING:
     from gateway.governance.share_store import ShareDatabase
@@ -82,12 +81,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    if arguments.discover:
-        return on_shares(arguments, "table", lambda database, *_: _discover(database, arguments), reads=False)
-    return _run_listed(arguments)
+    edit = _edit_discovery if arguments.discover else _edit
+    return on_database(
+        arguments,
+        "table",
+        open_share_database,
+        lambda database, *_: edit(database, arguments),
+        reads=False,
+    )
 
 
-def _discover(database: ShareDatabase, arguments: argparse.Namespace) -> None:
+def _edit_discovery(database: ShareDatabase, arguments: argparse.Namespace) -> None:
     """Add or remove the discovered tables of a share, or of a schema."""
     is_share = any(share.key == arguments.name.casefold() for share in database.all().values())
     share, schema = arguments.name, None
@@ -117,31 +121,28 @@ def _discover(database: ShareDatabase, arguments: argparse.Namespace) -> None:
     )
 
 
-def _run_listed(arguments: argparse.Namespace) -> int:
+def _edit(database: ShareDatabase, arguments: argparse.Namespace) -> None:
+    """Add or remove a table."""
+    try:
+        name = TableName.parse(arguments.name)
+    except ValueError as reason:
+        raise ShareError(str(reason)) from None
     limits = [name for name in _LIMITS if getattr(arguments, name, None) is not None]
-
-    def operation(database: ShareDatabase, _config: Config, _audit: AuditLog | None) -> None:
-        try:
-            name = TableName.parse(arguments.name)
-        except ValueError as reason:
-            raise ShareError(str(reason)) from None
-        if limits:
-            raise ShareError(f"{limits[0]} is of discovered tables; give --discover, too")
-        detail = {"schema": name.schema, "table": name.table}
-        if arguments.operation == "add":
-            new = table_of(arguments, name.table)
-            database.edit(
-                name.share,
-                lambda found: share_edits.with_table(found, name.schema, new),
-                {**detail, "location": arguments.location},
-                action="addTable",
-            )
-        else:
-            database.edit(
-                name.share,
-                lambda found: share_edits.without_table(found, name.schema, name.table),
-                detail,
-                action="removeTable",
-            )
-
-    return on_shares(arguments, "table", operation, reads=False)
+    if limits:
+        raise ShareError(f"{limits[0]} is of discovered tables; give --discover, too")
+    detail = {"schema": name.schema, "table": name.table}
+    if arguments.operation == "add":
+        new = table_of(arguments, name.table)
+        database.edit(
+            name.share,
+            lambda found: share_edits.with_table(found, name.schema, new),
+            {**detail, "location": arguments.location},
+            action="addTable",
+        )
+    else:
+        database.edit(
+            name.share,
+            lambda found: share_edits.without_table(found, name.schema, name.table),
+            detail,
+            action="removeTable",
+        )
