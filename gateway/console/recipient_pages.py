@@ -58,13 +58,13 @@ T = TypeVar("T", bound=msgspec.Struct)
 class RecipientRow:
     """A recipient of the database or of the configuration file.
 
-    `unreadable`: why nothing but the name is known of the recipient, which is refused.
+    `refused`: why all of its requests are; empty for no such reason.
     """
 
     record: RecipientRecord
     is_stored: bool = True
     is_federated: bool = False
-    unreadable: str = ""
+    refused: str = ""
 
     @property
     def name(self) -> str:
@@ -104,7 +104,8 @@ def stored_row(page: RecipientPage, key: str) -> RecipientRow:
     if key in page.records:
         return row_of(page.records[key])
     unknown = RecipientRecord(key, "", 0, (), (), ())
-    return RecipientRow(unknown, unreadable=page.unreadable.get(key, "its key is not that of its name"))
+    reason = page.unreadable.get(key, "its key is not that of its name")
+    return RecipientRow(unknown, refused=f"cannot be read: {reason}")
 
 
 def file_entries(site: Site, text: str) -> dict[str, RecipientEntry]:
@@ -134,6 +135,11 @@ async def recipients(request: web.Request) -> web.Response:
             page = database.page(wanted.text, sorted(entries), **place)
         rows = [
             stored_row(page, key) if is_stored else file_row(entries[key]) for key, is_stored in page.keys
+        ]
+        hidden = "refused: the file has a recipient of this name"
+        rows = [
+            replace(row, refused=hidden) if row.is_stored and recipient_key(row.name) in entries else row
+            for row in rows
         ]
         return Listing(wanted, rows, page.total, page.number)
 

@@ -232,6 +232,8 @@ async def test_the_page_of_a_name_in_both_sources_shows_the_recipient_that_is_se
     page = await (await console.get("/console/recipients/from-file")).text()
     assert "is in the configuration file" in page
     assert "/revoke" not in page
+    listed = await (await console.get("/console/recipients")).text()
+    assert listed.count("refused: the file has a recipient of this name") == 1
 
 
 async def test_a_recipient_whose_rows_are_invalid_is_named_and_hides_no_other(
