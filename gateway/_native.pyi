@@ -32,7 +32,7 @@ class LogError(Exception):
     ├── StorageDenied            the store denies access
     │   └── StorageRefused       for a reason that is not in the credentials
     ├── StorageUnavailable       unreachable, throttled, timed out
-    ├── Busy                     no memory left for the log; `detail` has its bytes
+    ├── Busy                     no memory left for the log, or no descriptors; `detail` has more
     ├── TooManySignatures        more files than the store may be asked to sign for one answer
     ├── Cancelled
     ├── DeadlineExceeded

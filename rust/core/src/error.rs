@@ -118,10 +118,12 @@ pub enum Error {
         /// The store's message, for the operator's log.
         detail: String,
     },
-    /// The memory for log files is in use, or too small for this one.
-    #[error("the server has no memory left for the table's log; try again later")]
+    /// What answers share is in use, or too small for this one.
+    #[error("the server has no {lacks}; try again later")]
     Busy {
-        /// The memory that it takes, for the operator's log.
+        /// What there is too little of.
+        lacks: &'static str,
+        /// How much it takes, for the operator's log.
         detail: String,
     },
     /// An answer with more URLs than the provider has signed by one request each.
@@ -151,6 +153,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error of a system that opens no more descriptors for this process.
+    pub(crate) fn no_descriptors(error: impl std::fmt::Display) -> Self {
+        Self::Busy { lacks: "descriptors left for the answer", detail: error.to_string() }
+    }
+
     /// Returns whether the files of a log are at fault, as they were listed.
     pub(crate) fn is_of_log(&self) -> bool {
         use Error::{CorruptLog, FileNotFound, FileReplaced, TableNotFound, VersionNotFound};
@@ -174,7 +181,7 @@ impl Error {
             | Self::StorageUnavailable { detail }
             | Self::RuleRefused { detail }
             | Self::Contradiction { detail }
-            | Self::Busy { detail }
+            | Self::Busy { detail, .. }
             | Self::Internal { detail } => Some(detail),
             _ => None,
         }

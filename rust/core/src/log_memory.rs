@@ -166,7 +166,7 @@ impl LogMemory {
         if others.saturating_add(bytes) > most {
             let detail =
                 format!("its log takes {bytes} bytes of memory, others {others}, and all may have {most}");
-            return Err(Error::Busy { detail });
+            return Err(Error::Busy { lacks: "memory left for the table's log", detail });
         }
         Ok(self.count(&mut ledger, bytes))
     }

@@ -19,7 +19,7 @@ pub(crate) struct Poller(OwnedFd);
 
 impl Poller {
     pub(crate) fn new() -> Result<Self> {
-        epoll::create(epoll::CreateFlags::CLOEXEC).map(Self).map_err(internal)
+        epoll::create(epoll::CreateFlags::CLOEXEC).map(Self).map_err(Error::no_descriptors)
     }
 
     /// The descriptor, readable while one of the set is.
@@ -30,7 +30,7 @@ impl Poller {
     /// Adds a descriptor. One that is closed is removed by the system.
     pub(crate) fn add(&self, fd: impl AsFd, token: u64) -> Result<()> {
         let data = epoll::EventData::new_u64(token);
-        epoll::add(&self.0, fd, data, epoll::EventFlags::IN).map_err(internal)
+        epoll::add(&self.0, fd, data, epoll::EventFlags::IN).map_err(Error::no_descriptors)
     }
 
     pub(crate) fn remove(&self, fd: impl AsFd) {
@@ -55,7 +55,7 @@ pub(crate) struct Timer(OwnedFd);
 impl Timer {
     pub(crate) fn new() -> Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        timerfd_create(TimerfdClockId::Monotonic, flags).map(Self).map_err(internal)
+        timerfd_create(TimerfdClockId::Monotonic, flags).map(Self).map_err(Error::no_descriptors)
     }
 
     /// Starts or, without a period, stops the timer.
@@ -64,7 +64,7 @@ impl Timer {
         let span =
             Timespec { tv_sec: period.as_secs() as i64, tv_nsec: i64::from(period.subsec_nanos()) as _ };
         let times = Itimerspec { it_interval: span, it_value: span };
-        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &times).map(drop).map_err(internal)
+        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &times).map(drop).map_err(Error::no_descriptors)
     }
 
     /// Makes the descriptor unreadable until the next period.
@@ -77,10 +77,6 @@ impl AsFd for Timer {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.0.as_fd()
     }
-}
-
-fn internal(error: rustix::io::Errno) -> Error {
-    Error::Internal { detail: format!("no descriptors to wait for: {error}") }
 }
 
 #[cfg(test)]

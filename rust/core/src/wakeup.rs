@@ -16,9 +16,9 @@ pub(crate) struct Wakeups(PipeReader);
 pub(crate) struct Signal(PipeWriter);
 
 /// Both ends of a new pipe.
-pub(crate) fn pipe() -> std::io::Result<(Wakeups, Signal)> {
-    let (reader, writer) = std::io::pipe()?;
-    rustix::io::ioctl_fionbio(&reader, true)?;
+pub(crate) fn pipe() -> Result<(Wakeups, Signal)> {
+    let (reader, writer) = std::io::pipe().map_err(Error::no_descriptors)?;
+    rustix::io::ioctl_fionbio(&reader, true).map_err(Error::no_descriptors)?;
     Ok((Wakeups(reader), Signal(writer)))
 }
 
@@ -61,8 +61,7 @@ struct State<T> {
 impl<T> Completions<T> {
     /// Opens the pipe.
     pub(crate) fn new() -> Result<Self> {
-        let (wakeups, signal) =
-            pipe().map_err(|error| Error::Internal { detail: format!("no pipe: {error}") })?;
+        let (wakeups, signal) = pipe()?;
         Ok(Self { state: Mutex::new(State { results: Vec::new(), signalled: false }), wakeups, signal })
     }
 

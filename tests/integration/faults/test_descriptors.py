@@ -1,4 +1,4 @@
-"""Descriptors that run short: readers of local files that read nothing, and connections that stay open."""
+"""Descriptors that run short: readers of files and of streams that read nothing, and open connections."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ pytestmark = pytest.mark.processes
 
 LIMIT = 256
 FILE_BYTES = 16 * 1024 * 1024
+TABLES = "/delta-sharing/shares/sales/schemas/d/tables"
 
 
-def shared_file(directory):
-    """Write a table of one large file."""
+def shared_file(directory, names=("one.parquet",)):
+    """Write a table of one large file, or the log of others."""
     log = directory / "_delta_log"
     log.mkdir(parents=True)
     schema = {"type": "struct", "fields": [{"name": "n", "type": "long", "nullable": True, "metadata": {}}]}
@@ -33,17 +34,20 @@ def shared_file(directory):
                 "configuration": {},
             }
         },
+    )
+    adds = (
         {
             "add": {
-                "path": "one.parquet",
+                "path": name,
                 "partitionValues": {},
                 "size": FILE_BYTES,
                 "modificationTime": 0,
                 "dataChange": True,
             }
-        },
+        }
+        for name in names
     )
-    (log / f"{0:020}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
+    (log / f"{0:020}.json").write_text("".join(json.dumps(action) + "\n" for action in (*actions, *adds)))
     (directory / "one.parquet").write_bytes(bytes(FILE_BYTES))
 
 
@@ -51,8 +55,9 @@ def shared_file(directory):
 def gateway(tmp_path):
     gateway = Gateway(tmp_path)
     shared_file(tmp_path / "table")
-    table = {"name": "t", "location": str(tmp_path / "table")}
-    gateway.settings["shares"][0]["schemas"] = [{"name": "d", "tables": [table]}]
+    shared_file(tmp_path / "many", (f"{number}.parquet" for number in range(5000)))
+    tables = [{"name": name, "location": str(tmp_path / name)} for name in ("table", "many")]
+    gateway.settings["shares"][0]["schemas"] = [{"name": "d", "tables": tables}]
     gateway.settings["publicUrl"] = f"http://127.0.0.1:{gateway.port}"
     gateway.write()
     with gateway.running():
@@ -61,9 +66,7 @@ def gateway(tmp_path):
 
 
 def signed_url(gateway):
-    status, body, _ = gateway.get(
-        "/delta-sharing/shares/sales/schemas/d/tables/t/query", method="POST", body={}
-    )
+    status, body, _ = gateway.get(f"{TABLES}/table/query", method="POST", body={})
     assert status == 200, body
     return next(line["file"]["url"] for line in map(json.loads, body.splitlines()) if "file" in line)
 
@@ -96,6 +99,27 @@ def test_readers_of_a_local_file_that_read_nothing_leave_descriptors_to_others(g
         status, _, headers = gateway.get(f"{url.path}?{url.query}")
         assert (status, "Retry-After" in headers) == (429, True)
     gateway.until(lambda: gateway.get(f"{url.path}?{url.query}")[0] == 200)
+
+
+def test_streams_over_kept_connections_are_refused_for_a_moment(gateway):
+    resource.prlimit(gateway.process.pid, resource.RLIMIT_NOFILE, (LIMIT // 2, LIMIT // 2))
+    head = f"Authorization: Bearer {TOKEN}\r\nAccept-Encoding: identity\r\n"
+    stream = f"POST {TABLES}/many/query HTTP/1.1\r\nHost: x\r\n{head}Content-Length: 2\r\n\r\n{{}}".encode()
+    with ExitStack() as stack:
+        # Their descriptors are those of connections alone, until each begins a stream.
+        kept = [connected(gateway, "/delta-sharing/shares", head) for _ in range(LIMIT // 4)]
+        for connection, _ in kept:
+            stack.callback(connection.close)
+        assert all(status == "200" and connection.recv(4096) for connection, status in kept)
+        statuses = set()
+        for connection, _ in kept:
+            connection.sendall(stream)
+            answer = connection.recv(1024).decode()
+            statuses.add(answer.split(" ")[1])
+            assert ("Retry-After" in answer) == (" 503 " in answer), answer
+        assert statuses == {"200", "503"}
+    gateway.until(lambda: gateway.get(f"{TABLES}/many/query", method="POST", body={})[0] == 200)
+    assert "Traceback" not in gateway.log()
 
 
 def test_probes_are_answered_while_all_other_descriptors_are_used(gateway):

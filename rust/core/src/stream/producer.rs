@@ -165,8 +165,7 @@ impl NdjsonStream {
                 return Ok(Self { inner: Arc::new(inner), pool: pool.clone(), wakeups: None });
             }
         }
-        let (wakeups, signal) =
-            wakeup::pipe().map_err(|error| Error::Internal { detail: format!("no pipe: {error}") })?;
+        let (wakeups, signal) = wakeup::pipe()?;
         inner.signal = Some(signal);
         let inner = Arc::new(inner);
         pool.submit(Arc::clone(&inner) as Arc<dyn Task>);
