@@ -3,6 +3,7 @@
 //! A [`Storage`] returns listings, bytes and [`StoredFile`]s by blocking calls from any thread. Only this module uses
 //! tokio and `object_store`. Errors name the file without its directory; the message of the store is in `detail`.
 
+mod addresses;
 mod answer;
 mod azure;
 mod credentials;

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 pub(super) use tokio::sync::Semaphore;
+pub(super) use tokio::task::spawn_blocking as blocking;
 pub(super) use tokio::time::{sleep, timeout};
 
 use crate::error::{Error, Result};

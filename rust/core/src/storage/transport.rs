@@ -22,6 +22,7 @@ use reqwest::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, H
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, ClientBuilder, Method, StatusCode};
 
+use super::addresses::Resolver;
 use super::answer::{Answer, RESPONSE};
 use crate::sign::USER_AGENT;
 
@@ -73,6 +74,7 @@ impl Connector {
             .redirect(Policy::none())
             .user_agent(USER_AGENT)
             .http1_only()
+            .dns_resolver(Resolver)
             .build()
             .map_err(unusable)?;
         Ok(Self(client))

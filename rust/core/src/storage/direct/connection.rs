@@ -1,7 +1,7 @@
 //! A connection to a store, opened by blocking calls and then used without any.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection};
 use rustls_platform_verifier::Verifier;
 
+use super::super::addresses;
 use super::super::transport::ca_bundle;
 
 /// Maximum age of a connection: the store's addresses change.
@@ -128,7 +129,7 @@ fn append(from: &mut impl Read, received: &mut Vec<u8>) -> io::Result<()> {
 
 fn connect(endpoint: &Endpoint, timeout: Duration) -> io::Result<TcpStream> {
     let mut failure = io::Error::from(ErrorKind::AddrNotAvailable);
-    for address in (endpoint.host.as_str(), endpoint.port).to_socket_addrs()? {
+    for address in addresses::of_host(&endpoint.host, endpoint.port)? {
         match TcpStream::connect_timeout(&address, timeout) {
             Ok(stream) => return Ok(stream),
             Err(error) => failure = error,
