@@ -75,6 +75,11 @@ impl Connector {
             .user_agent(USER_AGENT)
             .http1_only()
             .dns_resolver(Resolver)
+            // A feature that another crate enables must not change the lengths of objects.
+            .no_gzip()
+            .no_brotli()
+            .no_zstd()
+            .no_deflate()
             .build()
             .map_err(unusable)?;
         Ok(Self(client))
