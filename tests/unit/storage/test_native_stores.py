@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import select
+import socket
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -219,6 +221,26 @@ def test_an_answer_above_the_number_of_remote_signatures_is_refused(tmp_path: Pa
     assert Iam.requests == 3
     server.shutdown()
     server.server_close()
+
+
+def test_credentials_of_the_environment_are_requested_within_the_time_of_the_storage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        storage = native().Storage.s3(
+            "bucket",
+            region="us-east-1",
+            endpoint="http://127.0.0.1:1",
+            timeout_seconds=0.2,
+            retry_seconds=0.1,
+        )
+        began = time.monotonic()
+        with pytest.raises(native().StorageUnavailable):
+            storage.list_directories("t")
+    assert time.monotonic() - began < 15
 
 
 def test_a_panic_of_native_code_is_an_error_with_its_place_and_without_its_text(

@@ -139,7 +139,10 @@ fn build(
         (Some(credential(keys)), None)
     } else {
         let authorities = Certificate::from_pem_bundle(&authorities()?)?.into_iter();
-        let options = authorities.fold(ClientOptions::new(), ClientOptions::with_root_certificate);
+        let options = ClientOptions::new()
+            .with_timeout(options.times.request)
+            .with_connect_timeout(connection.connect_timeout());
+        let options = authorities.fold(options, ClientOptions::with_root_certificate);
         let chain = configured(AmazonS3Builder::from_env()).with_client_options(options).build()?;
         (None, Some(Arc::clone(chain.credentials())))
     };
