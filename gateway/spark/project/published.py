@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from gateway.config.projections import WORK_DIRECTORY
 from gateway.spark import java
-from gateway.spark.java import without_log
 from gateway.spark.project.actions import Action
 from gateway.spark.project.record import Record
 from gateway.spark.project.table_log import TableLog
@@ -76,7 +75,7 @@ def note_failure(spark: SparkSession, root: str) -> None:
 
 def published(spark: SparkSession, roots: Sequence[str], *, parallel: int) -> list[Published | None]:
     """Return the published version of each directory; None without one, or if it cannot be read."""
-    with without_log(spark), ThreadPoolExecutor(parallel, thread_name_prefix="published") as threads:
+    with java.without_log(spark), ThreadPoolExecutor(parallel, thread_name_prefix="published") as threads:
         return list(threads.map(lambda root: _published(spark, root), roots))
 
 

@@ -21,7 +21,6 @@ from pyspark.sql import SparkSession
 from gateway.config import Config
 from gateway.config.projections import RULE_NAME, WORK_DIRECTORY
 from gateway.spark import java
-from gateway.spark.java import without_log
 from gateway.spark.opened_logs import OpenedLogs
 from gateway.spark.project.errors import InvalidRule, NotKept, kind_of
 from gateway.spark.project.evaluation import rule_session
@@ -119,7 +118,7 @@ def keep(
         ended(outcome)
         return outcome
 
-    with without_log(spark), ThreadPoolExecutor(parallel, thread_name_prefix="projections") as threads:
+    with java.without_log(spark), ThreadPoolExecutor(parallel, thread_name_prefix="projections") as threads:
         times: Iterable[int] = repeat(0)
         if budget is not None:
             times = threads.map(lambda target: ended_ms(spark, target.root), targets)

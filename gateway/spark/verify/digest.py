@@ -70,7 +70,7 @@ EMPTY = Digest(0, (0,) * len(SEEDS), (0,) * len(SEEDS))
 
 def digest(df: DataFrame) -> Digest:
     """Digest all rows. One job."""
-    (row,) = with_row_hashes(df, ()).agg(*digest_columns()).collect()
+    (row,) = df.select(*row_hashes(df.schema)).agg(*digest_columns()).collect()
     return Digest.of(row)
 
 
@@ -110,14 +110,9 @@ def digest_by(df: DataFrame, keys: Sequence[Column]) -> DataFrame:
 
     The keys need names; they may be columns of `df`, which stay part of the digest.
     """
-    hashed = with_row_hashes(df, keys)
+    hashed = df.select(*keys, *row_hashes(df.schema))
     names = hashed.columns[: len(keys)]
     return hashed.groupBy(*(f.col(quoted(name)) for name in names)).agg(*digest_columns())
-
-
-def with_row_hashes(df: DataFrame, keys: Sequence[Column]) -> DataFrame:
-    """Return the keys and, per seed, the hash of each row."""
-    return df.select(*keys, *row_hashes(df.schema))
 
 
 def halves(word: Column) -> tuple[Column, Column]:

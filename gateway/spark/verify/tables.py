@@ -16,14 +16,31 @@ from gateway.client.profile import Profile
 from gateway.client.server import Server
 from gateway.client.transport import HttpError
 from gateway.spark.opened_logs import OpenedLogs
+from gateway.spark.session import session_like
+from gateway.spark.source import register
 from gateway.spark.targets import Target
 from gateway.spark.verify.errors import described
 from gateway.spark.verify.history import Proof, subject_of
 from gateway.spark.verify.one_table import Share, Verification
 from gateway.spark.verify.results import TableResult, VerifyOptions
-from gateway.spark.verify.sessions import table_sessions
 
 _MOVED_ATTEMPTS = 3
+_ALL = {
+    "spark.sql.session.timeZone": "UTC",
+    # Spark keeps the texts of a thousand plans for the web interface; that of a wide table takes megabytes.
+    "spark.sql.maxPlanStringLength": "1000",
+}
+# Compiled, each plan and each schema costs more than its few rows save.
+_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # Hash rows above a union, in one expression, and not in a copy of it for each of its DataFrames.
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion",
+}
 
 
 def verify(
@@ -43,7 +60,7 @@ def verify(
     """
     chosen = options or VerifyOptions()
     share = Share(profile, Profile.load(profile))
-    sessions, logs = table_sessions(spark), OpenedLogs(spark)
+    sessions, logs = _sessions(spark), OpenedLogs(spark)
     given = list(targets)
     what = {**chosen.what(), "server": _product(share.profile)}
     subjects = [subject_of(target, share.profile.endpoint, what) for target in given]
@@ -70,6 +87,14 @@ def verify(
             results[futures[future]] = future.result()
             progress(future.result())
     return [results[index] for index in range(len(given))]
+
+
+def _sessions(spark: SparkSession) -> dict[bool, SparkSession]:
+    """Return sessions in the time zone in which values are sent as text, by whether tables have few rows."""
+    sessions = {few: session_like(spark, {**_ALL, **(_FEW_ROWS if few else {})}) for few in (False, True)}
+    for session in sessions.values():
+        register(session)
+    return sessions
 
 
 def _product(profile: Profile) -> str:

@@ -19,7 +19,7 @@ from gateway.spark.operations.generate import generate
 from gateway.spark.source import DeltaSharingSource
 from gateway.spark.targets import Target, load_targets
 from gateway.spark.verify import one_table as verifying
-from gateway.spark.verify import sessions
+from gateway.spark.verify import tables as many_tables
 from gateway.spark.verify.compare import Comparison
 from gateway.spark.verify.errors import described
 from gateway.spark.verify.one_table import CONNECTOR_FORMAT
@@ -86,7 +86,9 @@ class TestFaultsOfTheSource:
             shares = [share("s", {table: str(tables[table])}, historyShared=True)]
             if source is not DeltaSharingSource:
                 monkeypatch.setattr(verifying, "FORMAT", source.name())
-                monkeypatch.setattr(sessions, "register", lambda session: session.dataSource.register(source))
+                monkeypatch.setattr(
+                    many_tables, "register", lambda session: session.dataSource.register(source)
+                )
             with running_gateway(tmp_path, shares) as gateway:
                 targets = [Target(f"s.default.{table}", str(tables[table]))]
                 (result,) = verify(spark, str(gateway.profile), targets, replace(FAST, **options))
@@ -458,7 +460,7 @@ def test_the_official_connectors_format_is_read_on_request(
                 name: value for name, value in options.items() if name.lower() != "responseformat"
             }
 
-    monkeypatch.setattr(sessions, "register", lambda session: session.dataSource.register(Connector))
+    monkeypatch.setattr(many_tables, "register", lambda session: session.dataSource.register(Connector))
     profile = tmp_path / "profile.share"
     profile.write_text(server.profile)
     options = replace(FAST, connector=True)
