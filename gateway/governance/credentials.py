@@ -128,7 +128,11 @@ class Issuing:
     ) -> tuple[str, int | None]:
         text = text or secrets.token_urlsafe(TOKEN_BYTES)
         expires_ms = end_ms(self.now_ms, life_seconds, what)
-        stored = TokenRecord(token_hash(text).hex(), self.now_ms, expires_ms)
+        of_clients = (secret for client in self.record.clients for secret in client.secrets)
+        # The youngest one is known by its time, also where an earlier clock was ahead.
+        earlier_ms = (known.created_ms for known in (*self.record.tokens, *of_clients))
+        created_ms = max(self.now_ms, 1 + max(earlier_ms, default=0))
+        stored = TokenRecord(token_hash(text).hex(), created_ms, expires_ms)
         row = {"recipient": recipient_key(self.record.name), **asdict(stored), **client}
         rows.insert(self.connection, {table: [row]})
         return text, expires_ms

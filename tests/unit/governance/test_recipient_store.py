@@ -127,6 +127,20 @@ def test_a_second_rotation_ends_the_oldest_at_once(database, clock):
     assert token_hash(first.token).hex() not in live
 
 
+@pytest.mark.parametrize("kind", ["token", "secret"])
+def test_the_youngest_one_stays_also_after_a_clock_that_was_ahead(database, clock, kind):
+    """The first one is issued on an operator's machine, the others by the server."""
+    clock.now_ms += 3_600_000
+    database.add("alice", NewToken() if kind == "token" else NewClient())
+    clock.now_ms -= 3_000_000
+    kind_of = NewToken if kind == "token" else NewSecret
+    second, third = (database.issue("alice", kind_of(old_expires_in_seconds=3600)) for _ in range(2))
+    record = database.show("alice")
+    (known,) = (record.tokens,) if kind == "token" else (client.secrets for client in record.clients)
+    issued = {token_hash(getattr(one, kind)).hex() for one in (second, third)}
+    assert {one.sha256 for one in known if one.live(clock.now_ms)} == issued
+
+
 def test_rotation_never_lengthens_an_old_life(database, clock):
     database.add("alice", NewToken(10))
     expires_ms = clock.now_ms + 10_000
