@@ -41,11 +41,10 @@ async def query(context: RequestContext) -> web.StreamResponse:
     if reads_latest(body):
         return await answer_latest(context, request, body, may_start_at_once=not is_large)
     files_query = request.files_query(body)
-    if continues_in_memory(request, files_query):
-        files = await request.files_in_memory(files_query)
-    else:
+    in_memory = continues_in_memory(request, files_query)
+    if not in_memory:
         await context.read_log()
-        files = await request.files(files_query)
+    files = await request.files(files_query, in_memory=in_memory)
     return await send(context, request, files_query, files, table_answer(request, files_query, files))
 
 

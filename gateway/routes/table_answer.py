@@ -12,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway.authentication.sealed_tokens import Page, Refresh, digest
+from gateway.encoding import begin_of
 from gateway.protocol.capabilities import ResponseFormat, capabilities_header
 from gateway.protocol.headers import (
     CAPABILITIES_HEADER,
@@ -30,6 +31,8 @@ from gateway.telemetry.request_record import RequestRecord
 from gateway.web.answer import Answer
 
 MAX_HINT_STATUS_LENGTH = 1024
+MAX_LOGGED_HINT_BYTES = 100
+"""There are up to 32 of them, and a pipe of several workers takes 4 KiB in one piece."""
 
 
 def table_answer(request: TableRequest, query: FilesQuery, files: Files) -> Answer:
@@ -49,7 +52,9 @@ def table_answer(request: TableRequest, query: FilesQuery, files: Files) -> Answ
         record.ending_version = read.ending_version
     if files.hint_problems is not None:
         headers[HINT_STATUS_HEADER] = hint_status(files.hint_problems)
-        record.ignored_hints = [f"{hint}: {reason}" for hint, reason in files.hint_problems]
+        record.ignored_hints = [
+            begin_of(f"{hint}: {reason}", MAX_LOGGED_HINT_BYTES) for hint, reason in files.hint_problems
+        ]
     answer = Answer(
         files.chunks,
         headers,

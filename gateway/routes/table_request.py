@@ -121,17 +121,13 @@ class TableRequest(Struct, frozen=True):
             "the table offers directory access only (accessModes: dir); request temporary-table-credentials"
         )
 
-    async def files(self, query: FilesQuery) -> Files:
-        """Start the answer of a query, on a thread of the table's storage."""
-        return await self.read(start, query)
-
-    async def files_in_memory(self, query: FilesQuery) -> Files:
-        """As `files`, on a thread of no storage if nothing is read."""
-        if self.opened.managed is not None:
-            # Its catalog is asked for each page.
-            return await self.files(query)
+    async def files(self, query: FilesQuery, *, in_memory: bool = False) -> Files:
+        """Start the answer of a query, on a thread of the table's storage unless its files are in memory."""
+        tables = self.state.tables
+        # The catalog of a managed table is asked for each page.
+        read = tables.in_memory if in_memory and self.opened.managed is None else tables.read
         try:
-            return await self.state.tables.in_memory(self.table, start, query)
+            return await read(self.table, start, query)
         except BaseException:
             self.stop.cancel()
             raise

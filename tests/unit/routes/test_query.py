@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import select
 import threading
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,21 @@ async def test_the_next_page_of_files_in_memory_is_no_call_of_the_storage(
     assert response.status == 200
     assert ids(first) + ids(second) == ids(whole)
     assert ended == []
+
+
+async def test_the_log_line_of_many_ignored_hints_is_one_that_a_pipe_takes_whole(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gateway.access")
+    hints = [f"`{number}{chr(0x1F600) * 50}` = 1" for number in range(40)]
+    response, _ = await query(client, {"predicateHints": ["unknown = 1", *hints]})
+    assert response.status == 200
+    await asyncio.sleep(0)
+    (line,) = [record.message for record in caplog.records if record.name == "gateway.access"]
+    ignored = json.loads(line)["ignored_hints"]
+    assert ignored[0] == "predicateHints[0]: no column 'unknown'"
+    assert ignored[1].startswith("predicateHints[1]: no column '0\\u{1f600}")
+    assert len(line) < select.PIPE_BUF
 
 
 async def test_the_deprecated_head_request_returns_the_version(client: Client) -> None:
