@@ -16,7 +16,7 @@ from urllib.request import getproxies_environment
 
 import orjson
 import urllib3
-from urllib3.exceptions import DecodeError, HTTPError, ProtocolError, ReadTimeoutError
+from urllib3.exceptions import DecodeError, HTTPError, ProtocolError
 
 from gateway.client.transport import DEFAULT_PORTS, Connections, Response, proxy_of_environment
 from gateway.doctor.authorities import Authorities
@@ -169,8 +169,6 @@ def _read(response: Response, deadline: float, max_bytes: int, max_lines: int | 
             if time.monotonic() > deadline:
                 raise TimeoutError
         return bytes(body)
-    except ReadTimeoutError:
-        raise
     except (ProtocolError, DecodeError, http.client.HTTPException) as error:
         raise AnswerCut from error
     finally:
