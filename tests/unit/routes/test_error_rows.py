@@ -87,6 +87,7 @@ HELD_BY = {
     "a store that is": EVERY_ROUTE,
     "a rate": "test_a_quick_recipient_gets_429_with_a_time_and_others_are_not_held",
     "a query or a request for metadata": "test_a_request_over_the_limit_gets_retry_after_and_then_succeeds",
+    "a list of schemas": "test_a_storage_that_fails_keeps_what_was_known_and_is_counted",
     "a request over": "test_native_work_ends_at_the_deadline_of_its_request",
     "a token that is not known while": "test_a_long_outage_ends_what_the_database_gave_and_nothing_else",
     "an audit record": "test_requests_continue_while_the_audit_disk_is_full_unless_audit_fails_closed",
