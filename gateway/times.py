@@ -1,7 +1,7 @@
 """The wall clock, units of time, and times as texts."""
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 MILLISECONDS = 1000
@@ -20,5 +20,6 @@ def utc_text(at_ms: int, *, timespec: Literal["seconds", "milliseconds"] = "seco
     """Return a time in ISO 8601, from milliseconds since 1970."""
     if not 0 <= at_ms <= LAST_TIME_MS:
         return "after the year 9999" if at_ms > 0 else "before 1970"
-    at = datetime.fromtimestamp(at_ms / MILLISECONDS, UTC)
+    # A quotient with a fraction is a millisecond early for some times after 2128.
+    at = datetime.fromtimestamp(at_ms // MILLISECONDS, UTC) + timedelta(milliseconds=at_ms % MILLISECONDS)
     return at.isoformat(timespec=timespec).replace("+00:00", "Z")
