@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -507,12 +507,13 @@ class Terminal:
 
     def type(self, text: str) -> None:
         # Python misses a signal between the question and the read, until the next key.
-        wait_until(self.is_reading)
-        os.write(self.descriptor, text.encode())
+        wait_until(self.is_reading_or_has_ended)
+        with suppress(OSError):
+            os.write(self.descriptor, text.encode())
 
-    def is_reading(self) -> bool:
+    def is_reading_or_has_ended(self) -> bool:
         stat = Path(f"/proc/{self.process_id}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0] == "S"
+        return stat.rpartition(")")[2].split()[0] in "SZ"
 
     def exit_code(self) -> int:
         while self.read():
