@@ -64,13 +64,6 @@ impl FileIds {
         self.scheme
     }
 
-    /// Returns the id of file `index`: 16 or 32 bytes.
-    #[must_use]
-    pub fn get(&self, index: usize) -> Option<&[u8]> {
-        let size = self.scheme.id_bytes();
-        self.bytes.get(index * size..(index + 1) * size)
-    }
-
     pub(crate) fn digest(&self, index: usize) -> Digest {
         match self.scheme {
             IdScheme::Parquet => {
@@ -172,10 +165,9 @@ mod tests {
         let sha256 = FileIds::of(IdScheme::Delta, &array);
         for (index, path) in paths.iter().enumerate() {
             use sha2::Digest;
-            assert_eq!(md5.get(index).unwrap(), &md5::Md5::digest(path)[..]);
-            assert_eq!(sha256.get(index).unwrap(), &sha2::Sha256::digest(path)[..]);
+            assert_eq!(md5.digest(index)[..16], md5::Md5::digest(path)[..]);
+            assert_eq!(sha256.digest(index)[..], sha2::Sha256::digest(path)[..]);
         }
-        assert_eq!(md5.get(40), None);
         assert_eq!(md5.memory_bytes(), 40 * 16);
     }
 }

@@ -154,8 +154,6 @@ pub struct StructField {
     pub name: String,
     /// The physical name in partition values, statistics and data files.
     pub physical_name: String,
-    /// `delta.columnMapping.id`.
-    pub field_id: Option<i64>,
     /// The type.
     pub data_type: DataType,
     /// Whether it may be null.
@@ -430,8 +428,6 @@ struct RawField<'a> {
 struct RawMetadata<'a> {
     #[serde(borrow, default, rename = "delta.columnMapping.physicalName")]
     physical_name: Option<Cow<'a, str>>,
-    #[serde(default, rename = "delta.columnMapping.id")]
-    field_id: Option<i64>,
     #[serde(borrow, default, rename = "delta.typeChanges")]
     type_changes: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "__CHAR_VARCHAR_TYPE_STRING")]
@@ -478,7 +474,6 @@ fn parse_field(raw: RawField<'_>, mapping: ColumnMapping, depth_left: usize) -> 
     Ok(StructField {
         name,
         physical_name,
-        field_id: metadata.field_id,
         data_type: parse_type(raw.data_type, mapping, depth_left)?,
         nullable: raw.nullable.unwrap_or(true),
         binary_order: !padded && metadata.collations.is_none(),

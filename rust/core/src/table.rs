@@ -115,12 +115,6 @@ impl Table {
         &self.storage
     }
 
-    /// The table's root in its storage.
-    #[must_use]
-    pub fn root(&self) -> &str {
-        &self.root
-    }
-
     /// Returns a rule with the names of the latest known version, which is read if none is known.
     pub fn named_rule(&self, rule: &Arc<Rule>) -> Result<NamedRule> {
         let known = self.known_metadata();

@@ -63,7 +63,7 @@ fn ids_are_made_for_many_files_and_then_serve_few() {
     let bytes = batch.bytes();
     assert!(batch.ids(IdScheme::Delta, 9).is_none());
     let ids = batch.ids(IdScheme::Delta, 10).unwrap();
-    assert_eq!(ids.get(79), FileIds::of(IdScheme::Delta, &batch.files.path).get(79));
+    assert_eq!(ids.digest(79), FileIds::of(IdScheme::Delta, &batch.files.path).digest(79));
     assert!(batch.ids(IdScheme::Delta, 1).is_some() && batch.ids(IdScheme::Parquet, 1).is_none());
     assert_eq!(batch.bytes(), bytes + 80 * 32);
     assert!(CachedBatch::transient(Arc::clone(&batch.files)).ids(IdScheme::Delta, 80).is_none());

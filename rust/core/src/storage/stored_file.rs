@@ -57,12 +57,6 @@ impl StoredFile {
         self.size
     }
 
-    /// Returns the name without the directory.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Reads `length` bytes from `start` on. A range past the end means that the file is truncated or its offsets
     /// are wrong.
     pub fn read_range(&self, start: u64, length: usize) -> Result<Bytes> {
