@@ -34,7 +34,7 @@ pub use totals::{IsDead, Sums};
 pub(crate) use totals::{Sizes, sizes_overflow, sum_on_threads};
 
 use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, RowIndices, SourceId};
-use crate::log_path::{self, DataPath};
+use crate::log_path::{self, DataPath, SIDECARS, log_file_path};
 use crate::partition::PartitionInterner;
 use crate::segment::{CheckpointFiles, CheckpointKind};
 use crate::storage::{LogFileEntry, Storage, StoredFile};
@@ -190,7 +190,7 @@ impl Checkpoint {
             let name = file.name.as_str();
             let mut part = Part {
                 name: name.into(),
-                path: log_path::join(root, &format!("{}/{name}", log_path::LOG_DIRECTORY)),
+                path: log_file_path(root, name),
                 size: file.size,
                 listed: Some(file.clone()),
                 is_json: files.kind == CheckpointKind::UuidJson,
@@ -358,7 +358,7 @@ impl Part {
         if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
             return Err(wrong());
         }
-        let path = log_path::join(root, &format!("{}/{name}", log_path::SIDECAR_DIRECTORY));
+        let path = log_file_path(root, &format!("{SIDECARS}/{name}"));
         Ok(Self {
             name: (*name).into(),
             path,

@@ -12,7 +12,8 @@
 use crate::actions::{Metadata, Protocol};
 use crate::commit::CommitFile;
 use crate::error::{Error, Result};
-use crate::segment::{Listing, log_file_path};
+use crate::log_path::log_file_path;
+use crate::segment::Listing;
 use crate::storage::{LogFileEntry, Storage};
 
 /// Bytes to read for an in-commit timestamp: by PROTOCOL `commitInfo` is the first action of such a commit.

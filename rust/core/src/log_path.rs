@@ -11,12 +11,16 @@ use crate::percent;
 pub const LOG_DIRECTORY: &str = "_delta_log";
 /// The directory of sidecars, relative to the log's directory.
 pub const SIDECARS: &str = "_sidecars";
-/// The directory of sidecars, relative to the table's root.
-pub const SIDECAR_DIRECTORY: &str = "_delta_log/_sidecars";
 /// The directory of staged commits, relative to the log's directory.
 pub const STAGED_COMMITS: &str = "_staged_commits";
 /// The hint to a recent checkpoint, in the log's directory.
 pub const LAST_CHECKPOINT: &str = "_last_checkpoint";
+
+/// Returns the path of a file in the log, by its name or that of a sidecar with its directory.
+#[must_use]
+pub fn log_file_path(root: &str, name: &str) -> String {
+    join(root, &format!("{LOG_DIRECTORY}/{name}"))
+}
 
 const VERSION_DIGITS: usize = 20;
 const PART_DIGITS: usize = 10;

@@ -16,7 +16,7 @@ mod times;
 use crate::actions::{lenient_i64, lenient_optional_i64};
 use crate::error::{Error, Result};
 use crate::log_faults::LogFault;
-use crate::log_path::{self, LAST_CHECKPOINT, LOG_DIRECTORY, SIDECARS};
+use crate::log_path::{LAST_CHECKPOINT, SIDECARS, log_file_path};
 use crate::storage::{LogFileEntry, Storage};
 
 pub use identity::LogIdentity;
@@ -311,12 +311,6 @@ impl LogSegment {
         let listing = Listing::read(storage, root, known.version)?;
         Ok(listing.advance(known, version))
     }
-}
-
-/// Returns the path of a log file.
-#[must_use]
-pub fn log_file_path(root: &str, name: &str) -> String {
-    log_path::join(root, &format!("{LOG_DIRECTORY}/{name}"))
 }
 
 /// The content of `_last_checkpoint`.

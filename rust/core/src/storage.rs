@@ -29,7 +29,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::log_memory;
-use crate::log_path::{self, LOG_DIRECTORY, LogFileName, STAGED_COMMITS};
+use crate::log_path::{self, LOG_DIRECTORY, LogFileName, STAGED_COMMITS, log_file_path};
 
 pub use azure::AzureOptions;
 use credentials::Credentials;
@@ -345,10 +345,6 @@ impl fmt::Debug for Storage {
             Inner::Remote(remote) => fmt::Debug::fmt(remote, formatter),
         }
     }
-}
-
-fn log_file_path(root: &str, name: &str) -> String {
-    log_path::join(root, &format!("{LOG_DIRECTORY}/{name}"))
 }
 
 fn replaced(path: &str) -> Error {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::log_path::LOG_DIRECTORY;
 
 struct Log(tempfile::TempDir);
 

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::checkpoint::tests::writer::{Log, UUID, parquet, schema};
 use crate::checkpoint::tests::{metadata_row, protocol_row};
-use crate::log_path::commit_name;
-use crate::segment::log_file_path;
+use crate::log_path::{commit_name, log_file_path};
 
 /// The version of the damaged checkpoint.
 pub(crate) const VERSION: i64 = 2;

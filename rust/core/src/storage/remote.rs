@@ -22,12 +22,12 @@ use super::lines::LineLengths;
 use super::properties::plain_tag;
 use super::transport::{Connector, UNKNOWN_LENGTH};
 use super::{
-    Directories, FileProperties, LogFileEntry, MAX_WHOLE_FILE_BYTES, PendingReads, check_size, log_file_path,
-    replaced, runtime,
+    Directories, FileProperties, LogFileEntry, MAX_WHOLE_FILE_BYTES, PendingReads, check_size, replaced,
+    runtime,
 };
 use crate::error::{Error, Result};
 use crate::log_memory::Admitted;
-use crate::log_path;
+use crate::log_path::{self, log_file_path};
 
 mod directories;
 mod pages;

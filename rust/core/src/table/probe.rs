@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Table;
-use crate::log_path;
-use crate::segment::log_file_path;
+use crate::log_path::{self, log_file_path};
 use crate::snapshot::Snapshot;
 use crate::storage::{FileProperties, LogFileEntry};
 use crate::{Error, Result};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::checkpoint::tests::metadata_row;
-use crate::segment::log_file_path;
+use crate::log_path::log_file_path;
 use crate::snapshot::damage::{
     FORMS, Form, LATEST, VERSION, add, checkpoint, checkpoint_of, expected, lines, log_of, rows,
     write_checksum,
