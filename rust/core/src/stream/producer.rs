@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -70,7 +69,7 @@ struct Inner {
     state: Mutex<State>,
     /// Used by the thread that emits, and at the end.
     frame: Mutex<ZstdFrame>,
-    cancelled: AtomicBool,
+    stop: Stop,
     /// Stops requests of running items.
     requests: Option<Stop>,
     options: StreamOptions,
@@ -151,7 +150,7 @@ impl NdjsonStream {
             source: Mutex::new(source),
             state: Mutex::new(state),
             frame: Mutex::default(),
-            cancelled: AtomicBool::new(false),
+            stop: Stop::at(options.deadline),
             options,
             buffers: Arc::clone(buffers),
             signal: None,
@@ -206,7 +205,7 @@ impl NdjsonStream {
             return Ok(Next::Done);
         }
         // Work on a hanging mount cannot report the deadline itself.
-        if let Err(late) = self.inner.stopped()
+        if let Err(late) = self.inner.stop.check()
             && !state.is_emitting
         {
             drop(state);
@@ -260,7 +259,7 @@ impl NdjsonStream {
 
     /// Stops the work: running steps end soon, no new step starts.
     pub fn cancel(&self) {
-        self.inner.cancelled.store(true, Ordering::Relaxed);
+        self.inner.stop.cancel();
         if let Some(requests) = &self.inner.requests {
             requests.cancel();
         }
@@ -357,7 +356,7 @@ impl Inner {
         let mut state = lock(&self.state);
         if state.failure.is_none() && state.end != Some(state.emitted) {
             state.fail(error);
-            if self.cancelled.load(Ordering::Relaxed) {
+            if matches!(self.stop.check(), Err(Error::Cancelled)) {
                 state.ready.clear();
             }
         }
@@ -373,19 +372,9 @@ impl Inner {
         }
     }
 
-    fn stopped(&self) -> Result<()> {
-        if self.cancelled.load(Ordering::Relaxed) {
-            return Err(Error::Cancelled);
-        }
-        match self.options.deadline {
-            Some(deadline) if Instant::now() >= deadline => Err(Error::DeadlineExceeded),
-            _ => Ok(()),
-        }
-    }
-
     /// Starts the next item and returns it with its number.
     fn begin(&self) -> Result<Started> {
-        self.stopped()?;
+        self.stop.check()?;
         let mut source = lock(&self.source);
         let turn = catch(|| source.next_turn())?;
         let outcome = source.outcome();
