@@ -158,6 +158,13 @@ pub(crate) fn hex<const BYTES: usize>(bytes: &[u8; BYTES]) -> [[u8; 2]; BYTES] {
     text
 }
 
+/// Writes the hex of `bytes` to `text`, which has twice the length.
+pub(crate) fn write_hex(bytes: &[u8], text: &mut [u8]) {
+    for (pair, byte) in text.as_chunks_mut().0.iter_mut().zip(bytes) {
+        *pair = hex_pair(*byte);
+    }
+}
+
 /// The same as a `String`.
 pub(crate) fn hex_text<const BYTES: usize>(bytes: &[u8; BYTES]) -> String {
     hex(bytes).as_flattened().iter().map(|digit| char::from(*digit)).collect()

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::hashing::hex;
+use crate::hashing::{hex, write_hex};
 use crate::stop::Stop;
 use crate::{Error, Result};
 
@@ -58,10 +58,7 @@ impl RemoteSignature {
             });
         }
         for (Pending { at, .. }, signature) in pending.iter().zip(&signatures) {
-            let text = out.get_mut(*at..*at + Self::DIGITS).unwrap_or_default();
-            for (digits, byte) in text.chunks_exact_mut(2).zip(signature) {
-                digits.copy_from_slice(&hex(&[*byte])[0]);
-            }
+            write_hex(signature, out.get_mut(*at..*at + Self::DIGITS).unwrap_or_default());
         }
         Ok(())
     }

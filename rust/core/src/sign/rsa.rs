@@ -7,7 +7,7 @@ use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer};
 
-use crate::hashing::hex;
+use crate::hashing::{hex, write_hex};
 use crate::{Error, Result};
 
 /// A private key.
@@ -51,9 +51,7 @@ impl RsaSignature {
         let text = [self.head.as_slice(), hex(digest).as_flattened()].concat();
         let mut signature = vec![0; self.key.0.public().modulus_len()];
         if self.key.0.sign(&RSA_PKCS1_SHA256, &self.random, &text, &mut signature).is_ok() {
-            for (digits, byte) in out.chunks_exact_mut(2).zip(&signature) {
-                digits.copy_from_slice(&hex(&[*byte])[0]);
-            }
+            write_hex(&signature, out);
         }
     }
 }
