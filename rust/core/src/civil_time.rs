@@ -1,5 +1,9 @@
 //! Parses and formats dates and timestamps, in the formats of Spark, ISO 8601 and other writers.
 
+use std::fmt::Write as _;
+
+const DAY_SECONDS: i64 = 86_400;
+
 /// Microseconds of a day.
 pub(crate) const DAY_MICROS: i128 = 86_400_000_000;
 
@@ -42,17 +46,39 @@ pub(crate) fn parse(text: &str) -> Option<CivilTime> {
 /// A timestamp as `yyyy-MM-dd HH:mm:ss[.SSSSSS]`, in UTC where it names a zone. `None` for a text that is not a
 /// timestamp, and for one that this form cannot hold.
 pub(crate) fn normalized(text: &str) -> Option<String> {
-    const SECOND: i128 = 1_000_000;
     let moment = parse(text).filter(|moment| !moment.rounded)?;
-    let (year, month, day) = date_of(i64::try_from(moment.micros.div_euclid(DAY_MICROS)).ok()?);
-    if !(0..=9999).contains(&year) {
-        return None;
+    let mut out = String::new();
+    push_local(&mut out, i64::try_from(moment.micros).ok()?);
+    (!out.starts_with(SIGNS)).then_some(out)
+}
+
+/// What a date begins with whose year has no four digits.
+pub(crate) const SIGNS: [char; 2] = ['+', '-'];
+
+/// Appends `yyyy-MM-dd`; a year before 0 or after 9999 with its sign.
+pub(crate) fn push_date(out: &mut String, days: i64) {
+    let (year, month, day) = date_of(days);
+    _ = if (0..=9999).contains(&year) {
+        write!(out, "{year:04}-{month:02}-{day:02}")
+    } else {
+        write!(out, "{year:+05}-{month:02}-{day:02}")
+    };
+}
+
+/// Appends `yyyy-MM-dd HH:mm:ss` with another `separator`.
+pub(crate) fn push_date_time(out: &mut String, seconds: i64, separator: char) {
+    push_date(out, seconds.div_euclid(DAY_SECONDS));
+    let second = seconds.rem_euclid(DAY_SECONDS);
+    _ = write!(out, "{separator}{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60);
+}
+
+/// Appends `yyyy-MM-dd HH:mm:ss[.SSSSSS]`.
+pub(crate) fn push_local(out: &mut String, micros: i64) {
+    push_date_time(out, micros.div_euclid(1_000_000), ' ');
+    let fraction = micros.rem_euclid(1_000_000);
+    if fraction > 0 {
+        _ = write!(out, ".{fraction:06}");
     }
-    let of_day = moment.micros.rem_euclid(DAY_MICROS);
-    let (seconds, fraction) = (of_day / SECOND, of_day % SECOND);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    let whole = format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}");
-    Some(if fraction == 0 { whole } else { format!("{whole}.{fraction:06}") })
 }
 
 struct Text<'a>(&'a [u8]);
@@ -157,7 +183,7 @@ fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
 }
 
 /// Year, month and day of a day since 1970-01-01 in the proleptic Gregorian calendar.
-pub(crate) fn date_of(days: i64) -> (i64, i64, i64) {
+fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::base64::decode_key;
 use super::template::{Form, PathText, UrlTemplate};
-use super::v4::lifetime_seconds;
+use super::v4::{lifetime_seconds, utc_extended};
 use crate::civil_time;
 use crate::hashing::{BLOCK_BYTES, Engine, HmacKey};
 use crate::percent;
@@ -207,21 +207,6 @@ fn is_name(name: &str, length: std::ops::RangeInclusive<usize>, with_hyphens: bo
 fn seconds_of(text: &str) -> Option<i64> {
     let time = civil_time::parse(text).filter(|time| time.zoned)?;
     i64::try_from(time.micros.div_euclid(1_000_000)).ok()
-}
-
-/// `2013-05-24T00:00:00Z`
-fn utc_extended(seconds: i64) -> Result<String> {
-    let basic = super::v4::utc_basic(seconds)?;
-    let part = |range: std::ops::Range<usize>| basic.get(range).unwrap_or_default().to_owned();
-    Ok(format!(
-        "{}-{}-{}T{}:{}:{}Z",
-        part(0..4),
-        part(4..6),
-        part(6..8),
-        part(9..11),
-        part(11..13),
-        part(13..15)
-    ))
 }
 
 #[cfg(test)]

@@ -234,11 +234,15 @@ fn fits_into_host(bucket: &str, host: &str, scheme: &str) -> bool {
 
 /// `20130524T000000Z`
 pub(super) fn utc_basic(seconds: i64) -> Result<String> {
-    let (year, month, day) = civil_time::date_of(seconds.div_euclid(86_400));
-    let second_of_day = seconds.rem_euclid(86_400);
-    let (hour, minute, second) = (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
-    if !(0..=9999).contains(&year) {
+    Ok(utc_extended(seconds)?.replace(['-', ':'], ""))
+}
+
+/// `2013-05-24T00:00:00Z`
+pub(super) fn utc_extended(seconds: i64) -> Result<String> {
+    let mut text = String::new();
+    civil_time::push_date_time(&mut text, seconds, 'T');
+    if text.starts_with(civil_time::SIGNS) {
         return Err(Error::InvalidArgument("the clock is outside of the years 0 to 9999".to_owned()));
     }
-    Ok(format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z"))
+    Ok(text + "Z")
 }

@@ -18,7 +18,7 @@ use arrow_array::{
 use arrow_schema::{DataType, TimeUnit};
 
 use super::calendar::Calendar;
-use crate::civil_time;
+use crate::civil_time::{push_date, push_date_time, push_local};
 use crate::escape::push_string;
 
 /// A leaf column of one of the types that partition columns and statistics have.
@@ -181,34 +181,16 @@ fn push_decimal(out: &mut String, unscaled: i128, scale: i8) {
     }
 }
 
-fn push_date(out: &mut String, days: i64) {
-    let (year, month, day) = civil_time::date_of(days);
-    _ = if (0..=9999).contains(&year) {
-        write!(out, "{year:04}-{month:02}-{day:02}")
-    } else {
-        write!(out, "{year:+05}-{month:02}-{day:02}")
-    };
-}
-
 /// `yyyy-mm-ddThh:mm:ss.ffffffZ`
 fn push_instant(out: &mut String, micros: i64) {
-    push_date_time(out, micros, 'T');
+    push_date_time(out, micros.div_euclid(1_000_000), 'T');
     _ = write!(out, ".{:06}Z", micros.rem_euclid(1_000_000));
-}
-
-/// `yyyy-mm-dd hh:mm:ss[.ffffff]`
-fn push_local(out: &mut String, micros: i64) {
-    push_date_time(out, micros, ' ');
-    let fraction = micros.rem_euclid(1_000_000);
-    if fraction > 0 {
-        _ = write!(out, ".{fraction:06}");
-    }
 }
 
 /// `"yyyy-mm-ddThh:mm:ss.fff[Z]"`, with six digits where the value needs them: a truncated bound would be wrong.
 fn push_json_timestamp(out: &mut String, micros: i64, is_utc: bool) {
     out.push('"');
-    push_date_time(out, micros, 'T');
+    push_date_time(out, micros.div_euclid(1_000_000), 'T');
     let fraction = micros.rem_euclid(1_000_000);
     _ = if fraction % 1000 == 0 {
         write!(out, ".{:03}", fraction / 1000)
@@ -217,11 +199,3 @@ fn push_json_timestamp(out: &mut String, micros: i64, is_utc: bool) {
     };
     out.push_str(if is_utc { "Z\"" } else { "\"" });
 }
-
-fn push_date_time(out: &mut String, micros: i64, separator: char) {
-    push_date(out, micros.div_euclid(MICROS_PER_DAY));
-    let second = micros.rem_euclid(MICROS_PER_DAY) / 1_000_000;
-    _ = write!(out, "{separator}{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60);
-}
-
-const MICROS_PER_DAY: i64 = 86_400_000_000;
