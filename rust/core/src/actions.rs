@@ -182,6 +182,14 @@ pub struct PartitionColumn {
     pub keys: ScalarBuffer<u32>,
 }
 
+impl PartitionColumn {
+    /// Whether the dictionary is the one with this first tuple, perhaps grown since. It grows from batch to batch, or
+    /// starts again.
+    pub(crate) fn continues(&self, first: Option<&Arc<PartitionTuple>>) -> bool {
+        first.zip(self.dictionary.first()).is_some_and(|(known, first)| Arc::ptr_eq(known, first))
+    }
+}
+
 /// The source of a batch in the fixed order of a snapshot: the commits from the newest, then the checkpoint's parts
 /// (or sidecars).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -117,11 +117,7 @@ pub(super) struct Verdicts {
 impl Verdicts {
     /// Drops the rows whose tuple `keep` rejects.
     pub(super) fn retain(&mut self, rows: &mut Vec<u32>, column: &PartitionColumn, keep: &KeepTuple) {
-        let is_same = match (&self.first, column.dictionary.first()) {
-            (Some(known), Some(first)) => Arc::ptr_eq(known, first),
-            _ => false,
-        };
-        if !is_same {
+        if !column.continues(self.first.as_ref()) {
             // The dictionary was replaced.
             self.kept.clear();
             self.first = column.dictionary.first().cloned();

@@ -28,7 +28,7 @@ pub struct ColumnsBuilder {
     files: Option<u64>,
     files_pushed: u64,
     bytes: usize,
-    /// The partition values that were counted. A dictionary grows from batch to batch, or starts again.
+    /// The partition values that were counted.
     dictionary: Vec<Arc<PartitionTuple>>,
     disk: Option<DiskBuild>,
     /// Whether the writer of the file ends the build.
@@ -156,8 +156,7 @@ impl ColumnsBuilder {
             return 0;
         }
         let dictionary = &files.partitions.dictionary;
-        let grows = self.dictionary.first().zip(dictionary.first()).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
-        if !grows {
+        if !files.partitions.continues(self.dictionary.first()) {
             self.dictionary.clear();
         }
         let more = dictionary.get(self.dictionary.len()..).unwrap_or_default();

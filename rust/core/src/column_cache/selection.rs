@@ -31,7 +31,7 @@ struct Tuples {
     dictionary: Vec<Arc<PartitionTuple>>,
     /// The positions in `dictionary`, by the position in the dictionary of the scan.
     positions: HashMap<u32, u32>,
-    /// The dictionary of the scan. It grows from batch to batch, or starts again.
+    /// The dictionary of the scan.
     of_scan: Option<Arc<Vec<Arc<PartitionTuple>>>>,
 }
 
@@ -112,11 +112,7 @@ impl Tuples {
     /// Returns the keys of the files in the own dictionary, and the bytes of partition values that are new in it.
     fn translate(&mut self, files: &FileBatch) -> (Vec<u32>, usize) {
         let of_scan = &files.partitions.dictionary;
-        let grows = self
-            .of_scan
-            .as_ref()
-            .is_some_and(|known| known.first().zip(of_scan.first()).is_some_and(|(a, b)| Arc::ptr_eq(a, b)));
-        if !grows {
+        if !files.partitions.continues(self.of_scan.as_ref().and_then(|known| known.first())) {
             self.positions.clear();
         }
         self.of_scan = Some(Arc::clone(of_scan));

@@ -9,7 +9,7 @@ use arrow_array::{Array, Int64Array, StringViewArray};
 use arrow_buffer::NullBuffer;
 
 use super::directory::Directory;
-use crate::actions::{PartitionTuple, RowIndices, Stats, Totals};
+use crate::actions::{PartitionColumn, PartitionTuple, RowIndices, Stats, Totals};
 use crate::column_cache::CachedBatch;
 use crate::column_cache::columns_file::layout::{
     ALIGNMENT, BatchEntry, Block, COLUMNS, Column, Footer, HEADER_BYTES, Header, encode_tuples,
@@ -108,7 +108,7 @@ impl FileWriter {
             files: files.len() as u32,
             first_row: *first_row,
             last_row: *last_row,
-            dictionary: self.dictionary(&files.partitions.dictionary)?,
+            dictionary: self.dictionary(&files.partitions)?,
             blocks: [Block::default(); COLUMNS],
         };
         let mut blocks =
@@ -191,10 +191,12 @@ impl FileWriter {
     }
 
     /// Returns the index of a dictionary, which grows from batch to batch and is written once.
-    fn dictionary(&mut self, tuples: &Arc<Vec<Arc<PartitionTuple>>>) -> Result<u32, Failure> {
-        let first = tuples.first().ok_or(Failure::Unsupported)?;
-        let is_same =
-            |known: &&mut Dictionary| known.tuples.first().is_some_and(|known| Arc::ptr_eq(known, first));
+    fn dictionary(&mut self, partitions: &PartitionColumn) -> Result<u32, Failure> {
+        let tuples = &partitions.dictionary;
+        if tuples.is_empty() {
+            return Err(Failure::Unsupported);
+        }
+        let is_same = |known: &&mut Dictionary| partitions.continues(known.tuples.first());
         if let Some(known) = self.dictionaries.iter_mut().find(is_same) {
             if known.tuples.len() < tuples.len() {
                 known.tuples = Arc::clone(tuples);
