@@ -12,7 +12,7 @@ mod stats;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow_array::{Array as _, Int64Array, StringViewArray};
+use arrow_array::{Array as _, ArrayAccessor, Int64Array, StringViewArray};
 use arrow_buffer::ScalarBuffer;
 
 pub use coded_stats::CodedStats;
@@ -302,22 +302,14 @@ impl FileBatch {
             rows.iter().map(|row| values[*row as usize].clone()).collect()
         }
         // Arrow's own selections keep the buffers whole.
-        let strings = |column: &StringViewArray| -> StringViewArray {
-            rows.iter()
-                .map(|row| *row as usize)
-                .map(|row| column.is_valid(row).then(|| column.value(row)))
-                .collect()
-        };
-        let longs = |column: &Int64Array| -> Int64Array {
-            rows.iter()
-                .map(|row| *row as usize)
-                .map(|row| column.is_valid(row).then(|| column.value(row)))
-                .collect()
-        };
+        fn values<A: ArrayAccessor + Copy, C: FromIterator<Option<A::Item>>>(column: A, rows: &[u32]) -> C {
+            let value = |row: usize| column.is_valid(row).then(|| column.value(row));
+            rows.iter().map(|row| value(*row as usize)).collect()
+        }
         Self {
             source: self.source,
             row: each(&self.row, rows).into(),
-            path: strings(&self.path),
+            path: values(&self.path, rows),
             size: each(&self.size, rows).into(),
             modification_time_ms: each(&self.modification_time_ms, rows).into(),
             data_change: self.data_change.as_ref().map(|flags| each(flags, rows)),
@@ -327,10 +319,10 @@ impl FileBatch {
             },
             stats: self.stats.as_ref().map(|stats| stats.only(rows)),
             deletion_vector: self.deletion_vector.as_ref().map(|vectors| each(vectors, rows)),
-            base_row_id: self.base_row_id.as_ref().map(longs),
-            default_row_commit_version: self.default_row_commit_version.as_ref().map(longs),
-            clustering_provider: self.clustering_provider.as_ref().map(strings),
-            tags: self.tags.as_ref().map(strings),
+            base_row_id: self.base_row_id.as_ref().map(|all| values(all, rows)),
+            default_row_commit_version: self.default_row_commit_version.as_ref().map(|all| values(all, rows)),
+            clustering_provider: self.clustering_provider.as_ref().map(|all| values(all, rows)),
+            tags: self.tags.as_ref().map(|all| values(all, rows)),
             remove_fields: self.remove_fields.as_ref().map(|fields| each(fields, rows)),
         }
     }
