@@ -214,35 +214,15 @@ pub(in crate::column_cache) fn encode_tuples<'a>(
 
 pub(in crate::column_cache) fn parse_tuples(bytes: &[u8]) -> Result<Vec<PartitionTuple>, Invalid> {
     let mut fields = Fields(bytes);
-    let mut tuple = || {
-        let count = fields.u32()? as usize;
-        let mut values = Vec::new();
-        for _ in 0..count {
-            values.push(match fields.bytes().ok()? {
-                Some(value) => Some(std::str::from_utf8(value).ok()?.into()),
-                None => None,
-            });
-        }
-        let json = fields.bytes().ok()??;
-        std::str::from_utf8(json).ok()?;
-        let logged_json = fields.bytes().ok()?;
-        let tuple = PartitionTuple {
-            values: values.into(),
-            json: json.into(),
-            logged_json: logged_json.map(Box::from),
-        };
-        Some((tuple, fields.0.is_empty()))
-    };
     let mut tuples = Vec::new();
-    while !bytes.is_empty() {
-        let (parsed, is_last) = tuple().ok_or(Invalid)?;
-        tuples.push(parsed);
-        if is_last {
-            break;
-        }
+    while !fields.0.is_empty() {
+        tuples.push(fields.tuple().ok_or(Invalid)?);
     }
     Ok(tuples)
 }
+
+/// The deletion vector of each file of a batch.
+pub(in crate::column_cache) type DeletionVectors = Vec<Option<Box<DeletionVectorDescriptor>>>;
 
 pub(in crate::column_cache) fn encode_vectors(vectors: &[Option<Box<DeletionVectorDescriptor>>]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -259,30 +239,12 @@ pub(in crate::column_cache) fn encode_vectors(vectors: &[Option<Box<DeletionVect
     out
 }
 
-pub(in crate::column_cache) fn parse_vectors(
-    bytes: &[u8],
-    files: usize,
-) -> Result<Vec<Option<Box<DeletionVectorDescriptor>>>, Invalid> {
+pub(in crate::column_cache) fn parse_vectors(bytes: &[u8], files: usize) -> Result<DeletionVectors, Invalid> {
     let mut vectors = vec![None; files];
     let mut fields = Fields(bytes);
-    let mut vector = || {
-        let row = fields.u32()? as usize;
-        let storage_type = u8::try_from(fields.u32()?).ok()?;
-        let has_offset = fields.u32()? != 0;
-        let offset = fields.u32()?.cast_signed();
-        let size_in_bytes = fields.u32()?.cast_signed();
-        let cardinality = fields.u64()?.cast_signed();
-        let path_or_inline = std::str::from_utf8(fields.bytes().ok()??).ok()?.to_owned();
-        let offset = has_offset.then_some(offset);
-        let vector =
-            DeletionVectorDescriptor { storage_type, path_or_inline, offset, size_in_bytes, cardinality };
-        *vectors.get_mut(row)? = Some(Box::new(vector));
-        Some(fields.0.is_empty())
-    };
-    while !bytes.is_empty() {
-        if vector().ok_or(Invalid)? {
-            break;
-        }
+    while !fields.0.is_empty() {
+        let (row, vector) = fields.vector().ok_or(Invalid)?;
+        *vectors.get_mut(row).ok_or(Invalid)? = Some(Box::new(vector));
     }
     Ok(vectors)
 }
@@ -317,5 +279,34 @@ impl<'a> Fields<'a> {
             NULL => Ok(None),
             count => self.take(count as usize).map(Some).ok_or(Invalid),
         }
+    }
+
+    fn tuple(&mut self) -> Option<PartitionTuple> {
+        let count = self.u32()?;
+        let mut values = Vec::new();
+        for _ in 0..count {
+            values.push(match self.bytes().ok()? {
+                Some(value) => Some(std::str::from_utf8(value).ok()?.into()),
+                None => None,
+            });
+        }
+        let json = self.bytes().ok()??;
+        std::str::from_utf8(json).ok()?;
+        let logged_json = self.bytes().ok()?.map(Box::from);
+        Some(PartitionTuple { values: values.into(), json: json.into(), logged_json })
+    }
+
+    /// Returns the vector of a file with the file's row.
+    fn vector(&mut self) -> Option<(usize, DeletionVectorDescriptor)> {
+        let row = self.u32()? as usize;
+        let storage_type = u8::try_from(self.u32()?).ok()?;
+        let has_offset = self.u32()? != 0;
+        let offset = Some(self.u32()?.cast_signed()).filter(|_| has_offset);
+        let size_in_bytes = self.u32()?.cast_signed();
+        let cardinality = self.u64()?.cast_signed();
+        let path_or_inline = std::str::from_utf8(self.bytes().ok()??).ok()?.to_owned();
+        let vector =
+            DeletionVectorDescriptor { storage_type, path_or_inline, offset, size_in_bytes, cardinality };
+        Some((row, vector))
     }
 }

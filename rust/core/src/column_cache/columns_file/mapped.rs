@@ -12,11 +12,10 @@ use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, MutableBuffer, NullBu
 use memmap2::Mmap;
 
 use super::layout::{
-    ALIGNMENT, BatchEntry, Block, Column, Footer, HEADER_BYTES, Header, Invalid, parse_tuples, parse_vectors,
+    ALIGNMENT, BatchEntry, Block, Column, DeletionVectors, Footer, HEADER_BYTES, Header, Invalid,
+    parse_tuples, parse_vectors,
 };
-use crate::actions::{
-    CodedStats, DeletionVectorDescriptor, FileBatch, PartitionColumn, PartitionTuple, SourceId, Stats, Totals,
-};
+use crate::actions::{CodedStats, FileBatch, PartitionColumn, PartitionTuple, SourceId, Stats, Totals};
 use crate::file_id::{FileIds, IdScheme};
 
 /// Smaller files are read: they need no mapping, and no page of theirs has to be read again later.
@@ -49,7 +48,7 @@ pub(in crate::column_cache) struct MappedBatch {
 #[derive(Debug)]
 pub(in crate::column_cache) struct FileKeys {
     pub(in crate::column_cache) path: StringViewArray,
-    pub(in crate::column_cache) deletion_vector: Option<Vec<Option<Box<DeletionVectorDescriptor>>>>,
+    pub(in crate::column_cache) deletion_vector: Option<DeletionVectors>,
 }
 
 /// Why a file cannot be opened.
@@ -172,10 +171,7 @@ impl MappedFile {
         };
         let data_change = column(Column::DataChange)?;
         let data_change = data_change.map(|flags| flags.iter().map(|flag| *flag != 0).collect::<Vec<_>>());
-        let deletion_vector = match column(Column::DeletionVectors)? {
-            Some(bytes) => Some(parse_vectors(&bytes, files)?),
-            None => None,
-        };
+        let deletion_vector = self.vectors(entry)?;
         let ids = |block: Column, scheme: IdScheme| {
             let bytes = column(block)?.ok_or(Invalid)?;
             if bytes.len() == files * scheme.id_bytes() {
@@ -243,16 +239,11 @@ impl MappedFile {
         for column in columns {
             self.read_pages(std::slice::from_ref(&entry.blocks[column as usize]))?;
         }
-        let files = entry.files as usize;
         let path = self.strings(entry, [Column::PathViews, Column::PathText], None)?.ok_or(Invalid)?;
-        if path.len() != files {
+        if path.len() != entry.files as usize {
             return Err(Invalid);
         }
-        let deletion_vector = match self.block(&entry.blocks[Column::DeletionVectors as usize])? {
-            Some(bytes) => Some(parse_vectors(&bytes, files)?),
-            None => None,
-        };
-        Ok(FileKeys { path, deletion_vector })
+        Ok(FileKeys { path, deletion_vector: self.vectors(entry)? })
     }
 
     /// Reads the pages of blocks, so that an error of the disk is found here and not by an access to the mapping.
@@ -288,6 +279,11 @@ impl MappedFile {
         }
         let content = self.content.slice_with_length(block.start as usize, block.bytes as usize);
         if crc32fast::hash(&content) == block.crc { Ok(Some(content)) } else { Err(Invalid) }
+    }
+
+    fn vectors(&self, entry: &BatchEntry) -> Result<Option<DeletionVectors>, Invalid> {
+        let block = self.block(&entry.blocks[Column::DeletionVectors as usize])?;
+        block.map(|bytes| parse_vectors(&bytes, entry.files as usize)).transpose()
     }
 
     fn nulls(&self, entry: &BatchEntry, column: Column) -> Result<Option<NullBuffer>, Invalid> {
