@@ -96,21 +96,12 @@ impl ColumnCache {
     #[must_use]
     pub fn get(self: &Arc<Self>, key: &ColumnsKey) -> Option<Arc<CachedColumns>> {
         let mut state = self.lock();
-        let now = state.tick();
-        match state.slots.get_mut(key) {
-            Some(Slot::Ready { columns, last_used, .. }) => {
-                let (columns, before) = (Arc::clone(columns), std::mem::replace(last_used, now));
-                state.mark_used(before, now);
-                drop(state);
-                self.touch_file(key, &columns);
-                Some(columns)
-            }
-            Some(Slot::Building { .. }) => None,
-            None => {
-                drop(state);
-                self.open_file(key)
-            }
+        let (ready, is_known) = (state.use_ready(key), state.slots.contains_key(key));
+        drop(state);
+        if let Some(columns) = &ready {
+            self.touch_file(key, columns);
         }
+        if is_known { ready } else { self.open_file(key) }
     }
 
     fn open_file(&self, key: &ColumnsKey) -> Option<Arc<CachedColumns>> {
@@ -261,12 +252,7 @@ impl ColumnCache {
     /// Returns a selection that is in memory, and marks it as used. Never blocks.
     #[must_use]
     pub fn selection(&self, key: &ColumnsKey) -> Option<Arc<CachedColumns>> {
-        let mut state = self.lock();
-        let now = state.tick();
-        let Some(Slot::Ready { columns, last_used, .. }) = state.slots.get_mut(key) else { return None };
-        let (columns, before) = (Arc::clone(columns), std::mem::replace(last_used, now));
-        state.mark_used(before, now);
-        Some(columns)
+        self.lock().use_ready(key)
     }
 
     /// Begins to collect the files of a selection. Returns `None` if it exists or is too large, or if nothing is cached.

@@ -174,7 +174,10 @@ impl DiskCache {
 
     /// Opens the file of a key, if there is a valid one.
     pub(super) fn find(&self, key: &ColumnsKey, stats: &Arc<StatsBudget>) -> Option<CachedColumns> {
-        self.shared.find(key, stats)
+        let columns = self.shared.open(key, stats)?;
+        lock(&self.shared.counts).hits += 1;
+        self.shared.directory.touch(&key.file_name());
+        Some(columns)
     }
 
     /// Begins the file of a key, for about `files` files.
@@ -360,15 +363,6 @@ impl Shared {
                 }
             }
         }
-    }
-
-    fn find(&self, key: &ColumnsKey, stats: &Arc<StatsBudget>) -> Option<CachedColumns> {
-        let columns = self.open(key, stats);
-        if columns.is_some() {
-            lock(&self.counts).hits += 1;
-            self.directory.touch(&key.file_name());
-        }
-        columns
     }
 
     fn open(&self, key: &ColumnsKey, stats: &Arc<StatsBudget>) -> Option<CachedColumns> {

@@ -233,6 +233,15 @@ impl State {
         evicted
     }
 
+    /// Marks columns that are ready as used, and returns them.
+    pub(super) fn use_ready(&mut self, key: &ColumnsKey) -> Option<Arc<CachedColumns>> {
+        let now = self.tick();
+        let Some(Slot::Ready { columns, last_used, .. }) = self.slots.get_mut(key) else { return None };
+        let (columns, before) = (Arc::clone(columns), std::mem::replace(last_used, now));
+        self.mark_used(before, now);
+        Some(columns)
+    }
+
     pub(super) fn mark_used(&mut self, before: u64, now: u64) {
         if let Some(entry) = self.uses.remove(&before) {
             self.uses.insert(now, entry);
