@@ -391,12 +391,7 @@ struct Columns {
 
 impl Columns {
     fn new(file: &ParquetFile) -> Self {
-        let of = |fields: &[&str]| {
-            file.leaves(|path| match path {
-                [add, field, ..] => add == "add" && fields.contains(&field.as_str()),
-                _ => false,
-            })
-        };
+        let of = |fields: &[&str]| file.leaves_of_add(fields);
         let typed_partition_values = of(&["partitionValues_parsed"]).into_iter();
         let column_of = |leaf: usize| file.leaf_path(leaf).get(2).cloned().unwrap_or_default();
         Self {

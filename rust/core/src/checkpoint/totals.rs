@@ -319,10 +319,7 @@ impl PartSums<'_> {
         numbers: &RowNumbers,
         mut each: impl FnMut(&RecordBatch) -> Result<()>,
     ) -> Result<()> {
-        let leaves = self.file.leaves(|path| match path {
-            [add, field, ..] => add == "add" && fields.contains(&field.as_str()),
-            _ => false,
-        });
+        let leaves = self.file.leaves_of_add(fields);
         let metadata = &self.file.row_groups()[row_group];
         // Of these fields only the deletion vector is optional, and has fields of its own.
         let is_required = |leaf: &usize| self.file.leaf_path(*leaf).len() == 2;

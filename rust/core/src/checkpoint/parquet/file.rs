@@ -108,6 +108,14 @@ impl ParquetFile {
         (0..columns.len()).filter(is_wanted).collect()
     }
 
+    /// Returns those of fields of `add`.
+    pub(crate) fn leaves_of_add(&self, fields: &[&str]) -> Vec<usize> {
+        self.leaves(|path| match path {
+            [add, field, ..] => add == "add" && fields.contains(&field.as_str()),
+            _ => false,
+        })
+    }
+
     pub(crate) fn leaf_path(&self, leaf: usize) -> &[String] {
         self.schema().columns()[leaf].path().parts()
     }
