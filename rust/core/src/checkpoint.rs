@@ -15,7 +15,6 @@ mod part_batches;
 mod part_readers;
 mod repeated;
 mod shared_file;
-mod shared_interner;
 #[cfg(test)]
 pub(crate) mod tests;
 mod top_file;

@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::vec::IntoIter;
 
 use arrow_array::{Array, RecordBatch, StringViewArray};
@@ -21,9 +21,10 @@ use super::parquet::calendar::Calendar;
 use super::parquet::decoded_bytes;
 use super::parquet::file::{ParquetFile, Projection, RowGroupReader, has_values, may_have_rows, null_count};
 use super::parquet::row_group_bounds::TypedLeaves;
-use super::shared_interner::SharedInterner;
 use super::{BATCH_BYTES, MayMatch, Needs, ReadOptions};
 use crate::actions::{FileBatch, SourceId, Stats};
+use crate::lock::lock;
+use crate::partition::PartitionInterner;
 use crate::{Error, Result};
 
 /// Batches of fewer files are copied out of the pages that they are scattered over.
@@ -46,7 +47,9 @@ pub(super) struct PartBatches {
     columns: Columns,
     projection: Option<(Vec<usize>, Arc<Projection>)>,
     current: Option<OpenRowGroup>,
-    interner: SharedInterner,
+    /// To be locked for the work of one batch in memory, never while something is read. The dictionary is consistent at
+    /// every point where a holder could panic.
+    interner: Arc<Mutex<PartitionInterner>>,
     log_names: Arc<[Box<str>]>,
     tuples: KnownTuples,
     filter: Option<(MayMatch, TypedLeaves)>,
@@ -128,10 +131,10 @@ impl PartBatches {
         source: SourceId,
         rows: Range<u32>,
         options: ReadOptions,
-        interner: &SharedInterner,
+        interner: &Arc<Mutex<PartitionInterner>>,
         tuples: &KnownTuples,
     ) -> Self {
-        let names = interner.lock().names().clone();
+        let names = lock(interner).names().clone();
         let columns = Columns::new(&file);
         let calendar = file.calendar();
         // The bounds of typed columns say nothing of values by other names.
@@ -147,7 +150,7 @@ impl PartBatches {
             columns,
             projection: None,
             current: None,
-            interner: interner.clone(),
+            interner: Arc::clone(interner),
             log_names: names.all(),
             tuples: tuples.clone(),
             filter,
@@ -176,7 +179,7 @@ impl PartBatches {
             }
             let is_sparse = taken.kept.is_some();
             let name = self.file.name();
-            let mut interner = self.interner.lock();
+            let mut interner = lock(&self.interner);
             let mut batch = adds::file_batch(name, self.source, taken, &batch, self.calendar, &mut interner)?;
             drop(interner);
             if let Some(stats) = &mut current.stats {

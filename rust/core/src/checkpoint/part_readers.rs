@@ -4,17 +4,17 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use super::json_file::{self, JsonPieces};
 use super::known_tuples::KnownTuples;
 use super::part_batches::PartBatches;
 use super::shared_file::SharedFile;
-use super::shared_interner::SharedInterner;
 use super::{Part, ReadOptions, most_adds};
 use crate::Result;
 use crate::actions::{FileBatch, SourceId};
+use crate::lock::lock;
 use crate::partition::PartitionInterner;
 use crate::storage::Storage;
 
@@ -23,7 +23,8 @@ use crate::storage::Storage;
 pub struct PartReaders {
     storage: Storage,
     parts: Arc<[Part]>,
-    interner: SharedInterner,
+    /// Shared by all readers.
+    interner: Arc<Mutex<PartitionInterner>>,
     options: ReadOptions,
     tuples: KnownTuples,
     next_part: u32,
@@ -39,7 +40,7 @@ impl PartReaders {
         options: ReadOptions,
     ) -> Self {
         let tuples = KnownTuples::new(interner.names());
-        let (interner, slices) = (SharedInterner::new(interner), VecDeque::new());
+        let (interner, slices) = (Arc::new(Mutex::new(interner)), VecDeque::new());
         Self { storage, parts, interner, options, tuples, next_part: 0, slices }
     }
 
@@ -74,7 +75,7 @@ impl Iterator for PartReaders {
                 file: Arc::clone(&file),
                 source: SourceId(self.options.first_source.0 + index),
                 rows,
-                interner: self.interner.clone(),
+                interner: Arc::clone(&self.interner),
                 tuples: self.tuples.clone(),
                 options: self.options.clone(),
                 state: State::Unopened,
@@ -91,7 +92,7 @@ pub struct PartReader {
     source: SourceId,
     /// The requested rows of the part.
     rows: Range<u32>,
-    interner: SharedInterner,
+    interner: Arc<Mutex<PartitionInterner>>,
     tuples: KnownTuples,
     options: ReadOptions,
     state: State,
@@ -143,7 +144,7 @@ impl PartReader {
                         self.source,
                         &self.rows,
                         &self.options,
-                        &mut self.interner.lock(),
+                        &mut lock(&self.interner),
                     )?;
                     if !batch.is_empty() {
                         return Ok(Some(batch));

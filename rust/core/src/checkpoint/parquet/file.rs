@@ -397,7 +397,7 @@ fn from_parquet(name: &str, error: &ParquetError) -> Error {
     store_error(error).unwrap_or_else(|| Error::corrupt(name, error.to_string()))
 }
 
-/// Converts an index in a file to `u32`.
+/// Refuses a file whose rows have no index in `u32`.
 fn check_rows(name: &str, metadata: &ParquetMetaData) -> Result<()> {
     let rows = metadata
         .row_groups()
