@@ -127,7 +127,7 @@ impl<'a> Binder<'a> {
             Expression::Literal(Literal::Null) => Ok(Bound::Never),
             Expression::Column(_) => match self.operand(expression)? {
                 Operand::Column { index, .. } if self.columns[index].key_type == KeyType::Boolean => {
-                    self.key_leaf(index, Comparison::Equal, Spread::exact(i128::from(!negated)))
+                    Ok(self.key_leaf(index, Comparison::Equal, Spread::exact(i128::from(!negated))))
                 }
                 _ => Err("a column that is not boolean stands alone".into()),
             },
@@ -347,7 +347,7 @@ impl<'a> Binder<'a> {
                 let spread = literal_spread(*key_type, literal, coercion)
                     .ok_or_else(|| format!("the constant cannot be compared with column {}", name()))?;
                 let Some(most) = coercion.wraps_above else {
-                    return self.key_leaf(index, comparison, spread);
+                    return Ok(self.key_leaf(index, comparison, spread));
                 };
                 // In JSON a cast of the column is its declared type. Without ANSI mode Spark wraps what that cannot hold.
                 let beyond = Ranges::between(Some(-most - 1), Some(most + 1)).complement();
@@ -357,11 +357,10 @@ impl<'a> Binder<'a> {
         }
     }
 
-    #[allow(clippy::unnecessary_wraps)]
-    fn key_leaf(&self, index: usize, comparison: Comparison, spread: Spread) -> Result<Bound, String> {
+    fn key_leaf(&self, index: usize, comparison: Comparison, spread: Spread) -> Bound {
         debug_assert!(index < self.columns.len());
         let set = Set::Keys(accepted(comparison, spread));
-        Ok(Bound::Leaf(Leaf { column: index, set, nulls: false, exact: spread.is_exact() }))
+        Bound::Leaf(Leaf { column: index, set, nulls: false, exact: spread.is_exact() })
     }
 }
 

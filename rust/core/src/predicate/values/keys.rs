@@ -345,7 +345,10 @@ fn temporal(literal: &Literal) -> Option<(Spread, bool)> {
 /// A timestamp without a zone is a local time of the writer. The log does not name the zone, and readers assume their
 /// own, so it may be any instant with this local time in some zone.
 pub(crate) fn partition_spread(key_type: KeyType, text: &str) -> Option<Spread> {
-    let text = text.trim();
+    value_spread(key_type, text.trim())
+}
+
+fn value_spread(key_type: KeyType, text: &str) -> Option<Spread> {
     match key_type {
         KeyType::Boolean => boolean(text),
         KeyType::Integer => Some(Number::parse(text)?.scaled(0)),
@@ -402,30 +405,22 @@ pub(crate) fn stats_spread(key_type: KeyType, bound: Scalar<'_>) -> Option<Sprea
     }
     let text = bound.plain()?;
     match key_type {
-        KeyType::Boolean => boolean(text),
         KeyType::Integer => match text.parse::<i64>() {
             Ok(value) => Some(Spread::exact(i128::from(value))),
             // Some writers write numbers as doubles.
             Err(_) => Some(Number::parse(text)?.scaled(0).rounded_to_bits(50)),
         },
-        KeyType::Decimal { scale, .. } => Some(Number::parse(text)?.scaled(i32::from(scale))),
-        KeyType::Float => Some(Spread::exact(key(f64::from(parse_single(text)?)))),
-        KeyType::Double { widened } => double_spread(text, widened),
         KeyType::Date => {
             let moment = civil_time::parse(text)?;
             let day = Spread::exact(i128::from(moment.day));
             Some(if moment.timed { day.widened(1, 1) } else { day })
-        }
-        KeyType::Timestamp => {
-            let moment = civil_time::parse(text)?;
-            Some(if moment.zoned { micros(moment) } else { any_zone(micros(moment)) })
         }
         KeyType::TimestampNtz => {
             let moment = civil_time::parse(text)?;
             let wall = micros(moment);
             Some(if moment.zoned && !text.ends_with('Z') { any_zone(wall) } else { wall })
         }
-        KeyType::Text | KeyType::Opaque => None,
+        _ => value_spread(key_type, text),
     }
 }
 
