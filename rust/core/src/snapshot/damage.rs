@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use ::parquet::file::properties::WriterProperties;
 use serde_json::{Value, json};
 
+use super::tests::each_live_batch;
 use super::*;
 use crate::checkpoint::tests::writer::{Log, UUID, parquet, schema};
 use crate::checkpoint::tests::{metadata_row, protocol_row};
@@ -104,18 +105,9 @@ fn files(root: &str, at: TimeTravel) -> Result<BTreeSet<String>> {
 
 fn files_of(snapshot: &Snapshot) -> Result<BTreeSet<String>> {
     let mut paths = BTreeSet::new();
-    let mut take = |batch: &FileBatch, rows: &[u32]| {
+    each_live_batch(snapshot, |batch, rows| {
         paths.extend(rows.iter().map(|row| batch.path.value(*row as usize).to_owned()));
-    };
-    for (batch, rows) in snapshot.commit_batches() {
-        take(batch, rows);
-    }
-    if let Some(checkpoint) = snapshot.checkpoint()? {
-        for batch in checkpoint.batches(snapshot.interner(), ReadOptions::default()) {
-            let batch = batch.map_err(|error| snapshot.read_error(error))?;
-            take(&batch, &snapshot.live_rows(&batch));
-        }
-    }
+    })?;
     Ok(paths)
 }
 

@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 
 use proptest::prelude::*;
 
-use super::tests::{METADATA, PROTOCOL, table_of};
+use super::tests::{METADATA, PROTOCOL, each_live_batch, table_of};
 use super::*;
 use crate::actions::DeletionVectorDescriptor;
-use crate::checkpoint::ReadOptions;
 use crate::checkpoint::tests::writer::Log;
 
 /// Whether the action is an add, its path, and its deletion vector (0: none).
@@ -73,24 +72,15 @@ fn write(table: &Log, steps: &[Step], states: &[State]) {
 /// All live files in order: path, deletion vector, position.
 fn files(snapshot: &Snapshot) -> Vec<(String, SourceId, u32)> {
     let mut found = Vec::new();
-    let mut take = |batch: &FileBatch, rows: &[u32]| {
+    each_live_batch(snapshot, |batch, rows| {
         for row in rows {
             let row = *row as usize;
             let vector =
                 batch.deletion_vector_at(row).map_or(String::new(), DeletionVectorDescriptor::unique_id);
             found.push((format!("{}{vector}", batch.path.value(row)), batch.source, batch.row[row]));
         }
-    };
-    for (batch, rows) in snapshot.commit_batches() {
-        take(batch, rows);
-    }
-    if let Some(checkpoint) = snapshot.checkpoint().unwrap() {
-        let options = ReadOptions { first_source: CHECKPOINT_SOURCE, ..ReadOptions::default() };
-        for batch in checkpoint.batches(snapshot.interner(), options) {
-            let batch = batch.unwrap();
-            take(&batch, &snapshot.live_rows(&batch));
-        }
-    }
+    })
+    .unwrap();
     found
 }
 

@@ -4,8 +4,8 @@ use ::parquet::file::properties::WriterProperties;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::tests::each_live_batch;
 use super::*;
-use crate::checkpoint::ReadOptions;
 use crate::checkpoint::tests::writer::{Log, UUID, parquet, schema};
 use crate::checkpoint::tests::{metadata_row, protocol_row};
 
@@ -95,13 +95,8 @@ fn checkpoint(log: &Log, layout: Layout) {
 }
 
 fn of_live_files(snapshot: &Snapshot) -> Totals {
-    let mut totals = live_totals(snapshot.commit_batches());
-    if let Some(checkpoint) = snapshot.checkpoint().unwrap() {
-        for batch in checkpoint.batches(snapshot.interner(), ReadOptions::default()) {
-            let batch = batch.unwrap();
-            totals.add(&batch, &snapshot.live_rows(&batch));
-        }
-    }
+    let mut totals = Totals::default();
+    each_live_batch(snapshot, |batch, rows| totals.add(batch, rows)).unwrap();
     totals
 }
 

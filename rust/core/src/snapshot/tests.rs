@@ -35,6 +35,20 @@ impl Log {
     }
 }
 
+/// Shows the batches of all live files in the snapshot's order.
+pub(super) fn each_live_batch(snapshot: &Snapshot, mut each: impl FnMut(&FileBatch, &[u32])) -> Result<()> {
+    for (batch, rows) in snapshot.commit_batches() {
+        each(batch, rows);
+    }
+    let Some(checkpoint) = snapshot.checkpoint()? else { return Ok(()) };
+    let options = ReadOptions { first_source: CHECKPOINT_SOURCE, ..ReadOptions::default() };
+    for batch in checkpoint.batches(snapshot.interner(), options) {
+        let batch = batch.map_err(|error| snapshot.read_error(error))?;
+        each(&batch, &snapshot.live_rows(&batch));
+    }
+    Ok(())
+}
+
 fn add(path: &str) -> String {
     format!(
         r#"{{"add":{{"path":"{path}","partitionValues":{{"p":"1"}},"size":10,"modificationTime":1,"dataChange":true}}}}"#
