@@ -33,11 +33,3 @@ def test_every_command_is_understood(command: str) -> None:
 
 def test_all_commands_are_documented() -> None:
     assert {shlex.split(command)[0] for command in COMMANDS} == cli.COMMANDS.keys()
-
-
-def test_a_missing_pyspark_names_the_extra_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pyspark.sql", None)
-    assert cli.main(["usage", "audit.log"]) == 1
-    assert "delta-sharing-gateway[spark]" in capsys.readouterr().err
