@@ -286,7 +286,12 @@ def test_a_signal_ends_the_wait_for_another_command(
     run: Run, demo_tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(share_files.fcntl, "flock", lambda *_: signal.raise_signal(signal.SIGINT))
-    assert run(demo_tables, "--recipient", "alice")[0] == 130
+    # Commands in the background of a shell ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert run(demo_tables, "--recipient", "alice")[0] == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert written() == set()
 
 
