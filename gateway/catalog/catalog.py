@@ -342,7 +342,8 @@ class Catalog:
 
     def require_searched(self, recipient: Recipient, share: str = "", schema: str | None = None) -> None:
         """Raise Unavailable for a list of shares, schemas or tables that may look whole and not be."""
-        self._check_searched(recipient, self._seen(recipient, share), schema)
+        if self._unsearched:
+            self._check_searched(recipient, self._seen(recipient, share), schema)
 
     def _check_searched(self, recipient: Recipient, share: Share | None, schema: str | None = None) -> None:
         """Raise Unavailable where granted tables of a share, or of a schema of it, may be unknown.
