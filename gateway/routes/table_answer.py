@@ -108,21 +108,20 @@ def _last_line(
     """Return the fields of the endStreamAction."""
     body, read, refreshed = query.query, files.read, {}
     if isinstance(body, TableQuery) and body.refreshes and isinstance(read, Snapshot):
-        refreshed["refreshToken"] = _refresh_token(request, query, files, read)
+        refreshed["refreshToken"] = _refresh_token(request, read, files.only_by)
     return refreshed | {
         "nextPageToken": _next_page(request, query, files, summary.next_cursor),
         "minUrlExpirationTimestamp": summary.min_url_expiration_ms,
     }
 
 
-def _refresh_token(request: TableRequest, query: FilesQuery, files: Files, read: Snapshot) -> str:
+def _refresh_token(request: TableRequest, read: Snapshot, only_by: Refresh | None) -> str:
     """Return the token that renews the URLs of the version.
 
-    Of a version that is shared no longer it expires with the token that it renews: it renews none for ever.
+    It expires with the one by which alone the version can be read: no version is renewed for ever.
     """
-    expires_ms = request.state.now_ms() + request.state.config.refresh_token_ttl_ms
-    if query.refresh is not None and files.needs_token:
-        expires_ms = query.refresh.expires_ms
+    lifetime_ms = request.state.config.refresh_token_ttl_ms
+    expires_ms = only_by.expires_ms if only_by else request.state.now_ms() + lifetime_ms
     token = Refresh(request.table.id, read.table_id, read.version, expires_ms, read.commit_mark)
     return token.seal(request.state.sealer, request.token_owner)
 

@@ -109,7 +109,7 @@ class Files(Struct, frozen=True):
         hint_problems: predicates that prune nothing, with the reason; None where the query has none.
         considered: the number of files before pruning, where it is known.
         files_from: where the files of a snapshot are listed from.
-        needs_token: the recipient reads the version by its refresh token only.
+        only_by: the refresh token without which the recipient cannot read the version.
         stale: the storage is down, and the answer comes from a cached snapshot.
 
     """
@@ -122,7 +122,7 @@ class Files(Struct, frozen=True):
     hint_problems: Sequence[tuple[str, str]] | None = None
     considered: int | None = None
     files_from: Literal["memory", "log"] | None = None
-    needs_token: bool = False
+    only_by: Refresh | None = None
 
 
 def is_worth_another_try(query: FilesQuery, read: Snapshot | Changes, error: Exception) -> bool:
@@ -175,7 +175,7 @@ def _start_files(opened: OpenTable, query: FilesQuery, body: TableQuery, snapsho
         hint_problems=_hint_problems(snapshot, query.hints),
         considered=None if query.page else files,
         files_from=files_from,
-        needs_token=query.refresh is not None and not _is_shared(opened, snapshot),
+        only_by=query.refresh if query.refresh and not _is_shared(opened, snapshot) else None,
     )
 
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,70 +70,65 @@ async def test_a_refresh_works_where_history_is_not_shared(root: Path, clock: Cl
         await client.close()
 
 
-async def test_refresh_tokens_of_a_version_that_is_shared_no_longer_end_with_the_first(
-    root: Path, clock: Clock
-) -> None:
-    text = configuration(root, history_shared=False, extra="refreshTokenTtlMs: 2000\n")
+@asynccontextmanager
+async def refreshing(
+    root: Path, clock: Clock, *, history_shared: bool
+) -> AsyncIterator[tuple[Client, Callable[[int], Awaitable[None]], Callable[[int], Awaitable[None]]]]:
+    """A client with tokens that live for two seconds, a refresh after some time, and one that is refused."""
+    text = configuration(root, history_shared=history_shared, extra="refreshTokenTtlMs: 2000\n")
     client, _ = await serve(text, clock=clock)
     try:
         _, page = await query(client, {"includeRefreshToken": True})
         first = ids(page)
-        commit(root, VERSIONS)
-        for _ in range(3):
-            clock.now_ms += 600
+
+        async def refresh(after_ms: int) -> None:
+            nonlocal page
+            clock.now_ms += after_ms
             _, page = await query(client, {"refreshToken": end(page)["refreshToken"]})
             assert ids(page) == first
-        clock.now_ms += 200
-        await refused(client, {"refreshToken": end(page)["refreshToken"]})
+
+        async def refuse(after_ms: int) -> None:
+            clock.now_ms += after_ms
+            await refused(client, {"refreshToken": end(page)["refreshToken"]})
+
+        yield client, refresh, refuse
+    finally:
+        await client.close()
+
+
+async def test_refresh_tokens_of_a_version_that_is_shared_no_longer_end_with_the_first(
+    root: Path, clock: Clock
+) -> None:
+    async with refreshing(root, clock, history_shared=False) as (client, refresh, refuse):
+        commit(root, VERSIONS)
+        for _ in range(3):
+            await refresh(600)
+        await refuse(200)
         _, page = await query(client, {"includeRefreshToken": True})
         clock.now_ms += 1999
         await query(client, {"refreshToken": end(page)["refreshToken"], "includeRefreshToken": True})
-    finally:
-        await client.close()
 
 
 @pytest.mark.parametrize("newer", [{"protocol": {"minReaderVersion": 99, "minWriterVersion": 99}}, {}])
 async def test_a_refresh_token_lives_again_as_long_as_its_version_is_shared(
     root: Path, clock: Clock, newer: dict[str, Any]
 ) -> None:
-    text = configuration(root, history_shared=False, extra="refreshTokenTtlMs: 2000\n")
-    client, _ = await serve(text, clock=clock)
-    try:
-        _, page = await query(client, {"includeRefreshToken": True})
-        first = ids(page)
-
-        async def refresh() -> None:
-            nonlocal page
-            _, page = await query(client, {"refreshToken": end(page)["refreshToken"]})
-            assert ids(page) == first
-
+    async with refreshing(root, clock, history_shared=False) as (_, refresh, refuse):
         for _ in range(3):
-            clock.now_ms += 1500
-            await refresh()
+            await refresh(1500)
         commit(root, VERSIONS)
         if newer:
             log = root / "_delta_log" / f"{VERSIONS:020}.json"
             log.write_text(f"{log.read_text()}{json.dumps(newer)}\n")
-        clock.now_ms += 1500
-        await refresh()
-        clock.now_ms += 600
-        await refused(client, {"refreshToken": end(page)["refreshToken"]})
-    finally:
-        await client.close()
+        await refresh(1500)
+        await refuse(600)
 
 
 async def test_a_refresh_token_lives_again_where_history_is_shared(root: Path, clock: Clock) -> None:
-    client, _ = await serve(configuration(root, extra="refreshTokenTtlMs: 2000\n"), clock=clock)
-    try:
-        _, page = await query(client, {"includeRefreshToken": True})
-        first = ids(page)
+    async with refreshing(root, clock, history_shared=True) as (_, refresh, _):
         commit(root, VERSIONS)
         for _ in range(3):
-            clock.now_ms += 1500
-            _, page = await query(client, {"refreshToken": end(page)["refreshToken"]})
-            assert ids(page) == first
-    finally:
-        await client.close()
+            await refresh(1500)
 
 
 async def test_a_token_opens_no_version_and_no_history_that_is_shared_no_longer(
