@@ -31,7 +31,7 @@ from gateway.discovery.known_tables import LIMITS, KnownTables, SearchResult
 from gateway.discovery.searches import search_of
 from gateway.governance.follow import following
 from gateway.storage.registry import Storages
-from gateway.storage.vending.threads import DaemonThreads
+from gateway.storage.threads import DaemonThreads
 from gateway.telemetry.metrics import DiscoveryMetrics
 
 log = logging.getLogger("gateway.discovery")

@@ -17,7 +17,7 @@ from gateway.storage.credentials import (
     CredentialsUnavailable,
     without_credentials,
 )
-from gateway.storage.vending.threads import DaemonThreads
+from gateway.storage.threads import DaemonThreads
 
 C_co = TypeVar("C_co", bound=Credentials, covariant=True)
 

@@ -24,9 +24,9 @@ from gateway.limits.admission import Admission, whole_pause
 from gateway.storage.breaker import StorageDown
 from gateway.storage.calls import StorageCalls
 from gateway.storage.credentials import CredentialsFailed, CredentialsUnavailable, without_credentials
+from gateway.storage.threads import DaemonThreads
 from gateway.storage.vending.cache import CredentialCache
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
-from gateway.storage.vending.threads import DaemonThreads
 
 if TYPE_CHECKING:
     from gateway.storage.registry import Storages
