@@ -45,6 +45,8 @@ MAX_HEAD_BYTES = 32 * 1024
 """Of a request line and all header fields."""
 BACKLOG = 2048
 """Connections that wait to be accepted. A client beyond them tries again after a second or more."""
+FIELD_WEIGHT = 3
+"""Memory of a head that has not ended: its fields as bytes, as texts and as a dictionary of both."""
 LAST_LINE_BREAK = ord("\r")
 SENT_POLL_SECONDS = 0.02
 UNREAD_BYTES = 64 * 1024
@@ -413,6 +415,8 @@ class _Connection(web.RequestHandler):
             return
         self._head_bytes += len(data)
         super().data_received(data)
+        if self._strangers is not None and not self._messages:
+            self._strangers.received(self, len(data) * (FIELD_WEIGHT - 1))
         if self._messages:
             message, self._body = self._messages[-1]
             self._is_busy, self._ahead_bytes = True, 0
@@ -442,6 +446,8 @@ class _Connection(web.RequestHandler):
         # aiohttp would wait for cancelled handlers.
         if self._drain_waiter is not None and self._drain_waiter.cancelled():
             self._drain_waiter = None
+        if self._strangers is not None:
+            self._strangers.received(self, self._unsent_bytes())
         await super()._drain_helper()
 
     async def _handle_request(
@@ -491,7 +497,7 @@ class _Connection(web.RequestHandler):
         self._is_busy, self._head_bytes = False, self._ahead_bytes
         parser.next()
         if self._strangers is not None:
-            self._strangers.answered(self, self._ahead_bytes)
+            self._strangers.answered(self, self._ahead_bytes + self._unsent_bytes())
         if self._has_more:
             self._has_more = False
             self.data_received(ahead)

@@ -26,6 +26,7 @@ HEAD = b"GET /delta-sharing/openapi.json HTTP/1.1\r\nHost: x\r\n"
 HOSTILE = {
     "a head that does not end": (HEAD + FIELDS, False),
     "requests ahead, answers unread": ((HEAD + FIELDS + b"\r\n") * 12, False),
+    "short requests ahead, answers unread": ((HEAD + b"\r\n") * 200, False),
     "half closed": (HEAD + FIELDS, True),
     "nothing": (b"", False),
     "half a body": (
