@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from gateway.authentication.sealed_tokens import Sealer
+from gateway.background import forget_error
 from gateway.catalog.catalog import Catalog, Recipient
 from gateway.config import Config
 from gateway.database.errors import DatabaseMissing
@@ -120,26 +121,35 @@ class Activation:
         if self._waiting >= WAITING_ACTIVATIONS:
             return await self._page(BUSY, status=503)
         self._waiting += 1
+        attempt = asyncio.ensure_future(self._attempt(context.state.config, address, code, secret))
+        attempt.add_done_callback(forget_error)
         try:
-            async with self._working:
-                with self._attempts.running(address, ATTEMPT):
-                    issued, recipient = await asyncio.to_thread(
-                        self._activate, context.state.config, code, secret
-                    )
+            # A thread goes on without its client: the attempt counts, and keeps its place until then.
+            issued, recipient = await asyncio.shield(attempt)
         except LimitExceeded:
             return await self._page(TOO_MANY, status=429)
         except (LinkInvalid, DatabaseMissing):
-            self._attempts.failed(address, ATTEMPT)
             return await self._page(INVALID, status=404)
         except RecipientError as error:
             # Such as a recipient with the most clients that it may have.
             return await self._page(str(error), status=400)
         except (OSError, Unavailable):
             return await self._page(BUSY, status=503)
-        finally:
-            self._waiting -= 1
         steps = await self._checked(context, issued, recipient)
         return await asyncio.to_thread(self._profile_page, context.state, issued, recipient, steps)
+
+    async def _attempt(
+        self, config: Config, address: str, code: str, secret: str | None
+    ) -> tuple[IssuedToken | IssuedSecret, Recipient]:
+        try:
+            async with self._working:
+                with self._attempts.running(address, ATTEMPT):
+                    return await asyncio.to_thread(self._activate, config, code, secret)
+        except (LinkInvalid, DatabaseMissing):
+            self._attempts.failed(address, ATTEMPT)
+            raise
+        finally:
+            self._waiting -= 1
 
     async def _checked(
         self, context: RequestContext, issued: IssuedToken | IssuedSecret, recipient: Recipient

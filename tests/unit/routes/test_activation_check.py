@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,9 @@ from gateway.catalog.grants import Grant
 from gateway.config import loads
 from gateway.config.networks import parse_address, parse_networks
 from gateway.errors import Unavailable
+from gateway.governance.recipient_records import LinkInvalid
+from gateway.limits.admission import LimitExceeded
+from gateway.limits.attempts import PAIR_FAILURES, FailedAttempts
 from gateway.routes import activation_check
 from gateway.routes.activation import Activation
 from gateway.routes.activation_check import Credentials, check_profile
@@ -114,3 +118,35 @@ async def test_a_defect_of_the_check_keeps_no_profile_back(caplog: pytest.LogCap
     issued: Any = SimpleNamespace(expires_ms=None)
     assert await activation._checked(context, issued, Recipient("acme", frozenset({"sales"}))) == []
     assert "was not checked" in caplog.text
+
+
+class Links(Activation):
+    """Activations that find no link, once a test says so."""
+
+    def __init__(self, attempts: FailedAttempts) -> None:
+        super().__init__("", attempts, None, Clock(NOW_MS))
+        self.begun = threading.Semaphore(0)
+        self.is_found = threading.Event()
+
+    def _activate(self, *_sent: Any) -> Any:
+        self.begun.release()
+        assert self.is_found.wait(20)
+        raise LinkInvalid
+
+
+async def test_attempts_count_whose_clients_leave() -> None:
+    attempts = FailedAttempts(lambda: 0.0)
+    links = Links(attempts)
+    request = SimpleNamespace(body_exists=False)
+    context: Any = SimpleNamespace(request=request, address=parse_address("192.0.2.7"), state=state_of(None))
+    context.state.config = None
+    leaving = [asyncio.create_task(links.activate(context)) for _ in range(2 * PAIR_FAILURES)]
+    assert await asyncio.to_thread(links.begun.acquire, timeout=20)
+    for task in leaving:
+        task.cancel()
+    await asyncio.wait(leaving)
+    links.is_found.set()
+    while links._waiting:
+        await asyncio.sleep(0.01)
+    with pytest.raises(LimitExceeded):
+        attempts.check("192.0.2.7", "activation")
