@@ -8,7 +8,6 @@ import json
 import os
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -20,7 +19,7 @@ def rebuilt_snapshot(lines: list[Line], directory: Path) -> Path:
     """A table with one version that holds the answer's files."""
     head = [opened(line) for line in lines[:2]]
     actions = [localised(line["file"]["deltaSingleAction"], directory) for line in lines[2:]]
-    write_commit(directory, 0, head + actions, protocol=head[0]["protocol"], timestamp_ms=None)
+    write_commit(directory, 0, head + actions, timestamp_ms=None)
     return directory
 
 
@@ -40,12 +39,10 @@ def rebuilt_changes(lines: list[Line], directory: Path) -> tuple[Path, int, int]
     first, last = min(by_version), max(by_version)
     by_version[first].insert(0, protocol)
     for version in range(first, last + 1):
-        actions = by_version[version]
-        protocol = next((action for action in actions if "protocol" in action), protocol)
         # A commit without files keeps a place before the next: Spark moves equal times apart.
         known = [time for number, time in timestamps.items() if number <= version]
         timestamp_ms = max(known) if known else min(timestamps.values()) - 1000
-        write_commit(directory, version, actions, protocol=protocol["protocol"], timestamp_ms=timestamp_ms)
+        write_commit(directory, version, by_version[version], timestamp_ms=timestamp_ms)
     return directory, first, last
 
 
@@ -53,13 +50,7 @@ def opened(line: Line) -> Line:
     """The Delta action in a protocol or metaData line."""
     if "protocol" in line:
         return {"protocol": line["protocol"]["deltaProtocol"]}
-    # How the provider checkpoints is left out of an answer's protocol (v2Checkpoint), and Spark would
-    # hold the property against that protocol.
-    metadata = line["metaData"]["deltaMetadata"]
-    kept = {
-        name: value for name, value in metadata["configuration"].items() if name != "delta.checkpointPolicy"
-    }
-    return {"metaData": {**metadata, "configuration": kept}}
+    return {"metaData": line["metaData"]["deltaMetadata"]}
 
 
 def localised(action: Line, directory: Path) -> Line:
@@ -83,20 +74,10 @@ def fetched(url: str, directory: Path) -> str:
     return copy.as_uri()
 
 
-def write_commit(
-    directory: Path,
-    version: int,
-    actions: list[Line],
-    *,
-    protocol: Mapping[str, Any],
-    timestamp_ms: int | None,
-) -> None:
-    """One commit; tables with in-commit timestamps need theirs first."""
-    info: Line = {"timestamp": timestamp_ms or 0, "operation": "WRITE", "operationParameters": {}}
-    if "inCommitTimestamp" in protocol.get("writerFeatures", ()):
-        info["inCommitTimestamp"] = timestamp_ms or 1
+def write_commit(directory: Path, version: int, actions: list[Line], *, timestamp_ms: int | None) -> None:
+    """One commit, without `commitInfo`."""
     path = directory / "_delta_log" / f"{version:020}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(action) + "\n" for action in [{"commitInfo": info}, *actions]))
+    path.write_text("".join(json.dumps(action) + "\n" for action in actions))
     if timestamp_ms is not None:
         os.utime(path, ns=(timestamp_ms * 1_000_000, timestamp_ms * 1_000_000))

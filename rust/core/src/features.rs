@@ -44,6 +44,16 @@ const KNOWN: [(&str, Concern); 17] = [
 const CATALOG_MANAGED: [&str; 2] = ["catalogManaged", "catalogOwned-preview"];
 const COLUMN_MAPPING: &str = "columnMapping";
 const IN_COMMIT_TIMESTAMP: &str = "inCommitTimestamp";
+
+/// Table properties about checkpoints and commits, which an answer does not have. Clients rebuild a log from it: Delta
+/// Spark refuses the policy without `v2Checkpoint` in the protocol, and Delta Kernel changes without the timestamps.
+const PROPERTIES_OF_THE_LOG: [&str; 4] = [
+    "delta.checkpointPolicy",
+    "delta.enableInCommitTimestamps",
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.inCommitTimestampEnablementTimestamp",
+];
+
 /// The first writer version with `writerFeatures`.
 const WRITER_FEATURES_VERSION: i32 = 7;
 
@@ -133,6 +143,11 @@ impl Metadata {
     pub fn is_change_data_feed_on(&self) -> bool {
         let property = self.property("delta.enableChangeDataFeed");
         property.is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    }
+
+    /// Returns the table properties of an answer's metaData line.
+    pub(crate) fn answered_configuration(&self) -> impl Iterator<Item = &(String, String)> {
+        self.configuration.iter().filter(|(name, _)| !PROPERTIES_OF_THE_LOG.contains(&name.as_str()))
     }
 }
 

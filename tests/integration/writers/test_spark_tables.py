@@ -166,8 +166,7 @@ def changes(spark: Any, root: Path, first: int, last: int) -> Any:
     return reader.option("startingVersion", first).option("endingVersion", last).load(str(root))
 
 
-# Of tables with in-commit timestamps the client rebuilds a log without them, which its own kernel refuses.
-@pytest.mark.parametrize("name", ["deletion_vectors", "change_data"])
+@pytest.mark.parametrize("name", ["deletion_vectors", "change_data", "in_commit_timestamps"])
 def test_the_official_client_reads_the_changes_of_spark(
     spark: Any,
     written_tables: WrittenTables,

@@ -114,7 +114,7 @@ fn append_delta_metadata(metadata: &Metadata, schema_string: &str, out: &mut Vec
     out.extend_from_slice(b",\"format\":{\"provider\":");
     append_string(&metadata.format_provider, out);
     out.extend_from_slice(b",\"options\":");
-    append_map(&metadata.format_options, out);
+    append_map(metadata.format_options.iter(), out);
     out.extend_from_slice(b"},\"schemaString\":");
     let column_metadata = if is_column_mapping_on(metadata) {
         ColumnMetadata::MappedReaderFeatures
@@ -125,7 +125,7 @@ fn append_delta_metadata(metadata: &Metadata, schema_string: &str, out: &mut Vec
     out.extend_from_slice(b",\"partitionColumns\":");
     append_strings(metadata.partition_columns.iter(), out);
     out.extend_from_slice(b",\"configuration\":");
-    append_map(&metadata.configuration, out);
+    append_map(metadata.answered_configuration(), out);
     if let Some(created_time_ms) = metadata.created_time_ms {
         append_member(b",\"createdTime\":", created_time_ms, out);
     }
@@ -154,8 +154,8 @@ fn append_strings<'text>(values: impl Iterator<Item = &'text String>, out: &mut 
     out.push(b']');
 }
 
-fn append_map(entries: &[(String, String)], out: &mut Vec<u8>) {
-    let entries = entries.iter().map(|(key, value)| (key.as_str(), Some(value.as_str())));
+fn append_map<'text>(entries: impl Iterator<Item = &'text (String, String)>, out: &mut Vec<u8>) {
+    let entries = entries.map(|(key, value)| (key.as_str(), Some(value.as_str())));
     out.extend_from_slice(object_text(entries).as_bytes());
 }
 
@@ -210,9 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn the_delta_format_carries_the_logs_metadata_unchanged() {
+    fn the_delta_format_carries_the_logs_metadata_without_properties_of_the_log_itself() {
+        let of_log = ["checkpointPolicy", "enableInCommitTimestamps", "inCommitTimestampEnablementVersion"];
+        let mut metadata = metadata();
+        metadata.configuration.splice(1..1, of_log.map(|name| (format!("delta.{name}"), "1".to_owned())));
         assert_eq!(
-            metadata_line(ResponseFormat::Delta, &metadata(), FACTS),
+            metadata_line(ResponseFormat::Delta, &metadata, FACTS),
             "{\"metaData\":{\"deltaMetadata\":{\"id\":\"t-1\",\"name\":\"n\\u2028\",\"format\":{\"provider\":\"parquet\",\
              \"options\":{}},\"schemaString\":\"{\\\"type\\\":\\\"struct\\\",\\\"fields\\\":[]} \",\
              \"partitionColumns\":[\"a\",\"b\\\"\"],\"configuration\":{\"z\":\"1\",\"delta.x\":\"true\"},\
