@@ -3,7 +3,8 @@
 In: the files, how to read them, and how to apply the result. Out: `apply` is called with a complete new
 value or not at all. When reading fails, the current value stays in force and the log has the reason, once for
 each state of the files. Files are polled: edits, ConfigMaps and secrets that are replaced by symbolic links
-all look alike.
+all look alike. A file is read once two looks find it the same: one that is still being written may be valid
+without its last lines, such as those with the condition of a grant.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Reloader(Generic[T]):
             f"the {what} can be looked at again",
         )
         self._seen: Stamp = ()
+        self._last_look: Stamp = ()
         self._requested = asyncio.Event()
         self._lock = asyncio.Lock()
 
@@ -89,8 +91,9 @@ class Reloader(Generic[T]):
             if requested:
                 self._requested.set()
             raise
+        is_whole, self._last_look = current == self._last_look, current
         # They may have been read meanwhile, by a request of the admin API.
-        return requested, current not in (seen, self._seen)
+        return requested, is_whole and current not in (seen, self._seen)
 
     async def _take(self, look: tuple[bool, bool]) -> None:
         requested, has_changed = look

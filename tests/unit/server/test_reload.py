@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import threading
+from itertools import count
 
 import pytest
 from support.waiting import until
@@ -65,6 +66,16 @@ async def test_a_change_that_is_read_by_request_is_not_read_again_by_itself(watc
         put(file, '{"n": 333}')
         await until(lambda: noticed)
     assert (outcomes, noticed) == ([refused is None, True], ["file"])
+
+
+async def test_a_file_that_is_still_being_written_is_not_read(watched, monkeypatch):
+    _, taken, outcomes, reloader = watched
+    looks = count()
+    monkeypatch.setattr("gateway.server.reload.stamp", lambda _paths: (min(next(looks), 9),))
+    async with reloader.watching():
+        await until(lambda: taken)
+    assert next(looks) > 10
+    assert outcomes == [True]
 
 
 async def test_a_look_that_fails_ends_no_watch_and_loses_no_request(watched, monkeypatch, caplog):
