@@ -147,8 +147,12 @@ class Page:
     ) -> Page:
         """Open a page token of this recipient, table and query. Raises InvalidToken."""
         value, expires_ms = sealer.open_with_expiry("page", recipient, token, now_ms=now_ms)
-        value["cursor"] = value.pop("place")
-        page = Page(**value, expires_ms=expires_ms)
+        try:
+            value["cursor"] = value.pop("place")
+            page = Page(**value, expires_ms=expires_ms)
+        except (KeyError, TypeError):
+            # A server of another release has sealed it, with other fields.
+            raise InvalidToken("page") from None
         if page.table != table or page.digest != digest(parameters):
             raise InvalidToken("page")
         return page
@@ -184,7 +188,10 @@ class Refresh:
     def open(sealer: Sealer, recipient: str, token: str, *, table: str, now_ms: int) -> Refresh:
         """Open a refresh token of this recipient and table. Raises InvalidToken."""
         value, expires_ms = sealer.open_with_expiry("refresh", recipient, token, now_ms=now_ms)
-        refresh = Refresh(**value, expires_ms=expires_ms)
+        try:
+            refresh = Refresh(**value, expires_ms=expires_ms)
+        except TypeError:
+            raise InvalidToken("refresh") from None
         if refresh.table != table:
             raise InvalidToken("refresh")
         return refresh

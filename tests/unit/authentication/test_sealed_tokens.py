@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.authentication.sealed_tokens import InvalidToken, Sealer, digest
+from gateway.authentication.sealed_tokens import InvalidToken, Page, Refresh, Sealer, digest
 from gateway.config import Secret, TokenKey
 
 NOW_MS = 1_700_000_000_000
@@ -127,3 +127,15 @@ def test_a_key_that_was_made_at_the_start_is_every_workers_and_opens_after_keys_
         Sealer(KEYS).open("page", "alice", text, now_ms=NOW_MS)
     with pytest.raises(InvalidToken):
         Sealer([], made).open("page", "alice", seal(configured), now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize(
+    "value", [{}, {"place": "", "later": 1}, {"table": "t", "metadata_id": "m", "version": 1, "later": 1}]
+)
+def test_tokens_with_the_fields_of_another_release_are_refused(value: dict[str, object]) -> None:
+    sealer = Sealer([])
+    page, refresh = (sealer.seal(purpose, "acme", value, expires_ms=1) for purpose in ("page", "refresh"))
+    with pytest.raises(InvalidToken, match="pageToken"):
+        Page.open(sealer, "acme", page, table="t", parameters=[], now_ms=0)
+    with pytest.raises(InvalidToken, match="refreshToken"):
+        Refresh.open(sealer, "acme", refresh, table="t", now_ms=0)
