@@ -73,8 +73,6 @@ class MemoryGate:
         relieve: Callable[[], bool] = lambda: False,
     ) -> None:
         """`relieve` frees caches, and returns whether there was something to free; it may block."""
-        self.admitted = 0
-        """The number of streams admitted so far."""
         self._resident_bytes = resident_bytes
         self._relieve = relieve
         self._relief: asyncio.Future[bool] | None = None
@@ -143,7 +141,6 @@ class MemoryGate:
             if streams != FROM_MEMORY or not self._of_logs.enter_at_once(recipient, admitted_bytes):
                 return None
             admission = self._of_logs
-        self.admitted += 1
         return AdmittedStream(self, recipient, admission, admitted_bytes)
 
     async def enter_stream(self, recipient: str, streams: int = 1) -> AdmittedStream:
@@ -167,7 +164,6 @@ class MemoryGate:
         taken_bytes = self.bytes_of(streams)
         if not fits or not await admission.enter(stream.recipient, taken_bytes):
             raise LimitExceeded(LimitKind.MEMORY, self._queue_seconds)
-        self.admitted += 1
         stream.take(admission, taken_bytes)
         if not self.is_above:
             self._is_below()

@@ -61,6 +61,7 @@ PROBES_OF_EXPIRIES = 10
 LOGGED_ENTRIES = 20
 """Maximum number of log lines for each change of the database."""
 WORTH_RETURNING_BYTES = 2 * 1024 * 1024
+RETURN_SECONDS = 10.0
 
 
 class ServerProcess:
@@ -98,7 +99,7 @@ class ServerProcess:
         is_alone = workers == 1
         self.audit = open_audit(config, must_open=is_alone)
         self._left_out: tuple[LeftOut, ...] = ()
-        self._streams_at_return = self._resident_after_return_bytes = 0
+        self._resident_after_return_bytes, self._return_at = 0, 0.0
         self._returning: asyncio.Future[None] | None = None
         caches = config.gateway.cache
         bound_heaps((caches.threads or cpus()) + HEAPS_BESIDE_THE_POOLS)
@@ -230,14 +231,15 @@ class ServerProcess:
         return probe
 
     def _return_memory(self) -> None:
-        # Without this the process keeps the size of its highest load. Streams are counted, because a short
-        # load may begin and end between two probes.
-        memory = self.pipeline.limits.memory
-        if memory.admitted == self._streams_at_return or memory.used_bytes:
+        # Without this the process keeps the size of its highest load. What connections hold is free once they
+        # are closed, which is no growth: so it is tried again every few seconds.
+        now = time.monotonic()
+        if self.pipeline.limits.memory.used_bytes:
             return
-        self._streams_at_return = memory.admitted
         # Small amounts are not worth the time.
-        if private_bytes() > self._resident_after_return_bytes + WORTH_RETURNING_BYTES:
+        has_grown = private_bytes() > self._resident_after_return_bytes + WORTH_RETURNING_BYTES
+        if has_grown or now >= self._return_at:
+            self._return_at = now + RETURN_SECONDS
             self._returning = asyncio.get_running_loop().run_in_executor(None, self._release_memory)
 
     def _release_memory(self) -> None:
