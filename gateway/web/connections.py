@@ -14,6 +14,7 @@ import logging
 import ssl
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, web
@@ -22,6 +23,7 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import RequestPayloadError, _ErrInfo
 
+from gateway.background import forget_error
 from gateway.errors import (
     GatewayError,
     MalformedRequest,
@@ -45,10 +47,11 @@ MAX_HEAD_BYTES = 32 * 1024
 """Of a request line and all header fields."""
 BACKLOG = 2048
 """Connections that wait to be accepted. A client beyond them tries again after a second or more."""
+ACCEPTED_AT_ONCE, ACCEPTED_IN_FLOOD = 32, 4
 FIELD_WEIGHT = 3
 """Memory of a head that has not ended: its fields as bytes, as texts and as a dictionary of both."""
 LAST_LINE_BREAK = ord("\r")
-SENT_POLL_SECONDS = 0.02
+SENT_POLL_SECONDS, LONGEST_POLL_SECONDS = 0.02, 0.5
 UNREAD_BYTES = 64 * 1024
 """The bytes of an answer that may wait in a kept connection's buffer after its handler has ended."""
 USUAL_BYTES = 4096
@@ -103,15 +106,40 @@ class Runner(web.ServerRunner):
 class Site(web.SockSite):
     """Accepts connections of a socket, with TLS behind handshakes that are strangers."""
 
+    _accepting: set[asyncio.Task[Any]]
+
     async def start(self) -> None:
         """Begin to accept."""
         await web.BaseSite.start(self)
-        server, tls = cast("_Server", self._runner.server), self._ssl_context
+        self._accepting = set()
         self._server = await asyncio.get_running_loop().create_server(
-            server if tls is None else lambda: _Handshake(server, tls),
-            sock=self._sock,
-            backlog=BACKLOG,
+            self._first, sock=self._sock, backlog=BACKLOG
         )
+
+    def _first(self) -> asyncio.BaseProtocol:
+        asyncio.get_running_loop().call_soon(self._accept_waiting)
+        return self._protocol()
+
+    def _protocol(self) -> asyncio.BaseProtocol:
+        server, tls = cast("_Server", self._runner.server), self._ssl_context
+        return server() if tls is None else _Handshake(server, tls)
+
+    def _accept_waiting(self) -> None:
+        """Accept what waits behind a connection.
+
+        The event loop accepts one in each of its rounds: behind hundreds that came at once and are being
+        answered the last one would wait for as many rounds, of some ten milliseconds each.
+        """
+        loop, strangers = asyncio.get_running_loop(), cast("_Server", self._runner.server).strangers
+        with suppress(OSError):
+            for number in range(ACCEPTED_AT_ONCE):
+                if number >= ACCEPTED_IN_FLOOD and not strangers.has_room:
+                    return
+                connection, _ = self._sock.accept()
+                task = loop.create_task(loop.connect_accepted_socket(self._protocol, connection))
+                self._accepting.add(task)
+                task.add_done_callback(self._accepting.discard)
+                task.add_done_callback(forget_error)
 
 
 class _Handshake(asyncio.Protocol):
@@ -474,7 +502,8 @@ class _Connection(web.RequestHandler):
             async with asyncio.timeout(self._drain_rate.write_seconds(unsent_bytes)):
                 while self.transport is not None and self._unsent_bytes() > left_bytes:
                     await asyncio.sleep(pause_seconds)
-                    pause_seconds = min(pause_seconds + SENT_POLL_SECONDS / 8, SENT_POLL_SECONDS)
+                    # Of hundreds that wait for slow readers each would have its timer every few milliseconds.
+                    pause_seconds = min(pause_seconds * 1.125 + SENT_POLL_SECONDS / 8, LONGEST_POLL_SECONDS)
         except TimeoutError:
             log.info("a connection is cut off: a slow reader")
             self.abort()

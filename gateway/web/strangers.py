@@ -30,7 +30,7 @@ log = logging.getLogger("gateway.serving")
 MAX_STRANGERS = 1024
 MAX_OF_ADDRESS = 256
 """Of one IPv4 address, or of one IPv6 network of a host."""
-PLAIN_BYTES, TLS_BYTES = 16 * 1024, 64 * 1024
+PLAIN_BYTES, TLS_BYTES = 20 * 1024, 64 * 1024
 """Memory of a connection, and of one with TLS from the begin of its handshake on."""
 MAX_HELD_BYTES = 24 * 1024 * 1024
 """Of all connections together, with received bytes that no handler has taken."""
@@ -92,6 +92,11 @@ class Strangers:
 
     def __len__(self) -> int:
         return len(self._states)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether less than half of the bound is held: room for a burst of connections."""
+        return self._held_bytes <= MAX_HELD_BYTES // 2
 
     def counts(self) -> Iterable[tuple[str, int]]:
         """Return the numbers of closed connections, by reason."""

@@ -7,6 +7,7 @@ from contextlib import ExitStack, asynccontextmanager
 from itertools import combinations
 
 import pytest
+import uvloop
 from aiohttp import web
 
 from gateway.web import connections
@@ -141,3 +142,28 @@ async def serving(
         yield lambda: asyncio.open_connection(*address)
     finally:
         await runner.cleanup()
+
+
+def test_connections_that_wait_together_are_accepted_in_few_rounds() -> None:
+    rounds = 0
+
+    async def handler(_request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response()
+
+    async def accept_all(sockets: ExitStack) -> None:
+        nonlocal rounds
+        runner = Runner(handler)
+        await runner.setup()
+        listener = socket.create_server(("127.0.0.1", 0))
+        await Site(runner, listener).start()
+        for _ in range(100):
+            sockets.enter_context(socket.create_connection(listener.getsockname(), 20))
+        while len(runner.strangers) < 100:
+            await asyncio.sleep(0)
+            rounds += 1
+        await runner.close()
+
+    with ExitStack() as sockets:
+        uvloop.run(accept_all(sockets))
+    # The event loop by itself takes a round for each.
+    assert rounds < 50
