@@ -71,6 +71,8 @@ LINGERING_SECONDS = 2.0
 LEAVE_SECONDS = 1.0
 CUT_SECONDS = 2.0
 """The last part of a drain, in which requests that still run are ended and recorded."""
+HELD_PART = 16
+"""Of the memory: that is what connections may hold beside admitted answers."""
 ADMIN_DRAIN_SECONDS = 1.0
 THREADS = 64
 WORK = "work"
@@ -368,7 +370,8 @@ async def _listen(process: ServerProcess, listener: socket.socket) -> Runner:
     def take(config: Config) -> None:
         limits = config.gateway.limits
         rate = DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds)
-        runner.limit(limits.idle_connection_seconds, rate)
+        held_bytes = process.pipeline.limits.memory.limit_bytes // HELD_PART
+        runner.limit(limits.idle_connection_seconds, rate, held_bytes)
         _bound_unread(listener, rate)
 
     allow_restart(listener)

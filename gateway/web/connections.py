@@ -35,6 +35,8 @@ from gateway.limits.descriptors import is_reserved
 from gateway.limits.drain_rate import DrainRate
 from gateway.web.context import next_id
 from gateway.web.error_response import SERVER_FAULT, error_answer
+from gateway.web.held_bytes import HeldBytes
+from gateway.web.request_body import BUFFERED_BYTES
 from gateway.web.strangers import LIFE_SECONDS, PLAIN_BYTES, TLS_BYTES, Strangers
 
 log = logging.getLogger("gateway.serving")
@@ -48,6 +50,11 @@ MAX_HEAD_BYTES = 32 * 1024
 BACKLOG = 2048
 """Connections that wait to be accepted. A client beyond them tries again after a second or more."""
 ACCEPTED_AT_ONCE, ACCEPTED_IN_FLOOD = 32, 4
+PARTS_BYTES = 2 * 256 * 1024
+"""What the event loop reads at once, in the parser and behind it: no more waits ahead of an answer."""
+BODY_WEIGHT = 2
+UNSENT_WEIGHT, UNSENT_TLS_WEIGHT = 4, 16
+"""Memory of a byte that is not sent: its answer stays whole, as made and as joined with its head."""
 FIELD_WEIGHT = 3
 """Memory of a head that has not ended: its fields as bytes, as texts and as a dictionary of both."""
 LAST_LINE_BREAK = ord("\r")
@@ -71,8 +78,12 @@ class Runner(web.ServerRunner):
         """The connections without an authenticated request."""
         return self._connections.strangers
 
-    def limit(self, idle_seconds: float, drain_rate: DrainRate) -> None:
-        """Close later connections that are idle for that long, or whose client reads slower than that."""
+    def limit(self, idle_seconds: float, drain_rate: DrainRate, held_bytes: int) -> None:
+        """Close later connections that are idle for that long, or whose client reads slower than that.
+
+        `held_bytes`: what connections of recipients may hold together beside admitted answers.
+        """
+        self._connections.held.bound_bytes = held_bytes
         self._connections.idle_seconds = self._connections.strangers.idle_seconds = idle_seconds
         self._connections.drain_rate = drain_rate
 
@@ -249,6 +260,7 @@ class _Server(web.Server):
         self.open: set[_Connection] = set()
         """Connections that are open, or closed with unsent bytes."""
         self.strangers = Strangers()
+        self.held = HeldBytes()
         self.idle_seconds: float | None = None
         self.drain_rate = DrainRate()
         self.is_ending = False
@@ -303,8 +315,10 @@ class _Connection(web.RequestHandler):
         "_handler",
         "_has_more",
         "_head_bytes",
+        "_held",
         "_is_busy",
         "_open",
+        "_part_bytes",
         "_strangers",
         "_wire",
         "is_for_probes",
@@ -329,6 +343,7 @@ class _Connection(web.RequestHandler):
         self._open = manager.open
         self._drain_rate = manager.drain_rate
         self._strangers: Strangers | None = manager.strangers
+        self._held = manager.held
         self._wire: asyncio.Transport | None = None
         """As `transport`, which aiohttp forgets while unsent bytes remain."""
         self.under_tls: asyncio.Transport | None = None
@@ -344,6 +359,8 @@ class _Connection(web.RequestHandler):
         self._body: StreamReader = EMPTY_PAYLOAD
         self._has_more = False
         """Bytes came after the request that is being answered."""
+        self._part_bytes = 0
+        """Received since nothing waited behind a request."""
         self._asks_for_upgrade = False
         """That request asks for another protocol. What comes after it waits in `_message_tail`."""
 
@@ -361,6 +378,7 @@ class _Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._open.discard(self)
         self.authenticated()
+        self._held.lost(self)
         super().connection_lost(exc)
 
     def authenticated(self) -> None:
@@ -368,6 +386,7 @@ class _Connection(web.RequestHandler):
         if self._strangers is not None:
             self._strangers.lost(self)
             self._strangers = None
+            self._count_held()
 
     def _supporting(self, request: web.BaseRequest, handler: Handler) -> Handler:
         """Return what answers a request. Refuses forms of HTTP that this server does not have (RFC 9112)."""
@@ -406,6 +425,24 @@ class _Connection(web.RequestHandler):
         """
         return self._unsent_bytes() > 0 or (self._wire is not None and not self._wire.is_closing())
 
+    def held_bytes(self) -> int:
+        """Return about what is held beside an answer that has memory of its own: while its handler runs."""
+        if not self._is_busy:
+            held_bytes = self._head_bytes * FIELD_WEIGHT
+        else:
+            body_bytes = 0 if self._body.is_eof() else min(self._body.total_bytes, BUFFERED_BYTES)
+            ahead_bytes = min(self._part_bytes, PARTS_BYTES) if self._has_more else 0
+            held_bytes = ahead_bytes + body_bytes * BODY_WEIGHT
+        if self._current_request is None:
+            weight = UNSENT_WEIGHT if self.under_tls is None else UNSENT_TLS_WEIGHT
+            held_bytes += self._unsent_bytes() * weight
+        return held_bytes
+
+    def _count_held(self) -> None:
+        """Count what is received and no handler has taken, and what is not sent."""
+        if self._strangers is None:
+            self._held.count(self)
+
     def _unsent_bytes(self) -> int:
         """Return what the kernel has not taken of the answers."""
         wires = (self._wire, self.under_tls)
@@ -424,6 +461,11 @@ class _Connection(web.RequestHandler):
         return is_read and (wire is None or wire.get_write_buffer_size() == 0)
 
     def data_received(self, data: bytes) -> None:
+        self._part_bytes += len(data)
+        self._take(data)
+        self._count_held()
+
+    def _take(self, data: bytes) -> None:
         if self._strangers is not None and data:
             self._strangers.received(self, len(data))
         if self._is_busy:
@@ -476,6 +518,7 @@ class _Connection(web.RequestHandler):
             self._drain_waiter = None
         if self._strangers is not None:
             self._strangers.received(self, self._unsent_bytes())
+        self._count_held()
         await super()._drain_helper()
 
     async def _handle_request(
@@ -524,12 +567,15 @@ class _Connection(web.RequestHandler):
             # No handler upgrades.
             ahead, self._ahead_bytes = parser.skip_upgrade() + ahead, 0
         self._is_busy, self._head_bytes = False, self._ahead_bytes
+        if not self._has_more:
+            self._part_bytes = 0
         parser.next()
         if self._strangers is not None:
             self._strangers.answered(self, self._ahead_bytes + self._unsent_bytes())
+        self._count_held()
         if self._has_more:
             self._has_more = False
-            self.data_received(ahead)
+            self._take(ahead)
             # The parser began with what it kept of an earlier part: `ahead` may be a whole request behind it.
             self._has_more = bool(self._messages) and self._body.is_eof()
         # Of the next request perhaps only the head came: its body is still to be read.
