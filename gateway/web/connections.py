@@ -151,6 +151,9 @@ class Site(web.SockSite):
                 self._accepting.add(task)
                 task.add_done_callback(self._accepting.discard)
                 task.add_done_callback(forget_error)
+                if is_reserved(connection.fileno()):
+                    # Those behind it would close it before its request is read.
+                    return
 
 
 class _Handshake(asyncio.Protocol):
