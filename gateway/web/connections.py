@@ -15,6 +15,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, web
@@ -52,6 +53,8 @@ BACKLOG = 2048
 ACCEPTED_AT_ONCE, ACCEPTED_IN_FLOOD = 32, 4
 PARTS_BYTES = 2 * 256 * 1024
 """What the event loop reads at once, in the parser and behind it: no more waits ahead of an answer."""
+AHEAD_SECONDS = 1.0
+"""A stranger's request that is sent ahead waits that long in a flood. Others have their turn."""
 BODY_WEIGHT = 2
 UNSENT_WEIGHT, UNSENT_TLS_WEIGHT = 4, 16
 """Memory of a byte that is not sent: its answer stays whole, as made and as joined with its head."""
@@ -554,18 +557,21 @@ class _Connection(web.RequestHandler):
             log.info("a connection is cut off: a slow reader")
             self.abort()
 
-    def _end_if_done(self) -> None:
+    def _end_if_done(self, *, has_waited: bool = False) -> None:
         """Parse what came after a request, once it is answered and its body is read."""
         if self._request_in_progress or self._messages or not self._is_busy or not self._body.is_eof():
             return
         parser = self._parser
         if parser is None or self._force_close or self._close:
             return
+        strangers = self._strangers
+        if self._has_more and strangers is not None and not strangers.has_room and not has_waited:
+            self._loop.call_later(AHEAD_SECONDS, partial(self._end_if_done, has_waited=True))
+            return
         ahead, self._message_tail = self._message_tail, b""
         # What is passed again is counted again. Blanks of heads and lengths of chunks are miscounted, and
         # must not add up to a head that is too long where a recipient keeps its connection.
-        is_stranger = self._strangers is not None
-        self._ahead_bytes = max(0, self._ahead_bytes - len(ahead)) if is_stranger else 0
+        self._ahead_bytes = 0 if strangers is None else max(0, self._ahead_bytes - len(ahead))
         if self._asks_for_upgrade:
             # No handler upgrades.
             ahead, self._ahead_bytes = parser.skip_upgrade() + ahead, 0
@@ -573,8 +579,8 @@ class _Connection(web.RequestHandler):
         if not self._has_more:
             self._part_bytes = 0
         parser.next()
-        if self._strangers is not None:
-            self._strangers.answered(self, self._ahead_bytes + self._unsent_bytes())
+        if strangers is not None:
+            strangers.answered(self, self._ahead_bytes + self._unsent_bytes())
         self._count_held()
         if self._has_more:
             self._has_more = False

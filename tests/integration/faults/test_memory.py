@@ -384,6 +384,8 @@ def test_metadata_that_many_small_checkpoints_unpack_at_once_stays_within_the_li
             return gateway.request("GET", f"/shares/s/schemas/default/tables/{table}/metadata").status
 
         assert {*clients.map(status, tables)} <= {500, 503}
+        # On a busy machine each may have waited for another for too long.
+        wait_until(lambda: status("t0") == 500)
         assert peak_bytes(gateway) < before + limit_bytes + 64 * MIB
         assert "the texts of an action are too long" in gateway.log.read_text()
 

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 from aiohttp import web
 
-from gateway.web import connections
+from gateway.web import connections, strangers
 from gateway.web.connections import Handler, Runner, Site
 
 REQUEST = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
@@ -112,6 +112,35 @@ async def test_requests_over_a_kept_connection_are_no_part_of_later_heads(
         # No answer to nothing.
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.read(1), 0.05)
+        writer.close()
+
+
+@pytest.mark.parametrize("is_recipient", [False, True])
+async def test_requests_that_strangers_send_ahead_in_a_flood_leave_turns_to_others(
+    monkeypatch: pytest.MonkeyPatch, *, is_recipient: bool
+) -> None:
+    monkeypatch.setattr(strangers, "MAX_HELD_BYTES", 0)
+    monkeypatch.setattr(connections, "AHEAD_SECONDS", 3600.0)
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        if is_recipient:
+            connections.authenticated(request)
+        return web.Response(text=str(len(await request.read())))
+
+    async with serving(handler) as connect, asyncio.timeout(20):
+        reader, writer = await connect()
+        writer.write(2 * REQUEST)
+        await reader.readuntil(b"\r\n\r\n3")
+        second = asyncio.ensure_future(reader.readuntil(b"\r\n\r\n3"))
+        done, _ = await asyncio.wait([second], timeout=20 if is_recipient else 0.1)
+        assert bool(done) == is_recipient
+        second.cancel()
+        writer.close()
+        # One that does not send ahead.
+        reader, writer = await connect()
+        for _ in range(2):
+            writer.write(REQUEST)
+            await reader.readuntil(b"\r\n\r\n3")
         writer.close()
 
 
