@@ -451,8 +451,9 @@ class _Connection(web.RequestHandler):
 
     def _unsent_bytes(self) -> int:
         """Return what the kernel has not taken of the answers."""
-        wires = (self._wire, self.under_tls)
-        return sum(wire.get_write_buffer_size() for wire in wires if wire is not None)
+        wire, under_tls = self._wire, self.under_tls
+        unsent_bytes = 0 if wire is None else wire.get_write_buffer_size()
+        return unsent_bytes if under_tls is None else unsent_bytes + under_tls.get_write_buffer_size()
 
     def is_waiting(self) -> bool:
         """Return whether the connection waits for its client, and not for the server."""
@@ -469,7 +470,8 @@ class _Connection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         self._part_bytes += len(data)
         self._take(data)
-        self._count_held()
+        if self._has_more or not self._is_busy or not self._body.is_eof():
+            self._count_held()
 
     def _take(self, data: bytes) -> None:
         if self._strangers is not None and data:
