@@ -15,9 +15,7 @@ from aiohttp.http import StreamWriter
 
 from gateway.limits.drain_rate import DrainRate
 
-# Unsent bytes of a slow reader stay in the bounded queue of chunks instead of megabytes of kernel buffers.
-TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
-NOT_SENT_BYTES = 128 * 1024
+# Bytes of a slow reader stay in the bounded queue of chunks instead of megabytes of kernel buffers.
 SEND_BUFFER_BYTES = 512 * 1024
 
 
@@ -85,10 +83,9 @@ def connection_of(request: web.BaseRequest) -> socket.socket | None:
 
 
 def bound_kernel_buffers(connection: socket.socket | None) -> None:
-    """Limit the unsent bytes that the kernel buffers for a slow reader."""
+    """Limit the bytes that the kernel buffers for a slow reader."""
     if connection is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-        connection.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
 
 
 def cut(request: web.BaseRequest) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable
@@ -50,6 +51,9 @@ MAX_HEAD_BYTES = 32 * 1024
 """Of a request line and all header fields."""
 BACKLOG = 2048
 """Connections that wait to be accepted. A client beyond them tries again after a second or more."""
+TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
+NOT_SENT_BYTES = 128 * 1024
+"""What the kernel takes of an answer before its client can receive it."""
 ACCEPTED_AT_ONCE, ACCEPTED_IN_FLOOD = 32, 4
 PARTS_BYTES = 2 * 256 * 1024
 """What the event loop reads at once, in the parser and behind it: no more waits ahead of an answer."""
@@ -126,6 +130,9 @@ class Site(web.SockSite):
         """Begin to accept."""
         await web.BaseSite.start(self)
         self._accepting = set()
+        # Its connections have it, too. The kernel would take megabytes for each client that does not read. No
+        # bound of this process sees them, and its memory for connections is that of the whole machine.
+        self._sock.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
         self._server = await asyncio.get_running_loop().create_server(
             self._first, sock=self._sock, backlog=BACKLOG
         )

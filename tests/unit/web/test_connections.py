@@ -15,6 +15,7 @@ from gateway.web.connections import Handler, Runner, Site
 
 REQUEST = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
 HEAD = len(REQUEST) - 3
+MIB = 1024 * 1024
 
 
 @pytest.mark.parametrize("early", [0, 10, HEAD - 1, HEAD, HEAD + 1, len(REQUEST), len(REQUEST) + HEAD])
@@ -156,6 +157,24 @@ async def test_connections_of_a_burst_wait_to_be_accepted() -> None:
         for _ in range(400):
             opened.enter_context(socket.create_connection(listener.getsockname(), 0.9))
         await runner.cleanup()
+
+
+async def test_the_kernel_takes_little_of_an_answer_that_is_not_read() -> None:
+    async def handler(_request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=bytes(8 * MIB))
+
+    runner = Runner(handler)
+    await runner.setup()
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+        await Site(runner, listener).start()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(listener.getsockname())
+        client.sendall(REQUEST)
+        async with asyncio.timeout(20):
+            while not (unsent_bytes := sum(found._unsent_bytes() for found in runner._connections.open)):
+                await asyncio.sleep(0.01)
+        assert 7 * MIB < unsent_bytes < 8 * MIB
+        await runner.close()
 
 
 @asynccontextmanager
