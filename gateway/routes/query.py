@@ -21,7 +21,7 @@ from gateway.web.context import RequestContext
 from gateway.web.response import WholeResponse
 
 LARGE_BODY_BYTES = 16 * 1024
-"""A larger body is parsed on a thread, and so are its hints."""
+"""A larger body is parsed on a thread, and so are its hints. They count as a stream."""
 HUGE_BODY_BYTES = 128 * 1024
 HUGE_BODY_STREAMS = 2
 """As how many streams the hints of a larger body count: 1 MiB of short ones takes 68 MiB."""
@@ -32,9 +32,8 @@ async def query(context: RequestContext) -> web.StreamResponse:
     request = TableRequest.of(context)
     request.require_urls()
     is_large = len(context.body) > LARGE_BODY_BYTES
-    if len(context.body) > HUGE_BODY_BYTES:
-        await context.read_log(HUGE_BODY_STREAMS)
     if is_large:
+        await context.read_log(HUGE_BODY_STREAMS if len(context.body) > HUGE_BODY_BYTES else 1)
         body = await context.state.tables.blocking(TableQuery.parse, context.body)
     else:
         body = TableQuery.parse(context.body)
