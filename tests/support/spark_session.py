@@ -51,6 +51,9 @@ SETTINGS = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
 }
 
+# In which Java and Python meet for each result; on a busy machine Spark's 15 are too few.
+SOCKET_SECONDS = 120
+
 JARS = tools.CACHE / "jars"
 # Plans run as they are. Compiled, each plan and each schema costs more than its few rows save.
 INTERPRETED = {
@@ -95,6 +98,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     # Not the checkout's sources, which have no native module, where the tests run beside them.
     os.environ["PYTHONSAFEPATH"] = "1"
     os.environ |= {"PYSPARK_PYTHON": str(workers / "python"), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    os.environ["SPARK_AUTH_SOCKET_TIMEOUT"] = str(SOCKET_SECONDS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # All memory at once: each growth of the old generation is followed by a collection of the whole heap.
@@ -120,6 +124,7 @@ def new_session(work: Path, java_option: str) -> Any:
         "spark.driver.extraJavaOptions": f"{SETTINGS['spark.driver.extraJavaOptions']} {java_option}",
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.local.dir": str(work / "local"),
+        "spark.python.authenticate.socketTimeout": f"{SOCKET_SECONDS}s",
     }
     builder = SparkSession.builder.master("local[2]").appName("tests")
     for name, value in values.items():
