@@ -1,7 +1,7 @@
 """The descriptors of the process: few for readers of local files, and a reserve for probes.
 
 In: descriptors as they are opened, and readers of local files as they begin and end. Out: LimitExceeded for a
-reader that is one too many, and which connections are in the reserve.
+reader that is one too many, how much each may read at once, and which connections are in the reserve.
 """
 
 from __future__ import annotations
@@ -44,13 +44,26 @@ def is_reserved(descriptor: int) -> bool:
     return descriptor >= first_reserved()
 
 
+MOST_PIECE_BYTES, LEAST_PIECE_BYTES = 256 * 1024, 16 * 1024
+"""Of a file: what is read at once, and sent within the time of a slow reader."""
+PIECES_PART = 64
+"""Of the memory: that is what the pieces take, while their readers are few enough for the least."""
+
+
 class FileReaders:
     """The clients that read local files."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory_bytes: int) -> None:
+        """`memory_bytes`: of the process. A part of it is for what is read and not sent."""
+        self.memory_bytes = memory_bytes
         self._all = 0
         self._of_client: Counter[str] = Counter()
         self._of_url: Counter[str] = Counter()
+
+    def piece_bytes(self) -> int:
+        """Return how much of its file a reader reads at once: the less, the more there are."""
+        own_bytes = self.memory_bytes // PIECES_PART // max(1, self._all)
+        return max(LEAST_PIECE_BYTES, min(MOST_PIECE_BYTES, own_bytes))
 
     @contextmanager
     def reading(self, client: str, url: str) -> Iterator[None]:

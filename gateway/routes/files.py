@@ -15,7 +15,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -40,8 +40,8 @@ from gateway.web.response import SERVER
 
 log = logging.getLogger("gateway.storages")
 
-PIECE_BYTES = 256 * 1024
-"""Of a file: what is read at once, and sent within the time of a slow reader."""
+UNSENT_BYTES = 64 * 1024
+"""What waits for the kernel before the next piece is read, as the event loop has it."""
 
 _RANGE = re.compile(r"bytes=(?:(\d{1,19})-(\d{0,19})|-(\d{1,19}))", re.ASCII | re.IGNORECASE)
 
@@ -54,13 +54,22 @@ class DataFile(web.FileResponse):
     """
 
     def __init__(
-        self, file: LocalFile, threads: Executor | None, rate: DrainRate, headers: Mapping[str, str]
+        self,
+        file: LocalFile,
+        threads: Executor | None,
+        rate: DrainRate,
+        piece_bytes: Callable[[], int],
+        headers: Mapping[str, str],
     ) -> None:
-        """`threads` open and read the file: aiohttp would use the default ones, which all share."""
+        """`threads` open and read the file: aiohttp would use the default ones, which all share.
+
+        `piece_bytes` returns how much is read at once, and sent within the time of a slow reader.
+        """
         super().__init__(os.fsdecode(file.segments[-1]), headers=headers)
         self._found = file
         self._threads = threads
         self._rate = rate
+        self._piece_bytes = piece_bytes
         self._file: io.BufferedReader | None = None
         self.first_byte_seconds: float | None = None
         """When the head of a file was sent, by the monotonic clock."""
@@ -125,11 +134,14 @@ class DataFile(web.FileResponse):
         if writer is None:
             raise RuntimeError("the response has no writer")
         self.first_byte_seconds = time.monotonic()
+        if request.transport is not None:
+            # Several small pieces would wait otherwise.
+            request.transport.set_write_buffer_limits(high=min(self._piece_bytes(), UNSENT_BYTES))
         body = BodyWriter(self, writer, self._rate, connection_of(request))
         loop = asyncio.get_running_loop()
         end = offset + count
         while offset < end:
-            size = min(PIECE_BYTES, end - offset)
+            size = min(self._piece_bytes(), end - offset)
             piece = await loop.run_in_executor(None, self._seek_and_read, fobj, offset, size)
             if not piece:
                 raise OSError(errno.EIO, "the file has become shorter")
@@ -187,7 +199,8 @@ async def file(context: RequestContext) -> web.StreamResponse:
     if local is None:
         raise NotFound("no such file")
     headers = {"Content-Type": "application/octet-stream", "Server": SERVER}
-    response = DataFile(local, state.tables.file_threads(identity), context.drain_rate, headers)
+    threads, piece_bytes = state.tables.file_threads(identity), context.file_readers.piece_bytes
+    response = DataFile(local, threads, context.drain_rate, piece_bytes, headers)
     response.headers.extend(context.added_headers)
     # Sent here and not by the server afterwards, so that logs and metrics count the sent bytes.
     with context.file_readers.reading(network_of(context.address), request.rel_url.raw_path):

@@ -79,6 +79,7 @@ class RequestContext(Struct, eq=False):
         route, names: the route that answers, and the names in its path.
         state: of the configuration that was in force when the request came.
         start_seconds: when the request came, by the monotonic clock.
+        file_readers: the clients that read local files.
         not_ready: returns why this server should get no requests; None if it should.
         recipient: known once the token is checked; see `required_recipient`.
         refused_recipient: the recipient whose token or secret is refused because it expired or is forbidden.
@@ -86,7 +87,6 @@ class RequestContext(Struct, eq=False):
         identity: for the audit log, claims of a token about its bearer beside the recipient.
         body: the whole body, for routes that need a token or a client.
         drain_rate: the slowest reader that the answer waits for.
-        file_readers: the clients that read local files.
         memory: what is admitted for the answer; None for one that needs no admission.
         first_byte_seconds: when the head of a stream was sent; None for an answer that is sent whole.
         sent_bytes: of the answer that were given to the socket, or are about to be, once the handler is done.
@@ -106,6 +106,7 @@ class RequestContext(Struct, eq=False):
     names: Mapping[str, str]
     state: GatewayState
     start_seconds: float
+    file_readers: FileReaders
     not_ready: Callable[[], str | None] = ready
     recipient: Recipient | None = None
     refused_recipient: Recipient | None = None
@@ -113,7 +114,6 @@ class RequestContext(Struct, eq=False):
     identity: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     drain_rate: DrainRate = DrainRate()
-    file_readers: FileReaders = field(default_factory=FileReaders)
     memory: AdmittedStream | None = None
     first_byte_seconds: float | None = None
     sent_bytes: int = 0

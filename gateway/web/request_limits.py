@@ -83,10 +83,11 @@ class RequestLimits:
                 resident_bytes=cached(process_bytes, seconds=MEMORY_PROBE_SECONDS, clock=time.monotonic),
                 relieve=partial(release_memory, hot=True),
             )
-            file_readers = FileReaders()
+            file_readers = FileReaders(memory_bytes)
         else:
             recipients, attempts, memory = previous.recipients, previous.attempts, previous.memory
             file_readers = previous.file_readers
+            file_readers.memory_bytes = memory_bytes
             recipients.configure(default, named)
             memory.configure(
                 memory_bytes,

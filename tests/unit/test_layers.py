@@ -32,7 +32,7 @@ LAYERS = (
     Layer("demo", 700),
     Layer("server", 2_900, aiohttp=True),
     Layer("app", 200, aiohttp=True),
-    Layer("routes", 1_810, aiohttp=True),
+    Layer("routes", 1_825, aiohttp=True),
     Layer("console", 2_900, aiohttp=True),
     Layer("admin", 2_000, aiohttp=True),
     Layer("discovery", 1_100, aiohttp=True, native=True),
