@@ -62,6 +62,7 @@ LOGGED_ENTRIES = 20
 """Maximum number of log lines for each change of the database."""
 WORTH_RETURNING_BYTES = 2 * 1024 * 1024
 RETURN_SECONDS = 10.0
+"""Between two attempts to return memory that only connections have freed."""
 
 
 class ServerProcess:

@@ -16,7 +16,6 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, web
@@ -55,6 +54,7 @@ TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
 NOT_SENT_BYTES = 128 * 1024
 """What the kernel takes of an answer before its client can receive it."""
 ACCEPTED_AT_ONCE, ACCEPTED_IN_FLOOD = 32, 4
+"""Connections that one round of the event loop accepts, behind the one that it accepts itself."""
 PARTS_BYTES = 2 * 256 * 1024
 """What the event loop reads at once, in the parser and behind it: no more waits ahead of an answer."""
 AHEAD_SECONDS = 1.0
@@ -136,6 +136,12 @@ class Site(web.SockSite):
         self._server = await asyncio.get_running_loop().create_server(
             self._first, sock=self._sock, backlog=BACKLOG
         )
+
+    async def stop(self) -> None:
+        """Accept no more. What is accepted by now is a connection then, and is closed with the others."""
+        await super().stop()
+        if self._accepting:
+            await asyncio.wait(self._accepting)
 
     def _first(self) -> asyncio.BaseProtocol:
         asyncio.get_running_loop().call_soon(self._accept_waiting)
@@ -332,8 +338,10 @@ class _Connection(web.RequestHandler):
         "_is_busy",
         "_open",
         "_part_bytes",
+        "_pause",
         "_strangers",
         "_wire",
+        "has_memory",
         "is_for_probes",
         "under_tls",
     )
@@ -363,6 +371,8 @@ class _Connection(web.RequestHandler):
         """What sends the bytes of TLS."""
         self.is_for_probes = False
         """It has a descriptor of the reserve, and is closed after one answer."""
+        self.has_memory = False
+        """Memory is admitted for the answer, until it is sent."""
         self._head_bytes = 0
         """Received of the next request."""
         self._ahead_bytes = 0
@@ -374,6 +384,8 @@ class _Connection(web.RequestHandler):
         """Bytes came after the request that is being answered."""
         self._part_bytes = 0
         """Received since nothing waited behind a request."""
+        self._pause: asyncio.TimerHandle | None = None
+        """Before a request that was sent ahead is parsed."""
         self._asks_for_upgrade = False
         """That request asks for another protocol. What comes after it waits in `_message_tail`."""
 
@@ -390,8 +402,14 @@ class _Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._open.discard(self)
-        self.authenticated()
+        if self._strangers is not None:
+            # It stays a stranger: nothing that it holds is counted from here on.
+            self._strangers.lost(self)
         self._held.lost(self)
+        if self._pause is not None:
+            # It would hold what was sent ahead.
+            self._pause.cancel()
+            self._pause = None
         super().connection_lost(exc)
 
     def authenticated(self) -> None:
@@ -426,9 +444,11 @@ class _Connection(web.RequestHandler):
 
     def close(self) -> None:
         """Close the connection when the request that it has is answered, or at once if it has none."""
+        # Also where a request that was sent ahead waits to be parsed.
+        is_waiting = self._waiter is not None and not self._waiter.done()
         super().close()
         # aiohttp would leave it open, and ignore all that comes.
-        if not self._is_busy and self.transport is not None:
+        if (is_waiting or not self._is_busy) and self.transport is not None:
             self.transport.close()
 
     def is_needed(self) -> bool:
@@ -439,14 +459,14 @@ class _Connection(web.RequestHandler):
         return self._unsent_bytes() > 0 or (self._wire is not None and not self._wire.is_closing())
 
     def held_bytes(self) -> int:
-        """Return about what is held beside an answer that has memory of its own: while its handler runs."""
+        """Return about what is held beside an answer that has memory of its own or whose handler runs."""
         if not self._is_busy:
             held_bytes = self._head_bytes * FIELD_WEIGHT
         else:
             body_bytes = 0 if self._body.is_eof() else min(self._body.total_bytes, BUFFERED_BYTES)
             ahead_bytes = min(self._part_bytes, PARTS_BYTES) if self._has_more else 0
             held_bytes = ahead_bytes + body_bytes * BODY_WEIGHT
-        if self._current_request is None:
+        if self._current_request is None and not self.has_memory:
             weight = UNSENT_WEIGHT if self.under_tls is None else UNSENT_TLS_WEIGHT
             held_bytes += self._unsent_bytes() * weight
         return held_bytes
@@ -489,13 +509,16 @@ class _Connection(web.RequestHandler):
                 self._message_tail += data
                 self._ahead_bytes += len(data)
                 self._pause_reading_for_buffer()
+                self._has_more = True
             else:
+                # A parser that is paused has kept bytes.
+                is_first, body_bytes = bool(data) and not self._reading_paused, self._body.total_bytes
                 # aiohttp would ignore the rest of a body behind `close`.
                 is_closing, self._close = self._close, False
                 super().data_received(data)
                 self._close = is_closing
-            if self._body.is_eof():
-                self._has_more = True
+                is_body = is_first and self._body.total_bytes - body_bytes == len(data)
+                self._has_more = self._body.is_eof() and not is_body
             self._end_if_done()
             return
         self._head_bytes += len(data)
@@ -549,6 +572,7 @@ class _Connection(web.RequestHandler):
                 await self._send_until(UNREAD_BYTES if is_kept else 0)
             return response, is_lost
         finally:
+            self.has_memory = False
             self._end_if_done()
 
     async def _send_until(self, left_bytes: int) -> None:
@@ -556,6 +580,7 @@ class _Connection(web.RequestHandler):
         unsent_bytes, pause_seconds = self._unsent_bytes(), 0.0
         if unsent_bytes <= left_bytes:
             return
+        self._count_held()
         try:
             async with asyncio.timeout(self._drain_rate.write_seconds(unsent_bytes)):
                 while self.transport is not None and self._unsent_bytes() > left_bytes:
@@ -566,17 +591,29 @@ class _Connection(web.RequestHandler):
             log.info("a connection is cut off: a slow reader")
             self.abort()
 
-    def _end_if_done(self, *, has_waited: bool = False) -> None:
+    def _end_if_done(self) -> None:
         """Parse what came after a request, once it is answered and its body is read."""
-        if self._request_in_progress or self._messages or not self._is_busy or not self._body.is_eof():
-            return
-        parser = self._parser
-        if parser is None or self._force_close or self._close:
-            return
         strangers = self._strangers
-        if self._has_more and strangers is not None and not strangers.has_room and not has_waited:
-            self._loop.call_later(AHEAD_SECONDS, partial(self._end_if_done, has_waited=True))
+        if not self._is_done():
             return
+        if not self._has_more or strangers is None or strangers.has_room:
+            self._parse_next()
+        elif self._pause is None:
+            self._pause = self._loop.call_later(AHEAD_SECONDS, self._end_pause)
+
+    def _end_pause(self) -> None:
+        self._pause = None
+        if self._is_done():
+            self._parse_next()
+
+    def _is_done(self) -> bool:
+        """Return whether a request is answered, its body is read, and its connection stays open."""
+        is_answered = self._is_busy and not self._request_in_progress and not self._messages
+        is_closing = self._parser is None or self._force_close or self._close
+        return is_answered and self._body.is_eof() and not is_closing
+
+    def _parse_next(self) -> None:
+        parser, strangers = cast("_Parser", self._parser), self._strangers
         ahead, self._message_tail = self._message_tail, b""
         # What is passed again is counted again. Blanks of heads and lengths of chunks are miscounted, and
         # must not add up to a head that is too long where a recipient keeps its connection.
@@ -596,6 +633,8 @@ class _Connection(web.RequestHandler):
             self._take(ahead)
             # The parser began with what it kept of an earlier part: `ahead` may be a whole request behind it.
             self._has_more = bool(self._messages) and self._body.is_eof()
+            if not self._is_busy:
+                self._part_bytes = 0
         # Of the next request perhaps only the head came: its body is still to be read.
         if self._buffer_paused and not (self._is_busy and self._body.is_eof()):
             self._resume_reading_for_buffer()
@@ -662,6 +701,13 @@ def authenticated(request: web.BaseRequest) -> None:
     connection = request.protocol
     if isinstance(connection, _Connection):
         connection.authenticated()
+
+
+def admitted(request: web.BaseRequest) -> None:
+    """Do not count the answer of a request, for which memory is admitted."""
+    connection = request.protocol
+    if isinstance(connection, _Connection):
+        connection.has_memory = True
 
 
 def _head_bytes(message: Any) -> int:

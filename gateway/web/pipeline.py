@@ -28,7 +28,7 @@ from gateway.protocol.cors import Cors, FieldLines
 from gateway.state import GatewayState
 from gateway.web.access_log import AccessLog
 from gateway.web.client_authentication import ClientAuthentication
-from gateway.web.connections import authenticated
+from gateway.web.connections import admitted, authenticated
 from gateway.web.context import RequestContext, Route, next_id, no_access, nothing_revoked
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left
 from gateway.web.recorder import RequestRecorder
@@ -238,6 +238,7 @@ class RequestPipeline:
         context.memory = memory.enter_stream_at_once(name, FROM_MEMORY)
         if context.memory is None:
             context.memory = await memory.enter_stream(name, FROM_MEMORY)
+        admitted(context.request)
 
     async def _stream(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:
         """Answer by a route that may stream, within the memory limit of all streams."""

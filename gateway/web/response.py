@@ -56,8 +56,9 @@ class WholeResponse(web.StreamResponse):
         if transport.get_write_buffer_size():
             await self._drained(transport, writer)
 
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Do nothing: the response is sent already."""
+    async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - as aiohttp calls it
+        """Forget the body, which is sent already: aiohttp has the response until the next request."""
+        self.body = b""
 
     async def _drained(self, transport: asyncio.WriteTransport, writer: AbstractStreamWriter) -> None:
         try:

@@ -95,7 +95,7 @@ class Strangers:
 
     @property
     def has_room(self) -> bool:
-        """Whether less than half of the bound is held: room for a burst of connections."""
+        """Whether at most half of the bound is held: room for a burst of connections."""
         return self._held_bytes <= MAX_HELD_BYTES // 2
 
     def counts(self) -> Iterable[tuple[str, int]]:

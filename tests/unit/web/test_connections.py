@@ -145,6 +145,51 @@ async def test_requests_that_strangers_send_ahead_in_a_flood_leave_turns_to_othe
         writer.close()
 
 
+async def test_a_stop_closes_connections_whose_next_request_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "MAX_HELD_BYTES", 0)
+    monkeypatch.setattr(connections, "AHEAD_SECONDS", 3600.0)
+
+    async def handler(_request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text="ok")
+
+    runner = Runner(handler)
+    await runner.setup()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        await Site(runner, listener).start()
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(2 * REQUEST)
+        async with asyncio.timeout(20):
+            await reader.readuntil(b"\r\n\r\nok")
+            await runner.stop_accepting()
+            assert await reader.read() == b""
+        writer.close()
+        await runner.close()
+
+
+def test_a_stop_closes_connections_that_have_just_been_accepted() -> None:
+    async def handler(_request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response()
+
+    async def stop_after(rounds: int) -> None:
+        runner = Runner(handler)
+        await runner.setup()
+        listener = socket.create_server(("127.0.0.1", 0))
+        await Site(runner, listener).start()
+        with ExitStack() as sockets:
+            for _ in range(20):
+                sockets.enter_context(socket.create_connection(listener.getsockname(), 20))
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            await runner.stop_accepting()
+            async with asyncio.timeout(20):
+                while runner.strangers:
+                    await asyncio.sleep(0)
+        await runner.close()
+
+    for rounds in range(8):
+        uvloop.run(stop_after(rounds))
+
+
 async def test_connections_of_a_burst_wait_to_be_accepted() -> None:
     async def handler(_request: web.BaseRequest) -> web.StreamResponse:
         return web.Response()
