@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,8 @@ PACKAGE = Path(gateway.__file__).parent.parent
 ServerProcess = subprocess.Popen[bytes] | ForkedProcess
 
 START_SECONDS = STOP_SECONDS = 60.0
+TAKEN_PORTS: deque[socket.socket] = deque()
+MOST_TAKEN_PORTS = 64
 
 
 def gateway_command(*arguments: str | Path) -> list[str]:
@@ -57,12 +60,21 @@ def answer_of_script(
 
 
 def free_port() -> int:
-    """A port that no process listens on, below those that the system gives to connections meanwhile."""
+    """A port that no process listens on, below those that the system gives to connections meanwhile.
+
+    The port of UDP with its number stays bound for a while, so that no test of another process takes it.
+    """
     while True:
-        port = SystemRandom().randrange(10_000, 32_768)
+        address = ("127.0.0.1", SystemRandom().randrange(10_000, 32_768))
+        taken = socket.socket(type=socket.SOCK_DGRAM)
         with socket.socket() as listener, suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return port
+            taken.bind(address)
+            listener.bind(address)
+            TAKEN_PORTS.append(taken)
+            if len(TAKEN_PORTS) > MOST_TAKEN_PORTS:
+                TAKEN_PORTS.popleft().close()
+            return address[1]
+        taken.close()
 
 
 def wait_for_port(port: int, process: ServerProcess, seconds: float = START_SECONDS) -> None:
