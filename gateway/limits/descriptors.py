@@ -22,6 +22,10 @@ READERS_PART = 4
 """A reader has two descriptors, so readers of local files have at most half of those before the reserve."""
 ADDRESS_PART, URL_PART = 2, 4
 """The parts of the readers of a process that one client and one URL have."""
+MOST_PIECE_BYTES, LEAST_PIECE_BYTES = 256 * 1024, 16 * 1024
+"""Of a file: what is read at once, and sent within the time of a slow reader."""
+PIECES_PART = 64
+"""Of the memory: that is what the pieces take, while their readers are few enough for the least."""
 
 
 def reserve_size() -> int:
@@ -42,12 +46,6 @@ def _limit() -> int:
 def is_reserved(descriptor: int) -> bool:
     """Return whether a descriptor is in the reserve. The system opens the lowest: all others are in use."""
     return descriptor >= first_reserved()
-
-
-MOST_PIECE_BYTES, LEAST_PIECE_BYTES = 256 * 1024, 16 * 1024
-"""Of a file: what is read at once, and sent within the time of a slow reader."""
-PIECES_PART = 64
-"""Of the memory: that is what the pieces take, while their readers are few enough for the least."""
 
 
 class FileReaders:

@@ -58,7 +58,8 @@ from gateway.telemetry.metrics import (
 )
 from gateway.telemetry.shared_values import write_values_to
 from gateway.times import epoch_ms
-from gateway.web.connections import UNREAD_BYTES, AppRunner, Runner, Site
+from gateway.web.accepting import Site
+from gateway.web.connections import UNREAD_BYTES, AppRunner, Runner
 from gateway.web.request_body import BUFFERED_BYTES
 from gateway.web.stream import LAST_LINE_SECONDS
 

@@ -11,11 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-import ssl
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, web
@@ -24,7 +21,6 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import RequestPayloadError, _ErrInfo
 
-from gateway.background import forget_error
 from gateway.errors import (
     GatewayError,
     MalformedRequest,
@@ -38,7 +34,7 @@ from gateway.web.context import next_id
 from gateway.web.error_response import SERVER_FAULT, error_answer
 from gateway.web.held_bytes import HeldBytes
 from gateway.web.request_body import BUFFERED_BYTES
-from gateway.web.strangers import LIFE_SECONDS, PLAIN_BYTES, TLS_BYTES, Strangers
+from gateway.web.strangers import PLAIN_BYTES, TLS_BYTES, Strangers
 
 log = logging.getLogger("gateway.serving")
 
@@ -48,13 +44,6 @@ PROBES = ("/healthz", "/readyz")
 """Answered while descriptors run short."""
 MAX_HEAD_BYTES = 32 * 1024
 """Of a request line and all header fields."""
-BACKLOG = 2048
-"""Connections that wait to be accepted. A client beyond them tries again after a second or more."""
-TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
-NOT_SENT_BYTES = 128 * 1024
-"""What the kernel takes of an answer before its client can receive it."""
-ACCEPTED_AT_ONCE, ACCEPTED_IN_FLOOD = 32, 4
-"""Connections that one round of the event loop accepts, behind the one that it accepts itself."""
 PARTS_BYTES = 2 * 256 * 1024
 """What the event loop reads at once, in the parser and behind it: no more waits ahead of an answer."""
 AHEAD_SECONDS = 1.0
@@ -77,7 +66,7 @@ class Runner(web.ServerRunner):
 
     def __init__(self, handler: Handler, **options: Any) -> None:
         """`options`: as of aiohttp's connections. Call it on the event loop."""
-        self._connections = _Server(handler, access_log=None, **options)
+        self._connections = Server(handler, access_log=None, **options)
         super().__init__(self._connections)
 
     @property
@@ -86,10 +75,7 @@ class Runner(web.ServerRunner):
         return self._connections.strangers
 
     def limit(self, idle_seconds: float, drain_rate: DrainRate, held_bytes: int) -> None:
-        """Close later connections that are idle for that long, or whose client reads slower than that.
-
-        `held_bytes`: what connections of recipients may hold together beside admitted answers.
-        """
+        """Bound the idle time and the slowest reader of later connections, and what recipients' hold."""
         self._connections.held.bound_bytes = held_bytes
         self._connections.idle_seconds = self._connections.strangers.idle_seconds = idle_seconds
         self._connections.drain_rate = drain_rate
@@ -121,159 +107,21 @@ class Runner(web.ServerRunner):
             await asyncio.sleep(SENT_POLL_SECONDS)
 
 
-class Site(web.SockSite):
-    """Accepts connections of a socket, with TLS behind handshakes that are strangers."""
-
-    _accepting: set[asyncio.Task[Any]]
-
-    async def start(self) -> None:
-        """Begin to accept."""
-        await web.BaseSite.start(self)
-        self._accepting = set()
-        # Its connections have it, too. The kernel would take megabytes for each client that does not read. No
-        # bound of this process sees them, and its memory for connections is that of the whole machine.
-        self._sock.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
-        self._server = await asyncio.get_running_loop().create_server(
-            self._first, sock=self._sock, backlog=BACKLOG
-        )
-
-    async def stop(self) -> None:
-        """Accept no more. What is accepted by now is a connection then, and is closed with the others."""
-        await super().stop()
-        if self._accepting:
-            await asyncio.wait(self._accepting)
-
-    def _first(self) -> asyncio.BaseProtocol:
-        asyncio.get_running_loop().call_soon(self._accept_waiting)
-        return self._protocol()
-
-    def _protocol(self) -> asyncio.BaseProtocol:
-        server, tls = cast("_Server", self._runner.server), self._ssl_context
-        return server() if tls is None else _Handshake(server, tls)
-
-    def _accept_waiting(self) -> None:
-        """Accept what waits behind a connection.
-
-        The event loop accepts one in each of its rounds: behind hundreds that came at once and are being
-        answered the last one would wait for as many rounds, of some ten milliseconds each.
-        """
-        loop, strangers = asyncio.get_running_loop(), cast("_Server", self._runner.server).strangers
-        with suppress(OSError):
-            for number in range(ACCEPTED_AT_ONCE):
-                if number >= ACCEPTED_IN_FLOOD and not strangers.has_room:
-                    return
-                connection, _ = self._sock.accept()
-                task = loop.create_task(loop.connect_accepted_socket(self._protocol, connection))
-                self._accepting.add(task)
-                task.add_done_callback(self._accepting.discard)
-                task.add_done_callback(forget_error)
-                if is_reserved(connection.fileno()):
-                    # Those behind it would close it before its request is read.
-                    return
-
-
-class _Handshake(asyncio.Protocol):
-    """A TLS handshake, which has as long as a request head. Makes a connection when it is done.
-
-    An event loop that accepts TLS itself shows a connection only when its handshake is done.
-    """
-
-    def __init__(self, server: _Server, tls: ssl.SSLContext) -> None:
-        self._server = server
-        self._tls = tls
-        self._wire: asyncio.Transport | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._early = bytearray()
-        """What came before the handshake began, and later what came with its end."""
-        self._is_lost = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._wire = wire = cast("asyncio.Transport", transport)
-        # uvloop begins to read nevertheless.
-        wire.pause_reading()
-        self._server.strangers.made(self, *_peer_of(wire), own_bytes=TLS_BYTES)
-        loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._shake_hands(wire))
-        # Behind the first step of the task and what that step schedules.
-        loop.call_soon(loop.call_soon, self._pass_early, wire)
-
-    def _pass_early(self, wire: asyncio.Transport) -> None:
-        """Pass the first message of the client to TLS."""
-        protocol: object = wire.get_protocol()
-        if protocol is self or protocol is None:
-            # It was lost before.
-            return
-        tls, early = cast("asyncio.BufferedProtocol", protocol), bytes(self._early)
-        self._early.clear()
-        while early and not wire.is_closing():
-            buffer = memoryview(tls.get_buffer(len(early)))
-            part, early = early[: len(buffer)], early[len(buffer) :]
-            buffer[: len(part)] = part
-            tls.buffer_updated(len(part))
-
-    def abort(self) -> None:
-        """Close the connection at once."""
-        if self._wire is not None:
-            self._wire.abort()
-
-    def is_waiting(self) -> bool:
-        """Return whether the connection waits for its client."""
-        return True
-
-    def is_idle(self) -> bool:
-        """Return whether nothing of a request has come: a part of a handshake is one of a request."""
-        return False
-
-    def data_received(self, data: bytes) -> None:
-        self._early += data
-
-    def connection_lost(self, exc: BaseException | None) -> None:  # noqa: ARG002
-        self._is_lost = True
-
-    async def _shake_hands(self, wire: asyncio.Transport) -> None:
-        try:
-            transport = await asyncio.get_running_loop().start_tls(
-                wire, self, self._tls, server_side=True, ssl_handshake_timeout=LIFE_SECONDS
-            )
-        except OSError:
-            wire.abort()
-            return
-        finally:
-            self._server.strangers.lost(self)
-        # A connection that ends within its handshake may end without an error.
-        if transport is None or self._is_lost or wire.is_closing():
-            return
-        if self._server.is_ending:
-            transport.close()
-            return
-        connection = self._server()
-        connection.under_tls = wire
-        transport.set_protocol(connection)
-        connection.connection_made(transport)
-        if self._early:
-            connection.data_received(bytes(self._early))
-
-
-def _peer_of(transport: asyncio.BaseTransport) -> tuple[str | None, bool]:
-    """Return the address, and whether the connection has a descriptor of the reserve."""
-    peer, connection = transport.get_extra_info("peername"), transport.get_extra_info("socket")
-    is_from_reserve = connection is not None and is_reserved(connection.fileno())
-    return peer[0] if isinstance(peer, tuple) else None, is_from_reserve
-
-
 class AppRunner(web.AppRunner):
     """Runs an aiohttp application over such connections."""
 
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()
-        return _Server(
+        return Server(
             server.request_handler,
             request_factory=server.request_factory,
             **server._kwargs,  # noqa: SLF001 - aiohttp has no public name for the options of connections
         )
 
 
-class _Server(web.Server):
+class Server(web.Server):
+    """The connections of a listener."""
+
     def __init__(self, handler: Handler, **options: Any) -> None:
         super().__init__(handler, **options)
         self.open: set[_Connection] = set()
@@ -285,10 +133,12 @@ class _Server(web.Server):
         self.is_ending = False
 
     def pre_shutdown(self) -> None:
+        """Close the connections without a request, and make no more behind handshakes."""
         self.is_ending = True
         super().pre_shutdown()
 
     def __call__(self) -> _Connection:
+        """Make a connection."""
         options = self._kwargs
         if self.idle_seconds is not None:
             options = options | {"keepalive_timeout": self.idle_seconds}
@@ -346,7 +196,7 @@ class _Connection(web.RequestHandler):
         "under_tls",
     )
 
-    def __init__(self, manager: _Server, **options: Any) -> None:
+    def __init__(self, manager: Server, **options: Any) -> None:
         # A body is decoded when it is read, by an authenticated request, and not while it is skipped.
         super().__init__(manager, auto_decompress=False, **options)
         self._parser: _Parser | None = _Parser(
@@ -393,7 +243,7 @@ class _Connection(web.RequestHandler):
         self._wire = cast("asyncio.Transport", transport)
         self._open.add(self)
         if self._strangers is not None:
-            address, self.is_for_probes = _peer_of(transport)
+            address, self.is_for_probes = peer_of(transport)
             is_tls = transport.get_extra_info("ssl_object") is not None
             self._strangers.made(
                 self, address, self.is_for_probes, own_bytes=TLS_BYTES if is_tls else PLAIN_BYTES
@@ -512,12 +362,12 @@ class _Connection(web.RequestHandler):
                 self._has_more = True
             else:
                 # A parser that is paused has kept bytes.
-                is_first, body_bytes = bool(data) and not self._reading_paused, self._body.total_bytes
+                is_unpaused, body_bytes = bool(data) and not self._reading_paused, self._body.total_bytes
                 # aiohttp would ignore the rest of a body behind `close`.
                 is_closing, self._close = self._close, False
                 super().data_received(data)
                 self._close = is_closing
-                is_body = is_first and self._body.total_bytes - body_bytes == len(data)
+                is_body = is_unpaused and self._body.total_bytes - body_bytes == len(data)
                 self._has_more = self._body.is_eof() and not is_body
             self._end_if_done()
             return
@@ -622,8 +472,6 @@ class _Connection(web.RequestHandler):
             # No handler upgrades.
             ahead, self._ahead_bytes = parser.skip_upgrade() + ahead, 0
         self._is_busy, self._head_bytes = False, self._ahead_bytes
-        if not self._has_more:
-            self._part_bytes = 0
         parser.next()
         if strangers is not None:
             strangers.answered(self, self._ahead_bytes + self._unsent_bytes())
@@ -633,8 +481,8 @@ class _Connection(web.RequestHandler):
             self._take(ahead)
             # The parser began with what it kept of an earlier part: `ahead` may be a whole request behind it.
             self._has_more = bool(self._messages) and self._body.is_eof()
-            if not self._is_busy:
-                self._part_bytes = 0
+        if not self._has_more:
+            self._part_bytes = 0
         # Of the next request perhaps only the head came: its body is still to be read.
         if self._buffer_paused and not (self._is_busy and self._body.is_eof()):
             self._resume_reading_for_buffer()
@@ -694,6 +542,13 @@ def _is_one_request(message: Any, body: StreamReader, data: bytes) -> bool:
         return False
     head_end = data.find(b"\r\n\r\n")
     return head_end > 0 and data[0] > LAST_LINE_BREAK and head_end + 4 + body.total_bytes == len(data)
+
+
+def peer_of(transport: asyncio.BaseTransport) -> tuple[str | None, bool]:
+    """Return the address, and whether the connection has a descriptor of the reserve."""
+    peer, connection = transport.get_extra_info("peername"), transport.get_extra_info("socket")
+    is_from_reserve = connection is not None and is_reserved(connection.fileno())
+    return peer[0] if isinstance(peer, tuple) else None, is_from_reserve
 
 
 def authenticated(request: web.BaseRequest) -> None:

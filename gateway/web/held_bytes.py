@@ -1,8 +1,7 @@
 """What the connections of recipients hold together, beside the answers that have memory of their own.
 
-In: connections after what may add to it. Out: over the bound, those that have held something for longest are
-aborted. A recipient may send requests ahead of answers that it does not read, and parts of bodies, over as
-many connections as there are descriptors.
+In: connections after what may add to it: requests ahead of answers that are not read, and parts of bodies.
+Out: over the bound, those that have held something for longest are aborted.
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ import logging
 import time
 from typing import Protocol
 
+from gateway.web.strangers import GRACE_SECONDS
+
 log = logging.getLogger("gateway.serving")
 
 USUAL_BYTES = 32 * 1024 * 1024
-GRACE_SECONDS = 5.0
-"""Time in which a client may read or send what is held, in up to `IN_GRACE` times the bound."""
 IN_GRACE = 4
+"""So many times the bound may be held for `GRACE_SECONDS`, in which clients read or send."""
 
 
 class Holding(Protocol):
@@ -48,8 +48,7 @@ class HeldBytes:
                 # Nothing tells that its client has read.
                 self._set(oldest, held_bytes)
                 continue
-            is_new = time.monotonic() - since < GRACE_SECONDS
-            if is_new and self.used_bytes <= IN_GRACE * self.bound_bytes:
+            if self.used_bytes <= IN_GRACE * self.bound_bytes and time.monotonic() - since < GRACE_SECONDS:
                 break
             self.lost(oldest)
             log.info("a connection is cut off: what clients do not read or end has no memory left")

@@ -25,7 +25,8 @@ from support.waiting import everywhere, until, wait_until
 
 from gateway.config import Ssl
 from gateway.server.tls import listener_context, renew
-from gateway.web.connections import Runner, Site
+from gateway.web.accepting import Site
+from gateway.web.connections import Runner
 from gateway.web.strangers import TLS_BYTES
 
 RENEWALS = 300
@@ -239,7 +240,7 @@ def test_files_that_cannot_be_used_stop_the_start_and_are_named(tmp_path):
 
 
 async def test_a_handshake_that_does_not_end_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.web.connections.LIFE_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.web.accepting.LIFE_SECONDS", 0.2)
 
     async def handler(_request: web.BaseRequest) -> web.StreamResponse:
         return web.Response()

@@ -11,7 +11,8 @@ import uvloop
 from aiohttp import web
 
 from gateway.web import connections, strangers
-from gateway.web.connections import Handler, Runner, Site
+from gateway.web.accepting import Site
+from gateway.web.connections import Handler, Runner
 
 REQUEST = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
 HEAD = len(REQUEST) - 3

@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 
 from gateway.web import connections, held_bytes
-from gateway.web.connections import Handler, Runner, Site, _Server
+from gateway.web.accepting import Site
+from gateway.web.connections import Handler, Runner, Server
 from gateway.web.held_bytes import GRACE_SECONDS, IN_GRACE, HeldBytes
 from gateway.web.response import WholeResponse
 
@@ -23,7 +24,7 @@ MANY = 60
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n"
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-Serve = Callable[[Handler], Awaitable[tuple[_Server, Callable[[], Awaitable[Opened]]]]]
+Serve = Callable[[Handler], Awaitable[tuple[Server, Callable[[], Awaitable[Opened]]]]]
 
 
 class Connection:
@@ -107,10 +108,10 @@ async def serve() -> AsyncIterator[Serve]:
     """What serves recipients by a handler within a bound. Returns the server and what opens a connection."""
     async with AsyncExitStack() as stack:
 
-        async def serve(handler: Handler) -> tuple[_Server, Callable[[], Awaitable[Opened]]]:
+        async def serve(handler: Handler) -> tuple[Server, Callable[[], Awaitable[Opened]]]:
             runner = Runner(handler)
             server = runner._connections
-            runner.limit(server.idle_seconds or 65, server.drain_rate, BOUND_BYTES)
+            runner.limit(65, server.drain_rate, BOUND_BYTES)
             await runner.setup()
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
             await Site(runner, listener).start()
@@ -124,7 +125,6 @@ async def serve() -> AsyncIterator[Serve]:
             return server, connect
 
         yield serve
-    await asyncio.sleep(0)
 
 
 async def answer(request: web.BaseRequest) -> web.StreamResponse:
