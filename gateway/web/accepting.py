@@ -20,6 +20,10 @@ BACKLOG = 2048
 TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
 NOT_SENT_BYTES = 128 * 1024
 """What the kernel takes of an answer before its client can receive it."""
+RECEIVED_BYTES = 32 * 1024
+"""Of what a client sends, in the kernel. A TLS connection keeps the memory of what was ever read at once."""
+ENCRYPTED_BYTES = 256 * 1024
+"""That wait to be sent. Fewer would stop the writer of a fast client."""
 ACCEPTED_AT_ONCE, ACCEPTED_IN_FLOOD = 32, 4
 """Connections that one round of the event loop accepts, behind the one that it accepts itself."""
 
@@ -34,6 +38,7 @@ class Site(web.SockSite):
         # Its connections have it, too. The kernel would take megabytes for each client that does not read. No
         # bound of this process sees them, and its memory for connections is that of the whole machine.
         self._sock.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_BYTES)
         self._server = await asyncio.get_running_loop().create_server(
             self._first, sock=self._sock, backlog=BACKLOG
         )
@@ -148,6 +153,10 @@ class _Handshake(asyncio.Protocol):
             return
         connection = self._server()
         connection.under_tls = wire
+        wire.set_write_buffer_limits(high=ENCRYPTED_BYTES)
+        # What is encrypted and not passed on stops the writer. At 0 uvloop would stop it without any.
+        transport.set_write_buffer_limits(high=1)
+        cast("Any", transport).set_read_buffer_limits(high=RECEIVED_BYTES)
         transport.set_protocol(connection)
         connection.connection_made(transport)
         if self._early:

@@ -14,6 +14,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import StreamWriter
 
 from gateway.limits.drain_rate import DrainRate
+from gateway.web.response import is_tls, pieces, write_parts
 
 # Bytes of a slow reader stay in the bounded queue of chunks instead of megabytes of kernel buffers.
 SEND_BUFFER_BYTES = 512 * 1024
@@ -47,7 +48,7 @@ class BodyWriter:
         if self.started and (writer := self.framed) is not None:
             await self._write_framed(writer, chunk)
         else:
-            await self._in_time(self.response.write(chunk), chunk)
+            await self._in_time(self._write_unframed(chunk), chunk)
             self.started = True
 
     async def end(self, tail: bytes) -> None:
@@ -56,16 +57,19 @@ class BodyWriter:
         if self.framed is None:
             end_by_reset(self.connection, False)
 
+    async def _write_unframed(self, chunk: memoryview) -> None:
+        connection = self.writer.transport if isinstance(self.writer, StreamWriter) else None
+        for piece in pieces(chunk) if connection is not None and is_tls(connection) else (chunk,):
+            await self.response.write(piece)
+
     async def _write_framed(self, writer: StreamWriter, chunk: memoryview) -> None:
         transport = writer.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has left")
-        # One system call for all three.
-        transport.writelines((b"%x\r\n" % len(chunk), chunk, b"\r\n"))
         writer.output_size += len(chunk)
         # A chunk that the kernel took at once needs no timeout.
-        if transport.get_write_buffer_size():
-            await self._in_time(writer.drain(), chunk)
+        if (writing := write_parts(transport, writer, (b"%x\r\n" % len(chunk), chunk, b"\r\n"))) is not None:
+            await self._in_time(writing, chunk)
 
     async def _in_time(self, writing: Awaitable[None], chunk: memoryview) -> None:
         try:

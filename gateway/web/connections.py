@@ -49,7 +49,7 @@ PARTS_BYTES = 2 * 256 * 1024
 AHEAD_SECONDS = 1.0
 """A stranger's request that is sent ahead waits that long in a flood. Others have their turn."""
 BODY_WEIGHT = 2
-UNSENT_WEIGHT, UNSENT_TLS_WEIGHT = 4, 16
+UNSENT_WEIGHT = 4
 """Memory of a byte that is not sent: its answer stays whole, as made and as joined with its head."""
 FIELD_WEIGHT = 3
 """Memory of a head that has not ended: its fields as bytes, as texts and as a dictionary of both."""
@@ -262,6 +262,11 @@ class _Connection(web.RequestHandler):
             self._pause = None
         super().connection_lost(exc)
 
+    def resume_writing(self) -> None:
+        # uvloop resumes a lost connection with TLS, too.
+        if self._paused:
+            super().resume_writing()
+
     def authenticated(self) -> None:
         """Lift the bounds of strangers."""
         if self._strangers is not None:
@@ -317,8 +322,7 @@ class _Connection(web.RequestHandler):
             ahead_bytes = min(self._part_bytes, PARTS_BYTES) if self._has_more else 0
             held_bytes = ahead_bytes + body_bytes * BODY_WEIGHT
         if self._current_request is None and not self.has_memory:
-            weight = UNSENT_WEIGHT if self.under_tls is None else UNSENT_TLS_WEIGHT
-            held_bytes += self._unsent_bytes() * weight
+            held_bytes += self._unsent_bytes() * UNSENT_WEIGHT
         return held_bytes
 
     def _count_held(self) -> None:

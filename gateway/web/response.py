@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from email.utils import formatdate
+from itertools import chain
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import HttpVersion, HttpVersion10
 
 WRITE_SECONDS = 30.0
-LARGE_BYTES = 256 * 1024
+LARGE_BYTES = 64 * 1024
 """A longer body is not copied to be sent with its head."""
+TLS_PIECE_BYTES = 32 * 1024
+"""A connection keeps the memory of the longest piece that TLS has encrypted and not yet passed on."""
 SERVER = "delta-sharing-gateway"
 """The `Server` header, without a version."""
 
@@ -47,23 +50,20 @@ class WholeResponse(web.StreamResponse):
             transport.abort()
             raise ConnectionResetError("the answer has started, so its connection is cut")
         head, body = self._head(request.version), b"" if request.method == "HEAD" else self.body
-        if len(body) < LARGE_BYTES:
-            transport.write(head + body)
-        else:
-            transport.writelines((head, body))
         writer.output_size += len(head) + len(body)
+        parts = (head + body,) if len(body) < LARGE_BYTES else (head, body)
         # A response that the kernel took at once needs no timeout.
-        if transport.get_write_buffer_size():
-            await self._drained(transport, writer)
+        if (writing := write_parts(transport, writer, parts)) is not None:
+            await self._in_time(writing, transport)
 
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - as aiohttp calls it
         """Forget the body, which is sent already: aiohttp has the response until the next request."""
         self.body = b""
 
-    async def _drained(self, transport: asyncio.WriteTransport, writer: AbstractStreamWriter) -> None:
+    async def _in_time(self, writing: Awaitable[None], transport: asyncio.WriteTransport) -> None:
         try:
             async with asyncio.timeout(self.write_seconds):
-                await writer.drain()
+                await writing
         except TimeoutError:
             transport.abort()
             raise ConnectionResetError("a slow reader was cut off") from None
@@ -80,6 +80,37 @@ class WholeResponse(web.StreamResponse):
             f"HTTP/1.{minor} {self.status} {self.reason}\r\n{self.field_lines}{connection}"
             f"Content-Length: {len(self.body)}\r\nDate: {_date()}\r\nServer: {SERVER}\r\n\r\n"
         ).encode()
+
+
+def write_parts(
+    transport: asyncio.WriteTransport, writer: AbstractStreamWriter, parts: Sequence[bytes | memoryview]
+) -> Awaitable[None] | None:
+    """Write in one system call. Return what waits for the rest; None where the kernel took all at once."""
+    if is_tls(transport):
+        return _write_pieces(transport, writer, parts)
+    transport.writelines(parts)
+    return writer.drain() if transport.get_write_buffer_size() else None
+
+
+async def _write_pieces(
+    transport: asyncio.WriteTransport, writer: AbstractStreamWriter, parts: Sequence[bytes | memoryview]
+) -> None:
+    for piece in chain.from_iterable(map(pieces, parts)):
+        if transport.is_closing():
+            raise ConnectionResetError("the client has left")
+        transport.write(piece)
+        if transport.get_write_buffer_size():
+            await writer.drain()
+
+
+def is_tls(transport: asyncio.BaseTransport) -> bool:
+    """Return whether what is written is encrypted first."""
+    return transport.get_extra_info("ssl_object") is not None
+
+
+def pieces(part: bytes | memoryview) -> Iterator[bytes | memoryview]:
+    """Return what is encrypted at once."""
+    return (part[start : start + TLS_PIECE_BYTES] for start in range(0, len(part), TLS_PIECE_BYTES))
 
 
 def _field_lines(headers: Mapping[str, str]) -> str:

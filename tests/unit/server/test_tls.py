@@ -9,10 +9,13 @@ import ipaddress
 import signal
 import socket
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import uvloop
 from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -24,9 +27,12 @@ from support.processes import free_port
 from support.waiting import everywhere, until, wait_until
 
 from gateway.config import Ssl
+from gateway.limits.drain_rate import DrainRate
 from gateway.server.tls import listener_context, renew
-from gateway.web.accepting import Site
-from gateway.web.connections import Runner
+from gateway.web.accepting import RECEIVED_BYTES, Site
+from gateway.web.body_writer import BodyWriter, connection_of
+from gateway.web.connections import Handler, Runner
+from gateway.web.response import TLS_PIECE_BYTES, WholeResponse
 from gateway.web.strangers import TLS_BYTES
 
 RENEWALS = 300
@@ -103,6 +109,25 @@ def trusting_everyone() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
+
+
+@asynccontextmanager
+async def tls_client(handler: Handler) -> AsyncIterator[ssl.SSLSocket]:
+    """A client of a server that has twenty seconds."""
+    runner = Runner(handler)
+    await runner.setup()
+    listener = socket.create_server(("127.0.0.1", 0))
+    tls, context = listener_context(Ssl(self_signed=True), "127.0.0.1"), trusting_everyone()
+    await Site(runner, listener, ssl_context=tls).start()
+    client = await asyncio.to_thread(
+        lambda: context.wrap_socket(socket.create_connection(listener.getsockname(), 20))
+    )
+    try:
+        async with asyncio.timeout(20):
+            yield client
+    finally:
+        client.close()
+        await runner.cleanup()
 
 
 SHARES = [share("s", {})]
@@ -315,31 +340,103 @@ async def test_an_answer_is_sent_before_its_connection_is_closed_or_idle(*, kept
             response.force_close()
         return response
 
-    runner = Runner(handler)
-    await runner.setup()
-    listener = socket.create_server(("127.0.0.1", 0))
-    tls, context = listener_context(Ssl(self_signed=True), "127.0.0.1"), trusting_everyone()
-    await Site(runner, listener, ssl_context=tls).start()
-    client = await asyncio.to_thread(
-        lambda: context.wrap_socket(socket.create_connection(listener.getsockname(), 20))
-    )
+    async with tls_client(handler) as client:
 
-    def received() -> int:
-        count = 0
-        while count < length:
-            count += len(client.recv(65536))
-        return count
+        def received() -> int:
+            count = 0
+            while count < length:
+                count += len(client.recv(65536))
+            return count
 
-    try:
-        async with asyncio.timeout(20):
+        await asyncio.to_thread(client.sendall, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(ended.wait(), 0.3)
+        assert await asyncio.to_thread(received) >= length
+        await ended.wait()
+
+
+@pytest.mark.parametrize("form", ["whole", "chunked", "of HTTP/1.0"])
+async def test_what_is_encrypted_and_not_sent_is_one_piece(form: str) -> None:
+    """OpenSSL keeps the memory of it until the connection is closed."""
+    length, transports = 4 * 1024 * 1024, list[asyncio.Transport]()
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        transports.append(request.transport)
+        if form == "whole":
+            return WholeResponse(bytes(length))
+        response = web.StreamResponse()
+        writer = await response.prepare(request)
+        body = BodyWriter(response, writer, DrainRate(), connection_of(request))
+        for _ in range(2):
+            await body.write(memoryview(bytes(length // 2)))
+        await body.end(b"")
+        return response
+
+    version = b"1.0" if form == "of HTTP/1.0" else b"1.1"
+    async with tls_client(handler) as client:
+        await asyncio.to_thread(client.sendall, b"GET / HTTP/%s\r\nHost: x\r\n\r\n" % version)
+        await until(lambda: transports and transports[0].get_write_buffer_size() > 0)
+        sizes = list[int]()
+
+        def received() -> int:
+            count = 0
+            while count < length:
+                sizes.append(transports[0].get_write_buffer_size())
+                count += len(client.recv(65536))
+            return count
+
+        assert await asyncio.to_thread(received) >= length
+    # What aiohttp frames waits after each 64 KiB.
+    assert 0 < max(sizes) < (2 if form == "whole" else 6) * TLS_PIECE_BYTES
+
+
+def test_a_client_that_leaves_within_an_answer_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """The event loop of the server resumes the writer of a connection that is lost."""
+
+    async def leave() -> None:
+        is_lost = asyncio.Event()
+
+        async def handler(_request: web.BaseRequest) -> web.StreamResponse:
+            task = asyncio.current_task()
+            assert task is not None
+            task.add_done_callback(lambda _: is_lost.set())
+            return WholeResponse(bytes(4 * 1024 * 1024))
+
+        async with tls_client(handler) as client:
             await asyncio.to_thread(client.sendall, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(ended.wait(), 0.3)
-            assert await asyncio.to_thread(received) >= length
-            await ended.wait()
-    finally:
-        client.close()
-        await runner.cleanup()
+            await asyncio.to_thread(client.recv, 65536)
+            await asyncio.sleep(0.1)
+            client.close()
+            await is_lost.wait()
+
+    uvloop.run(leave())
+    assert not caplog.records
+
+
+async def test_what_is_received_and_not_read_is_bounded() -> None:
+    """Each buffer keeps its memory until the connection is closed."""
+    may_end = asyncio.Event()
+
+    async def handler(_request: web.BaseRequest) -> web.StreamResponse:
+        await may_end.wait()
+        return WholeResponse()
+
+    async with tls_client(handler) as client:
+
+        def sent() -> int:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            client.settimeout(1)
+            client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\n")
+            count = 0
+            with suppress(TimeoutError):
+                while count < 9999999:
+                    count += client.send(bytes(4096))
+            return count
+
+        # Two buffers of the kernel, of TLS and of the body.
+        assert await asyncio.to_thread(sent) < 32 * RECEIVED_BYTES
+        may_end.set()
 
 
 async def test_unfinished_handshakes_are_bounded_and_the_oldest_end(monkeypatch: pytest.MonkeyPatch) -> None:
