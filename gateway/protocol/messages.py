@@ -104,28 +104,28 @@ class ShareAnswer(Message, frozen=True):
 class Shares(Message, frozen=True):
     """A page of shares."""
 
-    items: tuple[Share, ...]
+    items: tuple[Share, ...] | UnsetType = UNSET
     next_page_token: PageToken | UnsetType = UNSET
 
 
 class Schemas(Message, frozen=True):
     """A page of schemas."""
 
-    items: tuple[Schema, ...]
+    items: tuple[Schema, ...] | UnsetType = UNSET
     next_page_token: PageToken | UnsetType = UNSET
 
 
 class Tables(Message, frozen=True):
     """A page of tables."""
 
-    items: tuple[Table, ...]
+    items: tuple[Table, ...] | UnsetType = UNSET
     next_page_token: PageToken | UnsetType = UNSET
 
 
 class Volumes(Message, frozen=True):
     """A page of volumes."""
 
-    items: tuple[Volume, ...]
+    items: tuple[Volume, ...] | UnsetType = UNSET
     next_page_token: PageToken | UnsetType = UNSET
 
 

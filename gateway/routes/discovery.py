@@ -21,6 +21,10 @@ Granted = TypeVar("Granted", Share, Schema)
 Item = TypeVar("Item", Share, Schema, SharedTable, SharedVolume)
 Message = messages.Share | messages.Schema | messages.Table | messages.Volume
 
+POWER_QUERY = "Microsoft.Data.Mashup"
+"""How the `User-Agent` of Power BI's listings begins. Its connector reads `"items": []` as a table without
+the column `name` and fails; without `items` it shows an empty folder. Other clients need the empty list."""
+
 
 async def list_shares(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares`."""
@@ -135,7 +139,10 @@ def _page(
         expires_ms = now_ms + state.config.query_table_page_token_ttl_ms
         value = {"listing": listing, "after": last}
         next_page_token = sealer.seal("list", recipient, value, expires_ms=expires_ms)
-    return _json(page(tuple(body(items[index]) for index in chosen), next_page_token))
+    listed: tuple[Message, ...] | UnsetType = tuple(body(items[index]) for index in chosen)
+    if not listed and context.request.headers.get("User-Agent", "").startswith(POWER_QUERY):
+        listed = UNSET
+    return _json(page(listed, next_page_token))
 
 
 def _share(share: Share) -> messages.Share:

@@ -133,6 +133,21 @@ async def test_pages_make_up_the_listing(client: Client, path: str, expected: in
     assert seen == whole
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("/shares", "nobody"), ("/shares/third/schemas", "bob"), ("/shares/third/all-tables", "bob")],
+)
+async def test_power_query_gets_no_items_where_nothing_is_listed(
+    client: Client, path: str, name: str
+) -> None:
+    agent = {"User-Agent": "Microsoft.Data.Mashup (https://go.microsoft.com/fwlink/?LinkID=304225)"}
+    response = await client.get(PREFIX + path, headers=bearer(name) | agent)
+    assert (response.status, await response.json()) == (200, {})
+    assert await get(client, path, name) == {"items": []}
+    response = await client.get(f"{PREFIX}/shares", headers=bearer() | agent)
+    assert [share["name"] for share in (await response.json())["items"]] == ["Sales", "third"]
+
+
 async def test_zero_results_are_a_valid_page_size(client: Client) -> None:
     page = await get(client, "/shares?maxResults=0")
     assert page["items"] == []
