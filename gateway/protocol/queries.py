@@ -29,7 +29,8 @@ from gateway.protocol.parsing import (
     timestamp_parameter,
 )
 
-MAX_LIST_RESULTS = 500
+MAX_LIST_RESULTS = 2000
+"""Many, because most clients show the first page alone, such as Power BI. They take 0.3 MB, 2 ms."""
 CACHED_BODIES = 256
 CACHED_BODY_BYTES = 1024
 

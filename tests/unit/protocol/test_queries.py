@@ -213,6 +213,11 @@ def test_max_results_is_a_small_integer(text: str) -> None:
         ListQuery.parse({"maxResults": text})
 
 
+@pytest.mark.parametrize("asked", [{}, {"maxResults": "2001"}, {"maxResults": str(2**31 - 1)}])
+def test_a_page_of_a_listing_is_bounded(asked: dict[str, str]) -> None:
+    assert ListQuery.parse(asked).max_results == 2000
+
+
 def test_metadata_takes_one_of_version_and_timestamp() -> None:
     assert TimeTravel.parse({"version": "3"}) == TimeTravel(3, None)
     assert not TimeTravel.parse({})

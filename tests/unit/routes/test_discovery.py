@@ -133,6 +133,19 @@ async def test_pages_make_up_the_listing(client: Client, path: str, expected: in
     assert seen == whole
 
 
+async def test_a_client_that_reads_one_page_sees_a_large_schema() -> None:
+    tables = "".join(f"    - {{name: t{number}, location: /t{number}}}\n" for number in range(1200))
+    schemas = f"shares:\n- name: large\n  schemas:\n  - name: all\n    tables:\n{tables}"
+    client, _ = await serve(schemas + recipients(alice="large"))
+    try:
+        for asked in ("", "?maxResults=100000"):
+            page = await get(client, f"/shares/large/schemas/all/tables{asked}")
+            assert [table["name"] for table in page["items"]] == [f"t{number}" for number in range(1200)]
+            assert "nextPageToken" not in page
+    finally:
+        await client.close()
+
+
 @pytest.mark.parametrize(
     ("path", "name"),
     [("/shares", "nobody"), ("/shares/third/schemas", "bob"), ("/shares/third/all-tables", "bob")],
