@@ -7,10 +7,10 @@ real requests and answers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, json
+from msgspec import UNSET, Meta, Struct, UnsetType, json, structs
 
 from gateway.config.checks import MAX_COMMENT_LENGTH, MAX_NAME_LENGTH
 from gateway.encoding import one_line
@@ -127,6 +127,25 @@ class Volumes(Message, frozen=True):
 
     items: tuple[Volume, ...] | UnsetType = UNSET
     next_page_token: PageToken | UnsetType = UNSET
+
+
+POWER_QUERY = ("Microsoft.Data.Mashup", "Delta-Sharing-PowerBI/")
+"""How the `User-Agent` of Power BI begins: of listings, and of requests in the connector's own name."""
+
+
+def for_power_query(items: Sequence[Message]) -> tuple[Message, ...] | UnsetType:
+    """Return listed items without their optional fields; UNSET if there are none.
+
+    Power BI's connector reads an empty list as a table without the column `name` and fails, and it fails at
+    an item that lacks a field of the first one. Other clients need the empty list.
+    """
+    return tuple(_required(item) for item in items) or UNSET
+
+
+def _required(message: Message) -> Message:
+    kind = type(message)
+    required = len(kind.__struct_fields__) - len(kind.__struct_defaults__)
+    return kind(*structs.astuple(message)[:required])
 
 
 class ListParameters(Message, frozen=True):

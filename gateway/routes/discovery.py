@@ -21,10 +21,6 @@ Granted = TypeVar("Granted", Share, Schema)
 Item = TypeVar("Item", Share, Schema, SharedTable, SharedVolume)
 Message = messages.Share | messages.Schema | messages.Table | messages.Volume
 
-POWER_QUERY = "Microsoft.Data.Mashup"
-"""How the `User-Agent` of Power BI's listings begins. Its connector reads `"items": []` as a table without
-the column `name` and fails; without `items` it shows an empty folder. Other clients need the empty list."""
-
 
 async def list_shares(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares`."""
@@ -139,10 +135,9 @@ def _page(
         expires_ms = now_ms + state.config.query_table_page_token_ttl_ms
         value = {"listing": listing, "after": last}
         next_page_token = sealer.seal("list", recipient, value, expires_ms=expires_ms)
-    listed: tuple[Message, ...] | UnsetType = tuple(body(items[index]) for index in chosen)
-    if not listed and context.request.headers.get("User-Agent", "").startswith(POWER_QUERY):
-        listed = UNSET
-    return _json(page(listed, next_page_token))
+    listed = tuple(body(items[index]) for index in chosen)
+    is_power_query = context.request.headers.get("User-Agent", "").startswith(messages.POWER_QUERY)
+    return _json(page(messages.for_power_query(listed) if is_power_query else listed, next_page_token))
 
 
 def _share(share: Share) -> messages.Share:

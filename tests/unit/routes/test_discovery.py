@@ -34,6 +34,7 @@ shares:
   properties: {owner: Ann, "cost centre": "007"}
 """
 Client = TestClient[Any, Any]
+POWER_QUERY = {"User-Agent": "Microsoft.Data.Mashup (https://go.microsoft.com/fwlink/?LinkID=304225)"}
 
 
 @pytest.fixture
@@ -153,12 +154,40 @@ async def test_a_client_that_reads_one_page_sees_a_large_schema() -> None:
 async def test_power_query_gets_no_items_where_nothing_is_listed(
     client: Client, path: str, name: str
 ) -> None:
-    agent = {"User-Agent": "Microsoft.Data.Mashup (https://go.microsoft.com/fwlink/?LinkID=304225)"}
-    response = await client.get(PREFIX + path, headers=bearer(name) | agent)
-    assert (response.status, await response.json()) == (200, {})
+    for agent in (POWER_QUERY, {"User-Agent": "Delta-Sharing-PowerBI/1.0.4"}):
+        response = await client.get(PREFIX + path, headers=bearer(name) | agent)
+        assert (response.status, await response.json()) == (200, {})
     assert await get(client, path, name) == {"items": []}
-    response = await client.get(f"{PREFIX}/shares", headers=bearer() | agent)
-    assert [share["name"] for share in (await response.json())["items"]] == ["Sales", "third"]
+
+
+async def test_power_query_gets_the_same_fields_of_each_item() -> None:
+    shares = """
+shares:
+- name: first
+  comment: described
+  properties: {owner: Ann}
+  schemas:
+  - name: public
+    tables:
+    - {name: orders, location: "s3://b/o", accessModes: [url, dir], historyShared: true}
+    - {name: lines, location: "s3://b/l"}
+- name: second
+"""
+    role = "arn:aws:iam::123456789012:role/tables"
+    storage = (
+        f"{{prefix: 's3://b/', region: r, accessKeyId: a, secretAccessKey: s, directoryRoleArn: '{role}'}}"
+    )
+    gateway = recipients(alice="'*'").replace("gateway:\n", f"gateway:\n  storages: [{storage}]\n")
+    client, _ = await serve(shares + gateway)
+    try:
+        for path in ("/shares", "/shares/first/schemas/public/tables", "/shares/first/all-tables"):
+            ordinary = (await get(client, path))["items"]
+            response = await client.get(PREFIX + path, headers=bearer() | POWER_QUERY)
+            items = (await response.json())["items"]
+            assert ordinary[0].keys() > ordinary[1].keys() == items[0].keys() == items[1].keys()
+            assert [item["name"] for item in items] == [item["name"] for item in ordinary]
+    finally:
+        await client.close()
 
 
 async def test_zero_results_are_a_valid_page_size(client: Client) -> None:
