@@ -69,7 +69,9 @@ def statistics_json(
         if column is None or statistics is None:
             continue
         name = column.physical_name
-        if statistics.has_null_count:
+        # A bound is a value: some releases of Polars multiply the number of nulls by that of the pages.
+        most_nulls = group.num_rows - statistics.has_min_max
+        if statistics.has_null_count and statistics.null_count <= most_nulls:
             nulls[name] = statistics.null_count
         bounds = _bounds(statistics, column, calendar) if statistics.has_min_max else None
         if bounds is not None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as t
+from support.false_null_counts import with_null_counts
 from unit.spark.test_decode import field, head, mapped
 
 from gateway.spark.read.column_chunks import ColumnChunkFile, connections
@@ -137,6 +138,28 @@ def test_a_bound_that_is_no_text_keeps_the_row_group() -> None:
     assert statistics.min_raw == b"\xc3"
     table_head = head(field("x", "string"))
     assert read(table_head, file, {"predicateHints": ["x = 'a'"]}).num_rows == GROUP_ROWS
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "sql"),
+    [
+        ("long", 1, "x = 1"),
+        ("string", "a", "x LIKE 'a%'"),
+        ("long", 1, "x IS NOT NULL"),
+        # Without bounds for conditions.
+        ("timestamp", dt.datetime(9999, 12, 31, 23, 59, 59, 999999, dt.UTC), "x > '2024-01-01 00:00:00Z'"),
+    ],
+)
+def test_a_number_of_nulls_that_a_bound_contradicts_keeps_the_row_group(
+    kind: str, value: Any, sql: str
+) -> None:
+    file = parquet(pa.table({"x": pa.array([None, value, None, None])}))
+    table_head = head(field("x", kind))
+    for stated in (3, 4, 6):
+        stated_file = file if stated == 3 else with_null_counts(file, 3, stated)
+        assert read(table_head, stated_file, {"predicateHints": [sql]}).num_rows == GROUP_ROWS, stated
+    all_null = parquet(pa.table({"x": pa.array([None] * GROUP_ROWS, pa.int64())}))
+    assert read(head(field("x", "long")), all_null, {"predicateHints": ["x = 1"]}).num_rows == 0
 
 
 def test_times_of_old_writers_are_not_compared() -> None:
