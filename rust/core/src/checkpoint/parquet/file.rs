@@ -420,10 +420,14 @@ pub(crate) fn has_values(row_group: &RowGroupMetaData, leaf: usize) -> bool {
     null_count(row_group, leaf).is_none_or(|nulls| nulls < row_group.column(leaf).num_values())
 }
 
-/// Returns the number of nulls in a column chunk, if its statistics have it.
+/// Returns the number of nulls in a column chunk, if its statistics have it and do not contradict it: a bound is a value.
+/// Some releases of Polars multiply the number by that of the pages.
 pub(crate) fn null_count(row_group: &RowGroupMetaData, leaf: usize) -> Option<i64> {
-    let statistics = row_group.column(leaf).statistics()?;
-    i64::try_from(statistics.null_count_opt()?).ok()
+    let column = row_group.column(leaf);
+    let statistics = column.statistics()?;
+    let has_bound = statistics.min_bytes_opt().or(statistics.max_bytes_opt()).is_some();
+    let nulls = i64::try_from(statistics.null_count_opt()?).ok()?;
+    (nulls <= column.num_values() - i64::from(has_bound)).then_some(nulls)
 }
 
 /// The Arrow types of a file's columns.
@@ -460,6 +464,42 @@ impl WantedTypes<'_> {
                 DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
             }
             other => other.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parquet::file::metadata::ColumnChunkMetaData;
+    use parquet::file::statistics::Statistics;
+    use parquet::schema::parser::parse_message_type;
+
+    use super::*;
+
+    #[test]
+    fn a_number_of_nulls_that_a_bound_or_the_number_of_values_contradicts_is_unknown() {
+        let schema = parse_message_type("message m { optional int64 c; }").unwrap();
+        let schema = Arc::new(SchemaDescriptor::new(Arc::new(schema)));
+        for (bound, nulls, expected, may_have) in [
+            (Some(1), Some(2), Some(2), true),
+            (Some(1), Some(3), Some(3), true),
+            (Some(1), Some(4), None, true),
+            (Some(1), Some(8), None, true),
+            (Some(1), None, None, true),
+            (None, Some(3), Some(3), true),
+            (None, Some(4), Some(4), false),
+            (None, Some(8), None, true),
+        ] {
+            for (min, max) in [(bound, None), (None, bound), (bound, bound)] {
+                let column = ColumnChunkMetaData::builder(schema.column(0))
+                    .set_num_values(4)
+                    .set_statistics(Statistics::int64(min, max, None, nulls, false));
+                let columns = vec![column.build().unwrap()];
+                let row_group = RowGroupMetaData::builder(Arc::clone(&schema)).set_column_metadata(columns);
+                let row_group = row_group.set_num_rows(4).build().unwrap();
+                assert_eq!(null_count(&row_group, 0), expected, "{min:?} {max:?} {nulls:?}");
+                assert_eq!(has_values(&row_group, 0), may_have, "{min:?} {max:?} {nulls:?}");
+            }
         }
     }
 }

@@ -156,9 +156,11 @@ impl RowGroup<'_> {
         }
     }
 
-    /// Returns the number of adds without a value in the leaf.
+    /// Returns the number of adds without a value in the leaf. Statistics by which it has more values than there are adds
+    /// are wrong.
     fn adds_without(&self, leaf: &Leaf) -> Option<i64> {
-        Some(null_count(self.metadata, leaf.index)? - null_count(self.metadata, self.path)?)
+        let without = null_count(self.metadata, leaf.index)? - null_count(self.metadata, self.path)?;
+        (without >= 0).then_some(without)
     }
 
     /// Returns the minimum and the maximum, each as an array of one value that is not null.
