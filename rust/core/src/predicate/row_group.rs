@@ -176,14 +176,16 @@ mod tests {
             {"name":"id","type":"long","nullable":true,"metadata":
                 {"delta.columnMapping.id":1,"delta.columnMapping.physicalName":"col-1"}}]}"#;
         let schema = StructType::parse(schema, ColumnMapping::Name).unwrap();
-        let stats =
-            r#"{"numRecords":9,"minValues":{"col-1":100},"maxValues":{"col-1":200},"nullCount":{"col-1":9}}"#;
-        for (sql, expected) in [
-            ("id = 201", false),
-            ("id = 200", false),
-            ("id IS NULL", true),
-            ("day = '2021-01-01' AND id IS NOT NULL", false),
-            ("day = '2021-01-01' OR id IS NOT NULL", true),
+        let bounds =
+            r#"{"numRecords":9,"minValues":{"col-1":100},"maxValues":{"col-1":200},"nullCount":{"col-1":8}}"#;
+        let nulls = r#"{"numRecords":9,"nullCount":{"col-1":9}}"#;
+        for (stats, sql, expected) in [
+            (bounds, "id = 201", false),
+            (bounds, "id = 200", true),
+            (nulls, "id = 200", false),
+            (nulls, "id IS NULL", true),
+            (nulls, "day = '2021-01-01' AND id IS NOT NULL", false),
+            (nulls, "day = '2021-01-01' OR id IS NOT NULL", true),
         ] {
             let hints = Hints { sql: vec![sql.into()], json: None };
             let (predicate, _) = Predicate::bind(&hints, &schema, &["day".to_owned()]);

@@ -2,7 +2,8 @@
 //!
 //! A missing bound means "any value": the least key for a missing minimum, the greatest for a missing maximum. Bounds
 //! are valid for files with deletion vectors and with `tightBounds` false, as they cover all rows ever written. A null
-//! count proves something only if it is zero or equals the number of rows (PROTOCOL, section Per-file Statistics).
+//! count proves something only if it is zero or equals the number of rows (PROTOCOL, section Per-file Statistics), and the
+//! latter only without a bound, which is a value.
 
 mod extract;
 
@@ -342,7 +343,9 @@ impl StatsColumn {
         num_records: Option<i64>,
     ) {
         let may_be_null = stats.null_count != Some(0) || !proves_no_nulls(&column.column);
-        let all_null = column.counts_own_nulls()
+        let has_bound = stats.min.or(stats.max).is_some();
+        let all_null = !has_bound
+            && column.counts_own_nulls()
             && stats.null_count.is_some_and(|nulls| nulls > 0 && Some(nulls) == num_records);
         let mut flags = u8::from(may_be_null) * NULLS + u8::from(!all_null) * VALUES;
         match &mut self.bounds {
