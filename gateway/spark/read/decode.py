@@ -142,7 +142,8 @@ class FileDecoder:
                     return False
                 if self._filter is None or not checked:
                     return True
-                may_match: bool = self._filter.may_match(statistics_json(group, checked, calendar))
+                stated = statistics_json(group, checked, calendar, file.metadata.created_by or "")
+                may_match: bool = self._filter.may_match(stated)
                 return may_match
 
             for first_row, rows, batch in _file_batches(source, file, names, is_read):

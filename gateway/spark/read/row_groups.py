@@ -56,9 +56,12 @@ class CheckedColumn:
 
 
 def statistics_json(
-    group: pq.RowGroupMetaData, columns: Mapping[str, CheckedColumn], calendar: FileCalendar
+    group: pq.RowGroupMetaData, columns: Mapping[str, CheckedColumn], calendar: FileCalendar, writer: str
 ) -> str:
-    """Return the statistics of a row group's `columns`, by their paths, in the form of the log's `stats`."""
+    """Return the statistics of a row group's `columns`, by their paths, in the form of the log's `stats`.
+
+    `writer` is what the file was created by.
+    """
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -74,10 +77,19 @@ def statistics_json(
         if statistics.has_null_count and statistics.null_count <= most_nulls:
             nulls[name] = statistics.null_count
         bounds = _bounds(statistics, column, calendar) if statistics.has_min_max else None
-        if bounds is not None:
+        if bounds is not None and not _is_of_unsigned_bytes(statistics, column, writer):
             least[name], greatest[name] = bounds
     counts = {"numRecords": group.num_rows, "nullCount": nulls}
     return json.dumps({**counts, "minValues": least, "maxValues": greatest}, allow_nan=False)
+
+
+def _is_of_unsigned_bytes(statistics: pq.Statistics, column: CheckedColumn, writer: str) -> bool:
+    """Return whether bounds of pages may have been compared without the signs of their decimals.
+
+    Some releases of Polars do (issue 29347): the bounds of a page of -5 and 3 and one of 1 and 2 are 1 and 3.
+    """
+    is_in_bytes = pa.types.is_decimal(column.file_type) and statistics.physical_type.endswith("BYTE_ARRAY")
+    return is_in_bytes and writer.startswith("Polars")
 
 
 def _bounds(

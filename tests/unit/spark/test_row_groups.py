@@ -5,6 +5,7 @@ import io
 from decimal import Decimal
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -160,6 +161,18 @@ def test_a_number_of_nulls_that_a_bound_contradicts_keeps_the_row_group(
         assert read(table_head, stated_file, {"predicateHints": [sql]}).num_rows == GROUP_ROWS, stated
     all_null = parquet(pa.table({"x": pa.array([None] * GROUP_ROWS, pa.int64())}))
     assert read(head(field("x", "long")), all_null, {"predicateHints": ["x = 1"]}).num_rows == 0
+
+
+@pytest.mark.parametrize("precision", [7, 15, 24])
+def test_decimals_in_bytes_of_polars_are_not_compared(precision: int) -> None:
+    kind = pa.decimal128(precision, 2)
+    data = pa.table({"x": each([Decimal(1), Decimal(3)], kind)})
+    table_head = head(field("x", f"decimal({precision},2)"))
+    sink = io.BytesIO()
+    pl.DataFrame(data).write_parquet(sink, row_group_size=GROUP_ROWS)
+    is_in_bytes = precision > 18
+    found = read(table_head, sink.getvalue(), {"predicateHints": ["x < 2"]})
+    assert found.num_rows == (2 if is_in_bytes else 1) * GROUP_ROWS
 
 
 def test_times_of_old_writers_are_not_compared() -> None:
