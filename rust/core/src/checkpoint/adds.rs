@@ -20,6 +20,7 @@ use crate::actions::{
 };
 use crate::escape::object_text;
 use crate::partition::PartitionInterner;
+use crate::schema::PartitionNames;
 use crate::{Error, Result};
 
 /// Builds the batch of the adds among the kept rows. `taken` has the row numbers of `batch` in the file.
@@ -209,6 +210,12 @@ impl<'a> Adds<'a> {
         typed: &StructArray,
         interner: &mut PartitionInterner,
     ) -> Result<PartitionColumn> {
+        let PartitionNames { columns, left_behind } = interner.names();
+        let has = |name: Option<&Box<str>>| name.is_some_and(|name| typed.column_by_name(name).is_some());
+        if !(0..columns.len()).all(|column| has(columns.get(column)) || has(left_behind.get(column))) {
+            // A null in place of its values would be a wrong value.
+            return Err(self.missing("partitionValues"));
+        }
         let names = interner.names().all();
         let mut columns = Vec::with_capacity(names.len());
         for name in names.iter() {

@@ -163,6 +163,29 @@ fn partition_values_are_serialized_from_their_typed_columns() {
     assert_eq!(adds(&read(&checkpoint, options).unwrap()), found[1..2]);
 }
 
+#[test]
+fn typed_partition_values_that_lack_a_column_are_a_corrupt_log() {
+    let columns: Vec<_> = add_fields()
+        .into_iter()
+        .filter(|(name, _)| *name != "partitionValues")
+        .chain([("partitionValues_parsed", struct_of([("p", DataType::Utf8)]))])
+        .collect();
+    let add = json!({"add": {"path": "a", "size": 1, "modificationTime": 1, "dataChange": false,
+        "partitionValues_parsed": {"p": "x"}}});
+    let keep = |tuple: &PartitionTuple| tuple.values.iter().any(Option::is_some);
+    let filtered = ReadOptions { keep_tuple: Some(Arc::new(keep)), ..everything() };
+    for (names, is_read) in [(&["p"][..], true), (&["p", "q"], false), (&["q"], false)] {
+        let log = Log::new();
+        let actions = [protocol_row(), metadata_row(names), add.clone()];
+        let checkpoint = open_classic(&log, &schema_of(&columns), &actions, WriterProperties::default());
+        for options in [everything(), filtered.clone()] {
+            let found = read(checkpoint.as_ref().unwrap(), options);
+            let is_corrupt = matches!(&found, Err(Error::CorruptLog { .. }));
+            assert_eq!((found.is_ok(), is_corrupt), (is_read, !is_read), "{names:?}");
+        }
+    }
+}
+
 /// A part whose row groups hold two adds each, with all columns typed; `None` is an action that is no add.
 fn bounded(rows: &[Option<(Value, Value)>]) -> (Log, Checkpoint) {
     let values = struct_of(every_type());
