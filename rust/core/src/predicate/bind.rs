@@ -181,7 +181,12 @@ impl<'a> Binder<'a> {
             // A value that the other type cannot hold is null by `TRY_CAST`, whose name Spark's client leaves out.
             Operand::Column { is_converted: true, .. } => Err("a value may be null as another type".into()),
             Operand::Column { index, .. } => Ok(self.null_leaf(index, negated)),
-            Operand::Literal(literal) => Ok(constant((literal == Literal::Null) != negated)),
+            Operand::Literal(Literal::Null) => Ok(constant(!negated)),
+            // In other dialects than Spark's a text in double quotes is a name. A cast of a text that is no time is null.
+            Operand::Literal(
+                Literal::Text { .. } | Literal::Date(_) | Literal::Timestamp(_) | Literal::TimestampNtz(_),
+            ) => Err("a text that may be a name, or null as a time".into()),
+            Operand::Literal(_) => Ok(constant(negated)),
         }
     }
 

@@ -417,6 +417,27 @@ fn a_cast_that_holds_every_value_of_the_column_prunes() {
 }
 
 #[test]
+fn a_text_that_may_be_a_name_or_null_as_a_time_is_not_tested_for_null() {
+    let fields = [("c", "string")];
+    let stats = r#"{"numRecords":1,"nullCount":{"c":1}}"#;
+    for (sql, is_undecided) in [
+        (r#""c" IS NULL"#, true),
+        (r#""c" IS NOT NULL"#, true),
+        (r#"isnull("c")"#, true),
+        (r#"NOT ("c" IS NOT NULL)"#, true),
+        ("CAST('soon' AS DATE) IS NULL", true),
+        ("TIMESTAMP 'soon' IS NULL", true),
+        ("5 IS NULL", false),
+        ("NOT (NULL IS NULL)", false),
+        ("c IS NOT NULL", false),
+    ] {
+        let (predicate, problems) = problems(&fields, &[sql], None);
+        assert_eq!(problems.len(), usize::from(is_undecided), "{sql}: {problems:?}");
+        assert_eq!(is_kept(&predicate, &one_file(Some(stats), &[])), is_undecided, "{sql}");
+    }
+}
+
+#[test]
 fn a_constant_that_is_rounded_to_a_value_keeps_its_files() {
     let fields = [("a", "long"), ("d", "decimal(20,19)")];
     let stats =
