@@ -2,8 +2,8 @@
 //!
 //! A refresh finds it, and concurrent requests share the refresh. If a version is known, two requests for the
 //! properties of files replace the listing: the next commit must be absent, and the commit of the known version
-//! unchanged. See [`super::probe`]. The latest version never goes back: a listing that arrives late does not show an
-//! older table.
+//! unchanged. See [`super::probe`]. The latest version goes back only if its commit is gone, as after a restore: a listing
+//! that is late or short does not show an older table.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::Table;
 use super::probe::Probe;
 use crate::lock::lock;
-use crate::log_path;
+use crate::log_path::{self, log_file_path};
 use crate::pool::{self, Pool, Task};
 use crate::snapshot::{Base, Snapshot, TimeTravel};
 use crate::storage::{DIFFER, FileProperties, LogFileEntry, Ratified};
@@ -180,6 +180,7 @@ impl Table {
         }
         let ratified = self.ratified();
         let snapshot = self.load_latest(self.base(base.as_ref()))?;
+        self.check_restored(&snapshot, known)?;
         let latest = Latest::of(&snapshot, refreshed_at, ratified);
         let is_unchanged =
             known.is_some_and(|known| (known.version, &known.commit) == (latest.version, &latest.commit));
@@ -188,6 +189,25 @@ impl Table {
         *lock(&self.latest) = Some(latest);
         self.remember(&snapshot);
         Ok(snapshot)
+    }
+
+    /// Returns an error if a log ends before the known version, and the commit of that version is still there. A restored
+    /// log has lost it, or has another one. Where a catalog ratifies commits, others do not count.
+    fn check_restored(&self, found: &Snapshot, known: Option<&Latest>) -> Result<()> {
+        let is_back = |known: &&Latest| found.version() < known.version && self.storage.catalog().is_none();
+        let Some(commit) = known.filter(is_back).and_then(|known| known.commit.as_ref()) else {
+            return Ok(());
+        };
+        let path = log_file_path(&self.root, &commit.name);
+        match self.storage.properties(&[path.clone(), path]) {
+            Ok([_, Some(properties)]) if properties.matches(commit).is_some() => {
+                let detail = format!("the listing of {} lacks {}, which is there", self.root, commit.name);
+                Err(Error::StorageUnavailable { detail })
+            }
+            // Some stores refuse requests for properties alone.
+            Ok(_) | Err(Error::StorageDenied { .. } | Error::StorageRefused { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn ratified(&self) -> Option<Arc<Ratified>> {

@@ -1,0 +1,137 @@
+"""Listings of a store that lack the newest commits of a log."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from support.native import native
+
+WRITTEN_AT = 1_700_000_000
+HEADS: tuple[Any, ...] = (
+    {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+    {
+        "metaData": {
+            "id": "t",
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": '{"type":"struct","fields":[]}',
+            "partitionColumns": [],
+            "configuration": {},
+        }
+    },
+)
+
+
+class Bucket:
+    """The objects of a bucket by their keys. Those that are `unlisted` can be read, and are in no listing."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.unlisted: set[str] = set()
+        self.url = ""
+
+    def commit(self, version: int) -> str:
+        actions = [*HEADS] if version == 0 else []
+        path = f"{version}.parquet"
+        entry = {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+        key = f"t/_delta_log/{version:020}.json"
+        self.objects[key] = "\n".join(json.dumps(action) for action in [*actions, {"add": entry}]).encode()
+        return key
+
+    def listing(self, query: dict[str, list[str]]) -> bytes:
+        after = query.get("start-after", [""])[0]
+        listed = ""
+        for key in sorted(self.objects.keys() - self.unlisted):
+            if key.startswith(query["prefix"][0]) and key > after:
+                listed += (
+                    f"<Contents><Key>{key}</Key><LastModified>2023-11-14T22:13:20.000Z</LastModified>"
+                    f"<ETag>{tag(self.objects[key])}</ETag><Size>{len(self.objects[key])}</Size></Contents>"
+                )
+        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{listed}</ListBucketResult>".encode()
+
+    def table(self) -> Any:
+        storage = native().Storage.s3(
+            "bucket",
+            region="us-east-1",
+            endpoint=self.url,
+            path_style=True,
+            access_key_id="id",
+            secret_access_key="secret",
+        )
+        return native().Table(storage, "t")
+
+
+def tag(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@contextmanager
+def served() -> Iterator[Bucket]:
+    """Serves a bucket until the block ends."""
+    bucket = Bucket()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            query = parse_qs(url.query)
+            content = (
+                bucket.listing(query)
+                if "list-type" in query
+                else bucket.objects.get(url.path.removeprefix("/bucket/"))
+            )
+            self.send_response(404 if content is None else 200)
+            body = content or b""
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("ETag", f'"{tag(body)}"')
+            self.send_header("Last-Modified", formatdate(WRITTEN_AT, usegmt=True))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET  # noqa: N815 - the name that http.server looks for
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    bucket.url = f"http://127.0.0.1:{http.server_port}"
+    Thread(target=http.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield bucket
+    finally:
+        http.shutdown()
+        http.server_close()
+
+
+def test_a_listing_without_a_commit_that_is_there_shows_no_older_table() -> None:
+    with served() as bucket:
+        *_, last = map(bucket.commit, range(3))
+        table = bucket.table()
+        assert table.snapshot().version == 2
+        # The next commit requires a listing.
+        bucket.unlisted = {last, bucket.commit(3)}
+        with pytest.raises(native().StorageUnavailable) as raised:
+            table.snapshot()
+        assert raised.value.detail == f"the listing of t lacks {2:020}.json, which is there"
+        assert table.latest_known(max_age_ms=60_000).version == 2
+        bucket.unlisted = set()
+        assert table.snapshot().version == 3
+
+
+def test_a_log_that_has_lost_its_last_commits_was_restored() -> None:
+    with served() as bucket:
+        for version in range(4):
+            bucket.commit(version)
+        table = bucket.table()
+        assert table.snapshot().version == 3
+        for version in (2, 3):
+            del bucket.objects[f"t/_delta_log/{version:020}.json"]
+        assert table.snapshot().version == 1
