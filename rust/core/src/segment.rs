@@ -16,7 +16,7 @@ mod times;
 use crate::actions::{lenient_i64, lenient_optional_i64};
 use crate::error::{Error, Result};
 use crate::log_faults::LogFault;
-use crate::log_path::{LAST_CHECKPOINT, SIDECARS, log_file_path};
+use crate::log_path::{LAST_CHECKPOINT, SIDECARS, commit_name, log_file_path};
 use crate::storage::{LogFileEntry, Storage};
 
 pub use identity::LogIdentity;
@@ -119,6 +119,7 @@ impl LogSegment {
             let is_within =
                 version.is_none_or(|version| listing.latest().is_some_and(|latest| version <= latest));
             if let (true, Ok(segment)) = (is_within, listing.segment_of_rest(version)) {
+                segment.check_whole(storage, root, version, hint)?;
                 return Ok(segment.with_hint(hint));
             }
             has_bad_hint = is_within && !listing.has_left_out(hint.version);
@@ -128,10 +129,32 @@ impl LogSegment {
         }
         let segment = Self::from_whole_listing(storage, root, version)?;
         let segment = match &hint {
-            Hint::Checkpoint(hint) => segment.with_hint(hint),
+            Hint::Checkpoint(hint) => {
+                segment.check_whole(storage, root, version, hint)?;
+                segment.with_hint(hint)
+            }
             Hint::Absent | Hint::Unreadable => segment,
         };
         Ok(Self { has_bad_hint, ..segment })
+    }
+
+    /// Returns an error if the latest version is before the last checkpoint, and the commit of the checkpoint's version is
+    /// there. Where a catalog ratifies commits, others do not count.
+    fn check_whole(
+        &self,
+        storage: &Storage,
+        root: &str,
+        version: Option<i64>,
+        hint: &LastCheckpoint,
+    ) -> Result<()> {
+        if version.is_some() || self.version >= hint.version || storage.catalog().is_some() {
+            return Ok(());
+        }
+        let commit = commit_name(hint.version);
+        match storage.known_properties(log_file_path(root, &commit))? {
+            Some(_) => Err(short_listing(root, &commit)),
+            None => Ok(()),
+        }
     }
 
     fn with_hint(mut self, hint: &LastCheckpoint) -> Self {
@@ -311,6 +334,11 @@ impl LogSegment {
         let listing = Listing::read(storage, root, known.version)?;
         Ok(listing.advance(known, version))
     }
+}
+
+/// The error of a listing that lacks a commit.
+pub(crate) fn short_listing(root: &str, commit: &str) -> Error {
+    Error::StorageUnavailable { detail: format!("the listing of {root} lacks {commit}, which is there") }
 }
 
 /// The content of `_last_checkpoint`.

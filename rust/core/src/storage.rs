@@ -242,6 +242,15 @@ impl Storage {
         }
     }
 
+    /// The properties of one file; `None` also where the store does not tell them.
+    pub(crate) fn known_properties(&self, path: String) -> Result<Option<FileProperties>> {
+        match self.properties(&[path.clone(), path]) {
+            Ok([found, _]) => Ok(found),
+            Err(Error::StorageDenied { .. } | Error::StorageRefused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// As [`Self::properties`], in the background; `then` takes the result on a thread of the storage. Returns an
     /// error if nothing was started.
     pub fn start_properties(

@@ -135,3 +135,18 @@ def test_a_log_that_has_lost_its_last_commits_was_restored() -> None:
         for version in (2, 3):
             del bucket.objects[f"t/_delta_log/{version:020}.json"]
         assert table.snapshot().version == 1
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_log_ends_before_the_last_checkpoint_only_without_the_commit_of_it(is_there: bool) -> None:
+    with served() as bucket:
+        commits = [bucket.commit(version) for version in range(4)]
+        bucket.objects["t/_delta_log/_last_checkpoint"] = b'{"version":2,"size":4}'
+        if is_there:
+            bucket.unlisted = set(commits[2:])
+            with pytest.raises(native().StorageUnavailable):
+                bucket.table().snapshot()
+        else:
+            for key in commits[2:]:
+                del bucket.objects[key]
+            assert bucket.table().snapshot().version == 1

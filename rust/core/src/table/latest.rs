@@ -14,6 +14,7 @@ use super::probe::Probe;
 use crate::lock::lock;
 use crate::log_path::{self, log_file_path};
 use crate::pool::{self, Pool, Task};
+use crate::segment::short_listing;
 use crate::snapshot::{Base, Snapshot, TimeTravel};
 use crate::storage::{DIFFER, FileProperties, LogFileEntry, Ratified};
 use crate::{Error, Result};
@@ -198,16 +199,11 @@ impl Table {
         let Some(commit) = known.filter(is_back).and_then(|known| known.commit.as_ref()) else {
             return Ok(());
         };
-        let path = log_file_path(&self.root, &commit.name);
-        match self.storage.properties(&[path.clone(), path]) {
-            Ok([_, Some(properties)]) if properties.matches(commit).is_some() => {
-                let detail = format!("the listing of {} lacks {}, which is there", self.root, commit.name);
-                Err(Error::StorageUnavailable { detail })
-            }
-            // Some stores refuse requests for properties alone.
-            Ok(_) | Err(Error::StorageDenied { .. } | Error::StorageRefused { .. }) => Ok(()),
-            Err(error) => Err(error),
+        let found = self.storage.known_properties(log_file_path(&self.root, &commit.name))?;
+        if found.is_some_and(|properties| properties.matches(commit).is_some()) {
+            return Err(short_listing(&self.root, &commit.name));
         }
+        Ok(())
     }
 
     fn ratified(&self) -> Option<Arc<Ratified>> {
