@@ -13,7 +13,7 @@ use crate::actions::{Metadata, Protocol};
 use crate::commit::CommitFile;
 use crate::error::{Error, Result};
 use crate::log_path::log_file_path;
-use crate::segment::Listing;
+use crate::segment::{Listing, check_listed};
 use crate::storage::{LogFileEntry, Storage};
 
 /// Bytes to read for an in-commit timestamp: by PROTOCOL `commitInfo` is the first action of such a commit.
@@ -77,6 +77,12 @@ impl History {
             .collect();
         let in_commit = InCommitTimestamps::of(protocol, metadata);
         Ok(Self { storage: storage.clone(), root: root.to_owned(), commits, in_commit })
+    }
+
+    /// Returns an error if the listing lacks the commit of a version that was known before, and the commit is still there.
+    pub(crate) fn check_listed(&self, version: i64, commit: Option<&LogFileEntry>) -> Result<()> {
+        let last = self.commits.last().map_or(-1, |last| last.version);
+        check_listed(&self.storage, &self.root, last, (version, commit))
     }
 
     /// Returns the commit timestamp of a version, in milliseconds since the epoch; `None` without its commit.

@@ -336,8 +336,26 @@ impl LogSegment {
     }
 }
 
-/// The error of a listing that lacks a commit.
-pub(crate) fn short_listing(root: &str, commit: &str) -> Error {
+/// Returns an error if a listing ends with version `last`, and the commit of a later version that is `known` is still there.
+/// A restored log has lost it, or has another one. Where a catalog ratifies commits, others do not count.
+pub(crate) fn check_listed(
+    storage: &Storage,
+    root: &str,
+    last: i64,
+    known: (i64, Option<&LogFileEntry>),
+) -> Result<()> {
+    let (version, Some(commit)) = known else { return Ok(()) };
+    if last >= version || storage.catalog().is_some() {
+        return Ok(());
+    }
+    let found = storage.known_properties(log_file_path(root, &commit.name))?;
+    if found.is_some_and(|properties| properties.matches(commit).is_some()) {
+        return Err(short_listing(root, &commit.name));
+    }
+    Ok(())
+}
+
+fn short_listing(root: &str, commit: &str) -> Error {
     Error::StorageUnavailable { detail: format!("the listing of {root} lacks {commit}, which is there") }
 }
 

@@ -290,9 +290,14 @@ impl Table {
             return Ok(known);
         }
         let read = |known: Option<&Arc<Snapshot>>| {
+            let latest = lock(&self.latest).clone();
             let mut changes = Changes::open(&self.storage, &self.root, kind, start, end, known)?;
+            let last = changes.ending_version();
+            if let Some(latest) = latest.filter(|_| end.is_none_or(|end| last < end)) {
+                latest.check_listed(self, last)?;
+            }
             // An open end, or one after the latest version, is known only here.
-            if let Some(known) = surveyed(changes.ending_version()) {
+            if let Some(known) = surveyed(last) {
                 return Ok(known);
             }
             changes.survey(stop)?;
@@ -315,7 +320,9 @@ impl Table {
     ) -> Result<i64> {
         let read = || {
             let latest = self.latest(Duration::ZERO, pool)?;
-            find(&History::read(&self.storage, &self.root, latest.protocol(), latest.metadata())?)
+            let history = History::read(&self.storage, &self.root, latest.protocol(), latest.metadata())?;
+            history.check_listed(latest.version(), latest.segment().version_commit.as_ref())?;
+            find(&history)
         };
         list_again(read(), read)
     }

@@ -126,6 +126,21 @@ def test_a_listing_without_a_commit_that_is_there_shows_no_older_table() -> None
         assert table.snapshot().version == 3
 
 
+def test_changes_and_times_of_a_known_version_are_not_those_of_a_shorter_log() -> None:
+    with served() as bucket:
+        commits = [bucket.commit(version) for version in range(4)]
+        table = bucket.table()
+        assert table.snapshot().version == 3
+        bucket.unlisted = set(commits[2:])
+        for end in (3, 9, None):
+            with pytest.raises(native().StorageUnavailable):
+                table.changes(starting_version=0, ending_version=end, change_data_feed=False)
+        with pytest.raises(native().StorageUnavailable):
+            table.version_at_or_before(1000 * WRITTEN_AT + 60_000)
+        within = table.changes(starting_version=0, ending_version=1, change_data_feed=False)
+        assert (within.starting_version, within.ending_version) == (0, 1)
+
+
 def test_a_log_that_has_lost_its_last_commits_was_restored() -> None:
     with served() as bucket:
         for version in range(4):

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use super::Table;
 use super::probe::Probe;
 use crate::lock::lock;
-use crate::log_path::{self, log_file_path};
+use crate::log_path;
 use crate::pool::{self, Pool, Task};
-use crate::segment::short_listing;
+use crate::segment::check_listed;
 use crate::snapshot::{Base, Snapshot, TimeTravel};
 use crate::storage::{DIFFER, FileProperties, LogFileEntry, Ratified};
 use crate::{Error, Result};
@@ -52,6 +52,11 @@ impl Latest {
     /// Returns whether the catalog has not answered otherwise since.
     fn is_of(&self, ratified: Option<&Arc<Ratified>>) -> bool {
         self.ratified.as_ref().map(Arc::as_ptr) == ratified.map(Arc::as_ptr)
+    }
+
+    /// Returns an error if a later listing ends with version `last` although this one is still there.
+    pub(super) fn check_listed(&self, table: &Table, last: i64) -> Result<()> {
+        check_listed(&table.storage, &table.root, last, (self.version, self.commit.as_ref()))
     }
 
     /// The snapshot, unless it was evicted or lost a file.
@@ -181,7 +186,9 @@ impl Table {
         }
         let ratified = self.ratified();
         let snapshot = self.load_latest(self.base(base.as_ref()))?;
-        self.check_restored(&snapshot, known)?;
+        if let Some(known) = known {
+            known.check_listed(self, snapshot.version())?;
+        }
         let latest = Latest::of(&snapshot, refreshed_at, ratified);
         let is_unchanged =
             known.is_some_and(|known| (known.version, &known.commit) == (latest.version, &latest.commit));
@@ -190,20 +197,6 @@ impl Table {
         *lock(&self.latest) = Some(latest);
         self.remember(&snapshot);
         Ok(snapshot)
-    }
-
-    /// Returns an error if a log ends before the known version, and the commit of that version is still there. A restored
-    /// log has lost it, or has another one. Where a catalog ratifies commits, others do not count.
-    fn check_restored(&self, found: &Snapshot, known: Option<&Latest>) -> Result<()> {
-        let is_back = |known: &&Latest| found.version() < known.version && self.storage.catalog().is_none();
-        let Some(commit) = known.filter(is_back).and_then(|known| known.commit.as_ref()) else {
-            return Ok(());
-        };
-        let found = self.storage.known_properties(log_file_path(&self.root, &commit.name))?;
-        if found.is_some_and(|properties| properties.matches(commit).is_some()) {
-            return Err(short_listing(&self.root, &commit.name));
-        }
-        Ok(())
     }
 
     fn ratified(&self) -> Option<Arc<Ratified>> {
