@@ -246,6 +246,10 @@ class Names(Generic[Named]):
         folded = name.casefold()
         return self._exact.get(folded, self._form_encoded.get(folded, absent))
 
+    def named(self, key: str, absent: Default) -> Named | Default:
+        """Return the item with a lower-case name, as grants have it, or `absent`."""
+        return self._exact.get(key, absent)
+
 
 NO_SHARE = Share("", "", Names(()))
 NO_SCHEMA = Schema("", "", Names(()), Names(()))
@@ -441,8 +445,8 @@ def _has(share: Share, schema: str | None, table: str | None) -> bool:
     """Return whether a share has a schema or a table by lower-case names; None for any."""
     if schema is None:
         return True
-    inner = share.schemas.find(schema, NO_SCHEMA)
-    known = inner.tables.find(table or "", NO_TABLE)
+    inner = share.schemas.named(schema, NO_SCHEMA)
+    known = inner.tables.named(table or "", NO_TABLE)
     return inner is not NO_SCHEMA and (table is None or known is not NO_TABLE)
 
 

@@ -91,6 +91,23 @@ def test_a_schema_without_a_grant_looks_absent() -> None:
     assert len(messages) == 1
 
 
+@pytest.mark.parametrize("schema", ["a+b", "a b"])
+def test_a_grant_for_a_name_with_a_plus_shows_no_share_with_blanks_in_its_place(schema: str) -> None:
+    table = "{name: '%s', location: /t}"
+    shares = ", ".join(
+        f"{{name: {share}, schemas: [{{name: '{name}', tables: [{table % name}]}}]}}"
+        for share, name in (("plus", "a+b"), ("blank", "a b"))
+    )
+    config = loads(f"version: 1\ngateway: {{anonymous: true}}\nshares: [{shares}]\n")
+    catalog = Catalog.of(config.shares)
+    expected = ["plus" if "+" in schema else "blank"]
+    for table_name in (None, schema):
+        recipient = Recipient("a", frozenset(), grants=(Grant.of("*", schema, table_name, None),))
+        assert [share.name for share in catalog.shares_of(recipient)] == expected
+        with pytest.raises(NotFound):
+            catalog.share(recipient, "blank" if "+" in schema else "plus")
+
+
 def test_a_table_has_the_conditions_of_all_its_grants() -> None:
     recipient = granted(
         "[{share: sales, condition: a}, {share: '*', schema: public, condition: b},"
