@@ -1,4 +1,4 @@
-"""Errors of a table as a recipient may see them, without versions that are not shared."""
+"""Errors of a table as a recipient may see them, without versions and files that are not shared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def too_early(table: SharedTable, parameter: str) -> InvalidParameter:
 
 
 def shared_error(table: SharedTable, error: Exception) -> Exception:
-    """Return an error as a recipient may see it, without versions and times that are not shared.
+    """Return an error as a recipient may see it, without versions, times and files that are not shared.
 
     One of a store has a note for the operator: what its answer means, and what to do.
     """
@@ -43,8 +43,8 @@ def shared_error(table: SharedTable, error: Exception) -> Exception:
         return _out_of_range(table, "the timestamp", error)
     if isinstance(error, _native.Contradiction):
         return error
-    if isinstance(error, _native.CorruptLog) and not _is_shared_whole(table):
-        # The names of log files contain versions.
+    if isinstance(error, _native.CorruptLog) and not (_is_shared_whole(table) and table.rule is None):
+        # The names of log files contain versions, and reasons may count or quote files outside of a rule.
         masked = _native.CorruptLog("the table's log is corrupt")
         masked.detail = "; ".join(filter(None, (str(error), error.detail)))
         return masked

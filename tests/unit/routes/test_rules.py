@@ -135,6 +135,28 @@ async def test_a_rule_that_the_table_does_not_decide_refuses_its_recipient_alone
     assert recorder._metrics.refused.labels("rule")._value.get() == 9
 
 
+async def test_the_error_of_a_corrupt_log_counts_no_files_outside_of_the_rule(
+    client: Client, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = root / "_delta_log"
+    commits = [json.loads(line) for file in sorted(log.iterdir()) for line in file.read_text().splitlines()]
+    name = f"{3:020}.checkpoint.00000000-0000-0000-0000-000000000003.json"
+    lines = [{"checkpointMetadata": {"version": 3}}, *(line for line in commits if "commitInfo" not in line)]
+    for file in log.iterdir():
+        file.unlink()
+    (log / name).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    stated = {"path": name, "sizeInBytes": 1, "modificationTime": 1}
+    hint = {"version": 3, "size": 14, "numOfAddFiles": 13, "v2Checkpoint": stated}
+    (log / "_last_checkpoint").write_text(json.dumps(hint))
+    commit(root, 4)
+    for path in ("query", "metadata"):
+        method = "POST" if path == "query" else "GET"
+        refused = await client.request(method, f"{TABLE}/{path}", headers=bearer(), data=b"{}")
+        message = json.loads(await refused.read())["message"]
+        assert (refused.status, message.partition(";")[0]) == (500, "the table's log is corrupt")
+    assert "it has at most 12 adds, _last_checkpoint requires 13" in caplog.text
+
+
 async def test_a_table_whose_partitioning_changes_is_refused_until_its_rule_fits(
     client: Client, root: Path
 ) -> None:
