@@ -74,9 +74,7 @@ class OpenTable(Struct, frozen=True, eq=False):
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> _native.Snapshot:
         """Return the latest snapshot, or with history sharing the one of a version or timestamp."""
         if version is None and timestamp_ms is None:
-            latest = self.native.snapshot(max_staleness_ms=self.max_staleness_ms)
-            self._warn_of_left_out(latest)
-            return latest
+            return self._as_shared(self.newest())
         self.require_history()
         if version is not None:
             self._require_shared(version, "version")
@@ -87,6 +85,12 @@ class OpenTable(Struct, frozen=True, eq=False):
         if snapshot.version < self.shared.start_version:
             raise too_early(self.shared, "timestamp")
         return snapshot
+
+    def newest(self) -> _native.Snapshot:
+        """Return the latest snapshot, shared or not: tables with the same log refresh it together."""
+        latest = self.native.snapshot(max_staleness_ms=self.max_staleness_ms)
+        self._warn_of_left_out(latest)
+        return latest
 
     def pinned(self, *, identity: str) -> _native.Snapshot:
         """Return the snapshot that an earlier page names."""
@@ -203,6 +207,14 @@ class OpenTable(Struct, frozen=True, eq=False):
                 "version, timestamp, startingVersion and startingTimestamp, and without changes"
             )
 
+    def _as_shared(self, latest: _native.Snapshot) -> _native.Snapshot:
+        """Return the latest snapshot. Raises InvalidParameter if it is before the first shared version."""
+        if latest.version < self.shared.start_version:
+            raise InvalidParameter(
+                f"there is no shared version yet; the first shared version is {self.shared.start_version}"
+            )
+        return latest
+
     def _require_shared(self, version: int, parameter: str) -> None:
         if version < self.shared.start_version:
             raise InvalidParameter(
@@ -223,11 +235,9 @@ class LatestTable(OpenTable, frozen=True, eq=False, kw_only=True):
             return self.url_signers.is_valid and self.latest.is_in_memory
         return self.url_signers.is_valid and self.latest.is_in_memory_within(self.rule)
 
-    def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> _native.Snapshot:
-        """Return the latest version, or another version like `OpenTable`."""
-        if version is None and timestamp_ms is None and not self.latest.is_lost:
-            return self.latest
-        return OpenTable.snapshot(self, version=version, timestamp_ms=timestamp_ms)
+    def newest(self) -> _native.Snapshot:
+        """Return the latest version; another one if its log was replaced."""
+        return OpenTable.newest(self) if self.latest.is_lost else self.latest
 
 
 class NotCached(Exception):
@@ -262,7 +272,7 @@ class CachedTable(OpenTable, frozen=True, eq=False, kw_only=True):
             self.require_history()
             raise NotCached
         if version is None:
-            return self._readable(self.cached)
+            return self._as_shared(self._readable(self.cached))
         self.require_history()
         self._require_shared(version, "version")
         return self.refreshed(version)

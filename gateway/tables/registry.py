@@ -273,7 +273,7 @@ class Tables:
             await self._ask(opened, opened.managed)
         calls = self.storages.calls(opened.shared.location)
         try:
-            return await calls.run_for(requests, opened.snapshot)
+            return await calls.run_for(requests, opened.newest)
         except StorageDown as down:
             raise _unavailable(down) from None
 

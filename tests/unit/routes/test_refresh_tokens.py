@@ -176,6 +176,27 @@ async def test_a_token_opens_no_version_and_no_history_that_is_shared_no_longer(
         await client.close()
 
 
+async def test_a_latest_version_before_the_first_shared_one_is_not_shared(root: Path) -> None:
+    text = configuration(root).replace("id: the-id", f"id: the-id, startVersion: {VERSIONS}")
+    client, _ = await serve(text)
+    # Another table of the share has the same location and no first version.
+    other = TABLE.removesuffix("t") + "other"
+    try:
+        for _ in range(2):
+            for body in ({}, {"maxFiles": 2}, {"includeRefreshToken": True}):
+                await refused(client, body)
+            for path in ("metadata", "version"):
+                response = await client.get(f"{TABLE}/{path}", headers=bearer())
+                assert response.status == 400, await response.text()
+            await query(client, {}, path=other)
+        commit(root, VERSIONS)
+        _, lines = await query(client, {"maxFiles": 2, "includeRefreshToken": True})
+        await query(client, {"maxFiles": 2, "pageToken": end(lines)["nextPageToken"]})
+        await query(client, {"refreshToken": end(lines)["refreshToken"]})
+    finally:
+        await client.close()
+
+
 async def test_a_refresh_token_is_refused_after_the_grant_ended(root: Path, clock: Clock) -> None:
     client, config = await serve(configuration(root), clock=clock)
     try:
