@@ -118,7 +118,7 @@ class Projection:
     where: str | None = setting(None, protects=True)
     partition_by: tuple[str, ...] = ()
     minimum_group: MinimumGroup | None = setting(None, protects=True)
-    publish_every_seconds: int | None = setting(None, minimum=1)
+    publish_every_seconds: int | None = setting(None, minimum=1, protects=True)
     salt: Secret | None = setting(None, protects=True)
 
     def __post_init__(self) -> None:

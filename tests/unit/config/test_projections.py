@@ -95,6 +95,7 @@ def test_an_entry_that_is_made_again_stays_in_its_directory() -> None:
         ({"where": " "}, "where"),
         ({"where": None}, "where"),
         ({"wher": "id > 3"}, "wher"),
+        ({"publishEverySeconds": None}, "publishEverySeconds"),
         ({"partitionBy": ["other"]}, "partitionBy"),
         ({"partitionBy": ["id", "name"]}, "partitionBy"),
         ({"partitionBy": ["id", "id"]}, "partitionBy"),
