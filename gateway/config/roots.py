@@ -25,7 +25,7 @@ _ANY_ALIAS = "*-s3alias"
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A directory of a table or a volume, or one that `allowedRoots` names.
+    """A directory of a table or a volume, the source of a projection, or one that `allowedRoots` names.
 
     Attributes:
         name: full name of the table or the volume.
@@ -39,7 +39,7 @@ class Root:
     name: str
     share: str
     location: Location
-    kind: Literal["table", "auxiliary", "volume", "allowed"]
+    kind: Literal["table", "auxiliary", "volume", "source", "allowed"]
     is_readable: bool
 
     @property
@@ -178,19 +178,22 @@ def _may_coincide(first: Root, second: Root, same: Iterable[Root]) -> bool:
     """Return whether two roots may be one directory. `same` are all roots there."""
     if "volume" in (first.kind, second.kind):
         return first.kind == second.kind
-    if first.kind == "table" or second.kind != "table":
+    if first.kind == "table" or second.kind not in {"table", "source"}:
         return True
     # The source of a shallow clone: its recipients may have no grant for the source.
     return any(root.kind == "table" and root.is_readable and root.share == first.share for root in same)
 
 
 def _roots(config: Config) -> Iterator[Root]:
-    """Iterate over the directories of all tables, volumes and `allowedRoots`."""
+    """Iterate over the directories of tables and volumes, sources of projections, and `allowedRoots`."""
     for share, name, table in config.tables:
         is_readable = DIRECTORY in table.access_modes
         yield Root(name, share.name, comparable(config, table.location), "table", is_readable)
         for location in table.auxiliary_locations:
             yield Root(name, share.name, comparable(config, location), "auxiliary", is_readable)
+        if table.projection is not None:
+            source = comparable(config, table.projection.source)
+            yield Root(f"the source of {name}", share.name, source, "source", is_readable=False)
     for share, name, volume in config.volumes:
         yield Root(name, share.name, comparable(config, volume.location), "volume", is_readable=True)
     for location in config.gateway.allowed_roots:

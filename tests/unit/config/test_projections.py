@@ -16,13 +16,17 @@ from gateway.config import ConfigError, Location, Secret, TableEntry, loads
 
 RULE: dict[str, Any] = {"source": "/lake/customers", "columns": ["id", "name"], "where": "id > 3"}
 HASHED = {"name": "mail", "function": "sha256"}
+ROLE = "arn:aws:iam::123456789012:role/reader"
 
 
-def read(rule: dict[str, Any], *others: dict[str, Any], **table: Any) -> Any:
+def read(
+    rule: dict[str, Any], *others: dict[str, Any], gateway: dict[str, Any] | None = None, **table: Any
+) -> Any:
     """Load a configuration with one projection and other tables."""
     entry = {"name": "t", "location": "/shared/t", "projection": rule} | table
     shares = [{"name": "s", "schemas": [{"name": "d", "tables": [entry, *others]}]}]
-    return loads(yaml.safe_dump({"version": 1, "shares": shares, "gateway": {"anonymous": True}}))
+    gateway = {"anonymous": True} | (gateway or {})
+    return loads(yaml.safe_dump({"version": 1, "shares": shares, "gateway": gateway}))
 
 
 def root(rule: dict[str, Any]) -> str:
@@ -192,6 +196,46 @@ def test_no_directory_with_a_projection_is_readable() -> None:
         other = {"name": "u", "location": location, "historyShared": True, "accessModes": ["dir"]}
         with pytest.raises(ConfigError):
             read(rule, other, **table)
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_no_volume_has_files_of_a_projection_or_of_its_source(is_stored: bool) -> None:
+    entry = {"name": "t", "location": "s3://shared/t", "projection": RULE | {"source": "s3://lake/customers"}}
+    storages = [{"prefix": prefix, "roleArn": ROLE} for prefix in ("s3://shared/", "s3://lake/")]
+
+    def problem(location: str) -> str:
+        volume = {"name": "v", "location": location}
+        schemas = [{"name": "d", "tables": [entry], "volumes": [] if is_stored else [volume]}]
+        shares = [{"name": "s", "schemas": schemas}]
+        gateway = {"anonymous": True, "storages": storages}
+        try:
+            config = loads(yaml.safe_dump({"version": 1, "shares": shares, "gateway": gateway}))
+        except ConfigError as refused:
+            return str(refused)
+        schema = StoredSchema("d", {"volumes": [volume]} if is_stored else {})
+        left_out = with_stored(config, {"o": StoredShare("o", {}, (schema,))}).left_out
+        return "".join(entry.reason for entry in left_out)
+
+    for location in ("t", f"t/{'0' * 32}", f"t/{'0' * 32}/data"):
+        assert "s.d.t" in problem(f"s3://shared/{location}")
+    for location in ("customers", "customers/_delta_log"):
+        assert "the source of s.d.t" in problem(f"s3://lake/{location}")
+    for location in ("s3://shared/other", "s3://lake/customers-2"):
+        assert problem(location) == ""
+
+
+def test_a_directory_is_read_beside_the_source_of_a_projection_or_is_all_of_it() -> None:
+    source, base = "s3://lake/a/customers", "s3://shared/t"
+    rule, readable = RULE | {"source": source}, {"historyShared": True, "accessModes": ["dir"]}
+    gateway = {"storages": [{"prefix": "s3://lake/", "roleArn": ROLE}], "allowedRoots": [source]}
+    whole = {"name": "v", "location": source} | readable
+    beside = {"name": "u", "location": "s3://lake/a/orders"} | readable
+    clone = beside | {"auxiliaryLocations": [source]}
+    for others in ([whole], [beside], [whole, clone]):
+        read(rule, *others, location=base, gateway=gateway)
+    for other in (beside | {"location": "s3://lake/a"}, beside | {"location": f"{source}/inner"}, clone):
+        with pytest.raises(ConfigError, match=r"the source of s\.d\.t"):
+            read(rule, other, location=base, gateway=gateway)
 
 
 def test_the_example_of_the_page_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
