@@ -76,7 +76,7 @@ class Addition(Request, frozen=True):
     ] = ()
 
 
-class OidcPolicy(Struct, frozen=True):
+class OidcPolicy(Struct, frozen=True, forbid_unknown_fields=True):
     """Which tokens of an identity provider are the recipient's. The fields have the names of Databricks."""
 
     issuer: PolicyText
@@ -143,7 +143,7 @@ class GrantOptions(Struct, frozen=True, rename="camel"):
     allow_absent: AllowAbsent = False
 
 
-class RevocationOptions(Struct, frozen=True, rename="camel"):
+class RevocationOptions(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The query parameters of a revocation."""
 
     all_parts: Annotated[

@@ -208,6 +208,8 @@ async def test_a_recipient_of_an_identity_provider_and_its_policies(client):
         ({"oidc_policy": POLICY["oidc_policy"] | {"subject": ""}}, 400),
         ({"oidc_policy": POLICY["oidc_policy"] | {"issuer": "https://idp.example.com/"}}, 400),
         ({"oidc_policy": POLICY["oidc_policy"] | {"subject": "a\nb"}}, 400),
+        ({"oidc_policy": POLICY["oidc_policy"] | {"subjectClaim": "oid"}}, 400),
+        ({"oidc_policy": POLICY["oidc_policy"] | {"claim": {"tid": "t1"}}}, 400),
         ({"oidc": {}}, 400),
         ({"name": "taken"}, 409),
     ],

@@ -228,6 +228,7 @@ async def test_what_is_taken_back_names_the_grants_that_remain(client: TestClien
         await call(client, "PUT", "/recipients/a/grants", place)
     taken = await call(client, "DELETE", "/recipients/a/shares/S")
     assert taken["stillReadableBy"] == ["*.p", "s.p.ints"]
+    await call(client, "DELETE", "/recipients/a/shares/s?allparts=true", status=400)
     taken = await call(client, "DELETE", "/recipients/a/shares/s?allParts=true")
     assert taken["stillReadableBy"] == ["*.p"]
     assert [(grant["share"], grant["schema"]) for grant in taken["grants"]] == [("*", "p")]
