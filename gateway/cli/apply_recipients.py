@@ -23,6 +23,7 @@ from gateway.tables.rules import native_rule
 
 KEYS = frozenset({"name", *TEXTS, "shares", "properties", "networks", "oidc", "forbidBearerTokens"})
 GRANT_KEYS = frozenset({"share", "schema", "table", "condition"})
+POLICY_KEYS = frozenset({"name", "issuer", "subject", "subjectClaim", "audiences", "claims"})
 
 
 def nothing_of(_database: RecipientDatabase) -> None:
@@ -99,9 +100,7 @@ class _Wanted:
         if not isinstance(document, dict) or not isinstance(document.get("name"), str):
             raise ShareError("recipients: expected maps with a name")
         name = document["name"]
-        unknown = sorted(str(key) for key in document.keys() - KEYS)
-        if unknown:
-            raise ShareError(f"recipient {name!r}: unknown key {shown_key(unknown[0])}")
+        _check_keys(name, "", document, KEYS)
         grants = [_grant(name, grant) for grant in _list(document, "shares")]
         if len({*map(_place, grants)}) < len(grants):
             raise ShareError(f"recipient {name!r}: shares has one place twice")
@@ -122,15 +121,21 @@ class _Wanted:
         )
 
 
+def _check_keys(recipient: str, where: str, document: Mapping[Any, Any], keys: frozenset[str]) -> None:
+    """Raise ShareError for an unknown key, and for one without a value: a condition is never left out so."""
+    for key, value in document.items():
+        problem = "unknown key" if key not in keys else "no value for" if value is None else None
+        if problem is not None:
+            raise ShareError(f"recipient {recipient!r}: {problem} {shown_key(str(key))}{where}")
+
+
 def _grant(recipient: str, document: Any) -> Grant:
     """Read a grant: the name of a share, or a map as in the configuration."""
     if isinstance(document, str):
         document = {"share": document}
     if not isinstance(document, dict) or not isinstance(document.get("share"), str):
         raise ShareError(f"recipient {recipient!r}: a grant is a share's name, or a map with `share`")
-    unknown = sorted(str(key) for key in document.keys() - GRANT_KEYS)
-    if unknown:
-        raise ShareError(f"recipient {recipient!r}: unknown key {shown_key(unknown[0])} of a grant")
+    _check_keys(recipient, " of a grant", document, GRANT_KEYS)
     texts = [document.get(key) for key in ("schema", "table", "condition")]
     if not all(text is None or isinstance(text, str) for text in texts):
         raise ShareError(f"recipient {recipient!r}: schema, table and condition of a grant are texts")
@@ -253,12 +258,13 @@ def _policies(recipient: str, documents: list[Any]) -> Mapping[str, TokenPolicy]
 
 def _policy(recipient: str, document: Any) -> tuple[str, TokenPolicy]:
     try:
+        _check_keys(recipient, " of a policy", document, POLICY_KEYS)
         policy = TokenPolicy(
             str(document["issuer"]),
-            str(document.get("subjectClaim") or "sub"),
+            str(document.get("subjectClaim", "sub")),
             str(document["subject"]),
             frozenset(str(audience) for audience in _listed(document["audiences"])),
-            tuple(sorted((str(name), str(text)) for name, text in (document.get("claims") or {}).items())),
+            tuple(sorted((str(name), str(text)) for name, text in document.get("claims", {}).items())),
         )
         return str(document["name"]), policy
     except (KeyError, TypeError, AttributeError):

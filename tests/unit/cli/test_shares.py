@@ -625,6 +625,9 @@ def test_an_apply_that_fails_at_its_last_step_leaves_nothing(
     assert "a" not in printed(config, capsys, "share", "history", "a")
 
 
+POLICY = {"name": "p", "issuer": "i", "subject": "s", "audiences": ["a"]}
+
+
 @pytest.mark.parametrize(
     ("recipient", "reason"),
     [
@@ -640,14 +643,15 @@ def test_an_apply_that_fails_at_its_last_step_leaves_nothing(
         ({"name": "a", "properties": {"x": 1}}, "a map of texts"),
         ({"name": "a", "forbidBearerTokens": "yes"}, "true or false"),
         ({"name": "a", "oidc": [{"name": "p"}]}, "name, issuer, subject"),
-        (
-            {"name": "a", "oidc": [{"name": "p", "issuer": "i", "subject": "s", "audiences": "https://a"}]},
-            "audiences, a list",
-        ),
-        (
-            {"name": "a", "oidc": [{"name": "p", "issuer": "i", "subject": "s", "audiences": ["a"]}] * 2},
-            "a name twice",
-        ),
+        ({"name": "a", "oidc": [POLICY | {"audiences": "https://a"}]}, "audiences, a list"),
+        ({"name": "a", "oidc": [POLICY] * 2}, "a name twice"),
+        ({"name": "a", "shares": [{"share": "s", "condition": None}]}, "no value for condition of a grant"),
+        ({"name": "a", "shares": [{"share": "s", "schema": None}]}, "no value for schema of a grant"),
+        ({"name": "a", "networks": None}, "no value for networks"),
+        ({"name": "a", "forbidBearerTokens": None}, "no value for forbidBearerTokens"),
+        ({"name": "a", "oidc": [POLICY | {"claims": None}]}, "no value for claims of a policy"),
+        ({"name": "a", "oidc": [POLICY | {"claim": {"tid": "t"}}]}, "unknown key claim of a policy"),
+        ({"name": "a", "oidc": [POLICY | {"subjectClaim": ""}]}, "subject claim"),
         ({"name": "a", "properties": {"x": ""}}, "expected a text"),
         ({"name": "a", "networks": ["x"]}, "x"),
     ],
