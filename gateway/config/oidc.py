@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from gateway.config.errors import Invalid
@@ -103,6 +104,8 @@ class PolicyEntry:
         claims: further claims with the values that they must have. `scope` and `scp` must contain theirs.
 
     """
+
+    REFUSES_UNKNOWN_KEYS: ClassVar[bool] = True
 
     issuer: str
     subject: str

@@ -298,14 +298,14 @@ class Reader:
         """
         above, _, name = key.rpartition(".")
         key = _join(above, shown_key(name))
-        if getattr(kind, "REFUSES_UNKNOWN_KEYS", False):
-            raise self.error(node, key, f"unknown key; accepted: {', '.join(known)}")
         spellings = {name.lower(): name for name in known}
         near = difflib.get_close_matches(name.lower(), spellings, n=1)
         nearest = spellings[near[0]] if near else ""
         if nearest and known[nearest].metadata.get("protects"):
             reason = f"unknown key; did you mean {nearest}?; without {nearest} the server would be more open"
             raise self.error(node, key, reason)
+        if getattr(kind, "REFUSES_UNKNOWN_KEYS", False):
+            raise self.error(node, key, f"unknown key; accepted: {', '.join(known)}")
         elsewhere, protects = right_paths(self.top, name)
         if protects:
             meant = f"did you mean {nearest}? Otherwise " if nearest else ""

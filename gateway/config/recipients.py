@@ -55,6 +55,8 @@ class TokenEntry:
 
     """
 
+    REFUSES_UNKNOWN_KEYS: ClassVar[bool] = True
+
     sha256: str
     expires: datetime | None = setting(None, protects=True)
 

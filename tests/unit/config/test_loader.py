@@ -201,6 +201,15 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
             "gateway.recipients[0].shares[0].where: unknown key; accepted: share, schema, table, condition",
         ),
         (
+            MINIMAL
+            + f"gateway: {{recipients: [{{name: a, tokens: [{{sha256: {'a' * 64}, notAfter: 2027}}]}}]}}",
+            "gateway.recipients[0].tokens[0].notAfter: unknown key; accepted: sha256, expires",
+        ),
+        (
+            MINIMAL + "gateway: {recipients: [{name: a, oidc: [{issuer: i, scope: read}]}]}",
+            "gateway.recipients[0].oidc[0].scope: unknown key; accepted: issuer, subject, audiences",
+        ),
+        (
             MINIMAL + "gateway:\n  recipients: [{name: a, shares: [{share: '*', condition: }]}]",
             "gateway.recipients[0].shares[0].condition: has no value",
         ),
@@ -257,10 +266,6 @@ def test_each_error_names_its_place_and_the_accepted_values(text: str, message: 
         ("gateway: {recipients: [{name: a, limits: {concurrentstreams: 1}}]}", "concurrentStreams"),
         (
             f"gateway: {{recipients: [{{name: a, tokens: [{{sha256: {'a' * 64}, expire: 2027-01-01}}]}}]}}",
-            "expires",
-        ),
-        (
-            f"gateway: {{recipients: [{{name: a, tokens: [{{sha256: {'a' * 64}, Expires: 2027-01-01}}]}}]}}",
             "expires",
         ),
         ("gateway: {audit: {file: a, failclosed: true}}", "failClosed"),

@@ -417,7 +417,8 @@ def test_the_configuration_accepts_issuers_that_can_be_trusted(
     [
         ({"audiences": []}, "audiences"),
         ({"audiences": ["b"], "issuer": "https://idp.example.com/"}, "not in gateway.oidc.issuers"),
-        ({"audience": ["a"]}, "must be given"),
+        ({}, "must be given"),
+        ({"audience": ["a"]}, "unknown key; accepted: issuer, subject, audiences"),
     ],
 )
 def test_a_policy_that_accepts_too_much_or_nothing_stops_the_start(
