@@ -44,7 +44,8 @@ class TableEntry:
         id: identifier of the table in answers and tokens. Without it the id is derived from the names and
             stays the same. Tables of different locations have different ids.
         history_shared: allows time travel, the change data feed and streaming.
-        start_version: first version of the shared history.
+        start_version: first version of the shared history. Its changes are shared, too: with them the files
+            that it removes from the version before.
         access_modes: how recipients read: `url`, by a pre-signed URL of each file, and `dir`, by temporary
             credentials for the table's directory. Listings show the location of a table with `dir`.
         auxiliary_locations: for `dir`, directories outside of `location` with files of the table, as of
