@@ -118,10 +118,8 @@ class Reader:
             elif field.name in nodes:
                 raise self.error(key_node, _join(key, name), "given twice, directly and by its file")
             elif _is_null(value_node):
-                if field.metadata.get("protects") and not _is_section(hints[field.name]):
-                    raise self.error(
-                        value_node, _join(key, name), "has no value; give one or leave the key out"
-                    )
+                if field.metadata.get("protects"):
+                    self._require_optional(hints[field.name], value_node, _join(key, name))
             else:
                 field = _form_of(kind, field, value_node)
                 nodes[field.name] = value_node
@@ -166,6 +164,12 @@ class Reader:
         except ValueError as reason:
             raise self.error(node, key, str(reason)) from None
         return self.directory / value if isinstance(value, Path) else value
+
+    def _require_optional(self, hint: Any, node: yaml.Node, key: str) -> None:
+        """Raise ConfigError for a key without a value, unless it is a section that may have no keys."""
+        if not _is_section(hint):
+            raise self.error(node, key, "has no value; give one or leave the key out")
+        self.value(hint, yaml.MappingNode("", [], node.start_mark), key, {})
 
     def error(self, node: yaml.Node | None, key: str, message: str) -> ConfigError:
         """Make the error that names the place of a node."""

@@ -384,6 +384,24 @@ def test_a_key_that_protects_has_a_value_unless_it_is_a_section(key: str) -> Non
             loads(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("ssl:", "ssl.certificateFile: must be given, or selfSigned: true"),
+        ("gateway: {audit: }", "gateway.audit.file: must be given"),
+        (f"gateway: {{admin: {{tokenSha256: {'a' * 64}, ssl: }}}}", "gateway.admin.ssl.certificateFile"),
+        (
+            "shares: [{name: s, schemas: [{name: d, tables: [{name: t, location: /t, projection: }]}]}]",
+            "shares[0].schemas[0].tables[0].projection.source: must be given",
+        ),
+    ],
+)
+def test_a_section_that_protects_has_the_keys_that_it_needs(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        loads(f"version: 1\nauthorization: {{bearerToken: t}}\n{text}")
+    assert str(refused.value).startswith(f"configuration:3: {reason}")
+
+
 @pytest.mark.parametrize("token", ["a\\nb", "a\\x7fb", " a", "a ", "a\\t", "\\0"])
 def test_a_bearer_token_that_no_header_carries_is_refused_without_being_shown(token: str) -> None:
     with pytest.raises(ConfigError, match=r"authorization.bearerToken: no client can send it") as caught:

@@ -107,6 +107,7 @@ def test_an_entry_that_is_made_again_stays_in_its_directory() -> None:
         ({"minimumGroup": {"columns": [], "rows": 5}}, "minimumGroup.columns"),
         ({"minimumGroup": {"columns": ["id"], "rows": 1}}, "minimumGroup.rows"),
         ({"minimumGroup": {"columns": ["id"]}}, "minimumGroup.rows"),
+        ({"minimumGroup": None}, "minimumGroup.columns"),
         ({"minimumGroups": {"columns": ["id"], "rows": 5}}, "minimumGroups"),
     ],
 )
