@@ -83,7 +83,7 @@ class MinimumGroup:
 
     REFUSES_UNKNOWN_KEYS: ClassVar[bool] = True
 
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] = setting(protects=True)
     rows: int = setting(minimum=2)
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ class Projection:
     REFUSES_UNKNOWN_KEYS: ClassVar[bool] = True
 
     source: Location
-    columns: tuple[ProjectedColumn, ...]
+    columns: tuple[ProjectedColumn, ...] = setting(protects=True)
     where: str | None = setting(None, protects=True)
     partition_by: tuple[str, ...] = ()
     minimum_group: MinimumGroup | None = setting(None, protects=True)

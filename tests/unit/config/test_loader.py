@@ -306,6 +306,10 @@ def test_a_misspelt_key_that_protects_stops_the_start(text: str, nearest: str) -
             "shares: [{name: a, startVersion: 3}]",
             "shares[0].startVersion: the key belongs to shares[].schemas[].tables[].startVersion",
         ),
+        (
+            "shares: [{name: a, schemas: [{name: b, tables: [{name: c, location: /t, columns: [x]}]}]}]",
+            "tables[0].columns: the key belongs to shares[].schemas[].tables[].projection.columns, ",
+        ),
     ],
 )
 def test_a_key_that_protects_on_another_level_stops_the_start(text: str, message: str) -> None:
