@@ -130,8 +130,11 @@ def _next_page(request: TableRequest, query: FilesQuery, files: Files, cursor: s
     """Return the token of the next page; None after the last one."""
     if cursor is None:
         return None
-    # A page pins a version that may no longer be shared, so all pages expire with the first one.
-    lifetime_ms = request.state.config.query_table_page_token_ttl_ms
+    # A page pins a version that may no longer be shared, so all pages expire with the first one, and no later
+    # than the token by which alone the version can be read.
+    expires_ms = request.state.now_ms() + request.state.config.query_table_page_token_ttl_ms
+    if files.only_by is not None:
+        expires_ms = min(expires_ms, files.only_by.expires_ms)
     page = Page(
         table=request.table.id,
         metadata_id=metadata_id_of(files.read),
@@ -140,6 +143,6 @@ def _next_page(request: TableRequest, query: FilesQuery, files: Files, cursor: s
         cursor=cursor,
         response_format=files.response_format,
         digest=digest(bound_parameters(request.file_id_scheme, query.query)),
-        expires_ms=query.page.expires_ms if query.page else request.state.now_ms() + lifetime_ms,
+        expires_ms=query.page.expires_ms if query.page else expires_ms,
     )
     return page.seal(request.state.sealer, request.token_owner)

@@ -109,6 +109,30 @@ async def test_refresh_tokens_of_a_version_that_is_shared_no_longer_end_with_the
         await query(client, {"refreshToken": end(page)["refreshToken"], "includeRefreshToken": True})
 
 
+@pytest.mark.parametrize("history_shared", [False, True])
+async def test_pages_of_a_refresh_end_with_its_token_where_their_version_is_shared_no_longer(
+    root: Path, clock: Clock, history_shared: bool
+) -> None:
+    text = configuration(root, history_shared=history_shared, extra="refreshTokenTtlMs: 2000\n")
+    client, _ = await serve(text, clock=clock)
+    try:
+        _, first = await query(client, {"includeRefreshToken": True})
+        commit(root, VERSIONS)
+        body = {"maxFiles": 2}
+        _, page = await query(client, body | {"refreshToken": end(first)["refreshToken"]})
+        for _ in range(2):
+            body["pageToken"] = end(page)["nextPageToken"]
+            clock.now_ms += 900
+            _, page = await query(client, body)
+        clock.now_ms += 300
+        if history_shared:
+            await query(client, body)
+        else:
+            await refused(client, body)
+    finally:
+        await client.close()
+
+
 @pytest.mark.parametrize("newer", [{"protocol": {"minReaderVersion": 99, "minWriterVersion": 99}}, {}])
 async def test_a_refresh_token_lives_again_as_long_as_its_version_is_shared(
     root: Path, clock: Clock, newer: dict[str, Any]
