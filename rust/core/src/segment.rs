@@ -119,7 +119,7 @@ impl LogSegment {
             let is_within =
                 version.is_none_or(|version| listing.latest().is_some_and(|latest| version <= latest));
             if let (true, Ok(segment)) = (is_within, listing.segment_of_rest(version)) {
-                segment.check_whole(storage, root, version, hint)?;
+                hint.check_listed(storage, root, version, segment.version)?;
                 return Ok(segment.with_hint(hint));
             }
             has_bad_hint = is_within && !listing.has_left_out(hint.version);
@@ -127,34 +127,20 @@ impl LogSegment {
         if has_bad_hint {
             LogFault::Hint.count();
         }
-        let segment = Self::from_whole_listing(storage, root, version)?;
+        let found = Self::from_whole_listing(storage, root, version);
+        let last = match &found {
+            Ok(segment) => segment.version,
+            Err(Error::TableNotFound { .. }) => -1,
+            Err(_) => return found,
+        };
         let segment = match &hint {
             Hint::Checkpoint(hint) => {
-                segment.check_whole(storage, root, version, hint)?;
-                segment.with_hint(hint)
+                hint.check_listed(storage, root, version, last)?;
+                found?.with_hint(hint)
             }
-            Hint::Absent | Hint::Unreadable => segment,
+            Hint::Absent | Hint::Unreadable => found?,
         };
         Ok(Self { has_bad_hint, ..segment })
-    }
-
-    /// Returns an error if the latest version is before the last checkpoint, and the commit of the checkpoint's version is
-    /// there. Where a catalog ratifies commits, others do not count.
-    fn check_whole(
-        &self,
-        storage: &Storage,
-        root: &str,
-        version: Option<i64>,
-        hint: &LastCheckpoint,
-    ) -> Result<()> {
-        if version.is_some() || self.version >= hint.version || storage.catalog().is_some() {
-            return Ok(());
-        }
-        let commit = commit_name(hint.version);
-        match storage.known_properties(log_file_path(root, &commit))? {
-            Some(_) => Err(short_listing(root, &commit)),
-            None => Ok(()),
-        }
     }
 
     fn with_hint(mut self, hint: &LastCheckpoint) -> Self {
@@ -375,6 +361,21 @@ struct LastCheckpoint {
     version: i64,
     #[serde(default, deserialize_with = "lenient_optional_i64")]
     num_of_add_files: Option<i64>,
+}
+
+impl LastCheckpoint {
+    /// Returns an error if the latest version is listed as one before the checkpoint, and the commit of the checkpoint's
+    /// version is there. Where a catalog ratifies commits, others do not count.
+    fn check_listed(&self, storage: &Storage, root: &str, version: Option<i64>, last: i64) -> Result<()> {
+        if version.is_some() || last >= self.version || storage.catalog().is_some() {
+            return Ok(());
+        }
+        let commit = commit_name(self.version);
+        match storage.known_properties(log_file_path(root, &commit))? {
+            Some(_) => Err(short_listing(root, &commit)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The checksum is not verified: the listing detects a wrong version.

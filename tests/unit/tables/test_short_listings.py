@@ -122,8 +122,14 @@ def test_a_listing_without_a_commit_that_is_there_shows_no_older_table() -> None
             table.snapshot()
         assert raised.value.detail == f"the listing of t lacks {2:020}.json, which is there"
         assert table.latest_known(max_age_ms=60_000).version == 2
+        bucket.unlisted = set(bucket.objects)
+        with pytest.raises(native().StorageUnavailable):
+            table.snapshot()
         bucket.unlisted = set()
         assert table.snapshot().version == 3
+        bucket.objects.clear()
+        with pytest.raises(native().TableNotFound):
+            table.snapshot()
 
 
 def test_changes_and_times_of_a_known_version_are_not_those_of_a_shorter_log() -> None:
@@ -158,9 +164,10 @@ def test_a_log_ends_before_the_last_checkpoint_only_without_the_commit_of_it(is_
         commits = [bucket.commit(version) for version in range(4)]
         bucket.objects["t/_delta_log/_last_checkpoint"] = b'{"version":2,"size":4}'
         if is_there:
-            bucket.unlisted = set(commits[2:])
-            with pytest.raises(native().StorageUnavailable):
-                bucket.table().snapshot()
+            for unlisted in (commits[2:], bucket.objects):
+                bucket.unlisted = set(unlisted)
+                with pytest.raises(native().StorageUnavailable):
+                    bucket.table().snapshot()
         else:
             for key in commits[2:]:
                 del bucket.objects[key]

@@ -185,10 +185,16 @@ impl Table {
             }
         }
         let ratified = self.ratified();
-        let snapshot = self.load_latest(self.base(base.as_ref()))?;
+        let found = self.load_latest(self.base(base.as_ref()));
+        let last = match &found {
+            Ok(snapshot) => snapshot.version(),
+            Err(Error::TableNotFound { .. }) => -1,
+            Err(_) => return found,
+        };
         if let Some(known) = known {
-            known.check_listed(self, snapshot.version())?;
+            known.check_listed(self, last)?;
         }
+        let snapshot = found?;
         let latest = Latest::of(&snapshot, refreshed_at, ratified);
         let is_unchanged =
             known.is_some_and(|known| (known.version, &known.commit) == (latest.version, &latest.commit));
