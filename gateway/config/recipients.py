@@ -75,6 +75,8 @@ class ClientEntry:
 
     """
 
+    REFUSES_UNKNOWN_KEYS: ClassVar[bool] = True
+
     id: str
     secrets: tuple[TokenEntry, ...] = ()
 
@@ -159,6 +161,8 @@ class RecipientEntry:
         limits: limits of this recipient in place of `gateway.limits.recipient`, with the same keys.
 
     """
+
+    REFUSES_UNKNOWN_KEYS: ClassVar[bool] = True
 
     name: str
     tokens: tuple[TokenEntry, ...] = ()

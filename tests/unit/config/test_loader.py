@@ -201,6 +201,14 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
             "gateway.recipients[0].shares[0].where: unknown key; accepted: share, schema, table, condition",
         ),
         (
+            MINIMAL + "gateway: {recipients: [{name: a, ips: [10.0.0.0/8]}]}",
+            "gateway.recipients[0].ips: unknown key; accepted: name, tokens, shares",
+        ),
+        (
+            MINIMAL + "gateway: {recipients: [{name: a, clients: [{id: c, expires: 2027}]}]}",
+            "gateway.recipients[0].clients[0].expires: unknown key; accepted: id, secrets",
+        ),
+        (
             MINIMAL
             + f"gateway: {{recipients: [{{name: a, tokens: [{{sha256: {'a' * 64}, notAfter: 2027}}]}}]}}",
             "gateway.recipients[0].tokens[0].notAfter: unknown key; accepted: sha256, expires",
