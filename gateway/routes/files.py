@@ -36,7 +36,7 @@ from gateway.tables.local_files import LocalFile, inside, spelling, split
 from gateway.web.body_writer import BodyWriter, SlowReader, connection_of, cut
 from gateway.web.connections import authenticated
 from gateway.web.context import RequestContext
-from gateway.web.response import SERVER
+from gateway.web.response import SERVER, is_tls
 
 log = logging.getLogger("gateway.storages")
 
@@ -134,8 +134,8 @@ class DataFile(web.FileResponse):
         if writer is None:
             raise RuntimeError("the response has no writer")
         self.first_byte_seconds = time.monotonic()
-        if request.transport is not None:
-            # Several small pieces would wait otherwise.
+        if request.transport is not None and not is_tls(request.transport):
+            # Several small pieces would wait otherwise. TLS would keep the memory of all that wait.
             request.transport.set_write_buffer_limits(high=min(self._piece_bytes(), UNSENT_BYTES))
         body = BodyWriter(self, writer, self._rate, connection_of(request))
         loop = asyncio.get_running_loop()

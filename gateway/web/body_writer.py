@@ -58,9 +58,14 @@ class BodyWriter:
             end_by_reset(self.connection, False)
 
     async def _write_unframed(self, chunk: memoryview) -> None:
-        connection = self.writer.transport if isinstance(self.writer, StreamWriter) else None
-        for piece in pieces(chunk) if connection is not None and is_tls(connection) else (chunk,):
+        writer = self.writer if isinstance(self.writer, StreamWriter) else None
+        if writer is None or writer.transport is None or not is_tls(writer.transport):
+            await self.response.write(chunk)
+            return
+        for piece in pieces(chunk):
             await self.response.write(piece)
+            # aiohttp waits for several pieces at once.
+            await writer.drain()
 
     async def _write_framed(self, writer: StreamWriter, chunk: memoryview) -> None:
         transport = writer.transport
