@@ -80,6 +80,7 @@ class OpenTable(Struct, frozen=True, eq=False):
             self._require_shared(version, "version")
             with naming(self.shared, "version"):
                 return self.native.snapshot(version=version)
+        self._require_a_shared_version()
         with naming(self.shared, "timestamp"):
             snapshot = self.native.snapshot(timestamp_ms=timestamp_ms)
         if snapshot.version < self.shared.start_version:
@@ -115,6 +116,7 @@ class OpenTable(Struct, frozen=True, eq=False):
     def version_at_or_after(self, timestamp_ms: int) -> int:
         """Return the earliest shared version that was committed at or after a timestamp."""
         self.require_history()
+        self._require_a_shared_version()
         with naming(self.shared, "startingTimestamp"):
             version = self.native.version_at_or_after(timestamp_ms)
         return max(version, self.shared.start_version)
@@ -214,6 +216,11 @@ class OpenTable(Struct, frozen=True, eq=False):
                 f"there is no shared version yet; the first shared version is {self.shared.start_version}"
             )
         return latest
+
+    def _require_a_shared_version(self) -> None:
+        """Raise InvalidParameter if there is none: times would be found among those of other versions."""
+        if self.shared.start_version:
+            self._as_shared(self.newest())
 
     def _require_shared(self, version: int, parameter: str) -> None:
         if version < self.shared.start_version:

@@ -209,9 +209,11 @@ async def test_a_latest_version_before_the_first_shared_one_is_not_shared(root: 
         for _ in range(2):
             for body in ({}, {"maxFiles": 2}, {"includeRefreshToken": True}):
                 await refused(client, body)
-            for path in ("metadata", "version"):
-                response = await client.get(f"{TABLE}/{path}", headers=bearer())
-                assert response.status == 400, await response.text()
+            for path in ("metadata", "version", "version?startingTimestamp={}", "metadata?timestamp={}"):
+                for time in ("1970-01-01T00:00:00Z", "2100-01-01T00:00:00Z")[: path.count("{") + 1]:
+                    response = await client.get(f"{TABLE}/{path.format(time)}", headers=bearer())
+                    assert response.status == 400, await response.text()
+                    assert "there is no shared version yet" in await response.text()
             await query(client, {}, path=other)
         commit(root, VERSIONS)
         _, lines = await query(client, {"maxFiles": 2, "includeRefreshToken": True})
