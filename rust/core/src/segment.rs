@@ -119,7 +119,9 @@ impl LogSegment {
             let is_within =
                 version.is_none_or(|version| listing.latest().is_some_and(|latest| version <= latest));
             if let (true, Ok(segment)) = (is_within, listing.segment_of_rest(version)) {
-                hint.check_listed(storage, root, version, segment.version)?;
+                if version.is_none() {
+                    hint.check_listed(storage, root, segment.version)?;
+                }
                 return Ok(segment.with_hint(hint));
             }
             has_bad_hint = is_within && !listing.has_left_out(hint.version);
@@ -129,13 +131,17 @@ impl LogSegment {
         }
         let found = Self::from_whole_listing(storage, root, version);
         let last = match &found {
-            Ok(segment) => segment.version,
-            Err(Error::TableNotFound { .. }) => -1,
+            Ok(segment) if version.is_none() => Some(segment.version),
+            Ok(_) => None,
+            Err(Error::VersionNotFound { latest, .. }) => Some(*latest),
+            Err(Error::TableNotFound { .. }) => Some(-1),
             Err(_) => return found,
         };
         let segment = match &hint {
             Hint::Checkpoint(hint) => {
-                hint.check_listed(storage, root, version, last)?;
+                if let Some(last) = last {
+                    hint.check_listed(storage, root, last)?;
+                }
                 found?.with_hint(hint)
             }
             Hint::Absent | Hint::Unreadable => found?,
@@ -364,10 +370,10 @@ struct LastCheckpoint {
 }
 
 impl LastCheckpoint {
-    /// Returns an error if the latest version is listed as one before the checkpoint, and the commit of the checkpoint's
+    /// Returns an error if a listing ends with version `last` before the checkpoint, and the commit of the checkpoint's
     /// version is there. Where a catalog ratifies commits, others do not count.
-    fn check_listed(&self, storage: &Storage, root: &str, version: Option<i64>, last: i64) -> Result<()> {
-        if version.is_some() || last >= self.version || storage.catalog().is_some() {
+    fn check_listed(&self, storage: &Storage, root: &str, last: i64) -> Result<()> {
+        if last >= self.version || storage.catalog().is_some() {
             return Ok(());
         }
         let commit = commit_name(self.version);

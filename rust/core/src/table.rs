@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::Result;
 use crate::actions::{Metadata, Totals};
 use crate::changes::{ChangeKind, Changes};
 use crate::column_cache::{Allocation, ColumnCache, ColumnsKey};
@@ -29,6 +28,7 @@ use crate::segment::LogIdentity;
 use crate::snapshot::{Base, Snapshot, TimeTravel, list_again};
 use crate::stop::Stop;
 use crate::storage::Storage;
+use crate::{Error, Result};
 use cached_totals::{cached_totals, cached_totals_within};
 use latest::{FailedRefresh, Latest};
 #[cfg(target_os = "linux")]
@@ -228,13 +228,11 @@ impl Table {
             return Ok(known);
         }
         let known_snapshots = self.known_snapshots();
-        let snapshot = match nearest(at, &known_snapshots) {
+        let snapshot = self.if_listed(match nearest(at, &known_snapshots) {
             // A past version is ordered by the newest checkpoint before it, independent of earlier requests.
-            Some(older) => {
-                self.load(at, Some(Base { snapshot: &older, is_cached: false }), &known_snapshots)?
-            }
-            None => self.load(at, self.base(self.latest_usable().as_ref()), &known_snapshots)?,
-        };
+            Some(older) => self.load(at, Some(Base { snapshot: &older, is_cached: false }), &known_snapshots),
+            None => self.load(at, self.base(self.latest_usable().as_ref()), &known_snapshots),
+        })?;
         self.remember(&snapshot);
         Ok(snapshot)
     }
@@ -248,10 +246,20 @@ impl Table {
         if let Some(known) = self.known(|snapshot| snapshot.has_identity(&identity)) {
             return Ok(known);
         }
-        let snapshot =
-            Snapshot::load_identity(&self.storage, &self.root, &identity, &self.known_snapshots())?;
+        let found = Snapshot::load_identity(&self.storage, &self.root, &identity, &self.known_snapshots());
+        let snapshot = self.if_listed(found)?;
         self.remember(&snapshot);
         Ok(snapshot)
+    }
+
+    /// Returns what was found, or the error of a short listing where a version was not found in a log that ends before
+    /// the latest known version, whose commit is still there.
+    fn if_listed<T>(&self, found: Result<T>) -> Result<T> {
+        if let Err(Error::VersionNotFound { latest: last, .. }) = &found {
+            let latest = lock(&self.latest).clone();
+            latest.map_or(Ok(()), |latest| latest.check_listed(self, *last))?;
+        }
+        found
     }
 
     /// Caches a snapshot for requests that continue it, also after log cleanup.
@@ -291,7 +299,8 @@ impl Table {
         }
         let read = |known: Option<&Arc<Snapshot>>| {
             let latest = lock(&self.latest).clone();
-            let mut changes = Changes::open(&self.storage, &self.root, kind, start, end, known)?;
+            let opened = Changes::open(&self.storage, &self.root, kind, start, end, known);
+            let mut changes = self.if_listed(opened)?;
             let last = changes.ending_version();
             if let Some(latest) = latest.filter(|_| end.is_none_or(|end| last < end)) {
                 latest.check_listed(self, last)?;
@@ -406,7 +415,6 @@ mod tests {
 
     use super::latest::tests::age_last_look;
     use super::*;
-    use crate::Error;
     use crate::checkpoint::tests::writer::{Log, parquet, schema};
     use crate::checkpoint::tests::{add_row, metadata_row, protocol_row};
     use crate::log_path;

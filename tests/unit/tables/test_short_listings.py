@@ -147,6 +147,27 @@ def test_changes_and_times_of_a_known_version_are_not_those_of_a_shorter_log() -
         assert (within.starting_version, within.ending_version) == (0, 1)
 
 
+def test_a_version_that_a_listing_lacks_is_not_missing() -> None:
+    with served() as bucket:
+        commits = [bucket.commit(version) for version in range(6)]
+        table = bucket.table()
+        identity = table.snapshot().identity
+        bucket.unlisted = set(commits[3:])
+        for start, end in ((4, 5), (4, None), (5, 5)):
+            with pytest.raises(native().StorageUnavailable):
+                table.changes(starting_version=start, ending_version=end, change_data_feed=False)
+        for version in (3, 4, 6):
+            with pytest.raises(native().StorageUnavailable):
+                table.snapshot(version=version)
+        assert table.snapshot(version=2).version == 2
+        for version in (3, 4, 5):
+            del bucket.objects[commits[version]]
+        with pytest.raises(native().VersionNotFound):
+            table.snapshot(version=4)
+        with pytest.raises(native().VersionNotFound):
+            bucket.table().snapshot(identity=identity)
+
+
 def test_a_log_that_has_lost_its_last_commits_was_restored() -> None:
     with served() as bucket:
         for version in range(4):
@@ -166,8 +187,9 @@ def test_a_log_ends_before_the_last_checkpoint_only_without_the_commit_of_it(is_
         if is_there:
             for unlisted in (commits[2:], bucket.objects):
                 bucket.unlisted = set(unlisted)
-                with pytest.raises(native().StorageUnavailable):
-                    bucket.table().snapshot()
+                for version in (None, 2, 3):
+                    with pytest.raises(native().StorageUnavailable):
+                        bucket.table().snapshot(version=version)
         else:
             for key in commits[2:]:
                 del bucket.objects[key]
