@@ -21,6 +21,7 @@ from gateway.spark.read.calendars import FileCalendar
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROS = {"us": 1, "ms": 1000}
+_POLARS = "Polars"
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 
 
@@ -72,9 +73,7 @@ def statistics_json(
         if column is None or statistics is None:
             continue
         name = column.physical_name
-        # A bound is a value: some releases of Polars multiply the number of nulls by that of the pages.
-        most_nulls = group.num_rows - statistics.has_min_max
-        if statistics.has_null_count and statistics.null_count <= most_nulls:
+        if statistics.has_null_count and _may_count(statistics, column, group.num_rows, writer):
             nulls[name] = statistics.null_count
         bounds = _bounds(statistics, column, calendar) if statistics.has_min_max else None
         if bounds is not None and not _is_of_unsigned_bytes(statistics, column, writer):
@@ -83,13 +82,24 @@ def statistics_json(
     return json.dumps({**counts, "minValues": least, "maxValues": greatest}, allow_nan=False)
 
 
+def _may_count(statistics: pq.Statistics, column: CheckedColumn, rows: int, writer: str) -> bool:
+    """Return whether the number of nulls is right: some releases of Polars multiply it by that of pages.
+
+    A bound is a value. Without one, a column of numbers with a point may have NaN in place of nulls.
+    """
+    if statistics.null_count > rows - statistics.has_min_max:
+        return False
+    may_be_nan = pa.types.is_floating(column.file_type) and not statistics.has_min_max
+    return not (may_be_nan and statistics.null_count and writer.startswith(_POLARS))
+
+
 def _is_of_unsigned_bytes(statistics: pq.Statistics, column: CheckedColumn, writer: str) -> bool:
     """Return whether bounds of pages may have been compared without the signs of their decimals.
 
     Some releases of Polars do (issue 29347): the bounds of a page of -5 and 3 and one of 1 and 2 are 1 and 3.
     """
     is_in_bytes = pa.types.is_decimal(column.file_type) and statistics.physical_type.endswith("BYTE_ARRAY")
-    return is_in_bytes and writer.startswith("Polars")
+    return is_in_bytes and writer.startswith(_POLARS)
 
 
 def _bounds(

@@ -163,6 +163,19 @@ def test_a_number_of_nulls_that_a_bound_contradicts_keeps_the_row_group(
     assert read(head(field("x", "long")), all_null, {"predicateHints": ["x = 1"]}).num_rows == 0
 
 
+def test_a_number_of_nulls_of_polars_hides_no_nan() -> None:
+    file = parquet(pa.table({"x": pa.array([float("nan"), None] * 2)}))
+    data, _, footer = file.rpartition(b"\x36\x04\x00")
+    counted = data + b"\x36\x08\x00" + footer
+    created_by = pq.read_metadata(io.BytesIO(file)).created_by.encode()
+    of_polars = counted.replace(created_by, b"Polars (python)".ljust(len(created_by)))
+    assert pq.read_metadata(io.BytesIO(of_polars)).row_group(0).column(0).statistics.null_count == GROUP_ROWS
+    for sql in ("x > 1", "x IS NOT NULL"):
+        hints = {"predicateHints": [sql]}
+        assert read(head(field("x", "double")), of_polars, hints).num_rows == GROUP_ROWS
+        assert read(head(field("x", "double")), counted, hints).num_rows == 0
+
+
 @pytest.mark.parametrize("precision", [7, 15, 24])
 def test_decimals_in_bytes_of_polars_are_not_compared(precision: int) -> None:
     kind = pa.decimal128(precision, 2)
