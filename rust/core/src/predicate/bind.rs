@@ -9,6 +9,7 @@ use super::parse::json::shown;
 use super::values::keys::{Coercion, KeyType, compare_as, literal_spread};
 use super::values::number::{Number, Spread};
 use super::values::ranges::{Ranges, TextCut};
+use crate::civil_time;
 use crate::schema::{Column, DataType, Names, PrimitiveType, StructType, Unresolved};
 
 /// A column that a predicate refers to.
@@ -182,11 +183,9 @@ impl<'a> Binder<'a> {
             Operand::Column { is_converted: true, .. } => Err("a value may be null as another type".into()),
             Operand::Column { index, .. } => Ok(self.null_leaf(index, negated)),
             Operand::Literal(Literal::Null) => Ok(constant(!negated)),
+            Operand::Literal(literal) if is_value(&literal) => Ok(constant(negated)),
             // In other dialects than Spark's a text in double quotes is a name. A cast of a text that is no time is null.
-            Operand::Literal(
-                Literal::Text { .. } | Literal::Date(_) | Literal::Timestamp(_) | Literal::TimestampNtz(_),
-            ) => Err("a text that may be a name, or null as a time".into()),
-            Operand::Literal(_) => Ok(constant(negated)),
+            Operand::Literal(_) => Err("a text that may be a name, or null as a time or a number".into()),
         }
     }
 
@@ -447,6 +446,21 @@ fn constants(
             Ok(constant(set.contains(&i128::from(left)) != negated))
         }
         _ => Err("two constants are compared with each other".into()),
+    }
+}
+
+/// Returns whether a literal is certainly not null.
+fn is_value(literal: &Literal) -> bool {
+    match literal {
+        Literal::Boolean(_) => true,
+        Literal::Number(text, _) => text.parse::<f64>().is_ok(),
+        // Of JSON hints alone, where no text stands for a name.
+        Literal::CutTimestamp(text) => civil_time::parse(text).is_some(),
+        Literal::Null
+        | Literal::Text { .. }
+        | Literal::Date(_)
+        | Literal::Timestamp(_)
+        | Literal::TimestampNtz(_) => false,
     }
 }
 

@@ -438,6 +438,27 @@ fn a_text_that_may_be_a_name_or_null_as_a_time_is_not_tested_for_null() {
 }
 
 #[test]
+fn a_literal_of_json_that_may_be_null_is_not_tested_for_null() {
+    let stats = r#"{"numRecords":1,"nullCount":{"c":1}}"#;
+    for (value, value_type, expected) in [
+        ("soon", "timestamp", "unknown"),
+        ("2024-01-01T00:00:00Z", "timestamp", "dropped"),
+        ("soon", "date", "unknown"),
+        ("c", "string", "unknown"),
+        ("soon", "double", "unknown"),
+        ("soon", "decimal(5,2)", "unknown"),
+        ("1.5", "double", "dropped"),
+        ("1.50", "decimal(5,2)", "dropped"),
+        ("5", "int", "dropped"),
+        ("true", "bool", "dropped"),
+    ] {
+        let literal = json!({"op": "literal", "value": value, "valueType": value_type});
+        let hint = json!({"op": "isNull", "children": [literal]}).to_string();
+        assert_eq!(outcome("string", &hint, stats), expected, "{value} as {value_type}");
+    }
+}
+
+#[test]
 fn a_constant_that_is_rounded_to_a_value_keeps_its_files() {
     let fields = [("a", "long"), ("d", "decimal(20,19)")];
     let stats =
