@@ -178,8 +178,8 @@ impl NdjsonStream {
         self.wakeups.as_ref().map(Wakeups::fd)
     }
 
-    /// Returns the next chunk of the body without blocking. An error ends the stream, after all chunks that precede
-    /// it.
+    /// Returns the next chunk of the body without blocking. An error ends the stream, after the chunks that precede it and
+    /// were ready.
     pub fn take(&mut self) -> Result<Next> {
         let mut state = lock(&self.inner.state);
         if state.signalled {

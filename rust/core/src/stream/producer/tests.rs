@@ -195,7 +195,8 @@ fn a_failure_follows_the_complete_chunks_before_it() {
 
 #[test]
 fn a_stream_that_is_cut_off_counts_the_files_that_were_evaluated() {
-    let pool = Pool::new(2).unwrap();
+    // Of two threads one may fail before the other's lines are ready, which then are not written.
+    let pool = Pool::new(1).unwrap();
     let mut stream = start(&pool, Numbers { fails_at: Some(7), ..Numbers::to(20) }, ContentCoding::Identity);
     drain(&mut stream).1.unwrap_err();
     let counts = stream.summary();
