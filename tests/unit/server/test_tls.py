@@ -426,8 +426,11 @@ async def test_what_is_received_and_not_read_is_bounded() -> None:
     """Each buffer keeps its memory until the connection is closed."""
     may_end = asyncio.Event()
 
-    async def handler(_request: web.BaseRequest) -> web.StreamResponse:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
         await may_end.wait()
+        # The rest of the body would be read for a while.
+        assert request.transport is not None
+        request.transport.abort()
         return WholeResponse()
 
     async with tls_client(handler) as client:
