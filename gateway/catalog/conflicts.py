@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from gateway.config import Config, Location, SchemaEntry, ShareEntry, TableEntry
-from gateway.config.projection_directories import projection_directories
+from gateway.config.projection_directories import projection_directories, within
 from gateway.config.roots import NamedDirectories, readable_directories
 from gateway.config.shares import have_own_ids
 
@@ -46,7 +46,7 @@ class Conflicts:
         """Return why a table is not shared by these names. None if it may be: its id is then its own."""
         for location in table.roots:
             if name := self._projections.containing(location):
-                return f"it lies within the projection {name}, which has rows before their proof"
+                return within(name)
         if name := self._readable.overlapping(table.location):
             return f"it has files in common with {name}, for which recipients get credentials"
         if self._has_ids:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from gateway.config.errors import ConfigError, shown
 from gateway.config.locations import Location
 from gateway.config.networks import Network, parse_networks
-from gateway.config.projection_directories import projection_directories
+from gateway.config.projection_directories import projection_directories, within
 from gateway.config.recipients import EVERY_SHARE, RecipientEntry
 from gateway.config.roots import DIRECTORY, Holder, Roots, comparable
 from gateway.config.sections import Config
@@ -36,8 +36,7 @@ def directory_problems(config: Config) -> Iterator[tuple[Holder, str]]:
     roots, limited, projections = Roots(config), _limited_recipients(config), projection_directories(config)
     for share, name, volume in config.volumes:
         if outer := projections.containing(volume.location):
-            problem = f"it lies within the projection {outer}, which has rows before their proof"
-            yield (True, name), f"the volume {name} cannot be shared: {problem}; {MOVE}"
+            yield (True, name), f"the volume {name} cannot be shared: {within(outer)}; {MOVE}"
         for problem in _credential_problems(config, volume.location, share.name, limited, kind="volume"):
             yield (True, name), f"the volume {name} cannot be shared: {problem}"
         for problem in roots.overlaps((True, name), [comparable(config, volume.location)]):

@@ -28,6 +28,11 @@ def _any_rule(location: Location) -> Location:
     return replace(location, key=f"{base}{slash}*") if RULE_NAME.fullmatch(name) else location
 
 
+def within(projection: str) -> str:
+    """Return why what lies in the directory of a projection is not shared."""
+    return f"it lies within the projection {projection}, which has rows before their proof"
+
+
 def projection_directories(config: Config) -> NamedDirectories:
     """Return the directories of all projections, by the full names of their tables."""
     roots = _roots(config)

@@ -34,6 +34,7 @@ from gateway.web.context import next_id
 from gateway.web.error_response import SERVER_FAULT, error_answer
 from gateway.web.held_bytes import HeldBytes
 from gateway.web.request_body import BUFFERED_BYTES
+from gateway.web.response import is_tls
 from gateway.web.strangers import PLAIN_BYTES, TLS_BYTES, Strangers
 
 log = logging.getLogger("gateway.serving")
@@ -244,10 +245,8 @@ class _Connection(web.RequestHandler):
         self._open.add(self)
         if self._strangers is not None:
             address, self.is_for_probes = peer_of(transport)
-            is_tls = transport.get_extra_info("ssl_object") is not None
-            self._strangers.made(
-                self, address, self.is_for_probes, own_bytes=TLS_BYTES if is_tls else PLAIN_BYTES
-            )
+            own_bytes = TLS_BYTES if is_tls(transport) else PLAIN_BYTES
+            self._strangers.made(self, address, self.is_for_probes, own_bytes=own_bytes)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:

@@ -119,9 +119,7 @@ impl LogSegment {
             let is_within =
                 version.is_none_or(|version| listing.latest().is_some_and(|latest| version <= latest));
             if let (true, Ok(segment)) = (is_within, listing.segment_of_rest(version)) {
-                if version.is_none() {
-                    hint.check_listed(storage, root, segment.version)?;
-                }
+                hint.check_listed(storage, root, segment.version)?;
                 return Ok(segment.with_hint(hint));
             }
             has_bad_hint = is_within && !listing.has_left_out(hint.version);

@@ -184,7 +184,7 @@ impl<'a> Binder<'a> {
             Operand::Column { index, .. } => Ok(self.null_leaf(index, negated)),
             Operand::Literal(Literal::Null) => Ok(constant(!negated)),
             Operand::Literal(literal) if is_value(&literal) => Ok(constant(negated)),
-            // In other dialects than Spark's a text in double quotes is a name. A cast of a text that is no time is null.
+            // Dialects other than Spark's put names in double quotes. A text that is no time is null as one.
             Operand::Literal(_) => Err("a text that may be a name, or null as a time or a number".into()),
         }
     }
@@ -454,7 +454,7 @@ fn is_value(literal: &Literal) -> bool {
     match literal {
         Literal::Boolean(_) => true,
         Literal::Number(text, _) => text.parse::<f64>().is_ok(),
-        // Of JSON hints alone, where no text stands for a name.
+        // Only JSON hints have it, in which no text is a name.
         Literal::CutTimestamp(text) => civil_time::parse(text).is_some(),
         Literal::Null
         | Literal::Text { .. }
