@@ -23,7 +23,9 @@ PACKAGE = Path(gateway.__file__).parent.parent
 
 ServerProcess = subprocess.Popen[bytes] | ForkedProcess
 
-START_SECONDS = STOP_SECONDS = 60.0
+STOP_SECONDS = 60.0
+START_SECONDS = 180.0
+"""A first start of Node reads thousands of files, on a machine that compiles beside it."""
 TAKEN_PORTS: deque[socket.socket] = deque()
 MOST_TAKEN_PORTS = 64
 
