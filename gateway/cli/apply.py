@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remove",
         action="store_true",
-        help="also remove shares, schemas, tables, grants, policies and properties that are not in the file",
+        help="also remove shares, schemas, tables, volumes, grants, policies and properties not in the file",
     )
 
 
@@ -92,7 +91,10 @@ def read(file: Path) -> tuple[list[StoredShare], list[Any]]:
     if unknown:
         raise ShareError(f"{file}: unknown key {shown_key(unknown[0])}; accepted: {', '.join(sorted(KEYS))}")
     if not _is_json(document, {}):
-        raise ShareError(f"{file}: a value is a date, NaN, binary, a set, or in itself; a text needs quotes")
+        raise ShareError(
+            f"{file}: a value is a date, NaN, binary, a set, or in itself, or a key is no text; a text needs "
+            "quotes"
+        )
     shares = [share_of(_map(file, share)) for share in document.get("shares", [])]
     names = [share.key for share in shares]
     if len({*names}) < len(names):
@@ -106,8 +108,9 @@ def _is_json(value: object, known: dict[int, bool]) -> bool:
         return value is None or isinstance(value, str | int) or (isinstance(value, float) and isfinite(value))
     if id(value) not in known:
         known[id(value)] = False
-        parts = value if isinstance(value, list) else chain(value, value.values())
-        known[id(value)] = all(_is_json(part, known) for part in parts)
+        keys, parts = ([], value) if isinstance(value, list) else ([*value], [*value.values()])
+        has_texts = all(isinstance(key, str) for key in keys)
+        known[id(value)] = has_texts and all(_is_json(part, known) for part in parts)
     return known[id(value)]
 
 

@@ -16,6 +16,7 @@ from gateway.config.errors import shown_key
 from gateway.database.schema import recipient_key
 from gateway.governance.credentials import Policies
 from gateway.governance.grant_operations import apply_grants, checked
+from gateway.governance.recipient_names import check_network
 from gateway.governance.recipient_records import TEXTS, NewRecipient, RecipientRecord
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.governance.share_records import ShareError
@@ -113,9 +114,7 @@ class _Wanted:
             tuple(grant.share for grant in grants if grant.is_whole_share),
             tuple(grant for grant in grants if not grant.is_whole_share),
             _properties(name, document.get("properties") or {}),
-            tuple(str(network) for network in _list(document, "networks"))
-            if document.get("networks")
-            else None,
+            tuple(str(check_network(str(network))) for network in _list(document, "networks")) or None,
             _policies(name, _list(document, "oidc")),
             forbids,
         )
@@ -190,11 +189,11 @@ def _changed(record: RecipientRecord, wanted: _Wanted, *, removes: bool) -> Iter
             lambda database: database.allow(name, networks),
         )
     stored = {policy.name: policy.policy for policy in record.policies}
-    for policy_name in stored if removes else ():
-        if stored[policy_name] != wanted.policies.get(policy_name):
+    for policy_name, policy in stored.items():
+        if (removes or policy_name in wanted.policies) and wanted.policies.get(policy_name) != policy:
             yield _without_policy(name, policy_name)
     for policy_name, policy in wanted.policies.items():
-        if policy_name not in stored or (removes and stored[policy_name] != policy):
+        if stored.get(policy_name) != policy:
             yield _with_policy(name, policy_name, policy)
     forbids = wanted.forbids_bearer_tokens
     if forbids is not None and forbids != record.forbids_bearer_tokens:

@@ -328,6 +328,7 @@ def test_an_export_has_all_but_secrets_and_applies_to_another_database(
         ("shares: [{name: a, comments: x}]", "unknown key"),
         ("shares: [{name: a, properties: {until: 2026-01-01}}]", "a text needs quotes"),
         ("shares: [{name: a, properties: &p {k: *p}}]", "a text needs quotes"),
+        ("shares: [{name: a, properties: {2026: x, k: y}}]", "a text needs quotes"),
         ("shares: [{name: a, properties: {k: .nan}}]", "a text needs quotes"),
         ("shares: [{name: a, comment: !!set {b}}]", "a text needs quotes"),
         ("shares: [{name: a, comment: !!binary aGk=}]", "a text needs quotes"),
@@ -365,6 +366,31 @@ def test_recipients_of_a_file_get_grants_networks_and_policies(
     # A file without networks does not open a recipient to all addresses.
     third = write(tmp_path / "3.yaml", recipients=[{"name": "acme", "shares": ["file", "new"]}])
     assert printed(config, capsys, "apply", third, "--remove") == "Nothing differs.\n"
+
+
+def test_a_policy_of_a_file_replaces_the_one_of_its_name(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = {"name": "p", "issuer": "https://idp", "subject": "x", "audiences": ["a", "b"]}
+    narrower = policy | {"audiences": ["a"], "claims": {"tid": "t"}}
+    first = write(tmp_path / "1.yaml", recipients=[{"name": "acme", "oidc": [policy]}])
+    second = write(tmp_path / "2.yaml", recipients=[{"name": "acme", "oidc": [narrower]}])
+    printed(config, capsys, "apply", first)
+    assert printed(config, capsys, "apply", second) == (
+        "~ recipient acme: - policy p\n~ recipient acme: + policy p\n"
+    )
+    (exported,) = yaml.safe_load(printed(config, capsys, "export"))["recipients"]
+    assert exported["oidc"] == [narrower | {"subjectClaim": "sub"}]
+    assert printed(config, capsys, "apply", second) == "Nothing differs.\n"
+
+
+def test_a_network_of_a_file_is_compared_as_it_is_stored(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    networks = ["192.0.2.7", "2001:DB8::/32", "192.0.2.7/32"]
+    file = write(tmp_path / "1.yaml", recipients=[{"name": "acme", "networks": networks}])
+    printed(config, capsys, "apply", file)
+    assert printed(config, capsys, "apply", file) == "Nothing differs.\n"
 
 
 def test_a_recipient_that_is_exported_is_applied_elsewhere_with_its_rules(
