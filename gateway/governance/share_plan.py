@@ -58,7 +58,7 @@ def plan(stored: StoredShares, wanted: Iterable[StoredShare], *, removes: bool) 
 
 
 def _joined(before: StoredShare, after: StoredShare) -> StoredShare:
-    """Return the next state of a share with the schemas, tables and discovery that it lacks."""
+    """Return the next state of a share with the schemas, tables, volumes and discovery that it lacks."""
     schemas = {schema.key: schema for schema in before.schemas}
     for schema in after.schemas:
         earlier = schemas.get(schema.key)
@@ -68,6 +68,8 @@ def _joined(before: StoredShare, after: StoredShare) -> StoredShare:
 
 def _joined_schema(share: str, before: StoredSchema, after: StoredSchema) -> StoredSchema:
     options = _joined_options(before, after)
+    if "volumes" in before.options:
+        options["volumes"] = _joined_volumes(before.options["volumes"], after.options.get("volumes") or [])
     tables = {table.key: table for table in (*before.tables, *after.tables)}
     if tables and "tables" in options:
         raise ShareError(
@@ -75,6 +77,20 @@ def _joined_schema(share: str, before: StoredSchema, after: StoredSchema) -> Sto
             "are there, or give --remove"
         )
     return StoredSchema(after.name, options, tuple(tables.values()))
+
+
+def _joined_volumes(before: Any, after: Any) -> Any:
+    """Return volumes with those of a stored schema that they lack, in its order; anything else as it is."""
+    if not isinstance(before, list) or not isinstance(after, list):
+        return after
+    named = [*map(_volume_key, after)]
+    kept = [volume for volume in before if _volume_key(volume) not in named]
+    order = {_volume_key(volume): place for place, volume in enumerate(before)}
+    return sorted([*kept, *after], key=lambda volume: order.get(_volume_key(volume), len(order)))
+
+
+def _volume_key(volume: Any) -> str:
+    return str(volume.get("name")).casefold() if isinstance(volume, Mapping) else ""
 
 
 def _joined_options(before: StoredShare | StoredSchema, after: StoredShare | StoredSchema) -> dict[str, Any]:

@@ -593,6 +593,30 @@ def test_the_statements_of_an_apply_grow_with_its_shares_and_with_nothing_beside
     assert twice <= 2 * first
 
 
+def test_a_plan_keeps_volumes_that_the_file_lacks_unless_it_removes() -> None:
+    def with_volumes(*names: str) -> StoredShare:
+        volumes = [{"name": name, "location": f"s3://lake/{name.lower()}"} for name in names]
+        schema = {"name": "d", **({"volumes": volumes} if volumes else {})}
+        return share_of({"name": "s", "schemas": [schema]})
+
+    def after(stored: StoredShare, wanted: StoredShare, *, removes: bool = False) -> StoredShare | None:
+        steps = plan({"s": stored}, [wanted], removes=removes)
+        return steps[0].share if steps else None
+
+    stored = with_volumes("a", "b")
+    assert after(stored, with_volumes()) is None
+    assert after(stored, with_volumes("b")) is None
+    assert after(stored, with_volumes("b", "a")) is None
+    assert after(stored, with_volumes("c", "B")) == with_volumes("a", "B", "c")
+    assert after(stored, with_volumes("b"), removes=True) == with_volumes("b")
+    assert after(stored, with_volumes(), removes=True) == with_volumes()
+    twice = after(stored, with_volumes("b", "b"))
+    assert twice is not None
+    assert [one["name"] for one in twice.schemas[0].options["volumes"]] == ["a", "b", "b"]
+    odd = share_of({"name": "s", "schemas": [{"name": "d", "volumes": 7}]})
+    assert after(stored, odd) == odd
+
+
 def test_what_another_program_changes_after_the_check_is_checked_again(
     database: ShareDatabase, place: DatabasePlace
 ) -> None:
