@@ -1,7 +1,7 @@
 """`delta-gateway export`: the shares and recipients of the database as YAML, for `delta-gateway apply`.
 
 Tokens and secrets are not stored in a form that could be exported: a recipient that is applied elsewhere gets
-a new one there.
+a new one there. A recipient that cannot be read is an error: without it an export would look whole.
 
 With `--tables` the shared tables and their locations, after one search of each place where tables are
 discovered. `verify` and `fleet` take it in place of the configuration, whose own tables alone they read: on a
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     def export(shares: ShareDatabase, config: Config, _audit: AuditLog | None) -> None:
         with closing(open_database(config, actor(), now_ms=epoch_ms, read_only=True)) as recipients:
-            text = exported(shares, recipients.list())
+            text = exported(shares, recipients.list(must_be_whole=True))
         _write(text, arguments.output)
 
     return on_database(arguments, "export", open_share_database, export, reads=True)

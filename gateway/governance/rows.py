@@ -70,6 +70,13 @@ class ReadRecipients:
     records: tuple[RecipientRecord, ...]
     unreadable: Mapping[str, str] = field(default_factory=dict)
 
+    def check_whole(self) -> None:
+        """Raise RecipientUnreadable if some of the recipients cannot be read."""
+        for key, reason in self.unreadable.items():
+            raise RecipientUnreadable(
+                f"the rows of recipient {key!r} cannot be read: {reason}; mend them by SQL, or delete it"
+            )
+
 
 def read(connection: Connection, keys: Collection[str] | None) -> ReadRecipients:
     """Return the recipients with these keys that exist; None: all."""
@@ -86,10 +93,7 @@ def read_one(connection: Connection, name: str) -> RecipientRecord:
     """Return a recipient. Raises RecipientNotFound and RecipientUnreadable."""
     check_storable(name)
     reading = read(connection, [recipient_key(name)])
-    for reason in reading.unreadable.values():
-        raise RecipientUnreadable(
-            f"the rows of recipient {name!r} cannot be read: {reason}; mend them by SQL, or delete it"
-        )
+    reading.check_whole()
     if not reading.records:
         raise RecipientNotFound(f"no recipient {name!r} in the database")
     return reading.records[0]

@@ -393,6 +393,19 @@ def test_a_network_of_a_file_is_compared_as_it_is_stored(
     assert printed(config, capsys, "apply", file) == "Nothing differs.\n"
 
 
+def test_an_export_is_whole_or_an_error(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed(config, capsys, "apply", write(tmp_path / "1.yaml", recipients=[{"name": "a"}, {"name": "bob"}]))
+    with closing(sqlite3.connect(tmp_path / "recipients.db")) as database:
+        database.execute("INSERT INTO tokens VALUES ('none', 'bob', 1, 2)")
+        database.commit()
+    assert "the rows of recipient 'bob' cannot be read: a token is invalid" in refused(
+        config, capsys, "export", "-o", str(tmp_path / "export.yaml")
+    )
+    assert not (tmp_path / "export.yaml").exists()
+
+
 def test_a_recipient_that_is_exported_is_applied_elsewhere_with_its_rules(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
