@@ -53,6 +53,13 @@ async def _unused(_shares: StoredShares) -> None:
     """Do nothing with shares."""
 
 
+def _held_back(before: StoredRecipients | None, after: StoredRecipients | None) -> StoredRecipients | None:
+    # A server without a database starts sooner.
+    from gateway.governance.stored_recipients import held_back  # noqa: PLC0415
+
+    return held_back(before, after)
+
+
 @dataclass(frozen=True, slots=True)
 class _Made:
     """A table, and what it was made of."""
@@ -80,7 +87,8 @@ class CredentialStore:
     ) -> None:
         """`changed` is called on the event loop with each new table.
 
-        `take_shares` is called after each reading, with the same value unless shares have changed.
+        `take_shares` is called after each reading, with the same value unless shares have changed. What a
+        reading takes back is in force before it, and what it gives afterwards.
         `replica_id`: of this server, for the limits that replicas share; `rank_changed` is called on the
         event loop when they join or leave.
 
@@ -107,6 +115,8 @@ class CredentialStore:
         """The ends of tokens and client secrets, as of the last reading."""
         self._made: _Made | None = None
         self._stored = self._thread.first()
+        self._taken = self.shares
+        """The shares that are served, for which the recipients in force have their grants."""
         self.replica_rank = ALONE
         """The place of this server among replicas, which divide the recipients' limits."""
         self._take_rank(lambda _rank: None)
@@ -164,14 +174,24 @@ class CredentialStore:
 
     async def _take(self, reading: tuple[StoredRecipients | None, float]) -> None:
         stored, self._read_at_seconds = reading
+        shares = self.shares
+        if shares is not self._taken:
+            # A revocation does not wait for the shares, which may be many. A grant does: until then its names
+            # may be those of other tables.
+            await self._put(await asyncio.to_thread(_held_back, self._stored, stored))
+            await self._take_shares(shares)
+            self._taken = shares
+        await self._put(stored)
+        await self._take_shares(shares)
+        self._take_rank(self._rank_changed)
+        self._count_left_out()
+
+    async def _put(self, stored: StoredRecipients | None) -> None:
+        """Put recipients in force."""
         if stored is not self._stored or self._has_ended:
             self._stored, self._has_ended, self._is_due = stored, False, True
         if self._is_due:
             await self._change()
-        # A revocation does not wait for the shares, which may be many.
-        await self._take_shares(self.shares)
-        self._take_rank(self._rank_changed)
-        self._count_left_out()
 
     def _count_left_out(self) -> None:
         self._metrics.recipients_left_out.set(0 if self._stored is None else len(self._stored.unreadable))
@@ -230,12 +250,12 @@ class CredentialStore:
             log.info("the recipients' database has changed")
 
     def _table(self, config: Config, stored: StoredRecipients | None) -> CredentialTable:
-        made, has_ended = self._made, self._has_ended
+        made, is_incomplete = self._made, self._has_ended or (stored is not None and stored.is_incomplete)
         table = None
-        if made is not None and made.config is config and made.table.is_incomplete == has_ended:
+        if made is not None and made.config is config and made.table.is_incomplete == is_incomplete:
             table = self._changed_table(made, stored)
         if table is None:
-            table = self._whole_table(config, stored, is_incomplete=has_ended)
+            table = self._whole_table(config, stored, is_incomplete=is_incomplete)
         self._made = _Made(config, stored, table)
         return table
 

@@ -45,11 +45,13 @@ class StoredRecipients:
     Attributes:
         by_key: those that can be read, by their keys.
         unreadable: why others cannot be read, by their keys.
+        is_incomplete: others are missing until the shares of the database are served.
 
     """
 
     by_key: Mapping[str, Holder] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
+    is_incomplete: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.by_key)
@@ -249,6 +251,52 @@ def _updated(
         of_records[key] = _stored(record, 0 if before is None else before.recipient.revision)
     by_key = {key: known[key] if known.get(key) == new else new for key, new in of_records.items()}
     return stored if by_key == known else replace(stored, by_key=by_key)
+
+
+def held_back(before: StoredRecipients | None, after: StoredRecipients | None) -> StoredRecipients | None:
+    """Return recipients without what they had before alone, and without what they have afterwards alone.
+
+    Of those that have changed, who only gains something is as before, who only loses something is as
+    afterwards, and the others are missing, as new ones are.
+    """
+    if before is after or after is None:
+        return after
+    known = {} if before is None else before.by_key
+    by_key = {
+        key: kept
+        for key, held in after.by_key.items()
+        if key in known and (kept := _less(known[key], held)) is not None
+    }
+    is_same = by_key.keys() == known.keys() and all(by_key[key] is known[key] for key in known)
+    if before is not None and is_same and before.unreadable == after.unreadable and before.is_incomplete:
+        return before
+    if len(by_key) == len(after.by_key) and all(by_key[key] is held for key, held in after.by_key.items()):
+        return after
+    return StoredRecipients(by_key, after.unreadable, is_incomplete=True)
+
+
+def _less(before: Holder, after: Holder) -> Holder | None:
+    """Return the one of two states of a recipient that gives less; None where neither does."""
+    if before is after:
+        return after
+    earlier, later = before.recipient, after.recipient
+    if (earlier.networks, earlier.properties) != (later.networks, later.properties):
+        return None
+    had, has = _given(before), _given(after)
+    return after if has <= had else before if had <= has else None
+
+
+def _given(held: Holder) -> set[object]:
+    """Return what a recipient has: its grants, and all that it is identified by."""
+    recipient, clients = held.recipient, held.clients
+    tokens = (token for token in held.credentials if not token.is_forbidden)
+    return {
+        *recipient.shares,
+        *recipient.grants,
+        *held.policies,
+        *((token.sha256, token.expires_ms) for token in tokens),
+        *((client.id, secret) for client in clients for secret in client.secrets),
+    }
 
 
 def _report(before: Mapping[str, str], after: Mapping[str, str]) -> None:

@@ -328,14 +328,18 @@ class ServerProcess:
         if self.tls is not None and loaded.ssl is not None:
             await asyncio.to_thread(renew, self.tls, loaded.ssl)
         credentials = await self.credential_store.latest_table(loaded)
+        while shares is not self._shares or discovered is not self._discovered:
+            # Grants of a later reading are for its shares.
+            shares, discovered = self._shares, self._discovered
+            served = await asyncio.to_thread(_served, loaded, shares, discovered, served)
+            state = state.with_catalog(served.catalog, served.tables)
+            credentials = await self.credential_store.latest_table(loaded)
         # From here on nothing can fail or suspend: the new state takes effect as a whole.
         self._replace_state(replace(state, credentials=credentials))
         self._apply_share(self.credential_store.replica_rank)
         self.on_reload(loaded)
         self._served = served
         self._report_left_out(served.whole.left_out)
-        if shares is not self._shares or discovered is not self._discovered:
-            await self._serve_latest()
 
     def _record_reload(self, refused: str | None) -> None:
         self.metrics.reloads.labels(outcome_of(refused)).inc()

@@ -28,7 +28,7 @@ from gateway.config.secret import Secret
 from gateway.database.engine import Database
 from gateway.database.errors import DatabaseUnusable
 from gateway.database.postgresql import OPTIONS
-from gateway.database.schema import GRANTS, NETWORKS, RECIPIENTS, TOKENS
+from gateway.database.schema import GRANTS, NETWORKS, RECIPIENTS, SHARES, TOKENS
 from gateway.governance.credential_store import CredentialStore
 from gateway.governance.credentials import NewClient, NewLink, NewSecret, NewToken, Policies
 from gateway.governance.reading_thread import elapsed_seconds
@@ -37,14 +37,14 @@ from gateway.governance.recipient_store import RecipientDatabase
 from gateway.governance.stored_recipients import DatabaseReader
 from gateway.telemetry.metrics import Metrics
 
-SHARES = "version: 1\nshares: [{name: sales}]\ngateway: {anonymous: true"
+BEGINNING = "version: 1\nshares: [{name: sales}]\ngateway: {anonymous: true"
 
 
 def config_of(place, **keys):
     """A configuration with a database."""
     url = f"sqlite:///{place.path}" if place.url is None else place.url.reveal()
     section = json.dumps({"url": url} | keys)
-    return loads(f"{SHARES}, database: {section}}}\n")
+    return loads(f"{BEGINNING}, database: {section}}}\n")
 
 
 class FollowedStore:
@@ -405,18 +405,54 @@ async def test_a_revocation_is_in_force_though_the_shares_cannot_be_served(datab
         assert store.readable == 0
 
 
+async def test_what_a_change_gives_waits_for_its_shares_and_what_it_takes_does_not(database, clock, place):
+    """A table may have taken the place of another one by the change that grants it."""
+    before = {"gains": ["sales"], "loses": ["sales", "logs"], "moves": ["sales"], "stays": ["sales"]}
+    tokens = {name: database.add(name, shares=shares).token for name, shares in before.items()}
+    store = FollowedStore(place, clock)
+    asked, served = asyncio.Event(), asyncio.Event()
+
+    async def slow(shares):
+        if shares:
+            asked.set()
+            await served.wait()
+
+    def shares_of():
+        known = {name: store.knows(token) for name, token in tokens.items()}
+        return {name: sorted(recipient.shares) for name, recipient in known.items() if recipient}
+
+    store.store._take_shares = slow
+    async with store.watching():
+        with database.together() as whole:
+            whole.connection.execute(insert(SHARES).values(key="s", name="s", options="{}", created_ms=1))
+            database.grant("gains", ["logs"])
+            database.revoke("loses", shares=["logs"])
+            database.grant("moves", ["logs"])
+            database.revoke("moves", shares=["sales"])
+            tokens["new"] = database.add("new", shares=["logs"]).token
+        await asked.wait()
+        assert shares_of() == {"gains": ["sales"], "loses": ["sales"], "stays": ["sales"]}
+        # Of the others nobody can say yet what they may read.
+        assert store.tables[-1].is_incomplete
+        database.revoke("gains")
+        served.set()
+        after = {"loses": ["sales"], "moves": ["logs"], "new": ["logs"], "stays": ["sales"]}
+        await until(lambda: shares_of() == after)
+        assert not store.tables[-1].is_incomplete
+
+
 @pytest.mark.parametrize(
     "url",
     ["postgresql://u:first@SECRET@127.0.0.1:1/db", "postgresql://u:first@word:SECRET@127.0.0.1:1/db"],
 )
 def test_a_password_with_an_unescaped_separator_is_refused_and_not_shown(url):
     with pytest.raises(ConfigError, match="%40") as refused:
-        loads(f"{SHARES}, database: '{url}'}}\n")
+        loads(f"{BEGINNING}, database: '{url}'}}\n")
     assert "SECRET" not in str(refused.value)
 
 
 def test_an_option_of_a_url_may_have_any_character():
-    loads(f"{SHARES}, database: 'postgresql://u:first@h/db?application_name=a@b'}}\n")
+    loads(f"{BEGINNING}, database: 'postgresql://u:first@h/db?application_name=a@b'}}\n")
 
 
 def test_a_password_in_the_place_of_a_port_is_not_shown():
@@ -791,7 +827,7 @@ async def test_without_a_database_the_shares_never_change(tmp_path):
     async def take(shares):
         taken.append(shares)
 
-    config = loads(f"{SHARES}, recipientsDatabase: {tmp_path}/none.db}}\n")
+    config = loads(f"{BEGINNING}, recipientsDatabase: {tmp_path}/none.db}}\n")
     store = CredentialStore(config, lambda _table: None, Metrics(), Clock(0), take_shares=take)
     first = store.shares
     async with store.watching(lambda: config):
