@@ -25,7 +25,7 @@ OPERATIONS = (
     Operation("GET", "/healthz", handlers.alive, errors=()),
     Operation("GET", "/openapi.json", handlers.openapi, errors=(401,)),
     Operation("GET", "/metrics", handlers.metrics, errors=(401,)),
-    Operation("POST", "/reload", handlers.reload, errors=(401,)),
+    Operation("POST", "/reload", handlers.reload, errors=(400, 401)),
     Operation("GET", "/recipients", handlers.list_recipients, errors=(401, 404, 503)),
     Operation("POST", "/recipients", handlers.add_recipient, 201, errors=(400, 401, 404, 409, 503)),
     Operation("GET", "/recipients/{name}", handlers.show_recipient),

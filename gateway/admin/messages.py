@@ -137,7 +137,7 @@ class Purge(Request, frozen=True):
     history_older_than_seconds: Age | None = None
 
 
-class GrantOptions(Struct, frozen=True, rename="camel"):
+class GrantOptions(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The query parameters of a grant."""
 
     allow_absent: AllowAbsent = False

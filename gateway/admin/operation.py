@@ -26,6 +26,10 @@ _NAME = re.compile(r"{(\w+)}")
 Handler = Callable[..., Awaitable[Struct | web.Response]]
 
 
+class NoFields(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a change without a body or query has there: one that is ignored may be meant as a limit of it."""
+
+
 @dataclass(frozen=True)
 class Operation:
     """A route of the admin API."""
@@ -46,13 +50,14 @@ class Operation:
 
     async def respond(self, request: web.Request) -> web.Response:
         """Decode the request, run the handler and encode its answer."""
-        arguments = {}
-        if "body" in self.types:
-            arguments["body"] = decode_body(
-                await read_body(request, BODY_SECONDS, MAX_BODY_BYTES), self.types["body"]
-            )
-        if "query" in self.types:
-            arguments["query"] = decode_query(request.query, self.types["query"])
+        kinds = {} if self.method == "GET" else {"body": NoFields, "query": NoFields}
+        kinds |= self.types
+        sent = {}
+        if "body" in kinds:
+            sent["body"] = decode_body(await read_body(request, BODY_SECONDS, MAX_BODY_BYTES), kinds["body"])
+        if "query" in kinds:
+            sent["query"] = decode_query(request.query, kinds["query"])
+        arguments = {name: value for name, value in sent.items() if name in self.types}
         call = Call(request, seen=seen_by(request.headers, "If-Match"))
         answer = await self.handler(call, **arguments)
         if isinstance(answer, web.Response):

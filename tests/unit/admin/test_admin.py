@@ -301,6 +301,28 @@ async def test_a_request_that_is_refused_changes_nothing(
 
 
 @pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/shares/logs", b'{"condition": "country = recipient.country"}'),
+        ("PUT", "/shares/logs?schema=public", b""),
+        ("PUT", "/grants?condition=false", b'{"share": "logs"}'),
+        ("DELETE", "/shares/sales", b'{"allParts": true}'),
+        ("POST", "/grants/revoke?allParts=true", b'{"share": "sales"}'),
+        ("POST", "/revoke", b'{"shares": ["sales"]}'),
+        ("DELETE", "?dryRun=true", b""),
+        ("POST", "/rotate?oldExpiresInSeconds=60", b""),
+    ],
+)
+async def test_a_field_that_would_be_ignored_is_refused(client, recorded, *, method, path, body):
+    await client.post("/recipients", json={"name": "alice", "shares": ["sales"]})
+    recorded.clear()
+    refused = await answer(await client.request(method, f"/recipients/alice{path}", data=body), 400)
+    assert "unknown field" in refused["message"]
+    assert recorded == []
+    assert await answer(await client.put("/recipients/alice/shares/logs", data=b"{}"))
+
+
+@pytest.mark.parametrize(
     ("path", "body", "code", "message"),
     [
         ("/recipients", b"{", MALFORMED, "the body is not JSON"),
