@@ -47,6 +47,7 @@ from gateway.governance.recipient_records import (
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.protocol.headers import JSON_CONTENT_TYPE
 from gateway.protocol.profile import TOKEN_ENDPOINT, activation_url, oauth_profile
+from gateway.report.text import escaped
 from gateway.tables.rules import native_rule
 from gateway.telemetry.audit_record import RELOAD
 from gateway.telemetry.metrics import CONTENT_TYPE
@@ -84,10 +85,17 @@ async def reload(call: Call) -> messages.Reloaded:
 
 async def list_recipients(call: Call) -> messages.Recipients:
     """List the recipients."""
-    try:
-        return await call.with_database(
-            lambda database: messages.Recipients(tuple(map(_recipient, database.list()))), read_only=True
+
+    def read(database: RecipientDatabase) -> messages.Recipients:
+        reading = database.read_all()
+        unreadable = reading.unreadable.items()
+        return messages.Recipients(
+            tuple(map(_recipient, reading.records)),
+            tuple(messages.UnreadableRecipient(escaped(str(key)), reason) for key, reason in unreadable),
         )
+
+    try:
+        return await call.with_database(read, read_only=True)
     except DatabaseMissing:
         return messages.Recipients(())
 

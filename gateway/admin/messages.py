@@ -254,10 +254,18 @@ class RecipientHistory(Recipient, frozen=True):
     history: tuple[Change, ...]
 
 
-class Recipients(Answer, frozen=True):
-    """All recipients of the database."""
+class UnreadableRecipient(Answer, frozen=True):
+    """A recipient that is refused, because another program has written invalid rows, and what is invalid."""
+
+    name: str
+    reason: str
+
+
+class Recipients(Answer, frozen=True, omit_defaults=True):
+    """All recipients of the database. Those that cannot be read are named, if there are any."""
 
     recipients: tuple[Recipient, ...]
+    unreadable: tuple[UnreadableRecipient, ...] = ()
 
 
 class Issued(Answer, frozen=True, omit_defaults=True):

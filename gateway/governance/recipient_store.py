@@ -60,7 +60,7 @@ from gateway.governance.recipient_records import (
     RecipientUnreadable,
 )
 from gateway.governance.recorded_database import Subject
-from gateway.governance.rows import OpenLink
+from gateway.governance.rows import OpenLink, ReadRecipients
 
 log = logging.getLogger("gateway.recipients")
 
@@ -83,13 +83,17 @@ class RecipientDatabase(RecipientChanges):
         Unreadable ones, whose rows another program has written, are in the log; `must_be_whole` raises
         RecipientUnreadable for them.
         """
-        with self.database.reading() as connection:
-            reading = rows.read(connection, None)
+        reading = self.read_all()
         if must_be_whole:
             reading.check_whole()
         for key, reason in islice(reading.unreadable.items(), LOGGED_RECIPIENTS):
             log.warning("recipient %s cannot be read and is refused: %s", ascii(key), reason)
         return reading.records
+
+    def read_all(self) -> ReadRecipients:
+        """Return all recipients by name, and why others cannot be read, from one consistent read."""
+        with self.database.reading() as connection:
+            return rows.read(connection, None)
 
     def check_unchanged(self, records: Iterable[RecipientRecord]) -> None:
         """Raise RecipientError where someone else has changed what a record says; tokens may have changed.

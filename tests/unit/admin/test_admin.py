@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import sqlite3
 from contextlib import closing
 from dataclasses import replace
 
@@ -256,6 +257,21 @@ async def test_no_read_and_no_change_of_an_absent_recipient_creates_a_database(c
     await answer(await client.post("/purge", json={"tokensExpiredForSeconds": 0}), 404)
     assert list(tmp_path.iterdir()) == []
     assert recorded == []
+
+
+async def test_a_recipient_that_cannot_be_read_is_not_absent_from_the_list(client, tmp_path):
+    for name in ("alice", "bob"):
+        await client.post("/recipients", json={"name": name})
+    with closing(sqlite3.connect(tmp_path / "recipients.db")) as database:
+        database.execute("UPDATE recipients SET properties = '{' WHERE key = 'bob'")
+        database.execute("INSERT INTO recipients VALUES (CAST(X'ff41' AS TEXT), 'x', '', 1, '{}', 0)")
+        database.commit()
+    listed = await answer(await client.get("/recipients"))
+    assert [one["name"] for one in listed["recipients"]] == ["alice"]
+    assert {one["name"]: one["reason"] for one in listed["unreadable"]} == {
+        "bob": "its properties are invalid",
+        "\\udcffA": "its name, or its key, which is not that of the name, is invalid",
+    }
 
 
 async def test_expired_tokens_and_old_history_are_purged(client, recorded):
