@@ -282,7 +282,8 @@ class Catalog:
     ) -> Catalog:
         """Build the catalog of a configuration. Entries that are the same in `previous` keep their shares.
 
-        `unsearched`: shares, or schemas of them, of whose tables not all are known; names in lower case.
+        `unsearched`: shares, or schemas of them, of whose tables not all are known; names in lower case, and
+        `*` where not all shares are known.
         """
         entries = tuple(entries)
         known = {} if previous is None else previous.made
@@ -355,7 +356,10 @@ class Catalog:
         Of no share: where a grant in every share may be for a schema of one that is not searched.
         """
         if share is None:
-            is_unknown = self._unsearched and any(grant.share == EVERY_SHARE for grant in recipient.grants)
+            is_unknown = self._unsearched and (
+                any(grant.share == EVERY_SHARE for grant in recipient.grants)
+                or ((EVERY_SHARE, None) in self._unsearched and EVERY_SHARE in recipient.shares)
+            )
         else:
             key, inner = share.name.casefold(), schema and schema.casefold()
             is_whole = recipient.may_read(share)
@@ -375,6 +379,8 @@ class Catalog:
         if parent is not None and _is_partial(recipient, parent):
             may_read = recipient.may_read_volumes(parent, known.schema)
         if not may_read or known is NO_VOLUME:
+            if parent is None:
+                self._check_searched(recipient, None)
             raise NotShared("volume")
         return known
 

@@ -47,7 +47,7 @@ class Database:
             PostgreSQL needs the extra `postgresql`.
         password: password for PostgreSQL, in place of one in the URL.
         max_outage_seconds: time for which the last known state is in force while the database cannot be
-            read. Afterwards its recipients get 503 until it can be read again.
+            read. Afterwards its recipients and shares get 503 until it can be read again.
 
     """
 

@@ -3,7 +3,7 @@
 In: the configuration and the database. Out: a new CredentialTable within a second of a change of the
 database, which is read by its own thread, never on the event loop. While the database cannot be read or does
 not answer, the last table stays in force, the log says why, and the metric `recipients_readable` is 0. After
-`maxOutageSeconds` a table without the recipients of the database takes its place.
+`maxOutageSeconds` a table without the recipients of the database takes its place, and its shares end, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PATIENCE_SECONDS = 10.0
 """A database that does not answer within this time counts as unreadable."""
 LOOK_SECONDS = 2.0
 """Time within which a look at a database that answers ends, beyond `maxOutageSeconds`."""
-OUTDATED = "the recipients' database was not read for %g s: its recipients get 503"
+OUTDATED = "the recipients' database was not read for %g s: its recipients get 503, and so do its shares"
 UNREADABLE = (
     "the recipients' database cannot be read: %s. Make it readable again: its last state is in force for "
     "gateway.database.maxOutageSeconds"
@@ -108,6 +108,8 @@ class CredentialStore:
         self._has_ended = False
         self._is_due = False
         """Whether the table in force is older than the last reading. The caller makes the first table."""
+        self.have_shares_ended = False
+        """Whether the shares of the last reading are out of force. `changed` is called when this changes."""
         self._failures = Failures(
             log, logging.ERROR, UNREADABLE, "the recipients' database can be read again"
         )
@@ -181,6 +183,8 @@ class CredentialStore:
             await self._put(await asyncio.to_thread(_held_back, self._stored, stored))
             await self._take_shares(shares)
             self._taken = shares
+        if self.have_shares_ended:
+            self.have_shares_ended, self._is_due = False, True
         await self._put(stored)
         await self._take_shares(shares)
         self._take_rank(self._rank_changed)
@@ -217,7 +221,7 @@ class CredentialStore:
         is_done = self._has_ended and not self._is_due
         if is_done or self._elapsed() - self._read_at_seconds < kept_seconds:
             return
-        self._has_ended = self._is_due = True
+        self._has_ended = self._is_due = self.have_shares_ended = True
         await self._change()
         log.error(OUTDATED, kept_seconds)
 
@@ -228,12 +232,12 @@ class CredentialStore:
         """
         age_seconds = self._elapsed() - self._read_at_seconds
         # The first comparison is the whole cost for each chunk of an answer.
-        if age_seconds <= LOOK_SECONDS or self._has_ended or not self._stored:
+        if age_seconds <= LOOK_SECONDS or self._has_ended or not (self._stored or self._taken):
             return
         config = self._config()
         if age_seconds <= config.max_outage_seconds + LOOK_SECONDS:
             return
-        self._has_ended = True
+        self._has_ended = self.have_shares_ended = True
         self._changed(self._table(config, None))
         log.error(OUTDATED, config.max_outage_seconds)
 

@@ -25,6 +25,7 @@ from gateway.catalog.discovered import NOTHING_DISCOVERED, Discovered, with_disc
 from gateway.catalog.stored_shares import StoredShares, WithStored, with_stored
 from gateway.config import Config, Source
 from gateway.config.file_stamps import stamp
+from gateway.config.recipients import EVERY_SHARE
 from gateway.console.inspection import Inspector
 from gateway.governance.credential_store import CredentialStore
 from gateway.limits.control_groups import cpus
@@ -137,12 +138,12 @@ class ServerProcess:
             activity=activity if config.gateway.admin is not None else None,
         )
         self.inspector = Inspector(lambda: self.pipeline.state, activity, now_ms=now_ms)
+        self._served: _Served | None = None
         self._apply_credentials(self.credential_store.table(config))
         self.pipeline.end_outdated = self.credential_store.end_outdated
         self._apply_share(self.credential_store.replica_rank)
         self.metrics.config_loaded.set(now_ms() / 1000)
         self._discovered, self._shares = NOTHING_DISCOVERED, self.credential_store.shares
-        self._served: _Served | None = None
         if self._shares or any(True for _ in config.sources):
             self._serve(_served(config, self._shares, self._discovered))
         self.on_reload: Callable[[Config], None] = lambda _config: None
@@ -257,6 +258,9 @@ class ServerProcess:
         )
 
     def _replace_state(self, state: GatewayState) -> None:
+        if self._served is not None:
+            have_ended = self.credential_store.have_shares_ended
+            state = replace(state, catalog=self._served.of_file if have_ended else self._served.catalog)
         state.tables.storages.observe_by(self._observe_storage)
         changed = changed_recipients(self.pipeline.state.credentials, state.credentials)
         # Also of the vendor that is replaced: it may have running calls, and both share the cache.
@@ -335,10 +339,10 @@ class ServerProcess:
             state = state.with_catalog(served.catalog, served.tables)
             credentials = await self.credential_store.latest_table(loaded)
         # From here on nothing can fail or suspend: the new state takes effect as a whole.
+        self._served = served
         self._replace_state(replace(state, credentials=credentials))
         self._apply_share(self.credential_store.replica_rank)
         self.on_reload(loaded)
-        self._served = served
         self._report_left_out(served.whole.left_out)
 
     def _record_reload(self, refused: str | None) -> None:
@@ -355,12 +359,14 @@ class _Served:
     Attributes:
         whole: the shares of the file and the database, and the stored entries that are left out.
         catalog: the catalog.
+        of_file: the catalog when nobody knows which shares the database has.
         tables: what its tables are found by.
 
     """
 
     whole: WithStored
     catalog: Catalog
+    of_file: Catalog
     tables: ServedTables
 
 
@@ -373,8 +379,13 @@ def _served(
     """
     whole = with_stored(config, stored, None if previous is None else previous.whole)
     found = with_discovered(whole.config, discovered)
-    catalog = Catalog.of(found.shares, None if previous is None else previous.catalog, found.unsearched)
-    return _Served(whole, catalog, ServedTables.of(config, catalog))
+    catalog = of_file = Catalog.of(
+        found.shares, None if previous is None else previous.catalog, found.unsearched
+    )
+    if stored:
+        unknown = {*found.unsearched, (EVERY_SHARE, None)}
+        of_file = Catalog.of(found.shares[: len(config.shares)], catalog, unknown)
+    return _Served(whole, catalog, of_file, ServedTables.of(config, catalog))
 
 
 def _tracing(config: Config) -> tuple[Middleware | None, Callable[[float], None]]:

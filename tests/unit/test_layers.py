@@ -43,7 +43,7 @@ LAYERS = (
     Layer("storage", 4_600, native=True),
     Layer("governance", 4_200),
     Layer("authentication", 1_100),
-    Layer("catalog", 1_100),
+    Layer("catalog", 1_110),
     Layer("outgoing", 100, aiohttp=True),
     Layer("limits", 1_200, native=True),
     Layer("database", 1_300),

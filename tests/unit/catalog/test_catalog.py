@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.catalog.catalog import Catalog, Recipient, page
 from gateway.config import loads
-from gateway.errors import NotFound
+from gateway.errors import NotFound, Unavailable
 
 CONFIG = loads("""
 version: 1
@@ -71,6 +71,27 @@ def test_absent_and_not_granted_look_alike(catalog: Catalog) -> None:
         with pytest.raises(NotFound):
             catalog.share(recipient, share)
     assert len(messages) == 1
+
+
+def test_where_shares_are_unknown_none_is_absent_for_who_reads_every_share() -> None:
+    catalog = Catalog.of(CONFIG.shares, unsearched={("*", None)})
+    everyones = {
+        "list": lambda: catalog.require_searched(EVERYONE),
+        "share": lambda: catalog.share(EVERYONE, "absent"),
+        "schema": lambda: catalog.schema(EVERYONE, "absent", "public"),
+        "table": lambda: catalog.table(EVERYONE, "absent", "public", "orders"),
+        "volume": lambda: catalog.volume(EVERYONE, "absent", "public", "v"),
+    }
+    for asked in everyones.values():
+        with pytest.raises(Unavailable):
+            asked()
+    assert catalog.table(EVERYONE, "sales", "public", "orders").name == "Orders"
+    catalog.require_searched(EVERYONE, "sales")
+    catalog.require_searched(SOMEONE)
+    with pytest.raises(NotFound):
+        catalog.share(SOMEONE, "absent")
+    with pytest.raises(NotFound):
+        catalog.table(EVERYONE, "sales", "public", "absent")
 
 
 def test_a_recipient_sees_the_granted_shares_only(catalog: Catalog) -> None:

@@ -597,6 +597,54 @@ async def test_the_last_state_ends_after_the_longest_outage_and_comes_back(datab
     assert not store.tables[-1].is_incomplete
 
 
+async def test_shares_end_with_the_last_state_and_come_back_when_later_ones_are_served(
+    database, clock, place
+):
+    """Also those that only recipients of the configuration read."""
+    store = FollowedStore(place, clock, maxOutageSeconds=3600)
+    have_ended, served = [], asyncio.Event()
+
+    async def slow(shares):
+        if shares:
+            await served.wait()
+
+    def changed(table):
+        store.tables.append(table)
+        have_ended.append(store.store.have_shares_ended)
+
+    store.store._changed, store.store._take_shares = changed, slow
+    async with store.watching():
+        with by_hand(place) as execute:
+            execute("ALTER TABLE changes RENAME TO hidden")
+            await until(lambda: store.readable == 0)
+            store.store._read_at_seconds -= 3600
+            await until(lambda: have_ended == [True])
+            execute("ALTER TABLE hidden RENAME TO changes")
+            execute("INSERT INTO shares VALUES ('s', 's', '{}', 1)")
+            # The former ones are not served again meanwhile.
+            await until(lambda: len(have_ended) == 2)
+            assert have_ended == [True, True]
+            served.set()
+            await until(lambda: have_ended[-1] is False)
+            assert store.store.have_shares_ended is False
+
+
+def test_a_process_that_was_stopped_serves_no_former_shares(clock, tmp_path):
+    place = DatabasePlace(tmp_path / "recipients.db")
+    with RecipientDatabase(place, now_ms=clock) as database:
+        database.database.driver.execute("INSERT INTO shares VALUES ('s', 's', '{}', 1)")
+        stopped = [0.0]
+        store = FollowedStore(
+            place, clock, elapsed=lambda: elapsed_seconds() + stopped[0], maxOutageSeconds=5
+        )
+        store.store.end_outdated()
+        assert not store.store.have_shares_ended
+        stopped[0] = 12.0
+        store.store.end_outdated()
+        assert store.store.have_shares_ended
+        assert len(store.tables) == 2
+
+
 async def test_a_database_that_does_not_answer_is_seen_and_stops_nothing(clock, tmp_path, monkeypatch):
     monkeypatch.setattr("gateway.governance.credential_store.PATIENCE_SECONDS", 0.6)
     monkeypatch.setattr("gateway.database.engine.BUSY_SECONDS", 3.0)

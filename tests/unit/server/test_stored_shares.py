@@ -98,6 +98,41 @@ async def test_a_stored_share_is_served_within_a_second_of_its_change(tmp_path: 
                 await asyncio.sleep(0.02)
 
 
+async def test_stored_shares_end_with_an_outage_also_for_who_reads_every_share(
+    tmp_path: Path, small: Path
+) -> None:
+    file = tmp_path / "gateway.yaml"
+    settings = base(small)
+    settings["gateway"]["database"] = {"url": "sqlite:///recipients.db", "maxOutageSeconds": 3600}
+    file.write_text(yaml.safe_dump(settings))
+    await asyncio.to_thread(add, file, "stored", "t", small / "whole")
+    stored = "/delta-sharing/shares/stored/schemas/d/tables/t/version"
+    of_file = "/delta-sharing/shares/s/schemas/d/tables/t/version"
+    async with running_process(file, settings) as live:
+        assert [await live.status(path) for path in (stored, of_file)] == [200, 200]
+        hidden = (tmp_path / "recipients.db").rename(tmp_path / "hidden.db")
+        store = live.process.credential_store
+        async with asyncio.timeout(5):
+            while not store._failures.reason:
+                await asyncio.sleep(0.02)
+        assert await names(live) == ["s", "other", "stored"]
+        store._read_at_seconds -= 3600
+        async with asyncio.timeout(5):
+            while await live.status(stored) == 200:
+                await asyncio.sleep(0.02)
+        assert [await live.status(path) for path in (stored, of_file)] == [503, 200]
+        assert await live.status() == 503
+        # A reload brings nothing back.
+        assert await live.change("preSignedUrlTimeoutSeconds", 1000) is None
+        assert [await live.status(path) for path in (stored, of_file)] == [503, 200]
+        hidden.rename(tmp_path / "recipients.db")
+        async with asyncio.timeout(5):
+            while await live.status() == 503:
+                await asyncio.sleep(0.02)
+        assert await names(live) == ["s", "other", "stored"]
+        assert await live.status(stored) == 200
+
+
 async def test_nothing_that_is_stored_keeps_a_server_from_starting(
     tmp_path: Path, small: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
