@@ -105,10 +105,10 @@ class Discoverer:
                     await search
 
     async def _look(self) -> None:
-        """Start the searches that are due, and forget places that the configuration does not have."""
+        """Start the searches that are due, and forget places that the configuration no longer has."""
         config = self._config()
         sources = {source.key: source for source in self._sources()}
-        gone = [key for key in self._places if key not in sources]
+        gone = [key for key, place in self._places.items() if not _keeps(place.source, sources.get(key))]
         for key in gone:
             self._metrics.forget(self._places.pop(key).source.shown)
         if gone or time.monotonic() >= self._publish_seconds:
@@ -209,6 +209,11 @@ class Discoverer:
         if len(compared.new_refusals) > LOGGED_REFUSALS:
             log.warning("%d more are not shared by %s", len(compared.new_refusals) - LOGGED_REFUSALS, name)
         place.refused = compared.refused
+
+
+def _keeps(before: Source, after: Source | None) -> bool:
+    """Return whether tables that were found stay: below a lower depth they are not shared, nor missing."""
+    return after is not None and after.discovery.max_depth >= before.discovery.max_depth
 
 
 async def _pause() -> None:

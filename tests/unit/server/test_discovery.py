@@ -211,6 +211,18 @@ async def test_a_reload_loses_nothing_and_searches_what_is_new(tmp_path: Path, w
                 await asyncio.sleep(0.02)
 
 
+async def test_tables_below_a_lower_depth_are_withdrawn_by_the_reload(
+    tmp_path: Path, warehouse: Path
+) -> None:
+    """They are not missing: nobody has to wait for a second search to be sure."""
+    (warehouse / "f/x/y/_delta_log").mkdir(parents=True)
+    file = tmp_path / "gateway.yaml"
+    async with searching(file, warehouse, everySeconds=3600, maxDepth=1) as searched:
+        await searched.until(["d.t", "d.u", "e.t", "f.x_y"])
+        assert await searched.live.change("shares[].tables.maxDepth", 0) is None
+        await searched.until(["d.t", "d.u", "e.t"])
+
+
 async def test_a_reload_during_a_discovery_serves_both(tmp_path: Path, warehouse: Path) -> None:
     async with searching(tmp_path / "gateway.yaml", warehouse, everySeconds=3600) as searched:
         live, process = searched.live, searched.live.process
