@@ -30,6 +30,9 @@ from gateway.governance.share_records import ShareError, ShareNotFound
 from gateway.governance.share_store import ShareDatabase
 from gateway.governance.stored_recipients import recipient_of
 
+LIMITS = ("history_data_sharing_status", "start_version", "access_modes", "auxiliary_locations")
+"""Fields of tables alone: one that is ignored would share more than was meant."""
+
 Texts = messages.NewShare | messages.ShareUpdate
 Source = Literal["configuration", "database"]
 
@@ -192,6 +195,9 @@ def _discovery_detail(options: Mapping[str, Any]) -> dict[str, str]:
 def updated(share: StoredShare, update: messages.DataObjectUpdate) -> StoredShare:
     """Return a share after one change of its data objects. Raises ShareError."""
     target, action = update.data_object, update.action
+    for name in () if target.data_object_type == "TABLE" else LIMITS:
+        if getattr(target, name) is not UNSET:
+            raise ShareError(f"{target.shared_as}: a {target.data_object_type} has no {name}")
     if target.data_object_type == "SCHEMA":
         return _updated_schema(share, target, action)
     if not isinstance(target.tables, UnsetType):

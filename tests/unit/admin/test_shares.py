@@ -169,6 +169,11 @@ async def test_a_change_is_made_as_a_whole_or_not_at_all(client: TestClient[Any,
         (update("ADD", "d", name="/u"), "expected schema.name"),
         (update("ADD", "d.v", "VOLUME", name="/v"), "local files have no credentials"),
         (update("UPDATE", "d", "SCHEMA"), "nothing to update"),
+        (
+            update("ADD", "e", "SCHEMA", start_version=3, tables={"discover": "/e/{table}"}),
+            "e: a SCHEMA has no start_version",
+        ),
+        (update("ADD", "d.v", "VOLUME", name="s3://b/v", access_modes=["url"]), "VOLUME has no access_modes"),
     ):
         body = {"updates": [update("ADD", "d.t", name="/t"), bad]}
         assert text in (await call(client, "PATCH", "/shares/s", body, 400))["message"]
