@@ -29,6 +29,8 @@ class FollowedDatabase:
         self._took_changes = True
         self.file: FileIdentity | None = None
         """The file of the last connection; None for PostgreSQL."""
+        self.written_ns = 0
+        """The time of the last write to the file, before it was opened or looked at."""
 
     def open(self) -> Database:
         """Return the connection, a new one if there is none or it is to another file.
@@ -38,13 +40,15 @@ class FollowedDatabase:
         OSError.
         """
         place = self._place()
-        file = None if place.path is None else _identity(place.path)
+        file = None
+        if place.path is not None:
+            file, self.written_ns = _looked_at(place.path)
         is_demoted = self._database is not None and self._took_changes and not self._database.takes_changes()
         if self._database is None or is_demoted or file != self.file:
             self.close()
             self._database, self.file = opened(place), file
             self._took_changes = self._database.takes_changes()
-            if place.path is not None and file != _identity(place.path):
+            if place.path is not None and file != _looked_at(place.path)[0]:
                 raise DatabaseUnusable("it was replaced while it was opened")
         return self._database
 
@@ -55,9 +59,10 @@ class FollowedDatabase:
         self._database = None
 
 
-def _identity(path: Path) -> FileIdentity:
+def _looked_at(path: Path) -> tuple[FileIdentity, int]:
+    """Return the identity of a file and the time of the last write to it, which no program can set."""
     try:
         status = path.stat()
     except FileNotFoundError:
         raise DatabaseMissing from None
-    return status.st_dev, status.st_ino
+    return (status.st_dev, status.st_ino), status.st_ctime_ns

@@ -104,6 +104,7 @@ class DatabaseReader:
         self._followed = FollowedDatabase(place)
         self._database: Database | None = None
         self._data_version: int | None = None
+        self._written_ns = 0
         self._reading = _Reading()
         self._revision = 0
         """Of the last reading."""
@@ -167,13 +168,18 @@ class DatabaseReader:
 
     def _read(self) -> StoredRecipients:
         database = self._open()
-        before, data_version = self._reading, None
+        before, data_version, written_ns = self._reading, None, self._followed.written_ns
         with database.statement() as connection:
             if database.is_sqlite:
                 (data_version,) = connection.exec_driver_sql("PRAGMA data_version").one()
                 is_unchanged = data_version == self._data_version
             else:
                 is_unchanged = last_position(connection) == before.position
+        if is_unchanged and written_ns != self._written_ns:
+            # SQLite tells contents by a count of changes. A backup that was copied over the file, and changed
+            # since, may have the same, and a connection then keeps what it has read.
+            self.close()
+            return self._read()
         if is_unchanged:
             return before.stored
         with database.reading() as connection:
@@ -197,7 +203,7 @@ class DatabaseReader:
         self._reading = _Reading(
             stored, _updated_shares(before.shares, share_keys, shares), changed.position, before.file
         )
-        self._data_version = data_version
+        self._data_version, self._written_ns = data_version, written_ns
         return stored
 
     def _shares(self, connection: Connection, keys: Collection[str] | None) -> StoredShares:

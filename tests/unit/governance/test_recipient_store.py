@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -517,6 +518,27 @@ def test_polling_detects_changes_of_other_processes_and_not_reads(database, plac
         after = reader.read()
         assert [stored.recipient.name for stored in after] == ["bob"]
         assert reader.read() is after
+
+
+def test_a_backup_that_is_copied_over_the_file_is_read_also_with_as_many_changes(clock, tmp_path):
+    """SQLite counts the changes of a file, and takes one with the same count for the one that it knows."""
+    place, backup = DatabasePlace(tmp_path / "recipients.db"), tmp_path / "backup.db"
+    with RecipientDatabase(place, now_ms=clock) as database:
+        database.add("alice", shares=["sales"])
+        database.add("bob", shares=["sales"])
+    shutil.copyfile(place.path, backup)
+    reader = DatabaseReader(lambda: place)
+    assert {*reader.read().by_key} == {"alice", "bob"}
+    with RecipientDatabase(place, now_ms=clock) as database:
+        database.grant("bob", ["logs"])
+    assert reader.read().by_key["bob"].recipient.shares == {"sales", "logs"}
+    shutil.copyfile(backup, place.path)
+    with RecipientDatabase(place, now_ms=clock) as database:
+        database.delete("alice")
+    stored = reader.read()
+    assert {key: held.recipient.shares for key, held in stored.by_key.items()} == {"bob": {"sales"}}
+    assert reader.read() is stored
+    reader.close()
 
 
 def test_changes_at_the_same_time_leave_two_live_tokens_at_most(database, place, clock, monkeypatch):
