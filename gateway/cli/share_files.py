@@ -142,15 +142,11 @@ class ShareFiles:
                 with database.issued(lambda: database.add(name, token, shares=[share]), committed) as issued:
                     yield issued
                 return
-            had_share = share.lower() in {granted.lower() for granted in existing.shares}
-            database.grant(name, [share])
-            try:
+            # The earlier token, which ends, never reads the share.
+            with database.together():
+                database.grant(name, [share])
                 with database.issued(lambda: database.issue(name, token), committed) as issued:
                     yield issued
-            except BaseException:
-                if not had_share:
-                    database.revoke(name, shares=[share])
-                raise
 
 
 @contextmanager

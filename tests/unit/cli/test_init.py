@@ -30,6 +30,7 @@ from gateway.cli import first_share, init, share_files
 from gateway.config import Location, load
 from gateway.config.database import DatabasePlace
 from gateway.governance.recipient_store import RecipientDatabase
+from gateway.governance.stored_recipients import read_once
 from gateway.tables.search import FoundTable, Search, find_tables
 from gateway.times import epoch_ms
 
@@ -375,13 +376,20 @@ def test_an_error_in_the_last_step_takes_all_files_back(
     assert written() == set()
     assert run(demo_tables, "--recipient", "alice")[0] == 0
     before = {name: Path(name).read_bytes() for name in WRITTEN - {"recipients.db"}}
+    place, (share, *_) = DatabasePlace(Path("recipients.db")), shared()[0].split(".")
+
+    def watched(*_: object) -> None:
+        # The token that is replaced is never that of a recipient of the new share.
+        assert read_once(place).by_key["alice"].recipient.shares == {share}
+        full()
+
     with monkeypatch.context() as patch:
-        patch.setattr("gateway.cli.profile_file.ProfileFile.write", full)
+        patch.setattr("gateway.cli.profile_file.ProfileFile.write", watched)
         assert run(demo_tables, "--recipient", "alice", "--share", "other", "--force")[0] == 1
     assert {name: Path(name).read_bytes() for name in before} == before
     assert written() == WRITTEN
-    with closing(RecipientDatabase(DatabasePlace(Path("recipients.db")), now_ms=lambda: 0)) as database:
-        assert database.show("alice").shares == (shared()[0].split(".")[0],)
+    with closing(RecipientDatabase(place, now_ms=lambda: 0)) as database:
+        assert database.show("alice").shares == (share,)
 
 
 def test_a_database_that_is_none_is_one_line_and_stays(run: Run, demo_tables: Path) -> None:
