@@ -35,13 +35,6 @@ if TYPE_CHECKING:
     from gateway.governance.share_store import ShareDatabase
 
 
-class ExportFile(NewFile):
-    """The file of an export."""
-
-    what = "the export"
-    if_exists = "remove it, or name another file"
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
@@ -77,7 +70,7 @@ def _write(text: str, output: Path | None) -> None:
     if output is None:
         sys.stdout.write(text)
         return
-    with ExportFile(output) as file:
+    with NewFile(output, "the export", if_exists="remove it, or name another file") as file:
         file.write_text(text)
         file.keep()
 

@@ -24,13 +24,13 @@ _WITHOUT_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 class NewFile:
     """A file of its owner alone, as a context: on an error before `keep`, the file is as it was before."""
 
-    what = "the file"
-    """The file in messages."""
-    if_exists = "--force replaces it"
-    """How to replace an existing file, in messages."""
+    def __init__(self, path: Path, what: str, *, if_exists: str, overwrite: bool = False) -> None:
+        """Raises OSError where no file can be written, and FileExistsError unless `overwrite`.
 
-    def __init__(self, path: Path, *, overwrite: bool = False) -> None:
-        """Raises OSError where no file can be written, and FileExistsError unless `overwrite`."""
+        `what` names the file in messages; `if_exists` says how to replace an existing one.
+        """
+        self._what = what
+        self._if_exists = if_exists
         self._overwrite = overwrite
         self._earlier: Path | None = None
         self._published = False
@@ -122,14 +122,14 @@ class NewFile:
         except OSError as error:
             raise self._unwritable(path, error) from None
         if not stat.S_ISREG(mode):
-            raise OSError(f"{self.what} {path} cannot be written: it exists and is not a regular file")
+            raise OSError(f"{self._what} {path} cannot be written: it exists and is not a regular file")
         return Path(os.path.realpath(path))
 
     def _unwritable(self, path: Path, error: OSError) -> OSError:
-        return OSError(f"{self.what} {path} cannot be written: {error.strerror}")
+        return OSError(f"{self._what} {path} cannot be written: {error.strerror}")
 
     def _exists(self, path: Path) -> FileExistsError:
-        return FileExistsError(f"{path} exists; {self.if_exists}")
+        return FileExistsError(f"{path} exists; {self._if_exists}")
 
 
 def _link(source: Path, target: Path) -> None:

@@ -7,26 +7,21 @@ when the token does not count: file and database always agree.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Self
 
 from gateway.cli.new_file import NewFile
-from gateway.protocol.profile import Profile, profile_text
 from gateway.server.deferred_signals import DeferredSignals
 
 
-class ProfileFile(NewFile):
-    """A profile file, as a context: on an error before `keep`, the file is as it was before."""
-
-    what = "the profile"
-    if_exists = "--overwrite replaces it, and the token in it is then lost"
-
-    def write(self, profile: Profile) -> None:
-        """Write the complete profile to the disk, once. Raises OSError."""
-        self.write_text(profile_text(profile))
+def profile_file(path: Path, *, overwrite: bool, option: str = "--overwrite") -> NewFile:
+    """Return a new file for a profile; `option` is the one that replaces an existing file."""
+    lost = f"{option} replaces it, and the token in it is then lost"
+    return NewFile(path, "the profile", if_exists=lost, overwrite=overwrite)
 
 
 class PrintedProfile:
-    """A profile on the standard output, with the interface of ProfileFile."""
+    """A profile on the standard output, with the interface of NewFile."""
 
     def __init__(self) -> None:
         self._signals = DeferredSignals()
@@ -37,9 +32,9 @@ class PrintedProfile:
     def __exit__(self, *_error: object) -> None:
         self._signals.release()
 
-    def write(self, profile: Profile) -> None:
+    def write_text(self, text: str) -> None:
         """Print the profile. Raises OSError for a closed pipe."""
-        sys.stdout.write(profile_text(profile))
+        sys.stdout.write(text)
         # SIGINT ends a blocked write; after the write the reader has the token.
         sys.stdout.flush()
         self._signals.hold()

@@ -24,8 +24,9 @@ from gateway.cli.grants import (
     grant_of_parts,
     revoked,
 )
+from gateway.cli.new_file import NewFile
 from gateway.cli.operations import Operations, Parser, add_repeated
-from gateway.cli.profile_file import PrintedProfile, ProfileFile
+from gateway.cli.profile_file import PrintedProfile, profile_file
 from gateway.cli.recipient_credentials import (
     add_link_arguments,
     add_policy_arguments,
@@ -61,7 +62,7 @@ from gateway.governance.recipient_records import (
     profile_of,
 )
 from gateway.governance.recipient_store import RecipientDatabase
-from gateway.protocol.profile import oauth_profile
+from gateway.protocol.profile import oauth_profile, profile_text
 from gateway.report.text import escaped
 from gateway.times import epoch_ms, utc_text
 
@@ -303,7 +304,7 @@ def _issue(
 ) -> None:
     """Issue a token or secret, whose profile is written before it takes effect."""
     with _profile_target(arguments) as file, database.issued(issue, file.keep) as issued:
-        file.write(profile_of(config.endpoint_url, issued))
+        file.write_text(profile_text(profile_of(config.endpoint_url, issued)))
     if arguments.profile is not None:
         _warn_of_host(config, "profile")
     if isinstance(issued, IssuedSecret):
@@ -341,7 +342,7 @@ def _add_federated(database: RecipientDatabase, config: Config, arguments: argpa
         policies = Policies({arguments.policy: policy_of(arguments)})
         added = partial(database.add, arguments.name, policies, **described_by(arguments))
         with database.issued(added, file.keep):
-            file.write(profile)
+            file.write_text(profile_text(profile))
     if arguments.profile is not None:
         _warn_of_host(config, "profile")
         place = escaped(str(arguments.profile))
@@ -490,11 +491,11 @@ _OPERATIONS: Mapping[str, Callable[[RecipientDatabase, Config, argparse.Namespac
 }
 
 
-def _profile_target(arguments: argparse.Namespace) -> ProfileFile | PrintedProfile:
+def _profile_target(arguments: argparse.Namespace) -> NewFile | PrintedProfile:
     """Return where the profile is written. Raises OSError where it cannot be written."""
     if arguments.profile is None:
         return PrintedProfile()
-    return ProfileFile(arguments.profile, overwrite=arguments.overwrite)
+    return profile_file(arguments.profile, overwrite=arguments.overwrite)
 
 
 def _warn_of_host(config: Config, what: str) -> None:

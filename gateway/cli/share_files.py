@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.cli.new_file import NewFile
-from gateway.cli.profile_file import ProfileFile
+from gateway.cli.profile_file import profile_file
 from gateway.config import Config, loads
 from gateway.config.sections import RECIPIENTS_DATABASE
 from gateway.governance.audited_database import open_database
@@ -28,6 +28,7 @@ from gateway.governance.recipient_records import (
     RecipientExists,
     profile_of,
 )
+from gateway.protocol.profile import profile_text
 from gateway.server.deferred_signals import DeferredSignals
 from gateway.times import epoch_ms
 
@@ -36,19 +37,6 @@ KEY_BYTES = 32
 
 class InitError(OSError):
     """Raised when nothing can be shared; the text names what to do."""
-
-
-class ConfigurationFile(NewFile):
-    """The configuration, as a context: on an error before `keep`, the file is as it was before."""
-
-    what = "the configuration"
-    if_exists = "--force replaces it, or -c names another file"
-
-
-class NewProfile(ProfileFile):
-    """The recipient's profile."""
-
-    if_exists = "--force replaces it, and the token in it is then lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +64,7 @@ class ShareFiles:
         """Check that the configuration can be written. Raises OSError."""
         if self.configuration.absolute() == self.recipients_database:
             raise InitError(f"{RECIPIENTS_DATABASE} is the recipients' database: name another file")
-        with ConfigurationFile(self.configuration, overwrite=self.force):
+        with self._new_configuration():
             pass
 
     def check_profile(self, recipient: str) -> None:
@@ -85,8 +73,15 @@ class ShareFiles:
         profile = self.profile(recipient)
         if profile in (self.configuration.absolute(), self.token_key, self.recipients_database):
             raise RecipientError(f"{profile.name} is another file of the share: name another recipient")
-        with NewProfile(profile, overwrite=self.force):
+        with self._new_profile(recipient):
             pass
+
+    def _new_configuration(self) -> NewFile:
+        how = "--force replaces it, or -c names another file"
+        return NewFile(self.configuration, "the configuration", if_exists=how, overwrite=self.force)
+
+    def _new_profile(self, recipient: str) -> NewFile:
+        return profile_file(self.profile(recipient), overwrite=self.force, option="--force")
 
     def write(self, text: str, share: str, recipient: str) -> Config:
         """Write all files or none, and return the configuration. Raises OSError."""
@@ -110,8 +105,8 @@ class ShareFiles:
     def _publish(self, config: Config, text: str, share: str, recipient: str) -> None:
         with (
             _new_database(self.recipients_database),
-            ConfigurationFile(self.configuration, overwrite=self.force) as file,
-            NewProfile(self.profile(recipient), overwrite=self.force) as profile,
+            self._new_configuration() as file,
+            self._new_profile(recipient) as profile,
         ):
 
             def keep() -> None:
@@ -121,7 +116,7 @@ class ShareFiles:
             try:
                 with self._added(config, share, recipient, keep) as issued:
                     file.write_text(text)
-                    profile.write(profile_of(config.endpoint_url, issued))
+                    profile.write_text(profile_text(profile_of(config.endpoint_url, issued)))
             except RecipientExists:
                 raise InitError(
                     f"recipient {recipient} is in {RECIPIENTS_DATABASE} already: name another one, or give "
@@ -167,7 +162,7 @@ def _new_key(path: Path) -> Iterator[None]:
     """Write a key for tokens unless there is one; on an error it is removed again."""
     is_new = not path.exists()
     if is_new:
-        with NewFile(path) as file:
+        with NewFile(path, "the file", if_exists="--force replaces it") as file:
             file.write_text(f"{secrets.token_urlsafe(KEY_BYTES)}\n")
             file.keep()
     try:

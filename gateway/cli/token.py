@@ -13,13 +13,13 @@ from pathlib import Path
 
 from gateway.authentication.credential_table import token_hash
 from gateway.cli.durations import add_expires, lifetime
-from gateway.cli.profile_file import ProfileFile
+from gateway.cli.profile_file import profile_file
 from gateway.config import load
 from gateway.config.checks import check_url
 from gateway.config.errors import Invalid
 from gateway.encoding import json_bytes
 from gateway.governance.recipient_records import end_ms
-from gateway.protocol.profile import profile
+from gateway.protocol.profile import profile, profile_text
 from gateway.times import epoch_ms, utc_text
 
 TOKEN_BYTES = 32
@@ -67,8 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     ends_ms = end_ms(epoch_ms(), lifetime(arguments.expires_in_seconds), "token")
     expires = None if ends_ms is None else utc_text(ends_ms)
     if arguments.profile is not None:
-        with ProfileFile(arguments.profile, overwrite=arguments.overwrite) as file:
-            file.write(profile(endpoint_of(arguments), token, expires))
+        with profile_file(arguments.profile, overwrite=arguments.overwrite) as file:
+            file.write_text(profile_text(profile(endpoint_of(arguments), token, expires)))
         sys.stderr.write(f"The profile for {arguments.name} is in {arguments.profile}; it holds the token.\n")
     else:
         sys.stderr.write(f"The token of {arguments.name}, which is not shown again:\n{token}\n")

@@ -27,6 +27,7 @@ from tables.demo import ROWS
 from gateway import _native
 from gateway.__main__ import main
 from gateway.cli import first_share, init, share_files
+from gateway.cli.new_file import NewFile
 from gateway.config import Location, load
 from gateway.config.database import DatabasePlace
 from gateway.governance.recipient_store import RecipientDatabase
@@ -367,11 +368,15 @@ def test_a_table_that_cannot_be_read_is_left_out_with_its_reason(
 def test_an_error_in_the_last_step_takes_all_files_back(
     run: Run, demo_tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    written_text = NewFile.write_text
+
+    def full(file: NewFile, text: str) -> None:
+        if "bearerToken" in text:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written_text(file, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr("gateway.cli.profile_file.ProfileFile.write", full)
+        patch.setattr(NewFile, "write_text", full)
         assert run(demo_tables, "--recipient", "alice")[0] == 1
     assert written() == set()
     assert run(demo_tables, "--recipient", "alice")[0] == 0
@@ -384,7 +389,7 @@ def test_an_error_in_the_last_step_takes_all_files_back(
         full()
 
     with monkeypatch.context() as patch:
-        patch.setattr("gateway.cli.profile_file.ProfileFile.write", watched)
+        patch.setattr(NewFile, "write_text", watched)
         assert run(demo_tables, "--recipient", "alice", "--share", "other", "--force")[0] == 1
     assert {name: Path(name).read_bytes() for name in before} == before
     assert written() == WRITTEN
@@ -570,22 +575,20 @@ def test_an_interruption_at_a_question_leaves_nothing(tmp_path: Path, demo_table
 
 @pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGTERM, *at_night(signal.SIGINT)])
-@pytest.mark.parametrize("place", ["new_file.NewFile.write_text", "profile_file.ProfileFile.write"])
 def test_a_signal_while_files_are_written_waits_until_all_are_there(
-    tmp_path: Path, demo_tables: Path, number: signal.Signals, place: str
+    tmp_path: Path, demo_tables: Path, number: signal.Signals
 ) -> None:
-    module, kind, method = place.split(".")
     code = f"""
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from gateway.__main__ import main
-from gateway.cli.{module} import {kind}
-method = {kind}.{method}
+from gateway.cli.new_file import NewFile
+write_text = NewFile.write_text
 def interrupted(*arguments):
     os.kill(os.getpid(), {int(number)})
-    method(*arguments)
+    write_text(*arguments)
     os.kill(os.getpid(), {int(number)})
-{kind}.{method} = interrupted
+NewFile.write_text = interrupted
 sys.exit(main(["init", {str(demo_tables)!r}, "--recipient", "alice"]))
 """
     ended = subprocess.run(

@@ -23,7 +23,7 @@ from support.nightly import at_night
 
 from gateway.__main__ import main
 from gateway.authentication.credential_table import token_hash
-from gateway.cli.profile_file import ProfileFile
+from gateway.cli.profile_file import profile_file
 from gateway.config.database import DatabasePlace
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.times import DAY_SECONDS, epoch_ms, utc_text
@@ -135,8 +135,8 @@ def test_a_change_that_fails_after_its_profile_takes_the_profile_back(tmp_path, 
     before = signal.getsignal(signal.SIGINT)
 
     def fail():
-        with ProfileFile(path, overwrite=earlier is not None) as file:
-            file.write({"bearerToken": "t"})
+        with profile_file(path, overwrite=earlier is not None) as file:
+            file.write_text('{"bearerToken": "t"}')
             assert "bearerToken" in path.read_text()
             assert signal.getsignal(signal.SIGINT) is not before
             raise sqlite3.OperationalError("disk I/O error")
@@ -161,8 +161,8 @@ def test_a_profile_that_cannot_take_its_place_leaves_the_earlier_one(tmp_path, m
         return replace(source, target)
 
     monkeypatch.setattr(type(path), "replace", fail)
-    with pytest.raises(OSError, match="Input/output error"), ProfileFile(path, overwrite=True) as file:
-        file.write({"bearerToken": "t"})
+    with pytest.raises(OSError, match="Input/output error"), profile_file(path, overwrite=True) as file:
+        file.write_text('{"bearerToken": "t"}')
     assert [one.read_text() for one in tmp_path.iterdir()] == ["an earlier one"]
 
 
@@ -240,16 +240,17 @@ def test_a_signal_waits_from_the_profile_to_the_commit(config, tmp_path, capsys,
         "import os, signal, sys\n"
         # A process that a shell starts in the background ignores this signal.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from gateway.cli.profile_file import PrintedProfile, ProfileFile\n"
+        "from gateway.cli.profile_file import PrintedProfile\n"
+        "from gateway.cli.new_file import NewFile\n"
         "from gateway.__main__ import main\n"
         "def with_signal(kind):\n"
-        "    write = kind.write\n"
-        "    def written(self, profile):\n"
-        "        write(self, profile)\n"
+        "    write = kind.write_text\n"
+        "    def written(self, text):\n"
+        "        write(self, text)\n"
         f"        os.kill(os.getpid(), {int(number)})\n"
-        "    kind.write = written\n"
+        "    kind.write_text = written\n"
         "with_signal(PrintedProfile)\n"
-        "with_signal(ProfileFile)\n"
+        "with_signal(NewFile)\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     place = [] if printed else ["--profile", str(profile), "--overwrite"]
@@ -301,10 +302,10 @@ def test_the_documented_lines_run_with_the_documented_configuration(tmp_path, mo
 @pytest.mark.usefixtures("links")
 def test_a_file_created_meanwhile_is_not_overwritten(tmp_path):
     path = tmp_path / "acme.share"
-    with ProfileFile(path) as file:
+    with profile_file(path, overwrite=False) as file:
         path.write_text("another's")
         with pytest.raises(FileExistsError):
-            file.write({"bearerToken": "t"})
+            file.write_text('{"bearerToken": "t"}')
     assert [one.read_text() for one in tmp_path.iterdir()] == ["another's"]
 
 
