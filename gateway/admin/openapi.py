@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
 from aiohttp import web
 
 from gateway.admin.messages import Error, Name
@@ -49,13 +48,10 @@ def _described(operation: Operation) -> openapi.Operation:
         method=operation.method,
         path=operation.path,
         handler=operation.handler,
+        # Pages that are no JSON have no schema.
+        messages=openapi.Messages(None if answer is web.Response else answer, query, body),
         errors={status: ERRORS[status] for status in statuses},
         error=Error,
         status=operation.status,
-        # Pages that are no JSON have no schema.
-        answer=None if answer is web.Response else answer,
-        query=query,
-        body=body,
-        is_body_required=body is not None and any(field.required for field in msgspec.structs.fields(body)),
         security=None if operation.errors else [],
     )

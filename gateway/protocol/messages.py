@@ -304,23 +304,6 @@ class OauthToken(Message, frozen=True):
     oauth_token: str
 
 
-class TemporaryCredentials(Message, frozen=True, kw_only=True):
-    """A credential that reads a directory, in one of four forms."""
-
-    location: str
-    aws_temp_credentials: SessionKeys | UnsetType = UNSET
-    azure_user_delegation_sas: SharedAccessSignature | UnsetType = UNSET
-    gcp_oauth_token: OauthToken | UnsetType = UNSET
-    r2_credentials: SessionKeys | UnsetType = UNSET
-    expiration_time: TimeMs
-
-
-class CredentialsAnswer(Message, frozen=True):
-    """Temporary credentials for a table."""
-
-    credentials: TemporaryCredentials
-
-
 class VolumeCredentials(Message, frozen=True, kw_only=True):
     """Temporary credentials for a volume, in one of four forms. OpenSharing has no wrapper for these."""
 
@@ -329,6 +312,18 @@ class VolumeCredentials(Message, frozen=True, kw_only=True):
     gcp_oauth_token: OauthToken | UnsetType = UNSET
     r2_credentials: SessionKeys | UnsetType = UNSET
     expiration_time: TimeMs
+
+
+class TemporaryCredentials(VolumeCredentials, frozen=True, kw_only=True):
+    """A credential that reads a directory, in one of four forms."""
+
+    location: str
+
+
+class CredentialsAnswer(Message, frozen=True):
+    """Temporary credentials for a table."""
+
+    credentials: TemporaryCredentials
 
 
 class TokenForm(Struct, frozen=True):

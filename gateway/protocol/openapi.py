@@ -13,9 +13,37 @@ from typing import Any
 
 import msgspec
 
-from gateway.protocol.headers import JSON_CONTENT_TYPE
+from gateway.protocol.headers import JSON_CONTENT_TYPE, NDJSON_CONTENT_TYPE
 
 Json = dict[str, Any]
+
+
+RequestHeader = tuple[str, str, tuple[str, ...]]
+"""An optional header with its meaning, and its values where these are few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """The types of an operation's messages.
+
+    Attributes:
+        answer: type of the JSON body; of each line if `is_stream`; None without a body.
+        query: type of the parameters; None without any.
+        body: type of the request's body, if there is any. It may be absent if no field is required.
+        body_type: content type of that body.
+        is_stream: the answer has a JSON object in each line.
+        request_headers: optional headers of a request.
+        response_headers: headers of an answer with their meanings.
+
+    """
+
+    answer: type | None = None
+    query: type | None = None
+    body: type | None = None
+    body_type: str = JSON_CONTENT_TYPE
+    is_stream: bool = False
+    request_headers: tuple[RequestHeader, ...] = ()
+    response_headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +53,6 @@ class Operation:
     Attributes:
         errors: descriptions of errors by status; the body of each is an `error`.
         status: the status of an answer without an error; None without such an answer.
-        answer: type of the body; None without one.
-        query: type of the parameters.
-        body: type of the request's body, if there is any.
-        request_headers: optional headers with their meanings, and their values where these are few.
-        response_headers: headers of an answer with their meanings.
         security: replaces the security of the document.
 
     """
@@ -37,18 +60,11 @@ class Operation:
     method: str
     path: str
     handler: Callable[..., Any]
+    messages: Messages
     errors: Mapping[int, str]
     error: type
     id: str = ""
     status: int | None = 200
-    answer: type | None = None
-    answer_type: str = JSON_CONTENT_TYPE
-    query: type | None = None
-    body: type | None = None
-    body_type: str = JSON_CONTENT_TYPE
-    is_body_required: bool = False
-    request_headers: Sequence[tuple[str, str, Sequence[str]]] = ()
-    response_headers: Sequence[tuple[str, str]] = ()
     security: Sequence[Json] | None = None
 
 
@@ -64,7 +80,7 @@ def document(
     used = [
         kind
         for operation in operations
-        for kind in (operation.error, operation.answer, operation.body)
+        for kind in (operation.error, operation.messages.answer, operation.messages.body)
         if kind is not None
     ]
     every = list(dict.fromkeys([name, *kinds, *used]))
@@ -92,21 +108,22 @@ def _path_item(path: str, name: Json) -> Json:
 
 
 def _described(operation: Operation, references: Mapping[Any, Json]) -> Json:
+    messages = operation.messages
     summary, *_ = (inspect.getdoc(operation.handler) or "").splitlines()
     described: Json = {"operationId": operation.id} if operation.id else {}
     described["summary"] = summary
     if operation.security is not None:
         described["security"] = operation.security
-    parameters = [*_query_parameters(operation.query), *_header_parameters(operation.request_headers)]
+    parameters = [*_query_parameters(messages.query), *_header_parameters(messages.request_headers)]
     if parameters:
         described["parameters"] = parameters
-    if operation.body is not None:
+    if messages.body is not None:
         described["requestBody"] = {
-            "required": operation.is_body_required,
-            **_content(references[operation.body], operation.body_type),
+            "required": any(field.required for field in msgspec.structs.fields(messages.body)),
+            **_content(references[messages.body], messages.body_type),
         }
     described["responses"] = (
-        {str(operation.status): _answer(operation, references)} if operation.status else {}
+        {str(operation.status): _answer(messages, references)} if operation.status else {}
     )
     described["responses"] |= {
         str(status): {
@@ -118,15 +135,16 @@ def _described(operation: Operation, references: Mapping[Any, Json]) -> Json:
     return described
 
 
-def _answer(operation: Operation, references: Mapping[Any, Json]) -> Json:
+def _answer(messages: Messages, references: Mapping[Any, Json]) -> Json:
     answer: Json = {"description": "Done"}
-    if operation.response_headers:
+    if messages.response_headers:
         answer["headers"] = {
             name: {"description": meaning, "schema": {"type": "string"}}
-            for name, meaning in operation.response_headers
+            for name, meaning in messages.response_headers
         }
-    if operation.answer is not None:
-        answer |= _content(references[operation.answer], operation.answer_type)
+    if messages.answer is not None:
+        content_type = NDJSON_CONTENT_TYPE if messages.is_stream else JSON_CONTENT_TYPE
+        answer |= _content(references[messages.answer], content_type)
     return answer
 
 
@@ -146,7 +164,7 @@ def _query_parameters(kind: type | None) -> list[Json]:
     ]
 
 
-def _header_parameters(headers: Sequence[tuple[str, str, Sequence[str]]]) -> list[Json]:
+def _header_parameters(headers: Sequence[RequestHeader]) -> list[Json]:
     return [
         {
             "name": name,

@@ -7,7 +7,6 @@ its messages (`DESCRIPTIONS`) and by the first line of its handler's docstring.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from gateway.encoding import json_bytes
@@ -15,7 +14,7 @@ from gateway.protocol import headers, messages
 from gateway.protocol import openapi as build
 from gateway.protocol.capabilities import FORMATS
 from gateway.protocol.oauth import FORM_CONTENT_TYPE
-from gateway.protocol.openapi import Json
+from gateway.protocol.openapi import Json, Messages, RequestHeader
 from gateway.web.context import Handler, RequestContext, Route
 from gateway.web.response import WholeResponse
 
@@ -32,39 +31,12 @@ ERRORS: Mapping[int, str] = {
 OF_EVERY_ROUTE = (400, 401, 403, 429, 503)
 OF_TABLES = (404, 500)
 
-RequestHeader = tuple[str, str, tuple[str, ...]]
 CAPABILITIES: RequestHeader = (
     headers.CAPABILITIES_HEADER,
     "responseformat, readerfeatures and includeendstreamaction, by `;`, in any case",
     (),
 )
 FILE_IDS: RequestHeader = (headers.FILE_ID_HEADER, "scheme of the files' ids, in any case", FORMATS)
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """The messages of a route.
-
-    Attributes:
-        answer: type of the JSON body; of each line if `is_stream`; None without a body.
-        query: type of the parameters; all are optional for a parser.
-        body: type of the request's body, which may be absent.
-        body_type: content type of that body.
-        is_stream: the body has a JSON object in each line.
-        request_headers: optional headers with their meanings and values.
-        response_headers: headers of an answer with their meanings.
-
-    """
-
-    answer: type | None = None
-    query: type | None = None
-    body: type | None = None
-    body_type: str = headers.JSON_CONTENT_TYPE
-    is_stream: bool = False
-    request_headers: tuple[RequestHeader, ...] = ()
-    response_headers: tuple[tuple[str, str], ...] = ()
-
-
 VERSION = (headers.VERSION_HEADER, "version that the answer describes; of a range, the first version")
 CHOSEN = (headers.CAPABILITIES_HEADER, "chosen response format")
 HINTS = (headers.HINT_STATUS_HEADER, "with predicates: ok, or the ignored hints")
@@ -73,44 +45,44 @@ STALE = (headers.STALE_HEADER, "true while the storage is down and the answer co
 SCHEME = (headers.FILE_ID_HEADER, "scheme of the files' ids, as requested")
 NOT_STORED = ("Cache-Control", "no-store: the answer is secret")
 
-DESCRIPTIONS: Mapping[str, Description] = {
-    "list_shares": Description(messages.Shares, messages.ListParameters),
-    "get_share": Description(messages.ShareAnswer),
-    "list_schemas": Description(messages.Schemas, messages.ListParameters),
-    "list_tables": Description(messages.Tables, messages.ListParameters),
-    "list_all_tables": Description(messages.Tables, messages.ListParameters),
-    "get_table": Description(messages.Table),
-    "version": Description(None, messages.VersionParameters, response_headers=(VERSION, STALE)),
-    "metadata": Description(
+DESCRIPTIONS: Mapping[str, Messages] = {
+    "list_shares": Messages(messages.Shares, messages.ListParameters),
+    "get_share": Messages(messages.ShareAnswer),
+    "list_schemas": Messages(messages.Schemas, messages.ListParameters),
+    "list_tables": Messages(messages.Tables, messages.ListParameters),
+    "list_all_tables": Messages(messages.Tables, messages.ListParameters),
+    "get_table": Messages(messages.Table),
+    "version": Messages(None, messages.VersionParameters, response_headers=(VERSION, STALE)),
+    "metadata": Messages(
         messages.Line,
         messages.MetadataParameters,
         is_stream=True,
         request_headers=(CAPABILITIES,),
         response_headers=(VERSION, CHOSEN, STALE),
     ),
-    "query": Description(
+    "query": Messages(
         messages.Line,
         body=messages.QueryBody,
         is_stream=True,
         request_headers=(CAPABILITIES, FILE_IDS),
         response_headers=(VERSION, CHOSEN, HINTS, PRUNED, STALE, SCHEME),
     ),
-    "changes": Description(
+    "changes": Messages(
         messages.Line,
         messages.ChangesParameters,
         is_stream=True,
         request_headers=(CAPABILITIES, FILE_IDS),
         response_headers=(VERSION, CHOSEN, STALE, SCHEME),
     ),
-    "issue_token": Description(messages.IssuedToken, body=messages.TokenForm, body_type=FORM_CONTENT_TYPE),
-    "async_query": Description(),
-    "temporary_table_credentials": Description(
+    "issue_token": Messages(messages.IssuedToken, body=messages.TokenForm, body_type=FORM_CONTENT_TYPE),
+    "async_query": Messages(),
+    "temporary_table_credentials": Messages(
         messages.CredentialsAnswer, body=messages.CredentialsBody, response_headers=(NOT_STORED,)
     ),
-    "list_volumes": Description(messages.Volumes, messages.ListParameters),
-    "list_all_volumes": Description(messages.Volumes, messages.ListParameters),
-    "get_volume": Description(messages.Volume),
-    "temporary_volume_credentials": Description(messages.VolumeCredentials, response_headers=(NOT_STORED,)),
+    "list_volumes": Messages(messages.Volumes, messages.ListParameters),
+    "list_all_volumes": Messages(messages.Volumes, messages.ListParameters),
+    "get_volume": Messages(messages.Volume),
+    "temporary_volume_credentials": Messages(messages.VolumeCredentials, response_headers=(NOT_STORED,)),
 }
 """By the name of the route."""
 NEVER_ANSWERED = frozenset({"async_query"})
@@ -165,18 +137,11 @@ def _operation(route: Route, prefix: str) -> build.Operation:
         method=route.method,
         path=route.path.removeprefix(prefix),
         handler=route.handler,
+        messages=described,
         errors={status: ERRORS[status] for status in statuses},
         error=messages.TokenError if is_for_clients else messages.Error,
         id=f"{route.name}_by_head" if route.method == "HEAD" else route.name,
         status=None if route.name in NEVER_ANSWERED else 200,
-        answer=described.answer,
-        answer_type=headers.NDJSON_CONTENT_TYPE if described.is_stream else headers.JSON_CONTENT_TYPE,
-        query=described.query,
-        body=described.body,
-        body_type=described.body_type,
-        is_body_required=is_for_clients,
-        request_headers=described.request_headers,
-        response_headers=described.response_headers,
         # Or by the fields of the form.
         security=[{"client": []}, {}] if is_for_clients else None,
     )
