@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gateway.catalog.stored_shares import StoredShare, StoredTable, with_stored
+from gateway.catalog.stored_shares import StoredShare, with_stored
 from gateway.cli.near_names import near_names
 from gateway.cli.operations import Operations, add_repeated
 from gateway.cli.stored import on_database
@@ -189,19 +189,6 @@ def _history(database: ShareDatabase, _config: Config, arguments: argparse.Names
             f"{utc_text(change.at_ms)} {escaped(change.actor)} {change.action} "
             f"{escaped(change.recipient)}{f': {escaped(detail)}' if detail else ''}\n"
         )
-
-
-def table_of(arguments: argparse.Namespace, name: str) -> StoredTable:
-    """Return the table that the arguments of `table add` describe."""
-    options: dict[str, Any] = {
-        "id": arguments.id,
-        "historyShared": True if arguments.history_shared else None,
-        "startVersion": arguments.start_version,
-        "accessModes": arguments.access_modes or None,
-        "auxiliaryLocations": arguments.auxiliary_locations or None,
-    }
-    given = {key: value for key, value in options.items() if value is not None}
-    return StoredTable(name, arguments.location, given)
 
 
 _OPERATIONS: Mapping[str, Callable[[ShareDatabase, Config, argparse.Namespace], None]] = {

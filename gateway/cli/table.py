@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from gateway.catalog.stored_shares import StoredTable
 from gateway.cli.operations import Operations, add_repeated
-from gateway.cli.share import table_of
 from gateway.cli.stored import on_database
 from gateway.client.table_name import TableName
 from gateway.governance import share_edits
@@ -132,7 +132,7 @@ def _edit(database: ShareDatabase, arguments: argparse.Namespace) -> None:
         raise ShareError(f"{limits[0]} is of discovered tables; give --discover, too")
     detail = {"schema": name.schema, "table": name.table}
     if arguments.operation == "add":
-        new = table_of(arguments, name.table)
+        new = _table_of(arguments, name.table)
         database.edit(
             name.share,
             lambda found: share_edits.with_table(found, name.schema, new),
@@ -146,3 +146,16 @@ def _edit(database: ShareDatabase, arguments: argparse.Namespace) -> None:
             detail,
             action="removeTable",
         )
+
+
+def _table_of(arguments: argparse.Namespace, name: str) -> StoredTable:
+    """Return the table that the arguments of `table add` describe."""
+    options: dict[str, Any] = {
+        "id": arguments.id,
+        "historyShared": True if arguments.history_shared else None,
+        "startVersion": arguments.start_version,
+        "accessModes": arguments.access_modes or None,
+        "auxiliaryLocations": arguments.auxiliary_locations or None,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    return StoredTable(name, arguments.location, given)

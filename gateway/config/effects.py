@@ -75,16 +75,6 @@ EFFECTS: Mapping[str, Effect] = {
 }
 
 
-def row_of(key: str) -> str:
-    """Return the row of a key such as `gateway.recipients[].name`. Raises KeyError without one."""
-    path = key.replace("[]", "").split(".")
-    for length in range(len(path), 0, -1):
-        row = ".".join(path[:length])
-        if row in EFFECTS:
-            return row
-    raise KeyError(key)
-
-
 def changed_fixed_keys(running: Config, loaded: Config) -> list[str]:
     """Return the rows of changed keys that need a restart."""
     return [

@@ -16,11 +16,11 @@ from gateway.console.identities import identity_of
 from gateway.console.protection import SIGN_IN, sign_in_url
 from gateway.console.rendering import redirect
 from gateway.console.sessions import ProviderUser
-from gateway.console.sign_in import SIGNED_IN, TOO_MANY, begin, onward_page, sign_in_page, target_of
+from gateway.console.sign_in import SIGNED_IN, begin, onward_page, sign_in_page, target_of
 from gateway.console.site import SITE
 from gateway.errors import NotFound
 from gateway.limits.admission import LimitExceeded
-from gateway.limits.attempts import network_of
+from gateway.limits.attempts import TOO_MANY, network_of
 from gateway.oidc.sign_in_flow import (
     FLOW_SECONDS,
     SignInFailed,

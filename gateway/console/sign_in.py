@@ -22,7 +22,7 @@ from gateway.console.rendering import redirect, respond
 from gateway.console.sessions import COOKIE, ProviderUser, Role
 from gateway.console.site import SESSION, SITE, Site
 from gateway.limits.admission import LimitExceeded
-from gateway.limits.attempts import network_of
+from gateway.limits.attempts import TOO_MANY, network_of
 
 log = logging.getLogger("gateway.admin")
 
@@ -32,7 +32,6 @@ ATTEMPT = "console"
 """The id by which failed attempts of an address are counted."""
 MAX_TARGET_BYTES = 1500
 """A begun sign-in keeps the page in a cookie; browsers accept at most 4096 bytes."""
-TOO_MANY = "Too many attempts have failed. Wait a while and try again."
 ENDED = "You are signed out of the console"
 
 

@@ -141,12 +141,7 @@ def change_record(change: ChangeRecord) -> AuditRecord:
     return AuditRecord(
         at_ms=change.at_ms,
         action=change.action,
-        request_id="",
         recipient=change.recipient or None,
-        source_address=None,
-        user_agent=None,
         status=200,
-        error_code=None,
         details={"actor": change.actor, **change.detail},
-        result={},
     )

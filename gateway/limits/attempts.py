@@ -24,6 +24,8 @@ from gateway.limits.shared_memory import limits_of_one
 PAIR_FAILURES, PAIR_SECONDS = 10, 6.0
 """Failures of a pair at once, and the time in which one is forgiven."""
 ADDRESS_FAILURES, ADDRESS_SECONDS = 60, 1.0
+TOO_MANY = "Too many attempts have failed. Wait a while and try again."
+"""What people read at a page that counts attempts."""
 KEY_BYTES = 16
 SITE_BITS = 64
 """One host may have any address of an IPv6 network of this length."""

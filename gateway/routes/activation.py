@@ -32,7 +32,7 @@ from gateway.governance.recipient_records import (
     profile_of,
 )
 from gateway.limits.admission import LimitExceeded
-from gateway.limits.attempts import FailedAttempts, network_of
+from gateway.limits.attempts import TOO_MANY, FailedAttempts, network_of
 from gateway.pages.style import icon, style_sheet
 from gateway.protocol.profile import ACTIVATION, profile_text
 from gateway.protocol.snippets import file_word, snippets
@@ -58,7 +58,6 @@ FORM_BYTES = 12
 ACTIVATIONS_AT_ONCE, WAITING_ACTIVATIONS = 4, 64
 NO_TABLE = ("<share>", "<share>.<schema>.<table>")
 INVALID = "This link does not exist, was used already, or has ended. Ask the provider for another one."
-TOO_MANY = "Too many attempts have failed. Wait a while and try again."
 CHANGED = (
     "A program has changed the link on its way: its # became %23, so the code was sent with the address. "
     "It is not used up. Get the profile now, or ask the provider for another link if somebody else may have "

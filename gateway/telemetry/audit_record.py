@@ -7,7 +7,7 @@ location.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.encoding import json_line
@@ -24,21 +24,21 @@ ANSWERED: Mapping[str, str] = {
 """The action of an answer, by the action of its request."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRecord:
-    """One line of the log."""
+    """One line of the log: of a request, or without a request's values of a change."""
 
     at_ms: int
     action: str
-    request_id: str
-    recipient: str | None
-    source_address: str | None
-    user_agent: str | None
+    request_id: str = ""
+    recipient: str | None = None
+    source_address: str | None = None
+    user_agent: str | None = None
     status: int | None
     """None for an accepted request whose answer has not started."""
-    error_code: str | None
+    error_code: str | None = None
     details: Mapping[str, str | int | bool | None]
-    result: Mapping[str, str | int | bool | None]
+    result: Mapping[str, str | int | bool | None] = field(default_factory=dict)
 
     def line(self) -> bytes:
         """Return the record as JSON with a line break."""
@@ -70,14 +70,9 @@ def action_record(action: str, actor: str, address: object | None, status: int, 
     return AuditRecord(
         at_ms=at_ms,
         action=action,
-        request_id="",
-        recipient=None,
         source_address=None if address is None else str(address),
-        user_agent=None,
         status=status,
-        error_code=None,
         details={"actor": actor},
-        result={},
     )
 
 

@@ -62,6 +62,13 @@ async def test_bodies_have_no_line_break_of_python(path: str) -> None:
 
 def test_errors_and_audit_records_have_no_line_break_of_python() -> None:
     answer = ErrorAnswer(400, "INVALID_PARAMETER_VALUE", f"a{BREAKS}b", "request")
-    record = AuditRecord(1, "a", "r", f"a{BREAKS}b", None, BREAKS, 200, None, {"x": BREAKS}, {})
+    record = AuditRecord(
+        at_ms=1,
+        action="a",
+        recipient=f"a{BREAKS}b",
+        user_agent=BREAKS,
+        status=200,
+        details={"x": BREAKS},
+    )
     for body in (answer.response().body, answer.oauth_response().body, record.line()):
         assert len(bytes(body).decode().splitlines()) == 1

@@ -35,8 +35,6 @@ def record(
         action=action,
         request_id=request,
         recipient=recipient,
-        source_address=None,
-        user_agent=None,
         status=status,
         error_code=error,
         details={"share": "s", "schema": "d", "table": table},

@@ -39,7 +39,7 @@ from tools import ROOT
 from gateway.authentication.access_tokens import issue
 from gateway.authentication.credential_table import configured_recipients, token_hash
 from gateway.config import Location, Secret, load
-from gateway.config.effects import EFFECTS, Effect, row_of
+from gateway.config.effects import EFFECTS, Effect
 from gateway.config.file_stamps import stamp
 from gateway.server.accepted_config import RestartRequired, accepted
 from gateway.server.process import ServerProcess
@@ -989,6 +989,11 @@ BESIDE: Mapping[str, Any] = {
     "gateway.admin": {"tokenSha256": "c" * 64},
     "gateway.tracing": {"endpoint": "http://c.example"},
 }
+
+
+def row_of(key: str) -> str:
+    """Return the row of a key: the longest one that it begins with."""
+    return max((row for row in EFFECTS if f"{key}.".replace("[]", "").startswith(f"{row}.")), key=len)
 
 
 @pytest.mark.parametrize("key", RESTART)
