@@ -112,10 +112,9 @@ async def require_session(request: web.Request, handler: Handler) -> web.StreamR
     number = await _require_form(request, session)
     if request.path == SIGN_OUT:
         return await handler(request)
-    key = f"{request.path} {number}".encode("utf-8", "replace")
-    if not session.pages.has(key) and not session.send_once(number):
+    page = await session.forms.page(number, request.path, lambda: handler(request))
+    if page is None:
         raise Refused(409, "The form was sent before, and is not carried out twice. Open its page again.")
-    page = await session.pages.page(key, lambda: handler(request))
     # Each request has a response of its own.
     return web.Response(status=page.status, body=page.body, headers=page.headers)
 

@@ -14,18 +14,15 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
 
 from gateway.config import ConsoleOidc
-from gateway.pages.sent_forms import SentForms
+from gateway.console.sent_forms import SentForms
 from gateway.times import HOUR_SECONDS
 
 COOKIE = "delta_gateway_console"
 MAX_SESSIONS = 1000
 IDLE_SECONDS = 30 * 60
 LIFETIME_SECONDS = 8 * HOUR_SECONDS
-MAX_SENT_FORMS, MAX_FORM_LENGTH = 100, 64
-"""Of a session. A form older than that cannot be sent a second time by accident."""
 _BYTES = 32
 
 
@@ -63,9 +60,7 @@ class Session:
     user: ProviderUser | None = None
     form_token: str = field(default_factory=lambda: secrets.token_urlsafe(_BYTES), repr=False)
     """Every form of the session has it, and no other site can read it."""
-    pages: SentForms[Any] = field(default_factory=lambda: SentForms(time.monotonic), repr=False)
-    """Of the forms that were sent within a minute."""
-    _sent: OrderedDict[str, None] = field(default_factory=OrderedDict, repr=False)
+    forms: SentForms = field(default_factory=lambda: SentForms(time.monotonic), repr=False)
 
     @property
     def owner(self) -> tuple[Role, str | None]:
@@ -76,15 +71,6 @@ class Session:
     def may_change(self) -> bool:
         """Return whether the user may change anything."""
         return self.role >= Role.OPERATOR
-
-    def send_once(self, form: str) -> bool:
-        """Return whether a form is sent for the first time, and by a number of this length."""
-        if form in self._sent or len(form) > MAX_FORM_LENGTH:
-            return False
-        self._sent[form] = None
-        if len(self._sent) > MAX_SENT_FORMS:
-            self._sent.popitem(last=False)
-        return True
 
 
 class Sessions:

@@ -31,7 +31,6 @@ from gateway.console.questions import (
 from gateway.console.sessions import (
     IDLE_SECONDS,
     LIFETIME_SECONDS,
-    MAX_SENT_FORMS,
     MAX_SESSIONS,
     Role,
     Sessions,
@@ -109,17 +108,6 @@ def test_who_signs_in_again_and_again_ends_no_session_of_others(clock):
     for number in range(2 * MAX_SESSIONS):
         sessions.begin(f"console:viewer:192.0.2.{number % 200}", Role.VIEWER)
     assert sessions.find(operator) is not None
-
-
-def test_a_form_is_sent_once_and_few_forms_are_remembered(clock):
-    sessions = Sessions(clock)
-    session = sessions.find(sessions.begin("a", Role.OPERATOR))
-    assert session.send_once("form")
-    assert not session.send_once("form")
-    for number in range(10 * MAX_SENT_FORMS):
-        assert session.send_once(str(number))
-    assert len(session._sent) == MAX_SENT_FORMS
-    assert not session.send_once("x" * 65), "no form of a page has so long a number"
 
 
 def test_a_session_shows_no_secret(clock):
