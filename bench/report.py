@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from bars import Row, rows
 from figures import GATEWAY, UNITS, Figure, Results, unique
@@ -12,7 +12,6 @@ from gateway.report.page import Page
 from gateway.report.parts import (
     Cell,
     Column,
-    Facts,
     Finding,
     Findings,
     Paragraph,
@@ -70,7 +69,7 @@ def write_report(results: Results) -> str:
         *([Section("Missed", [_findings(missed)])] if missed else []),
         *(_setting(results, found, setting) for setting in SETTINGS if list(results.of(setting))),
         Section("Bars without a figure", [_bars([row for row in found if row.figure is None])]),
-        Section("Machine and command", [Facts(_facts(results)), Paragraph(CHECKED)]),
+        Section("Machine and command", [_facts(results), Paragraph(CHECKED)]),
     ]
     return Page("Benches of the gateway", summary, not missed, sections).html()
 
@@ -183,5 +182,6 @@ def _cell(figure: Figure | None) -> Cell:
     return None if figure is None else Quantity(figure.value, UNITS[figure.unit])
 
 
-def _facts(results: Results) -> Mapping[str, Cell]:
-    return {**results.machine, "date": results.date, "command": results.command}
+def _facts(results: Results) -> Table:
+    facts = {**results.machine, "date": results.date, "command": results.command}
+    return Table([Column("name"), Column("value")], [*facts.items()])

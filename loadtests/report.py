@@ -9,10 +9,8 @@ from gateway.report.page import Page
 from gateway.report.parts import (
     Cell,
     Column,
-    Facts,
     Finding,
     Findings,
-    Links,
     Paragraph,
     Plots,
     Quantity,
@@ -24,6 +22,7 @@ from gateway.report.plots import LinePlot
 from gateway.report.units import BYTES, CORES, COUNT, PER_SECOND, PERCENT, SECONDS, Unit
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 BARS = {"failures": 0, "discovery_p99_ms": 100, "memory_after_percent": 110}
@@ -41,7 +40,7 @@ FIGURES: dict[str, tuple[str, Unit, float]] = {
 """The name of a figure, its unit on the page, and the factor to that unit."""
 
 ACTIONS = {
-    "failures": "Read the failures in locust's own pages and the errors in gateway.log, both linked below.",
+    "failures": "Read the failures in locust's own pages and the errors in gateway.log, both named below.",
     "discovery_p99_ms": "Repeat on an idle machine. If it remains, the plots show the load that causes it.",
     "memory_after_percent": "Repeat with --shape soak --seconds 3600 and see whether memory still grows.",
     "memory_slope_percent_per_hour": "Compare the plot of memory with that of an earlier version.",
@@ -70,10 +69,10 @@ def page(summary: dict[str, Any], beside: list[tuple[str, str]]) -> str:
         Section("Bars", [_bars(judged)]),
         Section("Requests", [_kinds(summary["kinds"])]),
         Section("Over time", [Plots(_plots(summary))]),
-        Section("At rest", [Facts(_at_rest(summary))]),
+        Section("At rest", [_facts(_at_rest(summary))]),
         Section("Ceiling", [_ceiling(summary["ceiling"])]),
-        Section("Options and machine", [Facts(summary["options"]), Facts(_machine(summary["machine"]))]),
-        Section("Files", [Links(beside)]),
+        Section("Options and machine", [_facts(summary["options"]), _facts(_machine(summary["machine"]))]),
+        Section("Files", [Table([Column("what"), Column("beside this page")], beside)]),
     ]
     return Page(
         "Load test", f"{words}; {len(missed)} of {len(judged)} bars missed.", not missed, sections
@@ -182,8 +181,12 @@ def _at_rest(summary: dict[str, Any]) -> dict[str, Cell]:
     }
 
 
-def _ceiling(ceiling: dict[str, str] | None) -> Facts | Paragraph:
-    return Facts(ceiling) if ceiling else Paragraph("Not measured: the short form, or no hey and no Go.")
+def _ceiling(ceiling: dict[str, str] | None) -> Table | Paragraph:
+    return _facts(ceiling) if ceiling else Paragraph("Not measured: the short form, or no hey and no Go.")
+
+
+def _facts(values: Mapping[str, Cell]) -> Table:
+    return Table([Column("name"), Column("value")], [*values.items()])
 
 
 def _machine(machine: dict[str, Any]) -> dict[str, Cell]:

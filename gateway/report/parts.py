@@ -1,6 +1,6 @@
-"""The parts of a page as values: sections of tables, plots, findings, facts and sentences."""
+"""The parts of a page as values: sections of tables, plots, findings and sentences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gateway.report.plots import Plot
@@ -110,27 +110,6 @@ class Paragraph:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """Names and their values, such as the machine and the options of a run."""
-
-    facts: Mapping[str, Cell]
-    kind: str = field(default="facts", init=False)
-
-    @property
-    def texts(self) -> dict[str, CellText]:
-        """The values as text."""
-        return {name: cell_text(value) for name, value in self.facts.items()}
-
-
-@dataclass(frozen=True)
-class Links:
-    """Links to files beside the page, as pairs of text and relative address."""
-
-    links: Sequence[tuple[str, str]]
-    kind: str = field(default="links", init=False)
-
-
-@dataclass(frozen=True)
 class Plots:
     """Plots side by side, as many in a row as fit the width."""
 
@@ -138,7 +117,7 @@ class Plots:
     kind: str = field(default="plots", init=False)
 
 
-Part = Table | Findings | Paragraph | Facts | Links | Plots
+Part = Table | Findings | Paragraph | Plots
 
 
 @dataclass(frozen=True)

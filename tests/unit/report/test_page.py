@@ -16,10 +16,8 @@ from gateway.report.palette import DARK, LIGHT
 from gateway.report.parts import (
     Cell,
     Column,
-    Facts,
     Finding,
     Findings,
-    Links,
     Paragraph,
     Part,
     Plots,
@@ -62,8 +60,9 @@ def everything(name: str) -> list[Part]:
     return [
         Findings([Finding(name, name, name, [name, name])]),
         Table([Column(name), Column("bytes", BYTES)], [[name, 1], [Verdict(name, good=False), None]]),
-        Facts({name: name, "size": Quantity(1e9, BYTES), "missing": None, "flag": True}),
-        Links([(name, "summary.json")]),
+        Table(
+            [Column("name"), Column(name)], [[name, Quantity(1e9, BYTES)], ["missing", None], ["flag", True]]
+        ),
         Paragraph(name),
         Plots(
             [BarPlot(name, [(name, 1)]), StackPlot(name, {name: {name: 1}}), LinePlot(name, {name: [(1, 1)]})]
@@ -88,8 +87,7 @@ def test_a_page_fetches_nothing() -> None:
         r"""(?:src|srcset|data|action)=|@import|url\(|<link|<iframe|fetch\(|import\(""", html
     )
     assert fetched == []
-    addresses = {element.get("href", "") for element in parsed(html).findall(".//*[@href]")}
-    assert {address for address in addresses if not address.startswith("#")} == {"summary.json"}
+    assert not parsed(html).findall(".//*[@href]")
 
 
 def test_rendering_a_page_again_gives_the_same_text() -> None:
@@ -115,9 +113,7 @@ def test_ids_are_unique_within_a_page() -> None:
     [
         Table([Column("a"), Column("b", BYTES)], []),
         Findings([]),
-        Facts({}),
         Plots([]),
-        Links([]),
         Plots([BarPlot("t", [])]),
     ],
 )
