@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING
-
 from gateway.report.palette import DARK, LIGHT, declarations
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from gateway.report.templating import html_environment
 
 
 def style_sheet() -> str:
     """Return the style sheet: the colours and tables of report pages, and the rules of pages."""
     light, dark = (declarations(colours) for colours in (LIGHT, DARK))
-    reports = _environment("gateway.report").get_template("page.css").render(light=light, dark=dark)
-    return reports + _environment("gateway.pages").get_template("pages.css").render()
+    reports = html_environment("gateway.report").get_template("page.css").render(light=light, dark=dark)
+    return reports + html_environment("gateway.pages").get_template("pages.css").render()
 
 
 def icon() -> str:
     """Return the icon of the pages, as SVG."""
-    return _environment("gateway.pages").get_template("icon.svg").render(colour=LIGHT["series-0"])
-
-
-@cache
-def _environment(package: str) -> Environment:
-    # Slow to import, and only a page needs it.
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
-
-    # Sheets and icons hold numbers and colours of this program alone.
-    return Environment(loader=PackageLoader(package), undefined=StrictUndefined)  # noqa: S701
+    return html_environment("gateway.pages").get_template("icon.svg").render(colour=LIGHT["series-0"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from gateway.report.text import printable
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
+@cache
 def html_environment(package: str) -> Environment:
     """Return an environment for the templates of a package, which escapes every value."""
     # Slow to import, and only a page needs it.

@@ -13,8 +13,6 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import cache
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from gateway.authentication.sealed_tokens import Sealer
@@ -43,9 +41,6 @@ from gateway.telemetry.audit import AuditLog
 from gateway.web.context import RequestContext, Route
 from gateway.web.request_body import read_body
 from gateway.web.response import WholeResponse
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 log = logging.getLogger("gateway.recipients")
 
@@ -226,7 +221,9 @@ async def activation_style(_context: RequestContext) -> WholeResponse:
 async def activation_script(_context: RequestContext) -> WholeResponse:
     """Answer the script, which moves the code from the address into the form."""
     return _kept(
-        await asyncio.to_thread(lambda: _environment().get_template("activation.js").render()),
+        await asyncio.to_thread(
+            lambda: html_environment("gateway.routes").get_template("activation.js").render()
+        ),
         "text/javascript",
     )
 
@@ -266,9 +263,5 @@ def _kept(text: str, content_type: str) -> WholeResponse:
 
 
 def _render(**values: object) -> str:
-    return _environment().get_template("activation.html").render({"problem": "", **values})
-
-
-@cache
-def _environment() -> Environment:
-    return html_environment("gateway.routes")
+    template = html_environment("gateway.routes").get_template("activation.html")
+    return template.render({"problem": "", **values})
