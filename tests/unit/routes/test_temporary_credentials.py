@@ -174,7 +174,7 @@ async def test_a_table_with_directory_access_only_has_no_urls(client: Client) ->
 async def test_a_token_of_google_reads_the_table(client: Client, google: GoogleIdentity) -> None:
     status, found = await credentials(client, "t")
     assert status == 200
-    assert list(found) == ["location", "gcpOauthToken", "expirationTime"]
+    assert set(found) == {"location", "gcpOauthToken", "expirationTime"}
     assert found["location"] == "gs://bucket/tables/t"
     boundary = google.storage.boundaries[found["gcpOauthToken"]["oauthToken"]]
     assert boundary.names == ("projects/_/buckets/bucket/objects/tables/t/",)
