@@ -21,8 +21,8 @@ from gateway.console.rendering import respond
 from gateway.console.site import SITE, Site, session_of
 from gateway.database.errors import DatabaseMissing
 from gateway.governance.recipient_listing import EndingRecipients
-from gateway.pages.style import icon, style_sheet
-from gateway.pages.times import SOON_SECONDS
+from gateway.report.style import icon, style_sheet
+from gateway.report.times import SOON_SECONDS
 from gateway.telemetry.activity import RecentQuery
 from gateway.telemetry.metrics import PREFIX as METRICS
 from gateway.times import MILLISECONDS

@@ -38,8 +38,8 @@ from gateway.governance.recipient_records import (
     TokenRecord,
 )
 from gateway.governance.recipient_store import RecipientDatabase
-from gateway.pages.times import SOON_SECONDS
 from gateway.protocol.profile import Profile, profile_text
+from gateway.report.times import SOON_SECONDS
 from gateway.telemetry.activity import FIGURES
 from gateway.times import DAY_SECONDS, HOUR_SECONDS, LAST_TIME_MS, MILLISECONDS
 

@@ -19,9 +19,9 @@ from gateway.catalog.grants import place_text
 from gateway.console.sessions import Session
 from gateway.console.site import SESSION, SITE
 from gateway.limits.attempts import PAIR_SECONDS
-from gateway.pages.times import ago, is_soon, left, moment
 from gateway.report.templating import html_environment
 from gateway.report.text import shortened
+from gateway.report.times import ago, is_soon, left, moment
 from gateway.report.units import BYTES, COUNT, SECONDS
 from gateway.telemetry.request_record import REFUSALS
 

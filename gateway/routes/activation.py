@@ -31,9 +31,9 @@ from gateway.governance.recipient_records import (
 )
 from gateway.limits.admission import LimitExceeded
 from gateway.limits.attempts import TOO_MANY, FailedAttempts, network_of
-from gateway.pages.style import icon, style_sheet
 from gateway.protocol.profile import ACTIVATION, profile_text
 from gateway.protocol.snippets import file_word, snippets
+from gateway.report.style import icon, style_sheet
 from gateway.report.templating import html_environment
 from gateway.routes.activation_check import NO_TIME, READ_SECONDS, CheckStep, Credentials, check_profile
 from gateway.state import GatewayState

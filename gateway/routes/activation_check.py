@@ -17,8 +17,8 @@ from typing import Literal
 from gateway.catalog.catalog import Catalog, Recipient, SharedTable
 from gateway.config.networks import Address, allowed
 from gateway.errors import GatewayError
-from gateway.pages.times import left, moment
 from gateway.protocol.client_features import features_text
+from gateway.report.times import left, moment
 from gateway.state import GatewayState
 from gateway.tables.native import LogError, Stop
 from gateway.tables.open_table import OpenTable

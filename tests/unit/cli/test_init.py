@@ -383,10 +383,10 @@ def test_an_error_in_the_last_step_takes_all_files_back(
     before = {name: Path(name).read_bytes() for name in WRITTEN - {"recipients.db"}}
     place, (share, *_) = DatabasePlace(Path("recipients.db")), shared()[0].split(".")
 
-    def watched(*_: object) -> None:
+    def watched(file: NewFile, text: str) -> None:
         # The token that is replaced is never that of a recipient of the new share.
         assert read_once(place).by_key["alice"].recipient.shares == {share}
-        full()
+        full(file, text)
 
     with monkeypatch.context() as patch:
         patch.setattr(NewFile, "write_text", watched)

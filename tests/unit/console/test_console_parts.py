@@ -38,7 +38,7 @@ from gateway.console.sessions import (
 from gateway.console.share_pages import bars_of, clients_of
 from gateway.console.sign_in import target_of
 from gateway.errors import NotShared
-from gateway.pages.times import ago, is_soon, left, moment
+from gateway.report.times import ago, is_soon, left, moment
 from gateway.tables.open_table import NotCached
 from gateway.telemetry.activity import (
     MAX_QUERIES,
