@@ -12,7 +12,7 @@ from typing import Any
 from gateway.config.known_keys import known_keys, types_of
 
 LEAST_RATIO = 0.85
-"""Of a key and a misspelt one on another level: among all keys, one that has little to do with it is near."""
+"""Of a key and a surely misspelt one: among all keys, one that has little to do with it is near."""
 
 KeyPaths = Mapping[str, tuple[tuple[str, bool], ...]]
 """The paths of each key in lower case, with whether the key protects."""

@@ -28,7 +28,7 @@ import yaml
 
 from gateway.config.errors import ConfigError, Invalid, shown, shown_key
 from gateway.config.file_stamps import FileStamp, file_stamp
-from gateway.config.key_paths import nearest_paths, right_paths
+from gateway.config.key_paths import LEAST_RATIO, nearest_paths, right_paths
 from gateway.config.known_keys import camel_case, forms_of, known_keys, types_of
 from gateway.config.location_template import LocationTemplate
 from gateway.config.locations import AZURE_DOMAIN, AZURE_DOMAINS, Location, check_account
@@ -40,7 +40,8 @@ log = logging.getLogger("gateway.config")
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
 # Python's parsers accept digits of other scripts, and `nan` and `inf`, which pass comparisons with limits.
-_INTEGER = re.compile(r"[-+]?[0-9]{1,30}(?:_[0-9]{1,30}){0,9}")
+# The reference server reads `version: 1.0`, too.
+_INTEGER = re.compile(r"([-+]?[0-9]{1,30}(?:_[0-9]{1,30}){0,9})(?:\.0{1,9})?")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 # The keys of an entry that decide where a token of Azure is sent, or which one.
 _REACHES = (
@@ -315,7 +316,9 @@ class Reader:
             meant = f"did you mean {nearest}? Otherwise " if nearest else ""
             reason = f"{meant}the key belongs to {elsewhere}; without it there the server would be more open"
             raise self.error(node, key, reason)
-        nearest = elsewhere or nearest or nearest_paths(self.top, name)
+        # `share` is a misspelt `shares` rather than the key of a grant.
+        misspelt = difflib.get_close_matches(name.lower(), near, cutoff=LEAST_RATIO) and nearest
+        nearest = misspelt or elsewhere or nearest or nearest_paths(self.top, name)
         hint = f"; did you mean {nearest}?" if nearest else ""
         log.warning("%s: unknown key %s is ignored%s", self._place(node), key, hint)
 
@@ -364,9 +367,10 @@ def _required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _integer(text: str) -> int:
-    if not _INTEGER.fullmatch(text):
+    whole = _INTEGER.fullmatch(text)
+    if whole is None:
         raise ValueError(f"{shown(text)} is not a whole number")
-    return int(text)
+    return int(whole[1])
 
 
 def _number(text: str) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from yaml.composer import Composer
 from yaml.constructor import ConstructorError, SafeConstructor
+from yaml.reader import ReaderError
 
 MERGE_KEY = "tag:yaml.org,2002:merge"
 """The tag of a key `<<` without quotes."""
@@ -109,8 +110,11 @@ def fault(error: Exception) -> tuple[int | None, str]:
 
     The name of an alias or of a tag may be a secret without its quotes, and is left out.
     """
+    if isinstance(error, ReaderError):
+        name, number = f"U+{error.character:04X}", error.position + 1
+        return None, f"is not YAML: {name}, its character {number}, is not allowed"
     if not isinstance(error, yaml.MarkedYAMLError):
         return None, f"is not YAML ({type(error).__name__})"
     mark = error.problem_mark
-    problem = re.sub(r" '[^'<]{3,}'", "", error.problem or "")
+    problem = re.sub(r" '[^'<]{3,}'", "", (error.problem or "").removeprefix("but "))
     return None if mark is None else mark.line + 1, f"is not YAML: {problem}"

@@ -67,6 +67,11 @@ def test_the_reference_servers_file_is_accepted_unchanged(caplog: pytest.LogCapt
     assert "unknown key" not in caplog.text
 
 
+def test_a_whole_number_is_read_as_by_the_reference_server() -> None:
+    config = loads(MINIMAL.replace("1", "1.0") + "preSignedUrlTimeoutSeconds: 3600.0\n")
+    assert (config.version, config.pre_signed_url_timeout_seconds) == (1, 3600)
+
+
 def test_the_gateway_map_adds_to_the_same_shares() -> None:
     with_ours = loads(REFERENCE + "gateway:\n  recipients:\n  - name: alice\n    shares: [SHARE1]\n")
     assert with_ours.shares == loads(REFERENCE).shares
@@ -88,7 +93,8 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
         ("a: [", "configuration:1: is not YAML"),
         ("a: 1\nb: c: d", "configuration:2: is not YAML: mapping values are not allowed"),
         ("[" * 100_000, "configuration: is not YAML (RecursionError)"),
-        ("a: \0", "configuration: is not YAML (ReaderError)"),
+        ("a: \0", "configuration: is not YAML: U+0000, its character 4, is not allowed"),
+        ("a: 1\n---\nb: 2", "configuration:2: is not YAML: found another document"),
         (r'a: "\U00110000"', "configuration: is not YAML (YAMLError)"),
         ("- a", "configuration:1: expected a map of keys"),
         ("host: x", "configuration:1: version: must be given"),
@@ -98,6 +104,7 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
             "gateway: no recipient could read: add one by `delta-gateway recipient add`",
         ),
         (MINIMAL + "port: x", "configuration:3: port: 'x' is not a whole number"),
+        (MINIMAL + "port: 80.5", "configuration:3: port: '80.5' is not a whole number"),
         (MINIMAL + "port: 65536", "configuration:3: port: 65536 is too large; accepted: up to 65535"),
         (MINIMAL + "port: [1]", "configuration:3: port: expected a single value"),
         (MINIMAL + "host: ''", "configuration:3: host: may not be empty"),
@@ -324,6 +331,11 @@ def test_a_key_that_protects_on_another_level_stops_the_start(text: str, message
     with pytest.raises(ConfigError) as caught:
         loads(MINIMAL + text)
     assert message in str(caught.value)
+
+
+def test_a_misspelt_key_is_not_taken_for_one_of_another_level(caplog: pytest.LogCaptureFixture) -> None:
+    loads(MINIMAL + "share: []\n")
+    assert "unknown key share is ignored; did you mean shares?" in caplog.text
 
 
 def test_a_key_of_another_level_is_named_by_its_path(caplog: pytest.LogCaptureFixture) -> None:
