@@ -17,12 +17,15 @@ from io import TextIOWrapper
 from types import FrameType
 from typing import TextIO
 
-from gateway.cli.command_line import parser
-from gateway.errors import GatewayError, StartFailed
-
 SIGNAL_BASE = 128
 """Plus the number of a signal: the exit code that shells report for a command ended by it."""
 INTERRUPTED = SIGNAL_BASE + signal.SIGINT
+
+try:
+    from gateway.cli.command_line import parser
+    from gateway.errors import GatewayError, StartFailed
+except KeyboardInterrupt:
+    sys.exit(INTERRUPTED)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -117,11 +117,12 @@ def _warn(config: Config, file: str) -> None:
         )
     _warn_of_names(config, file)
     local = any(location.kind == "file" for location in config.locations)
-    if local and config.host in UNSPECIFIED_HOSTS and config.gateway.public_url is None:
+    is_nowhere = config.host in UNSPECIFIED_HOSTS or config.port == 0
+    if local and is_nowhere and config.gateway.public_url is None:
         log.warning(
-            "%s: gateway.publicUrl is missing: URLs of local tables will name the host '%s'",
+            "%s: gateway.publicUrl is missing: URLs of local tables will begin with %s",
             file,
-            config.host,
+            config.public_url,
         )
 
 

@@ -69,6 +69,9 @@ def _load(context: ssl.SSLContext, settings: Ssl) -> None:
         context.load_cert_chain(certificate, key, password)
     except (OSError, ValueError) as reason:
         text = getattr(reason, "reason", None) or getattr(reason, "strerror", None) or type(reason).__name__
+        # OpenSSL says no more than that.
+        if "PEM lib" in text:
+            text = "one is not such a PEM file, or certificatePasswordFile does not have the key's password"
         raise OSError(f"the certificate {certificate} and the key {key} cannot be used: {text}") from None
 
 

@@ -512,7 +512,11 @@ def test_the_public_url_follows_host_port_and_ssl() -> None:
         ("shares: [{name: a b}]", "'a b' contains a blank"),
         (
             "host: 0.0.0.0\nshares: [{name: a, schemas: [{name: b, tables: [{name: c, location: /t}]}]}]",
-            "gateway.publicUrl is missing",
+            "gateway.publicUrl is missing: URLs of local tables will begin with http://0.0.0.0:80",
+        ),
+        (
+            "port: 0\nshares: [{name: a, schemas: [{name: b, tables: [{name: c, location: /t}]}]}]",
+            "gateway.publicUrl is missing: URLs of local tables will begin with http://localhost:0",
         ),
     ],
 )

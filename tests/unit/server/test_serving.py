@@ -379,6 +379,22 @@ sys.exit(__main__.main(["serve", "-c", "gateway.yaml"]))
     assert output.stdout == b"went on\n"
 
 
+def test_an_interruption_during_the_first_imports_ends_without_a_word():
+    code = """
+import sys
+
+class Interrupted:
+    def find_spec(self, name, *_rest):
+        if name == "gateway.cli.command_line":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+import gateway.__main__
+"""
+    ended = subprocess.run([sys.executable, "-c", code], check=False, cwd=PACKAGE, capture_output=True)
+    assert (ended.returncode, ended.stderr) == (130, b"")
+
+
 def printing_to(output, *arguments, options=()):
     command = [sys.executable, *options, "-m", "gateway", *arguments]
     ended = subprocess.run(command, check=False, cwd=PACKAGE, stdout=output, stderr=subprocess.PIPE)

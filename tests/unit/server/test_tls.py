@@ -257,6 +257,15 @@ def test_a_password_that_cannot_be_read_is_one_error_with_its_file(tmp_path, con
         listener_context(settings, "localhost")
 
 
+def test_files_of_another_kind_or_without_their_password_are_one_error_in_words(tmp_path):
+    certificate = Certificate(tmp_path, PASSWORD)
+    swapped = Ssl(certificate_file=certificate.key_file, certificate_key_file=certificate.file)
+    locked = Ssl(certificate_file=certificate.file, certificate_key_file=certificate.key_file)
+    for settings in (swapped, locked):
+        with pytest.raises(OSError, match="cannot be used: one is not such a PEM file, or cert"):
+            listener_context(settings, "localhost")
+
+
 @pytest.mark.processes
 def test_files_that_cannot_be_used_stop_the_start_and_are_named(tmp_path):
     certificate = Certificate(tmp_path)
