@@ -247,7 +247,7 @@ def start_problems(config: Config, *, workers: int = 1) -> Iterable[str]:
     """Iterate over problems that would keep a server from starting, beside its tables. Creates nothing."""
     audit = config.gateway.audit
     if audit is not None and (trouble := AuditLog.trouble(audit.file)) is not None:
-        yield f"the audit log {audit.file} cannot be written: {trouble}"
+        yield f"the audit log {audit.file} cannot be used: {trouble}"
     for look in (
         check_extras,
         check_cache_directory,
@@ -488,8 +488,11 @@ def _fetch_local(tables: Tables, config: Config, url: str) -> None:
     local_file = inside(root, key) if root is not None else None
     if local_file is None:
         raise NotReadable("a data file is missing, or lies outside of the table's directory")
-    with local_file.open() as file:
-        file.read(1)
+    try:
+        with local_file.open() as file:
+            file.read(1)
+    except OSError as error:
+        raise NotReadable(f"a data file cannot be read: {error.strerror}") from None
 
 
 def schema_problem(snapshot: Snapshot) -> str | None:

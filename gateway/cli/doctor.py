@@ -81,4 +81,5 @@ def _summary(findings: Findings) -> str:
         return f"{failed} of {len(findings.items)} steps failed; to fix by: {owners}\n"
     is_read = any(finding.status is Status.OK and finding.step in READING_STEPS for finding in findings.items)
     result = "The share can be read" if is_read else "No table was read"
-    return f"{result}, with {len(problems)} warnings; to fix by: {owners}\n" if problems else f"{result}.\n"
+    warnings = "1 warning" if len(problems) == 1 else f"{len(problems)} warnings"
+    return f"{result}, with {warnings}; to fix by: {owners}\n" if problems else f"{result}.\n"

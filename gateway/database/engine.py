@@ -165,6 +165,9 @@ def _loaded(source: Connection) -> sqlite3.Connection:
 def _sqlite(path: Path, *, create: bool, read_only: bool) -> Connection:
     if not create and not path.exists():
         raise DatabaseMissing
+    # As a container's mount makes it where its file is absent.
+    if path.is_dir():
+        raise DatabaseUnusable(f"{path} is a directory")
     if not create and not os.access(path, os.R_OK):
         raise DatabaseUnusable(f"{path} cannot be read")
     if create:

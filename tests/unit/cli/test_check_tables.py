@@ -1,5 +1,6 @@
 """What `delta-gateway check` says of tables that recipients cannot read, through its command."""
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from gateway.cli import check
 from gateway.config import loads
+from gateway.tables.local_files import LocalFile
 
 
 def field(name: str, data_type: Any) -> dict[str, Any]:
@@ -71,3 +73,15 @@ def test_the_reason_is_named(
     found = problem(tmp_path)
     assert found.startswith(expected) or expected in found
     assert bool(found) == bool(expected)
+
+
+def test_a_data_file_that_cannot_be_read_is_named_without_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, fields=[ID], partitions=[], paths=["f"])
+
+    def denied(_file: LocalFile) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", b"f")
+
+    monkeypatch.setattr(LocalFile, "open", denied)
+    assert problem(tmp_path) == "a data file cannot be read: Permission denied"

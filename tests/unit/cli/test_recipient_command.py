@@ -440,6 +440,13 @@ def test_a_database_that_cannot_be_read_is_named(run, tmp_path, monkeypatch):
     )
 
 
+def test_a_directory_in_the_place_of_the_database_is_named(run, tmp_path):
+    (tmp_path / "recipients.db").mkdir()
+    for operation in ("list", "add"):
+        code, _, err = run(operation, *(["acme"] if operation == "add" else []))
+        assert (code, err.endswith(f"{tmp_path / 'recipients.db'} is a directory\n")) == (1, True)
+
+
 def test_a_locked_database_is_one_line(run, tmp_path, monkeypatch):
     run("add", "acme")
     monkeypatch.setattr("gateway.database.engine.BUSY_SECONDS", 0.1)

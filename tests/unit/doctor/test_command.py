@@ -37,7 +37,7 @@ def test_warnings_alone_are_a_success(
     profile = sharing_server.profile(tmp_path / "acme.share")
     profile.chmod(0o640)
     assert main(["doctor", f"{profile}#sales.public.orders", "--timeout", "5"]) == 0
-    assert capsys.readouterr().out.endswith("with 1 warnings; to fix by: recipient\n")
+    assert capsys.readouterr().out.endswith("with 1 warning; to fix by: recipient\n")
 
 
 def test_the_findings_as_json(
@@ -63,7 +63,7 @@ def test_a_share_without_tables_is_not_called_readable(
     profile = sharing_server.profile(tmp_path / "acme.share")
     sharing_server.answers["/delta-sharing/shares/sales/all-tables"] = json_response({})
     assert main(["doctor", str(profile)]) == 0
-    assert capsys.readouterr().out.endswith("\nNo table was read, with 1 warnings; to fix by: provider\n")
+    assert capsys.readouterr().out.endswith("\nNo table was read, with 1 warning; to fix by: provider\n")
 
 
 def test_a_table_that_was_not_queried_is_not_called_readable(
@@ -74,7 +74,7 @@ def test_a_table_that_was_not_queried_is_not_called_readable(
     metadata["metaData"]["accessModes"] = ["dir"]
     sharing_server.say(f"{TABLE}/metadata", protocol, metadata)
     assert main(["doctor", str(profile)]) == 0
-    assert "\nNo table was read, with 1 warnings" in capsys.readouterr().out
+    assert "\nNo table was read, with 1 warning" in capsys.readouterr().out
 
 
 def test_a_defect_of_the_doctor_is_a_finding_without_the_text_of_the_error(
