@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from gateway.catalog.stored_shares import StoredShare
 from gateway.cli.apply_recipients import RecipientStep, make, plan_recipients
@@ -20,8 +23,10 @@ from gateway.cli.stored import actor, on_database
 from gateway.config import Config
 from gateway.config.checks import dotted_names
 from gateway.config.errors import shown_key
+from gateway.config.sections import RECIPIENTS_DATABASE
 from gateway.config.yaml_loader import read_document
-from gateway.governance.audited_database import open_database, open_share_database
+from gateway.database.errors import DatabaseMissing
+from gateway.governance.audited_database import Opening, open_database, open_share_database
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.governance.share_plan import Step, plan
 from gateway.governance.share_records import ShareError
@@ -59,8 +64,22 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.dry_run:
             _make(database, steps, recipients, changes)
 
-    reads = arguments.dry_run
-    return on_database(arguments, "apply", open_share_database, apply, reads=reads, creates=not reads)
+    if not arguments.dry_run:
+        return on_database(arguments, "apply", open_share_database, apply, reads=False, creates=True)
+    with tempfile.TemporaryDirectory() as directory:
+        open_it = partial(_planned, Path(directory) / RECIPIENTS_DATABASE)
+        return on_database(arguments, "apply", open_it, apply, reads=True)
+
+
+def _planned(empty: Path, config: Config, actor: str, **options: Unpack[Opening]) -> ShareDatabase:
+    """Open the database, or what a new one would begin with: the file that it takes over, or nothing."""
+    try:
+        return open_share_database(config, actor, **options)
+    except DatabaseMissing:
+        source = config.database_source
+        gateway = replace(config.gateway, database=None, recipients_database=source or empty)
+        options |= {"create": source is None, "read_only": source is not None}
+        return open_share_database(replace(config, gateway=gateway), actor, **options)
 
 
 def _print(steps: Sequence[Step], changes: Sequence[RecipientStep]) -> None:

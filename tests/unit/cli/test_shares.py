@@ -498,6 +498,18 @@ def test_a_dry_run_changes_no_file(config: Path, tmp_path: Path, capsys: pytest.
     assert not [*tmp_path.glob("recipients.db.*")]
 
 
+def test_a_dry_run_without_a_database_shows_what_a_new_one_gets(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = write(tmp_path / "1.yaml", {"name": "a"}, recipients=[{"name": "new"}])
+    before = {*tmp_path.iterdir()}
+    shown = printed(config, capsys, "apply", wanted, "--dry-run")
+    assert shown == "+ share a\n+ recipient new, without a token\n"
+    assert {*tmp_path.iterdir()} == before
+    wrong = write(tmp_path / "2.yaml", {"name": "a", "schemas": [{"name": "b/c"}]})
+    assert run(config, "apply", wrong, "--dry-run") == 1
+
+
 def others_between(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
     """Let someone else make a change between the plan of `apply` and its execution."""
     shown = apply._print
