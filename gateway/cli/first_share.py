@@ -105,6 +105,11 @@ class Server:
     public_url: str | None
     address: S3Address
 
+    @property
+    def host(self) -> str:
+        """Return the address that it listens on: recipients on other machines are named, or none."""
+        return "localhost" if self.public_url is None else "0.0.0.0"  # noqa: S104
+
     def configuration(
         self,
         share: str,
@@ -126,7 +131,7 @@ class Server:
             gateway["storages"] = [self.address.entry(bucket) for bucket in buckets]
         top: dict[str, Any] = {"version": 1, "port": self.port}
         if self.public_url is not None:
-            top["host"] = "0.0.0.0"  # noqa: S104 - recipients on other machines were named
+            top["host"] = self.host
             gateway["publicUrl"] = self.public_url
         top["shares"] = [{"name": share, "schemas": list(schemas.values())}]
         top["gateway"] = gateway

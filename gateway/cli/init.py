@@ -120,6 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
         answers = ask(arguments, files, server)
         if answers.serve:
             check_server_extra()
+            check_port(server)
         key = {"secretFile": files.token_key.name}
         text = server.configuration(answers.share, answers.tables, key, history_shared=answers.history_shared)
         config = files.write(text, answers.share, answers.recipient)
@@ -139,6 +140,14 @@ def run(arguments: argparse.Namespace) -> int:
     sys.stdout.flush()
     serve_file(files.configuration)
     return 0
+
+
+def check_port(server: Server) -> None:
+    """Raise OSError for an address that a server cannot listen on, before a file names it."""
+    from gateway.server.supervisor import bind  # noqa: PLC0415 - only what serves imports it
+
+    for listener in bind(server.host, server.port, 1):
+        listener.close()
 
 
 # Questions

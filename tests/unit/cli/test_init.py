@@ -10,6 +10,7 @@ import select
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -104,6 +105,17 @@ def test_a_directory_of_tables_becomes_a_share_that_check_passes(
     checked = capsys.readouterr()
     assert "3 of 3 tables can be read." in checked.out
     assert checked.err == ""
+
+
+def test_a_port_that_another_program_has_is_an_error_before_anything_is_written(
+    run: Run, demo_tables: Path
+) -> None:
+    with socket.create_server(("localhost", 0)) as other:
+        port = str(other.getsockname()[1])
+        code, _, err = run(demo_tables, "--recipient", "alice", "--port", port, "--serve")
+        assert (code, "another program listens there" in err) == (1, True)
+        assert written() == set()
+        assert run(demo_tables, "--recipient", "alice", "--port", port, "--no-serve")[0] == 0
 
 
 def test_directories_above_a_table_are_its_schema_and_odd_names_become_legal_ones(
